@@ -1,1 +1,1 @@
-"""What can be said of a network without running it: bounds, simulations and comparisons."""
+"""Analysis of networks without running them: bounds, simulations and comparisons."""

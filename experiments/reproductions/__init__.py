@@ -1,7 +1,7 @@
-"""The papers' figures and tables, made again: a folder for each paper, a file for each subject.
+"""Reproductions of the papers' figures and tables: a folder per paper, a file per subject.
 
-`shared.figure` says what a figure is; each file registers its own. What no paper has is in ``ours``
-and in names that say so.
+`shared.figure` defines a figure; each file registers its own figures. Figures that are in no paper
+are in ``ours``, or have names that say so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @cache
 def figures() -> dict[str, Figure]:
-    """Return all figures by name, in the order of the names."""
+    """Return all reproducible figures and tables by name, in alphabetical order."""
     from experiments.reproductions.shared.figure import FIGURES
 
     for module in pkgutil.walk_packages(__path__, f"{__name__}."):
@@ -28,13 +28,13 @@ def figures() -> dict[str, Figure]:
 
 
 def names() -> list[str]:
-    """Return what can be made again."""
+    """Return the names of all reproducible figures and tables."""
     return list(figures())
 
 
 def figure(name: str) -> Figure:
-    """Return a figure, or raise PillarboxError."""
+    """Return a reproducible figure by name; raise PillarboxError if the name is unknown."""
     known = names()
     hint = meant(name, known, "`pillarbox reproduce --list` shows all")
-    require(name in known, f"nothing here makes {name!r} again: {hint}")
+    require(name in known, f"no figure or table is named {name!r}: {hint}")
     return figures()[name]

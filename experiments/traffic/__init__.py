@@ -1,1 +1,1 @@
-"""Traffic over a lab: its flows, the programs that send them, and what became of each."""
+"""Traffic over a lab: flows, the programs that send them, and the flows' results."""

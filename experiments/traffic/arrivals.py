@@ -1,13 +1,13 @@
-"""Flows that arrive in an open loop: each begins when it was drawn, whatever became of others.
+"""Open-loop arrivals: each flow starts at its drawn time, whatever happens to other flows.
 
-Arrivals are a Poisson process, sizes and pairs are drawn independently. Time has three parts, under
-the same load: a warm-up, what is measured (`duration_s`), and a cool-down, during which the last
-measured flows still meet the traffic that the others met.
+Arrivals are a Poisson process; sizes and pairs are drawn independently. Time has three parts with
+the same load: a warm-up, the measured part (`duration_s`), and a cool-down, during which the last
+measured flows meet the same traffic as earlier ones.
 
-In each part sizes are drawn until their bytes are those of the load, and the moments of so many
-flows are uniform: those of a Poisson process of which the number is known. So the load that is
-offered is the load that was asked for, and not one that a few large flows make of it; where a part
-is so short that it cannot come within 2 %, it is refused.
+In each part sizes are drawn until their sum matches the load, and the start times of that number of
+flows are uniform: those of a Poisson process with a known number of events. So the offered load
+equals the requested load, and does not depend on a few large flows; a part that is too short to
+come within 2 % is refused.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[numpy.int64]
 
-MOST_OFF = 0.02  # of the load that was asked for
-# Of the measured part's sizes. More would choose, in a part that is too short, those without the
-# largest flows, and they would no longer be of their distribution.
+MOST_OFF = 0.02  # maximum relative deviation from the requested load
+# Maximum number of tries to draw the measured part's sizes. With more tries, a part that is too
+# short would select draws without the largest flows, which no longer follow the distribution.
 TRIES = 20
-PAIRS, SIZES, REQUESTS = 1, 2, 3  # what is drawn, each by a source of its own
+PAIRS, SIZES, REQUESTS = 1, 2, 3  # random streams, one for each kind of draw
 
 
 class Arrivals(NamedTuple):
-    """Flows by the moments at which they begin; the columns of a trace."""
+    """Flows by start time; the columns of a trace."""
 
     start_s: Floats
-    source: Ints  # numbers of servers
+    source: Ints  # numbers of the source servers
     destination: Ints
     volume_bytes: Ints
 
     def flows(self) -> list[Flow]:
-        """Return them as flows, numbered from 0."""
+        """Return the arrivals as flows, numbered from 0."""
         columns = (one.tolist() for one in self)
         return [
             Flow(number, source, destination, volume, None, start_s)
@@ -63,19 +63,19 @@ class Arrivals(NamedTuple):
 
 
 class Window(NamedTuple):
-    """The time in which what counts begins."""
+    """Interval in which the measured flows start."""
 
     from_s: float
     until_s: float
 
     @property
     def lasting_s(self) -> float:
-        """How long it is."""
+        """Length of the window in seconds."""
         return self.until_s - self.from_s
 
 
 def window_of(workload: Workload, last_s: float | None = None) -> Window:
-    """Return the time in which the flows that count begin; a trace ends with its last flow.
+    """Return the window in which the measured flows start; a trace ends with its last flow.
 
     >>> window_of(Workload(arrivals="poisson", load=0.5, duration_s=30.0))
     Window(from_s=2.0, until_s=32.0)
@@ -95,20 +95,21 @@ def drawn(
     capacity_bps: float,
     load: float | None = None,
 ) -> Arrivals:
-    """Return the flows of a workload whose arrivals are a Poisson process, sorted by time.
+    """Return the flows of a workload with Poisson arrivals, sorted by time.
 
     Parameters
     ----------
     topology : Topology
         The network.
     workload : Workload
-        Its pattern says who sends to whom (`experiments.traffic.demand`), `sizes` how much.
+        Workload, whose pattern defines the pairs (`experiments.traffic.demand`) and `sizes` the
+        volumes.
     seed : int
-        Decides all that is drawn.
+        Seed of all random draws.
     capacity_bps : float
-        What the load is a share of: all flows' bytes together, a second, at a load of 1.
+        Capacity to which the load refers: the total rate of all flows at a load of 1.
     load : float, optional
-        Instead of the workload's.
+        Load to use instead of the workload's.
 
     Examples
     --------
@@ -123,7 +124,7 @@ def drawn(
     load = workload.load if load is None else load
     check_load(load)
     assert load is not None and workload.duration_s is not None
-    require(capacity_bps > 0, f"a load is of a capacity above 0, not {capacity_bps:g} bit/s")
+    require(capacity_bps > 0, f"a load needs a capacity above 0, not {capacity_bps:g} bit/s")
     sizes = sizes_of(workload.sizes).scaled(workload.size_scale)
     draw = numpy.random.default_rng([SIZES, seed])
     starts, volumes, begin_s = [], [], 0.0
@@ -150,15 +151,15 @@ def drawn(
     else:
         pairs = draw_pairs(demand, len(start_s), draw)
     found = Arrivals(start_s, *pairs, volume_bytes)
-    return found if small is None else _with(found, small, begin_s, demand, seed)
+    return found if small is None else _with_requests(found, small, begin_s, demand, seed)
 
 
-def _with(
+def _with_requests(
     background: Arrivals, small: Requests, until_s: float, demand: Floats, seed: int
 ) -> Arrivals:
-    """Return these flows, and answers to requests among them.
+    """Return the background flows merged with answers to requests.
 
-    Answers are known by their size: another flow of just that size has a byte more.
+    Answers are recognized by their size: background flows of exactly that size get one more byte.
     """
     draw = numpy.random.default_rng([REQUESTS, seed])
     count = round(small.per_s * until_s)
@@ -174,7 +175,7 @@ def _with(
 def _volumes(
     sizes: Sizes, wanted_bytes: float, measured: bool, load: float, draw: numpy.random.Generator
 ) -> Ints:
-    """Return sizes that are so many bytes together, as nearly as one flow more or less allows."""
+    """Return random sizes whose sum is as near to `wanted_bytes` as one flow allows."""
     expected = wanted_bytes / sizes.mean_bytes
     require(
         expected <= MOST_FLOWS * 10,
@@ -182,7 +183,7 @@ def _volumes(
         "shorter duration_s, or larger sizes",
     )
     for _ in range(TRIES):
-        found = _up_to(sizes, wanted_bytes, draw)
+        found = _sizes_up_to(sizes, wanted_bytes, draw)
         off = abs(found.sum() - wanted_bytes) / max(wanted_bytes, 1.0)
         if off <= MOST_OFF or not measured:
             return found
@@ -195,8 +196,8 @@ def _volumes(
     raise AssertionError
 
 
-def _up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator) -> Ints:
-    """Return sizes, drawn one after the other, that end next to so many bytes."""
+def _sizes_up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator) -> Ints:
+    """Draw sizes one after the other until their sum is nearest to `wanted_bytes`."""
     found = numpy.empty(0, numpy.int64)
     while True:
         left = wanted_bytes - float(found.sum())
@@ -205,13 +206,14 @@ def _up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator) -> I
         total = numpy.cumsum(found, dtype=numpy.float64)
         if total[-1] > wanted_bytes:
             break
-    over = int(numpy.searchsorted(total, wanted_bytes))  # the first that goes beyond
+    # index of the first size that exceeds the sum
+    over = int(numpy.searchsorted(total, wanted_bytes))
     before = total[over - 1] if over else 0.0
     nearer = total[over] - wanted_bytes < wanted_bytes - before
     return found[: over + int(nearer)]
 
 
 def offered_bps(arrivals: Arrivals, window: Window) -> float:
-    """Return the load that begins within a window, in bit/s of what is delivered."""
+    """Return the offered load of the flows that start within a window, in bit/s of goodput."""
     inside = (arrivals.start_s >= window.from_s) & (arrivals.start_s < window.until_s)
     return float(arrivals.volume_bytes[inside].sum()) * 8 / window.lasting_s

@@ -1,11 +1,10 @@
-"""Who sends to whom how often: a pattern as shares of all flows that arrive.
+"""Traffic demand: a pattern as the share of arriving flows for each pair of servers.
 
-A pattern of `experiments.traffic.patterns` is a list of pairs, and here each of them is as likely
-as the others: all-to-all is uniform traffic. Two patterns are shares by themselves, and for
-arrivals alone: ``rack`` and ``hotspot``. With ``incast`` a server asks several others, which all
-answer at once: what arrives is a request, and its flows are the answers. With ``shuffle`` several
-servers send to several others at once, each to each. With ``requests`` small answers come on top of
-uniform traffic that is their background.
+For a pattern of `experiments.traffic.patterns`, a list of pairs, each pair is equally likely:
+all-to-all is uniform traffic. Two patterns define shares directly and exist for arrivals only:
+``rack`` and ``hotspot``. With ``incast`` an arrival is a request: a server asks several others, and
+all answer simultaneously in flows. With ``shuffle`` several servers send simultaneously to several
+others, each to each. With ``requests`` small answers are added to uniform background traffic.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[numpy.int64]
 
-MOST_SERVERS = 8192  # whose shares memory holds: half a gigabyte
+MOST_SERVERS = 8192  # maximum number of servers: their shares take half a gigabyte of memory
 ALL_TO_ALL, INCAST, SHUFFLE, REQUESTS = "all-to-all", "incast", "shuffle", "requests"
 SENDERS, RECEIVERS, DEADLINE = "senders", "receivers", "deadline_s"
 
 
 class Shared(NamedTuple):
-    """A pattern for arrivals alone."""
+    """A traffic pattern that exists for arrivals only, and its shares."""
 
     pattern: Pattern
     shares: Callable[[Options], Floats]
 
 
 def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
-    """Return which share of the flows goes from each server to each: rows are sources.
+    """Return the share of flows from each server (row) to each server (column).
 
     >>> import topos
     >>> tree = topos.parse("tree,2,2")
@@ -50,7 +49,7 @@ def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
     [0.0, 0.15, 0.05, 0.05]
     """
     servers = topology.servers
-    require(servers > 1, f"{topology.spec} has one server only, and none to send to")
+    require(servers > 1, f"{topology.spec} has only one server, which has no destination")
     require(
         servers <= MOST_SERVERS,
         f"arrivals are drawn for at most {MOST_SERVERS} servers, and {topology.spec} has {servers}",
@@ -65,11 +64,11 @@ def demand_of(topology: Topology, workload: Workload, seed: int) -> Floats:
     found = numpy.zeros((servers, servers))
     pairs = numpy.array(pairs_of(topology, workload, seed))
     numpy.add.at(found, (pairs[:, 0], pairs[:, 1]), 1.0)
-    return _whole(found)
+    return _normalized(found)
 
 
 def draw_pairs(demand: Floats, count: int, draw: numpy.random.Generator) -> tuple[Ints, Ints]:
-    """Return the sources and destinations of so many flows."""
+    """Return the sources and destinations of `count` random flows."""
     cumulative = numpy.cumsum(demand.ravel())
     at = numpy.searchsorted(cumulative, draw.random(count) * cumulative[-1], side="right")
     source, destination = numpy.divmod(at, len(demand))
@@ -77,19 +76,19 @@ def draw_pairs(demand: Floats, count: int, draw: numpy.random.Generator) -> tupl
 
 
 class Together(NamedTuple):
-    """How many servers send, each to how many others, in flows that begin at one moment."""
+    """Number of senders and receivers per arrival; each sender has a flow to each receiver."""
 
     senders: int
     receivers: int
 
     @property
     def flows(self) -> int:
-        """How many flows that are."""
+        """Number of flows per arrival."""
         return self.senders * self.receivers
 
 
 def together(topology: Topology, workload: Workload) -> Together:
-    """Return which flows arrive at once: the answers to a request, a shuffle; else one."""
+    """Return the flows per arrival: answers to a request, a shuffle, or a single flow."""
     if workload.pattern not in (INCAST, SHUFFLE):
         return Together(1, 1)
     options, others = Options(topology, workload.options, Random()), topology.servers - 1
@@ -103,7 +102,7 @@ def together(topology: Topology, workload: Workload) -> Together:
 def draw_together(
     servers: int, each: Together, count: int, draw: numpy.random.Generator
 ) -> tuple[Ints, Ints]:
-    """Return who sends to whom: so many times different servers, each sender to each receiver.
+    """Return sources and destinations of `count` arrivals, each with its own random servers.
 
     >>> source, asks = draw_together(4, Together(3, 1), 2, numpy.random.default_rng(1))
     >>> [sorted({*source[:3].tolist(), int(asks[0])}), asks[0] == asks[2]]
@@ -118,14 +117,14 @@ def draw_together(
 
 
 class Requests(NamedTuple):
-    """Small answers on top of other traffic."""
+    """Small answers in addition to other traffic."""
 
     volume_bytes: int
     per_s: int
 
 
 def requests(topology: Topology, workload: Workload) -> Requests | None:
-    """Return the answers that arrive beside the load; None where the pattern has none."""
+    """Return the answers that arrive in addition to the load; None for patterns without them."""
     if workload.pattern != REQUESTS:
         return None
     options = Options(topology, workload.options, Random())
@@ -133,7 +132,7 @@ def requests(topology: Topology, workload: Workload) -> Requests | None:
 
 
 def racks_of(topology: Topology) -> Ints:
-    """Return each server's rack: the switch in its first port, or itself where there is none."""
+    """Return each server's rack: the switch at its first port, or its own number without one."""
     first = [topology.server_plug(server, 0).node for server in range(topology.servers)]
     return numpy.array(
         [node if node >= topology.servers else at for at, node in enumerate(first)], numpy.int64
@@ -147,7 +146,7 @@ def _uniform(servers: int) -> Floats:
 
 
 def _rack(options: Options) -> Floats:
-    """Return shares of which some stay in the source's rack, and the others leave it."""
+    """Return traffic shares of which a part stays in the source's rack, and the rest leaves it."""
     topology, share = options.topology, options.share("share", 0.5)
     racks = racks_of(topology)
     inside = (racks[:, None] == racks[None, :]).astype(numpy.float64)
@@ -158,29 +157,29 @@ def _rack(options: Options) -> Floats:
             bool(part.sum(axis=1).all()),
             f"{topology.spec} has {which}: choose another pattern than rack",
         )
-    mixed = share * _rows(inside) + (1 - share) * _rows(outside)
-    return _whole(mixed)
+    mixed = share * _rows_normalized(inside) + (1 - share) * _rows_normalized(outside)
+    return _normalized(mixed)
 
 
 def _hotspot(options: Options) -> Floats:
-    """Return shares of which some go to a few servers, and the others to all alike."""
+    """Return traffic shares of which a part goes to a few servers, the rest to all equally."""
     topology, share = options.topology, options.share("share", 0.5)
     hot = options.servers("servers", max(1, topology.servers // 16), set())
     towards = numpy.zeros((topology.servers, topology.servers))
     towards[:, hot] = 1.0
     numpy.fill_diagonal(towards, 0.0)
     mixed = share * towards / towards.sum() + (1 - share) * _uniform(topology.servers)
-    return _whole(mixed)
+    return _normalized(mixed)
 
 
-def _whole(part: Floats) -> Floats:
-    """Return shares that are 1 together."""
+def _normalized(part: Floats) -> Floats:
+    """Return traffic shares scaled to a total of 1."""
     found: Floats = part / part.sum()
     return found
 
 
-def _rows(part: Floats) -> Floats:
-    """Return shares that are 1 together in every row."""
+def _rows_normalized(part: Floats) -> Floats:
+    """Return traffic shares scaled to a total of 1 for every source."""
     found: Floats = part / part.sum(axis=1, keepdims=True)
     return found
 
@@ -188,35 +187,35 @@ def _rows(part: Floats) -> Floats:
 ARRIVING: dict[str, Shared] = {
     INCAST: Shared(
         Pattern(
-            "a server asks several others, and all answer at once (arrivals)",
+            "a server asks several others, and all answer simultaneously (arrivals)",
             lambda _: iter(()),
             {
-                SENDERS: "how many servers answer; 8 by default",
-                DEADLINE: "of a request's last byte; none by default",
+                SENDERS: "number of servers that answer; 8 by default",
+                DEADLINE: "deadline of a request's last byte; none by default",
             },
         ),
         lambda options: _uniform(options.topology.servers),
     ),
     SHUFFLE: Shared(
         Pattern(
-            "some servers send to some others at once, each to each (arrivals)",
+            "some servers send to some others simultaneously, each to each (arrivals)",
             lambda _: iter(()),
             {
-                SENDERS: "how many; 4 by default",
-                RECEIVERS: "how many; 4 by default",
-                DEADLINE: "of a shuffle's last byte; none by default",
+                SENDERS: "number of senders; 4 by default",
+                RECEIVERS: "number of receivers; 4 by default",
+                DEADLINE: "deadline of a shuffle's last byte; none by default",
             },
         ),
         lambda options: _uniform(options.topology.servers),
     ),
     REQUESTS: Shared(
         Pattern(
-            "small answers to requests, with uniform traffic as their background (arrivals)",
+            "small answers to requests, with uniform background traffic (arrivals)",
             lambda _: iter(()),
             {
-                "bytes": "of an answer; 1000 by default",
-                "per_s": "how many in the whole network; 100 by default",
-                DEADLINE: "of an answer's last byte; none by default",
+                "bytes": "size of an answer; 1000 by default",
+                "per_s": "number of requests per second in the whole network; 100 by default",
+                DEADLINE: "deadline of an answer's last byte; none by default",
             },
         ),
         lambda options: _uniform(options.topology.servers),
@@ -225,7 +224,7 @@ ARRIVING: dict[str, Shared] = {
         Pattern(
             "a share of each server's flows stays in its rack, the others leave it (arrivals)",
             lambda _: iter(()),
-            {"share": "of the flows that stay in the rack; 0.5 by default"},
+            {"share": "share of the flows that stay in the rack; 0.5 by default"},
         ),
         _rack,
     ),
@@ -234,8 +233,8 @@ ARRIVING: dict[str, Shared] = {
             "a share of the flows goes to a few servers, the others to all (arrivals)",
             lambda _: iter(()),
             {
-                "share": "of the flows that go to these; 0.5 by default",
-                "servers": "the hot ones, or how many to draw; one in 16 by default",
+                "share": "share of the flows that go to the hot servers; 0.5 by default",
+                "servers": "hot servers, or number of servers to draw; one in 16 by default",
             },
         ),
         _hotspot,

@@ -1,12 +1,12 @@
-"""A file that really goes from one server to several or all others, from hand to hand.
+"""Distribution of a real file from one server to several or all others, over relaying servers.
 
-What the flows of an ordinary workload carry is thrown away. Here every byte that a server receives
-is checked, kept, and passed on while more comes in: over the trees of a network that has some
+The data of ordinary workloads' flows is discarded. Here every byte that a server receives is
+checked, kept, and passed on while more arrives: over the network's trees if it has any
 (`distribution_plan`), else down a pipeline. The flows are the hops, each a TCP connection between
 two servers; a file is complete when the last receiver has every part.
 
-In a network whose trees share no link, each hop is meant to be the one cable between two
-neighbours. A routing that looks for other ways when that cable is loaded takes some of it away.
+In a network whose trees share no link, each hop is meant to be the single cable between two
+neighbours. A routing that avoids loaded cables may take other paths and lose some of the gain.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-DISTRIBUTE = "distribute"  # the option of a workload
+DISTRIBUTE = "distribute"  # option of a workload that enables distribution
 SEVERAL = "one-to-several"
 PATTERNS = (SEVERAL, "one-to-all")
 SEVERAL_RECEIVERS = 2
 
 
 class Receipt(NamedTuple):
-    """What a receiver has at the end."""
+    """Completion of a file at a receiver."""
 
-    moment_s: float | None  # when the last byte came; None if it did not
-    right: bool  # every byte that the source sent
+    moment_s: float | None  # arrival of the last byte; None if it did not arrive
+    right: bool  # whether all bytes that the source sent arrived unchanged
 
 
 class Distribution(Generator):
-    """Distributes a file."""
+    """Tool that distributes a file."""
 
     name = "distribution"
     worker = "experiments.traffic.distribution_worker"
@@ -50,10 +50,10 @@ class Distribution(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: Plan,  # which way it goes
-        size_bytes: int,  # how long the file is
-        sending: Sending,  # how it is sent
-        seed: int = 0,  # decides what stands in the file
+        plan: Plan,  # trees of the file's parts
+        size_bytes: int,  # length of the file
+        sending: Sending,  # congestion control, intervals and timeout
+        seed: int = 0,  # seed of the file's content
     ) -> None:
         self.plan, self._seed = plan, seed
         self._hops = hops_of(plan, size_bytes)
@@ -69,7 +69,7 @@ class Distribution(Generator):
 
     @property
     def received(self) -> dict[int, Receipt]:
-        """What each receiver has got, after the end."""
+        """Completion of the file at each receiver, after the end."""
         results = self.results()
         found = {}
         for receiver in self.plan.receivers:
@@ -91,17 +91,17 @@ def hops_of(plan: Plan, size_bytes: int) -> list[tuple[int, Flow]]:
 
 
 def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> Distribution:
-    """Return what distributes a workload's file of `volume_bytes`."""
+    """Return the tool that distributes a workload's file of `volume_bytes`."""
     plan = plan_for(lab.topology, workload, seed)
     assert workload.volume_bytes is not None
     return Distribution(lab, plan, workload.volume_bytes, sending, seed)
 
 
 def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
-    """Return the way of a workload's file.
+    """Return the plan that distributes a workload's file.
 
-    Who sends and who receives say the options of the pattern; but if one-to-several does not name
-    its receivers, they are the source's neighbours of different ports, and not drawn.
+    The pattern's options define source and receivers; if one-to-several has no named receivers,
+    they are the source's neighbours at different ports, not random servers.
 
     >>> import topos
     >>> workload = Workload("one-to-several", 1000, options={"distribute": True})
@@ -112,7 +112,7 @@ def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
         workload.pattern in PATTERNS,
         f"{workload.pattern} distributes no file: choose {' or '.join(PATTERNS)}",
     )
-    require(workload.volume_bytes is not None, "a file to distribute has a length: volume_bytes")
+    require(workload.volume_bytes is not None, "a file to distribute needs a length: volume_bytes")
     options = {name: value for name, value in workload.options.items() if name != DISTRIBUTE}
     count = options.get("receivers", SEVERAL_RECEIVERS)
     flows = flows_of(topology, replace(workload, options=options), seed)

@@ -1,7 +1,8 @@
-"""The way of a file from one server to several or all: trees, whose hops are TCP connections.
+"""Plan for distributing a file from one server to several or all: trees, whose hops are
+connections.
 
-hosts/NETWORK declares its trees (`hosts.base.network`). Where a network has none, the file goes
-down a pipeline: from the source to the first receiver, from there to the second, and so on.
+hosts/NETWORK declares its trees (`hosts.base.network`). If a network has none, the file goes down a
+pipeline: from the source to the first receiver, from there to the second, and so on.
 """
 
 from __future__ import annotations
@@ -18,30 +19,30 @@ from topos.base.topology import Topology
 
 @dataclass(frozen=True)
 class Plan:
-    """Which parts of a file take which hops: an equal part each tree.
+    """Trees that distribute a file; each carries an equal part of the file.
 
-    A tree's hops stand in an order in which every sender has what it sends. It may pass servers
-    that are no receivers: they relay.
+    A tree's hops are in an order in which every sender already has the data. A tree may pass
+    servers that are not receivers: they relay.
     """
 
     source: int
     receivers: tuple[int, ...]
     trees: tuple[tuple[Hop, ...], ...]
-    kind: str  # "trees" or "pipeline"
+    kind: str  # kind of plan: "trees" or "pipeline"
 
     def parts(self, size_bytes: int) -> list[int]:
-        """Return how many bytes each tree carries.
+        """Return the number of the file's bytes that each tree carries.
 
         >>> Plan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
         [3, 2]
         """
         count = len(self.trees)
-        require(size_bytes >= count, f"a file for {count} trees has at least {count} bytes")
+        require(size_bytes >= count, f"a file for {count} trees needs at least {count} bytes")
         return [size_bytes // count + (number < size_bytes % count) for number in range(count)]
 
 
 def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
-    """Return how a file gets from the source to the receivers, in the network's best way.
+    """Return the plan from the source to the receivers: the network's trees, or a pipeline.
 
     >>> import topos
     >>> plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
@@ -49,9 +50,9 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
     >>> len(plan_of(topos.parse("bcube,4,1"), 0, range(1, 16)).trees)
     2
     """
-    require(bool(receivers), "a file is distributed to at least one receiver")
-    require(source not in receivers, "the source of a file is none of its receivers")
-    require(len(set(receivers)) == len(receivers), "a receiver is named twice")
+    require(bool(receivers), "a file needs at least one receiver")
+    require(source not in receivers, "the source of a file cannot be a receiver")
+    require(len(set(receivers)) == len(receivers), "the receivers contain a server twice")
     network = declared(topology.kind)
     if network is None or network.distribution is None:
         hops = tuple(pairwise((source, *receivers)))
@@ -61,14 +62,14 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
 
 
 def near_servers(topology: Topology, source: int, count: int) -> list[int]:
-    """Return the nearest servers, of each port in turn: where the papers put a file's copies.
+    """Return the nearest servers, over each port in turn: where the papers place a file's copies.
 
     >>> import topos
     >>> near_servers(topos.parse("bcube,4,1"), 0, 3)  # 0.1, 1.0, 0.2
     [1, 4, 2]
     """
     found = [source]
-    for server in found:  # grows meanwhile
+    for server in found:  # the list grows during the loop
         peers = [topology.peers(server, port) for port in range(topology.ports)]
         for place in range(max(map(len, peers))):
             for near in (some[place] for some in peers if place < len(some)):
@@ -76,5 +77,5 @@ def near_servers(topology: Topology, source: int, count: int) -> list[int]:
                     found.append(near)
         if len(found) > count:
             break
-    require(len(found) > count, f"{topology.spec} has no {count} servers beside the source")
+    require(len(found) > count, f"{topology.spec} has fewer than {count} servers except the source")
     return found[1 : count + 1]

@@ -1,14 +1,14 @@
-"""The process that distributes a file: the generator's, but what a server receives it passes on.
+"""Process that distributes a file: the generator's loop, but servers pass received data on.
 
-The hops of a tree are connections, each between two servers. The source makes up its part of the
-file while it sends; a relay keeps what it has received until all of its own connections have taken
-it, and passes it on from the first byte. Nothing slows a fast receiver down for a slow one, as if
-every server had the file on its disk.
+The hops of a tree are connections, each between two servers. The source generates its part of the
+file while it sends; a relay keeps received data until all of its outgoing connections have sent it,
+and passes it on from the first byte. A slow receiver does not slow down a fast one, as if every
+server had the file on its disk.
 
-A tree's part of the file is a row of pieces that begin with the tree's and their own number:
-pieces lost, doubled or in the wrong place do not go unnoticed. Every receiver's bytes are compared
-with what the source should have sent, as they arrive. (To hash them would take more of a processor
-than to carry them: then the figures show this process, and not the network.)
+A tree's part of the file is a sequence of pieces that start with the tree's number and their own:
+lost, duplicated or misplaced pieces are detected. Every receiver's bytes are compared with the
+source's as they arrive. (Hashing would take more processor time than transport: then results would
+show this process instead of the network.)
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ from experiments.traffic.generator_sockets import Connection
 from experiments.traffic.generator_worker import Deaths, Loop, Task, main
 
 PIECE_BYTES = 1 << 16
-PERIOD_BYTES = 1 << 20  # of the random bytes, which the pieces take from shifting places
+PERIOD_BYTES = 1 << 20  # length of the random bytes, of which each piece is a different section
 NUMBERS = struct.Struct("=II")
-SHIFT = 4099  # a prime: pieces of the same numbers modulo anything small do not look alike
-AT_ONCE = 16  # pieces in one call to the kernel
+# step between sections, a prime: pieces with related numbers have different content
+SHIFT = 4099
+AT_ONCE = 16  # number of pieces of the file per system call
 
 
 class DistributionTask(Task):
-    """What the process is to do: the flows are hops."""
+    """Task of the process that distributes a file; its flows are hops."""
 
     source: int
-    trees: list[int]  # of each flow, which tree's hop it is
+    trees: list[int]  # tree of each flow's hop
     seed: int
 
 
 class Content:
-    """A file that is made up: a part for each tree, by the seed."""
+    """Generated content of a file, by its seed: one part for each tree."""
 
     def __init__(self, seed: int) -> None:
         period = random.Random(seed).randbytes(PERIOD_BYTES)
@@ -53,43 +54,43 @@ class Content:
 
 
 class Comparison:
-    """Holds what arrives against the pieces that should."""
+    """Comparison of arriving data with the expected pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.right = True  # so far
+        self.right = True  # whether all data so far is as expected
         self._pieces, self._next = pieces, memoryview(b"")
 
     def take(self, arrived: bytes) -> None:
-        """Compare the next bytes."""
+        """Compare the next bytes with the expected pieces."""
         at = 0
         while self.right and at < len(arrived):
             self._next = self._next or memoryview(next(self._pieces, b""))
             part = self._next[: len(arrived) - at]
-            # An == of views would compare byte by byte, a hundred times as slowly.
+            # Comparing views with == goes byte by byte, a hundred times as slowly.
             self.right = bool(part) and arrived.startswith(part, at)
             at += len(part)
             self._next = self._next[len(part) :]
 
 
 class Hop:
-    """What a connection still has to send, what it has received, and who waits for that."""
+    """Data that a connection still has to send and has received, and the hops that follow."""
 
     def __init__(
         self, connection: Connection, expected: Iterator[bytes], made_up: Iterator[bytes]
     ) -> None:
         self.connection, self.made_up = connection, made_up
         self.onward: list[Hop] = []
-        self.waiting: deque[memoryview] = deque()  # shared by all that it goes on to
+        self.waiting: deque[memoryview] = deque()  # shared with the hops that follow
         self.received = Comparison(expected)
         self._refill()
 
     def _refill(self) -> None:
-        """Let the source make up what it sends next; a relay has nothing of its own."""
+        """Generate the source's next pieces; a relay generates none."""
         if len(self.waiting) < AT_ONCE:
             self.waiting.extend(map(memoryview, islice(self.made_up, AT_ONCE)))
 
     def send(self) -> int:
-        """Send what waits, as far as it goes; return how many bytes."""
+        """Send waiting data without blocking; return the number of bytes sent."""
         assert self.connection.sender is not None
         sent = left = self.connection.sender.sendmsg(list(islice(self.waiting, AT_ONCE)))
         while left:
@@ -102,7 +103,7 @@ class Hop:
 
 
 class Relaying(Loop):
-    """Sends and receives until every server has what it gets, or will not get it."""
+    """Event loop that runs until every receiver has its file or cannot get it."""
 
     def __init__(
         self, connections: list[Connection], task: DistributionTask, deaths: Deaths
@@ -110,7 +111,7 @@ class Relaying(Loop):
         super().__init__(connections, task, deaths)
         content = Content(task["seed"])
         sizes = {tree: one.flow.volume_bytes or 0 for one, tree in self._with_trees(task)}
-        feeds: dict[tuple[int, int], Hop] = {}  # by tree and receiver
+        feeds: dict[tuple[int, int], Hop] = {}  # hops by tree and receiver
         self._hops: list[Hop] = []
         for one, tree in self._with_trees(task):
             from_source = one.flow.source == task["source"]
@@ -120,9 +121,9 @@ class Relaying(Loop):
                 feeds[tree, one.flow.source].onward.append(hop)
             feeds[tree, one.flow.destination] = hop
             self._hops.append(hop)
-        for hop in self._hops:  # what comes before a hop stands before it
+        for hop in self._hops:  # in this order a failed hop comes before the hops that it fails
             for onward in hop.onward if hop.connection.ended else ():
-                onward.connection.fail(self._had_no_more(hop))
+                onward.connection.fail(self._relay_failure_reason(hop))
 
     def _with_trees(self, task: DistributionTask) -> Iterator[tuple[Connection, int]]:
         return zip(self.connections, task["trees"], strict=True)
@@ -134,9 +135,9 @@ class Relaying(Loop):
             if one.begin_s is None:
                 one.begin_s = self._now
         elif one.flow.number in self._idle:
-            self._closed(one)
+            self._fail_closed(one)
             return
-        self._tell_writable(one, bool(hop.waiting))
+        self._poll_writable(one, bool(hop.waiting))
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
@@ -146,7 +147,7 @@ class Relaying(Loop):
         for onward in hop.onward:
             if arrived and not onward.connection.ended:
                 onward.waiting.append(memoryview(arrived))
-                self._tell_writable(onward.connection, True)
+                self._poll_writable(onward.connection, True)
         if whole:
             right = hop.received.right
             self._end(one, "" if right else "what arrived is not what the source sent")
@@ -156,9 +157,9 @@ class Relaying(Loop):
         hop = self._hops[one.flow.number]
         for onward in hop.onward if reason else ():
             if not onward.connection.ended:
-                self._end(onward.connection, self._had_no_more(hop))
+                self._end(onward.connection, self._relay_failure_reason(hop))
 
-    def _had_no_more(self, hop: Hop) -> str:
+    def _relay_failure_reason(self, hop: Hop) -> str:
         return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
 
 

@@ -1,6 +1,6 @@
-"""A flow of an experiment, and what became of it: the same whichever program sends it.
+"""Flows of an experiment and their results, in a form common to all traffic programs.
 
-All moments are seconds after the barrier, the one instant at which everything begins.
+All times are in seconds after the barrier, the common start of all flows.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 COMPLETED, FAILED = "completed", "failed"
-# Of what sends and receives flows: it leaves time to the servers' forwarders, and to the kernel's
-# threads that move packets.
+# Niceness of processes that send and receive flows: it leaves processor time to the servers'
+# forwarders, and to the kernel's threads that move packets.
 NICE = 10
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One TCP connection's worth: `volume_bytes` to be delivered, or `duration_s` of sending."""
+    """A TCP connection that delivers `volume_bytes`, or sends for `duration_s`."""
 
     number: int
     source: int
@@ -28,11 +28,11 @@ class Flow:
 
 
 class Interval(NamedTuple):
-    """What a flow did in one stretch of time; None where the tool cannot tell."""
+    """Progress of a flow in one interval; None where the tool does not report a value."""
 
     begin_s: float
     end_s: float
-    delivered_bytes: int  # counted by the receiver
+    delivered_bytes: int  # bytes delivered in the interval, counted by the receiver
     retransmits: int | None = None
     rtt_us: int | None = None
     cwnd_bytes: int | None = None
@@ -40,14 +40,14 @@ class Interval(NamedTuple):
 
 @dataclass
 class FlowResult:
-    """What became of a flow: a failed one has a reason, and never counts as one of 0 bit/s."""
+    """Result of a flow: a failed flow has a reason, and never counts as one of 0 bit/s."""
 
     flow: Flow
     tool: str
     status: str = FAILED
     reason: str = "never begun"
-    begin_s: float | None = None  # of its connection's first byte
-    end_s: float | None = None  # when its last byte was delivered
+    begin_s: float | None = None  # time of the connection's first byte
+    end_s: float | None = None  # delivery of the last byte
     delivered_bytes: int = 0
     retransmits: int | None = None
     tries: int = 1
@@ -55,14 +55,14 @@ class FlowResult:
 
     @property
     def goodput_bps(self) -> float | None:
-        """Bits delivered per second while it ran; None if it failed."""
+        """Goodput while the flow ran, in bit/s; None if the flow failed."""
         if self.status != COMPLETED or self.begin_s is None or self.end_s is None:
             return None
         return self.delivered_bytes * 8 / max(self.end_s - self.begin_s, 1e-9)
 
 
 class Progress(NamedTuple):
-    """How far a flow is."""
+    """Progress of a flow: delivered bytes, and whether the flow has ended."""
 
     number: int
     delivered_bytes: int
@@ -71,48 +71,49 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Sending:
-    """How flows are sent."""
+    """TCP settings and time limits of flows."""
 
     congestion: str = "cubic"
     interval_s: float = 0.1
-    timeout_s: float = 120.0  # from the barrier on: a flow that has not ended then has failed
-    most_bps: float | None = None  # what TCP lets one flow send, with its headers, at most
+    # counted from the barrier: a flow that has not ended by then has failed
+    timeout_s: float = 120.0
+    most_bps: float | None = None  # maximum rate of a flow, TCP headers included
 
 
 class Tool(Protocol):
-    """A program, or several, that send flows over a running lab.
+    """Program or programs that send flows over a running lab.
 
-    Made with the lab, the flows and a `Sending`. Afterwards `close` leaves nothing behind, however
-    far it came.
+    A tool is constructed with the lab, the flows and a `Sending`. `close` ends and removes
+    everything that the tool has started, at any time.
     """
 
     name: str
 
     def prepare(self) -> None:
-        """Start whatever listens, and connect where that can be done before."""
+        """Start listeners, and connect flows where the tool can connect them in advance."""
 
     def start(self, at_s: float) -> None:
-        """Begin at that instant of CLOCK_MONOTONIC, which is the barrier."""
+        """Start the flows at `at_s` of CLOCK_MONOTONIC, which is the barrier."""
 
     def progress(self) -> Sequence[Progress]:
-        """Return how far the flows are, at no great cost."""
+        """Return the flows' progress, at low cost."""
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed."""
+        """Return True if every flow has ended or failed."""
 
     def results(self) -> list[FlowResult]:
-        """Return what became of each flow, in the order of their numbers, after the end."""
+        """Return each flow's result after the end, in the order of the flows' numbers."""
 
     def versions(self) -> dict[str, Any]:
-        """Return what the manifest should say about the program."""
+        """Return the traffic program's entries of the manifest."""
 
     def close(self) -> None:
-        """End whatever still runs."""
+        """End all processes and flows that still run."""
 
 
 @runtime_checkable
 class Finishing(Protocol):
-    """A tool that can be told to finish early."""
+    """A tool whose flows can be ended early."""
 
     def finish(self) -> None:
-        """End flows that have a duration now, as if it were over; from any thread."""
+        """End flows that have a duration now, as if it were over; callable from any thread."""

@@ -1,10 +1,10 @@
-"""The built-in generator: any number of flows from few processes, by the kernel's own TCP.
+"""Built-in traffic generator: any number of flows from few processes, by the kernel's TCP.
 
-Programs with a process for each flow take the processors away from the network that they measure.
-This one has a process for each processor, and each holds both ends of its connections, whose
-sockets were opened on the servers; nothing else of the flows is shared, neither kernel nor
-congestion control nor path. From a single process flows would get what one processor can send,
-and not what TCP takes (ADR 18). `generator_worker` is what such a process does.
+Programs with a process per flow take processor time from the network that they measure. This
+generator has one process per processor; each process holds both ends of its connections, whose
+sockets were opened on the servers. Apart from the process, flows share nothing: neither kernel
+state nor congestion control nor path. From a single process flows would get the rate that one
+processor can send, instead of TCP's (ADR 18). `generator_worker` is the code of these processes.
 """
 
 from __future__ import annotations
@@ -34,27 +34,28 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_ROWS_PER_S = 5000  # more of them would cost a noticeable part of a processor
-MOST_PROCESSES = 8  # where there are more processors, the others are the network's
-SUMS = ("own_s", "cpu_s", "cpu_share")  # of all processes; of other figures, the largest
+MOST_ROWS_PER_S = 5000  # maximum rows per second: more would cost a noticeable part of a processor
+MOST_PROCESSES = 8  # maximum number of processes; further processors are left to the network
+# costs summed over all processes; of other figures, the maximum counts
+SUMS = ("own_s", "cpu_s", "cpu_share")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 class Generator:
-    """Sends flows from one process for each processor."""
+    """Tool that sends flows from one process per processor."""
 
     name = "generator"
-    worker = "experiments.traffic.generator_worker"  # the module that is the process
+    worker = "experiments.traffic.generator_worker"  # module that a process runs
     most_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
     def __init__(
         self,
         lab: Lab,
-        flows: Sequence[Flow],  # what is sent; numbered from 0
-        sending: Sending,  # how
+        flows: Sequence[Flow],  # flows to send, numbered from 0
+        sending: Sending,  # congestion control, intervals and timeout
     ) -> None:
         self._lab, self._flows, self._sending = lab, list(flows), sending
-        require(bool(self._flows), "there is no flow to send")
+        require(bool(self._flows), "there are no flows to send")
         numbers = [flow.number for flow in self._flows]
         require(numbers == list(range(len(numbers))), "flows are numbered from 0, in their order")
         self.interval_s = interval_of(len(self._flows), sending.interval_s)
@@ -70,7 +71,7 @@ class Generator:
         self._results: list[FlowResult] | None = None
 
     def prepare(self) -> None:
-        """Connect every flow; one that cannot be connected has failed, and the others go on."""
+        """Connect every flow; a flow that cannot be connected fails, and the others continue."""
         check_congestion_control(self._sending.congestion)
         count = min(self.most_processes, len(self._flows))
         with self._log.open("wb") as log:
@@ -87,7 +88,7 @@ class Generator:
         lab, topology = self._lab, self._lab.topology
         servers = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         log = lab.folder / "events.jsonl"
-        known_bytes = log.stat().st_size  # read first: no death falls between the two reads
+        known_bytes = log.stat().st_size  # read before `dead`: no death is missed between the two
         return {
             "flows": [list(astuple(flow)) for flow in flows],
             "namespaces": {str(server): lab.namespace_of(server) for server in servers},
@@ -104,7 +105,7 @@ class Generator:
         }
 
     def start(self, at_s: float) -> None:
-        """Begin at that instant of CLOCK_MONOTONIC."""
+        """Start the flows at `at_s` of CLOCK_MONOTONIC."""
         require(bool(self._processes), "prepare() comes before start()")
         for process in self._processes:
             process.tell(at_s)
@@ -116,12 +117,12 @@ class Generator:
             process.finish()
 
     def progress(self) -> Sequence[Progress]:
-        """Return how far the flows are."""
+        """Return the progress of all flows."""
         pairs = enumerate(zip(self._delivered, self._ended, strict=True))
         return [Progress(number, delivered, bool(ended)) for number, (delivered, ended) in pairs]
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed: all have if a process ends too early."""
+        """Return True if every flow has ended or failed, or if a process has ended too early."""
         if all(self._ended) or time.monotonic() > self._give_up_s:
             return True
         return any(one.ended() is not None and not self._has_ended(one) for one in self._processes)
@@ -130,7 +131,7 @@ class Generator:
         return all(self._ended[number] for number in process.flows)
 
     def results(self) -> list[FlowResult]:
-        """Return what became of each flow; whatever has not ended by now has failed."""
+        """Return the result of each flow; flows that have not ended by now have failed."""
         if self._results is None:
             self._results = self._collected()
         return self._results
@@ -150,20 +151,20 @@ class Generator:
             for number, *fields in ROW.iter_unpack(rows):
                 results[number].intervals.append(Interval(*fields))
         self._cost = joint_cost(costs)
-        return [results.get(flow.number) or self._broken_off(flow) for flow in self._flows]
+        return [results.get(flow.number) or self._aborted_result(flow) for flow in self._flows]
 
-    def _broken_off(self, flow: Flow) -> FlowResult:
+    def _aborted_result(self, flow: Flow) -> FlowResult:
         delivered = self._delivered[flow.number]
         reason = f"the generator was stopped before its end: {last_words(self._log)}"
         return FlowResult(flow, self.name, reason=reason, delivered_bytes=delivered)
 
     def versions(self) -> dict[str, Any]:
-        """Return what sends, how, and, after the end, what it has cost."""
+        """Return the tool's settings and, after the end, its cost."""
         found = facts(self.name, self._sending, self.interval_s)
         return {**found, "processes": len(self._processes), **self._cost}
 
     def close(self) -> None:
-        """End the processes, however far they came."""
+        """Kill the generator's processes at any time."""
         for process in self._processes:
             process.close()
         if self._board_file >= 0:
@@ -172,7 +173,7 @@ class Generator:
 
 
 def joint_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return what several processes have cost; what only one has to say is kept.
+    """Return the joint cost of several processes; entries of a single process are kept.
 
     >>> joint_cost([{"cpu_s": 1.5, "late_s": 0.1}, {"cpu_s": 2.0, "late_s": 0.0}])
     {'cpu_s': 3.5, 'late_s': 0.1}
@@ -188,7 +189,7 @@ def joint_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
-    """Return what a manifest says of a tool that sends by sockets of its own."""
+    """Return the manifest's entries for a tool with its own sockets."""
     return {
         "tool": tool,
         "python": platform.python_version(),
@@ -200,7 +201,7 @@ def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
 
 
 def interval_of(flows: int, wanted_s: float) -> float:
-    """Return the length of an interval: the wanted one, or a multiple of it where flows are many.
+    """Return the length of an interval: the wanted length, or a multiple of it for many flows.
 
     >>> interval_of(240, 0.1), interval_of(4032, 0.1)
     (0.1, 0.9)
@@ -210,7 +211,7 @@ def interval_of(flows: int, wanted_s: float) -> float:
 
 
 def check_congestion_control(name: str) -> None:
-    """Refuse a congestion control that this kernel does not have."""
+    """Raise PillarboxError if this kernel lacks the congestion control."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trying:
         try:
             trying.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())

@@ -1,4 +1,4 @@
-"""A process of the generator's, as whoever started it holds it: lines of JSON in, and lines out."""
+"""Parent's side of a generator process, which reads and writes lines of JSON."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from experiments.traffic.generator_worker import Task
 from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
-ANSWER_S = 15.0  # beyond what the process allows itself
+ANSWER_S = 15.0  # time to answer in addition to the process' own time limits, in seconds
 
 
 class Process:
-    """One of the generator's processes, and the flows that are its own."""
+    """A generator process, and the numbers of its flows."""
 
     def __init__(self, module: str, task: Task, log: IO[bytes]) -> None:
         self.flows = [int(number) for number, *_ in task["flows"]]
@@ -36,7 +36,7 @@ class Process:
         self.pid = self._running.pid
 
     def tell(self, what: object) -> None:
-        """Write a line to it; raise PillarboxError if it has ended."""
+        """Write a line of JSON to the process; raise PillarboxError if the process has ended."""
         try:
             self._input.write(json.dumps(what).encode() + b"\n")
             self._input.flush()
@@ -45,22 +45,22 @@ class Process:
             raise PillarboxError(ended) from None
 
     def answer(self) -> dict[str, Any]:
-        """Return what it says next, while it connects its flows."""
+        """Return the next line of the process, which connects its flows first."""
         answered = readable([self.output], ALL_S + ANSWER_S)
         line = self.output.readline() if answered else b""
         require(bool(line), f"the generator could not connect its flows: {last_words(self._log)}")
         return dict(json.loads(line))
 
     def finish(self) -> None:
-        """Let flows that have a duration end now."""
+        """End the process' flows that have a duration now."""
         self._running.send_signal(signal.SIGUSR1)
 
     def ended(self) -> int | None:
-        """Return the code with which it has ended; None if it has not."""
+        """Return the exit code of the process; None if it still runs."""
         return self._running.poll()
 
     def rest(self) -> bytes:
-        """Return all that it says until it ends; nothing if it does not."""
+        """Return the output of the process until its end; empty if it does not end."""
         try:
             return self._running.communicate(timeout=ANSWER_S)[0]
         except subprocess.TimeoutExpired:
@@ -68,7 +68,7 @@ class Process:
             return b""
 
     def close(self) -> None:
-        """End it, however far it came."""
+        """Kill the generator's process at any time."""
         self._running.kill()
         self._input.close()
         self.output.close()
@@ -76,6 +76,6 @@ class Process:
 
 
 def last_words(log: Path) -> str:
-    """Return the last line that a process has complained with."""
+    """Return the last line of a process' error log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return lines[-1] if lines else "it said nothing"

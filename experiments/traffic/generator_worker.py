@@ -1,14 +1,14 @@
-"""A process that sends and receives flows of the built-in generator, in one loop.
+"""Process that sends and receives flows of the built-in generator, in one event loop.
 
-It is a process of its own so that its memory is small and its loop waits for nothing else. It reads
-a line of JSON on its standard input (`Task`), connects everything and answers with a line (how many
-flows are connected, or why it refuses); it reads the moment of the barrier, and after the last
-flow's end it writes a line with what became of the flows, and then the intervals, each a ROW.
+A separate process has little memory, and its loop waits for nothing else. It reads a line of JSON
+(`Task`) from its standard input, connects all flows and answers with a line (the number of
+connected flows, or an error); it reads the time of the barrier, and after the end of the last flow
+it writes a line with the flows' results, followed by the intervals, each a ROW.
 
-Delivered bytes are counted as they are taken from the receivers' sockets, where MSG_TRUNC throws
-them away without copying. How far each flow is stands all the time in the *board*, memory that is
-shared with the process that started it: delivered bytes of 64 bits for each flow, then a byte that
-says whether it has ended.
+Delivered bytes are counted when they are read from the receivers' sockets, where MSG_TRUNC discards
+them without copying. The flows' progress is always up to date in the *board*, memory shared with
+the parent process: for each flow a 64-bit count of delivered bytes, followed by a byte per flow
+that says whether the flow has ended.
 """
 
 from __future__ import annotations
@@ -37,52 +37,53 @@ from hosts.linux.rights import take_role
 
 # Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
 ROW = struct.Struct("=IddQIIQ")
-BOARD_BYTES = 9  # for each flow
+BOARD_BYTES = 9  # bytes of shared memory per flow
 DEATHS_EVERY_S = 0.05
-MOST_EVENTS = 64  # between two looks at what is due: a send goes all the way through the network
-# A flow whose window is larger than what is written at a time waits for this process's next turn,
-# and not for acknowledgements (ADR 18).
+# maximum I/O events between two checks of the agenda: a send passes the whole network
+MOST_EVENTS = 64
+# A flow with a window larger than this waits for the process's next turn, not for ACKs (ADR 18).
 DATA = memoryview(bytes(MOST_UNSENT))
 SINK = bytearray(1 << 20)
 MSG_TRUNC = 0x20
-# Who sends has to wake the receiver up, which is a third of all that a super-packet costs. So a
-# process that only receives, and has just taken so much, lets more gather, as network cards do.
+# A sender has to wake up the receiver, which is a third of a super-packet's cost. So a process that
+# only receives, and has just received MUCH bytes, pauses to let data gather, as network cards do.
 MUCH, PAUSE_S = 1 << 15, 5e-5
 UNKNOWN = dict.fromkeys(("total_retrans", "rtt", "snd_cwnd", "snd_mss"), 0)
 
 
 class Task(TypedDict):
-    """What the process is to do."""
+    """Task of a generator process, as its parent sends it."""
 
-    flows: list[list[Any]]  # the fields of each Flow
-    namespaces: dict[str, int]  # open files, by server
-    addresses: dict[str, str]  # of IPv4, by server
-    names: dict[str, int]  # servers by the addresses that the event log uses
+    flows: list[list[Any]]  # fields of each Flow
+    namespaces: dict[str, int]  # network namespaces as open files, by server
+    addresses: dict[str, str]  # IPv4 addresses by server
+    names: dict[str, int]  # servers by their names in the event log
     dead: list[int]
-    events: list[Any]  # the lab's event log, and how much of it is known
+    events: list[Any]  # the lab's event log, and the bytes of it already read
     congestion: str
     most_bps: float | None
     interval_s: float
     timeout_s: float
-    together: int  # how many flows send at the same time, more or less
+    together: int  # approximate number of flows that send simultaneously
     board: int
 
 
 class Deaths:
-    """Finds which servers die, in the lab's event log.
+    """Detection of servers' deaths in the lab's event log.
 
-    A server's death ends the programs on it. This process is on none of them, and must look.
+    A server's death ends the programs on it. This process runs on none of the servers, so it has to
+    read the log.
     """
 
     def __init__(self, path: str, known_bytes: int, names: dict[str, int]) -> None:
         self._path, self._known_bytes, self._names = Path(path), known_bytes, names
 
     def new(self) -> Iterator[int]:
-        """Yield the servers that have died since this was last asked."""
+        """Yield the servers that have died since the last call."""
         with self._path.open("rb") as log:
             log.seek(self._known_bytes)
             for line in log:
-                if not line.endswith(b"\n"):  # it is still being written
+                if not line.endswith(b"\n"):  # the line is still being written
                     return
                 self._known_bytes += len(line)
                 event = json.loads(line)
@@ -91,7 +92,7 @@ class Deaths:
 
 
 class Loop:
-    """Sends and receives until every flow has ended."""
+    """Event loop that sends and receives until every flow has ended."""
 
     def __init__(self, connections: list[Connection], task: Task, deaths: Deaths) -> None:
         self.connections, self._deaths = connections, deaths
@@ -106,26 +107,26 @@ class Loop:
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
         self._running: dict[int, Connection] = {}
-        self._idle: set[int] = set()  # flows of which it is not told when they can send
+        self._idle: set[int] = set()  # flows that are not polled for writability
         self._left = 0
         self._barrier_s = self._now = self._latest_s = 0.0
         self._finishing = False
-        self._taken = 0  # bytes, of all flows
+        self._taken = 0  # total bytes received
         self._only_receives = all(one.sender is None for one in connections)
         self.rows = bytearray()
 
     def run(self, barrier_s: float) -> dict[str, Any]:
-        """Do everything that follows the barrier; return what it has cost."""
+        """Run the flows from the barrier on; return the cost in processor time and memory."""
         self._barrier_s = barrier_s
         for one in self.connections:
-            if one.ended:  # it could not be connected
+            if one.ended:  # failed to connect
                 self._ended[one.flow.number] = 1
             else:
                 self._left += 1
-                self._at(barrier_s + one.flow.start_s, self._begin, one)
-        self._at(barrier_s + self._interval_s, self._tick, barrier_s + self._interval_s)
-        self._at(barrier_s, self._look_for_deaths)
-        self._at(barrier_s + self._timeout_s, self._time_out)
+                self._schedule(barrier_s + one.flow.start_s, self._begin, one)
+        self._schedule(barrier_s + self._interval_s, self._tick, barrier_s + self._interval_s)
+        self._schedule(barrier_s, self._check_deaths)
+        self._schedule(barrier_s + self._timeout_s, self._fail_late_flows)
         time.sleep(max(0.0, barrier_s - time.monotonic()))
         if self._only_receives:
             wake_punctually()
@@ -133,7 +134,7 @@ class Loop:
         while self._left:
             self._step()
         after = os.times()
-        # What it sends and receives passes through the network in the kernel's part of its time.
+        # The kernel's part of the time includes moving the data through the network.
         own_s, kernel_s = after.user - before.user, after.system - before.system
         lasted_s = max(1e-9, time.monotonic() - barrier_s)
         return {
@@ -145,21 +146,21 @@ class Loop:
         }
 
     def finish(self, *_: object) -> None:
-        """End flows that have a duration with the interval, as if it were over."""
+        """End flows that have a duration at the end of the interval, as if it were over."""
         self._finishing = True
 
     def _step(self) -> None:
-        """Do what is due, then what is ready."""
-        self._do_due()
+        """Handle due events, then ready sockets."""
+        self._run_due_events()
         wait_s = max(0.0, self._agenda[0][0] - self._now) if self._left else 0.0
         before = self._taken
         for descriptor, _ in self._ready.poll(wait_s, MOST_EVENTS):
             self._now = time.monotonic()
-            self._do_ready(descriptor)
+            self._handle_ready(descriptor)
         if self._only_receives and self._taken - before >= MUCH:
             time.sleep(PAUSE_S)
 
-    def _do_due(self) -> None:
+    def _run_due_events(self) -> None:
         self._now = time.monotonic()
         while self._agenda[0][0] <= self._now:
             due_s, _, deed, arguments = heapq.heappop(self._agenda)
@@ -167,13 +168,13 @@ class Loop:
             deed(*arguments)
             self._now = time.monotonic()
 
-    def _do_ready(self, descriptor: int) -> None:
+    def _handle_ready(self, descriptor: int) -> None:
         found = self._deeds.get(descriptor)
-        if found:  # else its flow has ended a moment ago
+        if found:  # otherwise its flow has just ended
             self._do(*found)
 
     def _do(self, deed: Callable[[Connection], None], one: Connection) -> None:
-        """Let a flow send or receive; one whose connection breaks has failed."""
+        """Let a flow send or receive; fail the flow if its connection breaks."""
         try:
             deed(one)
         except BlockingIOError:
@@ -181,7 +182,7 @@ class Loop:
         except OSError as error:
             self._end(one, f"its connection broke: {error.strerror}")
 
-    def _at(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
+    def _schedule(self, at_s: float, deed: Callable[..., None], *arguments: Any) -> None:
         self._serial += 1
         heapq.heappush(self._agenda, (at_s, self._serial, deed, arguments))
 
@@ -194,14 +195,14 @@ class Loop:
             (one.sender, self._send, select.EPOLLOUT),
             (one.receiver, self._receive, select.EPOLLIN),
         ):
-            if end is not None:  # else it is on another machine
+            if end is not None:  # otherwise this end is on another machine
                 self._deeds[end.fileno()] = deed, one
                 self._ready.register(end, event)
         one.row_s = self._now
         self._running[one.flow.number] = one
         if one.flow.duration_s is not None:
             ends_s = self._barrier_s + one.flow.start_s + one.flow.duration_s
-            self._at(ends_s, self._time_is_over, one)
+            self._schedule(ends_s, self._time_is_over, one)
 
     def _send(self, one: Connection) -> None:
         assert one.sender is not None
@@ -211,20 +212,20 @@ class Loop:
         elif one.sent < volume:
             one.sent += one.sender.send(DATA[: volume - one.sent])
         else:
-            self._closed(one)
+            self._fail_closed(one)
             return
         if one.begin_s is None:
             one.begin_s = self._now
-        self._tell_writable(one, one.sent != volume)
+        self._poll_writable(one, one.sent != volume)
 
-    def _closed(self, one: Connection) -> None:
-        """End a flow that has nothing to send, and yet the kernel tells of it: an error."""
+    def _fail_closed(self, one: Connection) -> None:
+        """Fail a flow that has no data to send and yet is reported as ready: a socket error."""
         assert one.sender is not None
         one.sender.send(b"")
         self._end(one, "its connection was closed")
 
-    def _tell_writable(self, one: Connection, wanted: bool) -> None:
-        """Hear when a flow can send, or of errors alone."""
+    def _poll_writable(self, one: Connection, wanted: bool) -> None:
+        """Poll a flow for writability, or for errors only."""
         number = one.flow.number
         if (number in self._idle) == wanted and one.sender is not None:
             self._idle ^= {number}
@@ -236,7 +237,9 @@ class Loop:
             self._end(one)
 
     def _count(self, one: Connection, arrived: int) -> bool:
-        """Count what a flow has delivered; tell whether that is all. Without any it has failed."""
+        """Count delivered bytes; return True if the volume is complete. Without any, the flow
+        fails.
+        """
         if not arrived:
             self._end(one, "its connection was closed")
             return False
@@ -252,11 +255,11 @@ class Loop:
     def _time_is_over(self, one: Connection) -> None:
         if one.ended:
             return
-        one.end_s = self._now  # not that of the last byte: a silence at the end counts as well
+        one.end_s = self._now  # not the last byte's time: silence at the end counts as well
         self._end(one, "" if one.delivered else f"nothing arrived in {one.flow.duration_s:g} s")
 
     def _end(self, one: Connection, reason: str = "") -> None:
-        """Be done with a flow; with a reason, it has failed."""
+        """End a flow; with a reason, it has failed."""
         number = one.flow.number
         if number in self._running:
             self._write_row(one)
@@ -269,17 +272,17 @@ class Loop:
         self._ended[number] = 1
         self._left -= 1
 
-    # -- moments ---------------------------------------------------------------------------------
+    # -- timed events ----------------------------------------------------------------------------
 
     def _tick(self, due_s: float) -> None:
-        """Write an interval of each flow that is running."""
+        """Write the current interval of each running flow."""
         for one in list(self._running.values()):
             over = self._finishing and one.flow.duration_s is not None
             (self._time_is_over if over else self._write_row)(one)
         next_s = due_s + self._interval_s
         while next_s <= self._now:
             next_s += self._interval_s
-        self._at(next_s, self._tick, next_s)
+        self._schedule(next_s, self._tick, next_s)
 
     def _write_row(self, one: Connection) -> None:
         info = tcp_info(one.sender) if one.sender else UNKNOWN
@@ -297,14 +300,14 @@ class Loop:
         one.row_s = self._now
         one.row_delivered, one.row_retransmits = one.delivered, one.retransmits
 
-    def _look_for_deaths(self) -> None:
+    def _check_deaths(self) -> None:
         for server in self._deaths.new():
             for one in self.connections:
                 if not one.ended and server in (one.flow.source, one.flow.destination):
                     self._end(one, f"server {self._names[server]} died")
-        self._at(self._now + DEATHS_EVERY_S, self._look_for_deaths)
+        self._schedule(self._now + DEATHS_EVERY_S, self._check_deaths)
 
-    def _time_out(self) -> None:
+    def _fail_late_flows(self) -> None:
         for one in self.connections:
             if not one.ended:
                 self._end(one, self._why_late(one))
@@ -318,7 +321,7 @@ class Loop:
         return f"{said}, the last at {one.moved_s - self._barrier_s:.1f} s"
 
     def outcome(self, one: Connection) -> list[Any]:
-        """Return what becomes a FlowResult: status, reason, begin, end, bytes, and so on."""
+        """Return the fields of a FlowResult: status, reason, begin, end, bytes, and so on."""
         moments = [
             None if moment is None else round(moment - self._barrier_s, 6)
             for moment in (one.begin_s, None if one.reason else one.end_s)
@@ -328,7 +331,7 @@ class Loop:
 
 
 def connected(task: Task) -> list[Connection]:
-    """Return the flows' connections, made as far as they can be."""
+    """Return the flows' connections, connected where possible."""
     connections, connector = planned(task)
     connector.listen(connections)
     connector.connect(connections, task["together"])
@@ -337,7 +340,7 @@ def connected(task: Task) -> list[Connection]:
 
 
 def planned(task: Task) -> tuple[list[Connection], Connector]:
-    """Return the flows' connections, not made yet, and what makes them."""
+    """Return the flows' connections, not connected yet, and their connector."""
     allow_open_files(2 * len(task["flows"]) + 2 * len(task["namespaces"]) + 64)
     connections = [Connection(Flow(*fields)) for fields in task["flows"]]
     names = {server: name for name, server in task["names"].items()}
@@ -351,7 +354,7 @@ def planned(task: Task) -> tuple[list[Connection], Connector]:
 
 
 def allow_open_files(count: int) -> None:
-    """Let this process have so many files open, or raise ValueError saying what would help."""
+    """Raise this process' limit of open files; raise ValueError with a remedy if not allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= count:
         return
@@ -365,15 +368,15 @@ def allow_open_files(count: int) -> None:
 
 
 def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> NoReturn:
-    """Do one task, with a loop of that kind, and end."""
+    """Run the task of a generator process with a loop of the given kind, and exit."""
     _do_task(loop_of)
     sys.stdout.buffer.flush()
-    os._exit(0)  # thousands of sockets are closed by the kernel, at once
+    os._exit(0)  # the kernel closes thousands of sockets faster at exit
 
 
 def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
     die_with_parent(signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     os.nice(max(0, NICE - os.nice(0)))
     task: Task = json.loads(sys.stdin.readline())
     path, known_bytes = task["events"]
@@ -387,20 +390,20 @@ def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
     take_role("generator", [Path(path).parent])
     signal.signal(signal.SIGUSR1, loop.finish)
     gc.freeze()
-    gc.disable()  # nothing here refers to itself
+    gc.disable()  # the loop creates no reference cycles
     say({"connected": sum(not one.ended for one in connections)})
     barrier = sys.stdin.readline()
     if not barrier:
         return
     cost = loop.run(json.loads(barrier))
-    # Python ends a long write that a signal interrupts, and says nothing of it.
+    # A signal would interrupt a long write, and Python would not report it.
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     say({"flows": [loop.outcome(one) for one in connections], "cost": cost})
     sys.stdout.buffer.write(loop.rows)
 
 
 def say(what: dict[str, Any]) -> None:
-    """Tell the process that started this one, in a line."""
+    """Write a line of JSON to the parent process."""
     sys.stdout.buffer.write(json.dumps(what).encode() + b"\n")
     sys.stdout.buffer.flush()
 

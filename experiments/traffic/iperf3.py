@@ -1,19 +1,19 @@
-"""iperf3 as a tool: a pair of processes for each flow, which never hang and never lie.
+"""iperf3 as a traffic tool: a pair of processes per flow, with time limits and checked results.
 
-The iperf3 *server* stands at the flow's source and the *client* at its destination, with
-``--reverse``: the receiver leads, and its report is there whatever becomes of the sender.
+The iperf3 *server* runs at the flow's source and the *client* at its destination, with
+``--reverse``: so the receiver controls the flow, and its report exists even if the sender dies.
 
-Hundreds of processes cannot start at one instant, so all are there before: each server listens and
-is then stopped by a signal; its client connects, which the kernel answers for it, and waits for
-the first word. At the barrier the servers are continued. Between that and a flow's first byte lie
-iperf3's own greetings, some three round trips: milliseconds, but among hundreds of flows that have
-begun the last may need a second. `begin_s` says when the bytes began.
+Hundreds of processes cannot start at the same instant, so all start before the barrier: each server
+listens and is then stopped by SIGSTOP; its client connects, which the kernel accepts on the
+server's behalf, and waits for the server's first message. At the barrier the servers continue.
+Until a flow's first byte, iperf3 exchanges its own messages in some three round trips:
+milliseconds, but among hundreds of active flows the last one may need a second. `begin_s` is the
+time of the first byte.
 
-No client is given an amount to receive: a signal ends it, after which it still reports. For with
-``--bytes``, a sender that leads throws away what is still in its socket, several per cent of a
-short flow; a receiver that leads lets the sender turn round and round without pause once it has
-written everything, and before 3.10 it never ends. How much a client has received is asked of the
-kernel, from its own socket.
+No client gets a volume: a signal ends the client, which then still reports. With ``--bytes``, a
+sender that controls the flow discards the data in its socket, several percent of a short flow; a
+receiver in control lets the sender spin without pause after its last byte, and before 3.10 the
+sender never ends. The received volume is read from the client's socket in the kernel.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 OLDEST = (3, 9)
-SHORTEST_INTERVAL_S = 0.1  # iperf3 refuses less
-LONGEST_S = 86_400  # iperf3 takes no more
-LISTEN_S, CONNECT_S = 10.0, 10.0  # what preparing may take
+SHORTEST_INTERVAL_S = 0.1  # minimum report interval that iperf3 accepts
+LONGEST_S = 86_400  # maximum duration that iperf3 accepts
+LISTEN_S, CONNECT_S = 10.0, 10.0  # time limits of preparation, in seconds
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
 POLL_S, LOOK_S = 0.01, 0.05
-MOST_LOOKING = 0.2  # upper bound for the fraction of time spent on looking how far flows are
-GRACE_S = 0.5  # between asking a process to end and ending it
-SERVER_END_S = 2.0  # for all servers to report, after the last client has
-LISTENING, ESTABLISHED = "0A", "01"  # in /proc/net/tcp
+MOST_LOOKING = 0.2  # upper bound for the fraction of time spent on checking the flows' progress
+GRACE_S = 0.5  # time between asking a process to end and killing it, in seconds
+SERVER_END_S = 2.0  # time for all servers to report after the last client, in seconds
+LISTENING, ESTABLISHED = "0A", "01"  # TCP states in /proc/net/tcp
 
 
 @cache
 def version(program: str = "iperf3") -> tuple[int, int]:
-    """Return which iperf3 there is; raise PillarboxError where it is none, or too old."""
+    """Return the version of iperf3; raise PillarboxError if it is missing or too old."""
     try:
         printed = subprocess.run(
             [program, "--version"], capture_output=True, text=True, check=False, timeout=10
@@ -86,28 +86,28 @@ def version(program: str = "iperf3") -> tuple[int, int]:
 
 
 class Iperf3:
-    """Send flows with iperf3."""
+    """Tool that sends flows with iperf3."""
 
     name = "iperf3"
 
     def __init__(
         self,
-        lab: Lab,  # where they run
-        flows: Sequence[Flow],  # what is sent
-        sending: Sending,  # how
+        lab: Lab,  # lab in which iperf3 runs
+        flows: Sequence[Flow],  # flows to send
+        sending: Sending,  # congestion control, intervals and timeout
         *,
-        program: str = "iperf3",  # what to run instead of the system's iperf3
+        program: str = "iperf3",  # program to run instead of the system's iperf3
     ) -> None:
         self._lab, self._sending, self._program = lab, sending, program
         self._version = version(program)
         most = max((flow.number for flow in flows), default=0)
-        require(FIRST_PORT + most < 1 << 16, "iperf3 has not so many ports: use the generator")
+        require(FIRST_PORT + most < 1 << 16, "too many flows for iperf3's ports: use the generator")
         ordered = sorted(flows, key=lambda flow: flow.number)
         self._sessions = [Session(flow, FlowResult(flow, self.name)) for flow in ordered]
         self._at_s: float | None = None
-        self._deeds: list[tuple[float, int, Callable[[Session], None], Session]] = []
-        self._released: list[Session] = []  # flows that have yet to begin
-        self._look_s = math.inf  # when to look for those that have
+        self._scheduled: list[tuple[float, int, Callable[[Session], None], Session]] = []
+        self._released: list[Session] = []  # continued servers whose flows have not started
+        self._look_s = math.inf  # next check for flows that have started
         self._serials = count()
         self._exits = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -121,27 +121,31 @@ class Iperf3:
     # -- before the barrier ----------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Start all processes, up to where the clients wait for their servers' first word."""
-        free = self._without(LISTENING)
+        """Start all processes; the clients then wait for their servers' first message."""
+        free = self._sessions_without(LISTENING)
         for session in self._sessions:
             if session not in free:
                 session.fail(f"another program listens at its port {session.port}")
         for session in free:
             with interrupt_deferred():
-                session.server = self._started(
+                session.server = self._start_process(
                     session.flow.source,
                     session.server_says,
                     *("--server", "--one-off", "--port", str(session.port)),
-                    *("--bind", self._lab.topology.ip(session.flow.source), *self._reporting()),
+                    *(
+                        "--bind",
+                        self._lab.topology.ip(session.flow.source),
+                        *self._report_options(),
+                    ),
                 )
-        self._wait(LISTENING, LISTEN_S, self._note_dead_servers)
-        for session in self._live():
+        self._wait(LISTENING, LISTEN_S, self._fail_dead_servers)
+        for session in self._live_sessions():
             assert session.server is not None
             session.server.send_signal(signal.SIGSTOP)
             self._connect(session)
-        self._wait(ESTABLISHED, self._connect_s, lambda: self._turn(0))
+        self._wait(ESTABLISHED, self._connect_s, lambda: self._handle_events(0))
 
-    def _started(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
+    def _start_process(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
             [*as_role("iperf3"), self._program, *words],
             stdin=subprocess.DEVNULL,
@@ -152,11 +156,11 @@ class Iperf3:
             os.setpriority(os.PRIO_PROCESS, started.pid, NICE)
         return started
 
-    def _reporting(self) -> list[str]:
+    def _report_options(self) -> list[str]:
         interval_s = max(self._sending.interval_s, SHORTEST_INTERVAL_S)
         return ["--json", "--interval", f"{interval_s:g}"]
 
-    def _limits(self) -> list[str]:
+    def _rate_options(self) -> list[str]:
         most_bps = self._sending.most_bps
         return ["--fq-rate", str(round(most_bps))] if most_bps else []
 
@@ -171,38 +175,39 @@ class Iperf3:
         words = (
             *("--client", self._lab.topology.ip(flow.source), "--port", str(session.port)),
             *("--reverse", "--congestion", self._sending.congestion),
-            *("--connect-timeout", str(round(TRY_S * 1000)), *self._reporting()),
+            *("--connect-timeout", str(round(TRY_S * 1000)), *self._report_options()),
             *("--time", str(LONGEST_S), "--length", str(session.block_bytes)),
-            *self._limits(),
+            *self._rate_options(),
         )
         try:
             with interrupt_deferred():
-                session.client = self._started(flow.destination, session.client_says, *words)
-        except (OSError, PillarboxError) as error:  # the lab goes down, or the machine is full
+                session.client = self._start_process(flow.destination, session.client_says, *words)
+        # the lab is stopping, or the machine lacks resources
+        except (OSError, PillarboxError) as error:
             session.fail(f"its iperf3 client cannot be started: {error}")
             return
         session.pidfd = os.pidfd_open(session.client.pid)
         self._exits.register(session.pidfd, selectors.EVENT_READ, session)
 
     def _wait(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
-        """Wait until every live server's socket is in that state."""
+        """Wait until every live server has a socket in that state, or until the time limit."""
         began_s = time.monotonic()
         deadline = began_s + limit_s
         while began_s < deadline:
             meanwhile()
-            if not self._without(state):
+            if not self._sessions_without(state):
                 return
             looked_s = time.monotonic() - began_s
             time.sleep(max(POLL_S, looked_s / MOST_LOOKING))
             began_s = time.monotonic()
         if state == LISTENING:
-            for session in self._without(state):
+            for session in self._sessions_without(state):
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
 
-    def _without(self, state: str) -> list[Session]:
+    def _sessions_without(self, state: str) -> list[Session]:
         """Return the live sessions whose server has no socket in that state."""
         found = []
-        live = self._live()
+        live = self._live_sessions()
         for source in {session.flow.source for session in live}:
             with self._lab.host(source).live_namespace():
                 lines = Path("/proc/thread-self/net/tcp").read_text().splitlines()[1:]
@@ -214,79 +219,81 @@ class Iperf3:
             found += [s for s in live if s.flow.source == source and s.port not in ports]
         return found
 
-    def _note_dead_servers(self) -> None:
-        for session in self._live():
+    def _fail_dead_servers(self) -> None:
+        for session in self._live_sessions():
             if session.server and session.server.poll() is not None:
                 said = report_in(text_of(session.server_says)).get("error", UNREADABLE)
-                session.fail(f"its iperf3 server ended at once: {said}")
+                session.fail(f"its iperf3 server ended immediately: {said}")
 
-    def _live(self) -> list[Session]:
+    def _live_sessions(self) -> list[Session]:
         return [session for session in self._sessions if not session.ended]
 
     # -- from the barrier on ---------------------------------------------------------------------
 
     def start(self, at_s: float) -> None:
-        """Let every server go on at that instant, or its flow's `start_s` after it."""
+        """Continue every server at the barrier, or its flow's `start_s` after the barrier."""
         self._at_s = at_s
-        for session in self._live():
-            self._later(at_s + session.flow.start_s, self._release, session)
-            self._later(at_s + self._sending.timeout_s, self._give_up, session)
+        for session in self._live_sessions():
+            self._schedule(at_s + session.flow.start_s, self._release, session)
+            self._schedule(at_s + self._sending.timeout_s, self._give_up, session)
         self._thread = threading.Thread(target=self._watch, name="iperf3", daemon=True)
         self._thread.start()
 
-    def _later(self, at_s: float, deed: Callable[[Session], None], session: Session) -> None:
-        heapq.heappush(self._deeds, (at_s, next(self._serials), deed, session))
+    def _schedule(self, at_s: float, deed: Callable[[Session], None], session: Session) -> None:
+        heapq.heappush(self._scheduled, (at_s, next(self._serials), deed, session))
 
     def _watch(self) -> None:
         while not self._closing and not self.ended():
-            self._turn(None)
+            self._handle_events(None)
 
-    def _turn(self, timeout_s: float | None) -> None:
-        """Do what is due, then hear of clients that have exited, waiting no longer than that."""
+    def _handle_events(self, timeout_s: float | None) -> None:
+        """Handle due events, then clients that have exited, waiting for at most `timeout_s`."""
         now_s = time.monotonic()
-        while self._deeds and self._deeds[0][0] <= now_s:
-            _, _, deed, session = heapq.heappop(self._deeds)
+        while self._scheduled and self._scheduled[0][0] <= now_s:
+            _, _, deed, session = heapq.heappop(self._scheduled)
             if not session.ended:
                 deed(session)
         if self._look_s <= now_s:
-            self._look_for_begins()
+            self._check_starts()
         if timeout_s is None:
-            due_s = min(self._look_s, self._deeds[0][0] if self._deeds else math.inf)
+            due_s = min(self._look_s, self._scheduled[0][0] if self._scheduled else math.inf)
             timeout_s = None if math.isinf(due_s) else max(0.0, due_s - time.monotonic())
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()
         for key, _ in heard:
-            if key.data is None:  # there are new deeds, or it closes
+            if key.data is None:  # new events, or close()
                 self._woken.recv(1 << 10)
             else:
                 self._exits.unregister(key.fileobj)
-                self._exited(key.data, now_s)
+                self._handle_exit(key.data, now_s)
 
     def _release(self, session: Session) -> None:
         session.signal_server(signal.SIGCONT)
         self._released.append(session)
         self._look_s = min(self._look_s, time.monotonic() + POLL_S)
 
-    def _look_for_begins(self) -> None:
-        """Look which flows have had their first bytes: their time counts from then on."""
+    def _check_starts(self) -> None:
+        """Check which flows have received their first bytes: their duration counts from then on."""
         began_s = time.monotonic()
-        self._released = [one for one in self._released if not (one.ended or self._begun(one))]
+        self._released = [
+            one for one in self._released if not (one.ended or self._has_started(one))
+        ]
         now_s = time.monotonic()
         wait_s = max(LOOK_S, (now_s - began_s) / MOST_LOOKING)
         self._look_s = now_s + wait_s if self._released else math.inf
 
-    def _begun(self, session: Session) -> bool:
+    def _has_started(self, session: Session) -> bool:
         if not session.has_begun():
             return False
         if session.flow.duration_s is not None:
-            self._later(session.began_s + session.flow.duration_s, self._stop, session)
+            self._schedule(session.began_s + session.flow.duration_s, self._stop, session)
         else:
-            self._look_at_volume(session)
+            self._check_volume(session)
         return True
 
-    def _look_at_volume(self, session: Session) -> None:
-        """End a client that has its volume, or look again when half of the rest may be there."""
-        # A block more: what a signal finds on its way from the socket into the count is lost.
+    def _check_volume(self, session: Session) -> None:
+        """Stop a client that has its volume, or check again when half the rest may be there."""
+        # One block more, as a signal loses data that was read from the socket but not yet counted.
         volume_bytes = (session.flow.volume_bytes or 0) + session.block_bytes
         read_bytes, now_s = session.bytes_read(), time.monotonic()
         if read_bytes >= volume_bytes:
@@ -294,29 +301,31 @@ class Iperf3:
             return
         lasting_s = (now_s - session.began_s) * (volume_bytes - read_bytes) / max(read_bytes, 1)
         wait_s = min(max(lasting_s / 2, POLL_S), LOOK_S)
-        self._later(now_s + wait_s, self._look_at_volume, session)
+        self._schedule(now_s + wait_s, self._check_volume, session)
 
     def _stop(self, session: Session) -> None:
-        """End a client that has done enough.
+        """Stop a client that has completed its flow.
 
-        Its server stands still until then: among hundreds, those who send would keep the clients
-        from the processors that they need to end.
+        Its server is suspended until the client ends: among hundreds of flows, senders would take
+        the processor time that clients need to end.
         """
         session.stopped = True
         session.signal_server(signal.SIGSTOP)
         session.signal(signal.SIGINT)
 
     def _give_up(self, session: Session) -> None:
-        """End a client whose time is over: first so that it reports what it had."""
+        """Stop a client after the timeout: first with SIGINT, so that it reports, then with
+        SIGKILL.
+        """
         session.given_up = True
-        if session.pidfd < 0:  # between two tries
+        if session.pidfd < 0:  # the client is between two tries to connect
             session.fail(f"{session.result.reason}, and its time was over")
             return
         session.signal(signal.SIGINT)
-        self._later(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
+        self._schedule(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
 
-    def _exited(self, session: Session, now_s: float) -> None:
-        """Look why a client has exited; try again if it never reached its server."""
+    def _handle_exit(self, session: Session, now_s: float) -> None:
+        """Find out why a client has exited; try again if it never reached its server."""
         assert session.client is not None
         session.client.wait()
         session.exited_s = now_s
@@ -335,42 +344,42 @@ class Iperf3:
             session.fail(f"its iperf3 server has ended: {reason}")
         else:
             session.result.tries += 1
-            self._later(now_s + BETWEEN_TRIES_S, self._connect, session)
+            self._schedule(now_s + BETWEEN_TRIES_S, self._connect, session)
 
     def finish(self) -> None:
         """End flows that have a duration now."""
         now_s = time.monotonic()
-        for session in self._live():
+        for session in self._live_sessions():
             if session.flow.duration_s is not None:
-                self._later(now_s, self._stop, session)
+                self._schedule(now_s, self._stop, session)
         self._wake.send(b"\0")
 
-    # -- how it goes, and went -------------------------------------------------------------------
+    # -- progress and results --------------------------------------------------------------------
 
     def progress(self) -> Sequence[Progress]:
-        """Return how much each client has received."""
+        """Return the number of bytes that each client has received."""
         return [Progress(one.flow.number, one.bytes_read(), one.ended) for one in self._sessions]
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed."""
+        """Return True if every flow has ended or failed."""
         return all(session.ended for session in self._sessions)
 
     def results(self) -> list[FlowResult]:
-        """Return what became of each flow."""
+        """Return the result of each flow."""
         deadline = time.monotonic() + SERVER_END_S
         for session in self._sessions:
             if session.exited_s and not session.judged:
-                self._judge(session, deadline)
+                self._evaluate(session, deadline)
         return [session.result for session in self._sessions]
 
-    def _judge(self, session: Session, deadline: float) -> None:
-        """Read both ends' reports."""
+    def _evaluate(self, session: Session, deadline: float) -> None:
+        """Evaluate both ends' iperf3 reports of a flow."""
         session.judged = True
         received = report_in(text_of(session.client_says))
         sent = self._server_report(session, deadline)
         flow, result = session.flow, session.result
         rows = intervals_in(received, sent)
-        # A signal ends a client at once: its last row ends when it does.
+        # A signal ends a client immediately: its last row ends at the client's exit.
         began_s = session.exited_s - (self._at_s or 0.0) - (rows[-1].end_s if rows else 0.0)
         rows = cut(flow, shifted(rows, max(began_s, flow.start_s)))
         result.intervals = rows
@@ -379,11 +388,11 @@ class Iperf3:
         result.retransmits = sum(counted) if counted else None
         if rows:
             result.begin_s, result.end_s = rows[0].begin_s, rows[-1].end_s
-        result.reason = self._shortcoming(session, received)
+        result.reason = self._failure_reason(session, received)
         result.status = FAILED if result.reason else COMPLETED
 
     def _server_report(self, session: Session, deadline: float) -> dict[str, Any]:
-        """Return what the sender says, which it does right after its receiver's end."""
+        """Return the sender's report, which appears right after the receiver's end."""
         assert session.server is not None
         try:
             session.server.wait(max(0.0, deadline - time.monotonic()))
@@ -391,11 +400,11 @@ class Iperf3:
             return {}
         return report_in(text_of(session.server_says))
 
-    def _shortcoming(self, session: Session, received: dict[str, Any]) -> str:
-        """Return why a flow has failed; nothing if it has not."""
+    def _failure_reason(self, session: Session, received: dict[str, Any]) -> str:
+        """Return why a flow has failed, or an empty text."""
         flow, result = session.flow, session.result
         if flow.volume_bytes is not None and result.delivered_bytes >= flow.volume_bytes:
-            return ""  # whatever was wrong afterwards
+            return ""  # the volume arrived: later errors do not matter
         if str(received.get("error", "")).startswith(NEVER_CONNECTED):
             return str(received["error"])
         if session.given_up:
@@ -413,7 +422,7 @@ class Iperf3:
         return ""
 
     def versions(self) -> dict[str, Any]:
-        """Return what sends, and how."""
+        """Return the manifest's entries of the program and its settings."""
         return {
             "tool": self.name,
             "iperf3": ".".join(map(str, self._version)),
@@ -424,14 +433,14 @@ class Iperf3:
         }
 
     def close(self) -> None:
-        """End every process, and wait for it."""
+        """Kill every iperf3 process, and wait for its end."""
         self._closing = True
         self._wake.send(b"\0")
         if self._thread:
             self._thread.join()
             self._thread = None
         for process in self._processes():
-            process.kill()  # also those that are stopped
+            process.kill()  # SIGKILL ends stopped processes as well
         for process in self._processes():
             process.wait()
         for key in list(self._exits.get_map().values()):
@@ -450,7 +459,7 @@ class Iperf3:
 
 
 def _check_kernel(own: socket.socket) -> None:
-    """Refuse a kernel that does not let this process ask about another one's sockets."""
+    """Raise PillarboxError if this kernel cannot share another process's sockets."""
     pidfd = os.pidfd_open(os.getpid())
     try:
         shared_socket(pidfd, own.fileno()).close()

@@ -1,8 +1,8 @@
-"""What iperf3 prints with ``--json``, read with care.
+"""Parser of the output of iperf3 with ``--json``.
 
-Its versions differ in what they say of a stream, and whatever ends a run early leaves half a
-report, a report with an ``error``, or no JSON at all. The data flows from the iperf3 *server* to
-the *client* (see `experiments.traffic.iperf3`), so the client's report is the receiver's.
+iperf3's versions report different fields of a stream, and an early end leaves half a report, a
+report with an ``error``, or no JSON. The data flows from the iperf3 *server* to the *client* (see
+`experiments.traffic.iperf3`), so the client's report is the receiver's.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.traffic.flows import Flow, Interval
 from topos.base.errors import require
 
 UNREADABLE = "iperf3 ended without a report that can be read"
-LARGEST = 2.0**63  # of the bytes and seconds in a report
+LARGEST = 2.0**63  # limit for bytes and seconds in a report
 NEVER_CONNECTED = "unable to connect"
 
 
@@ -27,39 +27,39 @@ def version_in(text: str) -> tuple[int, int]:
     (3, 12)
     """
     found = re.match(r"iperf (\d+)\.(\d+)", text)
-    require(found is not None, "`iperf3 --version` tells no version: install iperf3 3.9 or newer")
+    require(found is not None, "`iperf3 --version` prints no version: install iperf3 3.9 or newer")
     assert found is not None
     return int(found[1]), int(found[2])
 
 
 def report_in(text: str) -> dict[str, Any]:
-    """Return the report, or one with nothing but an ``error``; warnings may stand before it."""
+    """Return the report, or a dict with only an ``error``; warnings may precede the report."""
     begin = text.find("{")
     try:
         report, _ = json.JSONDecoder().raw_decode(text, begin if begin >= 0 else 0)
     except (ValueError, RecursionError):
         lines = text.strip().splitlines()
-        # What it says before it begins with JSON: an option that this version does not know.
+        # Text without JSON: an option that this version does not know.
         said = lines[0].removeprefix("iperf3: ") if lines and begin < 0 else ""
         return {"error": said or UNREADABLE}
     return report if isinstance(report, dict) else {"error": UNREADABLE}
 
 
 def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interval]:
-    """Return the rows of a flow, which begins at 0, or none if nothing arrived.
+    """Return the intervals of a flow that starts at 0; none if nothing arrived.
 
     Parameters
     ----------
     received, sent : dict
-        The reports of the two ends: bytes are the receiver's, the rest the sender's, whose report
-        may be missing.
+        The reports of the two ends: bytes are taken from the receiver's, other values from the
+        sender's, which may be missing.
     """
     rows = []
     for got, gave in zip_longest(_streams(received), _streams(sent)):
         if got is None:
             break
         length_s = got["end"] - got["start"]
-        # The ends do not always agree on the last interval, which is shorter than the others.
+        # The two ends may disagree on the last interval, which is shorter than the others.
         if gave is None or abs(gave["start"] - got["start"]) > length_s / 2:
             gave = {}
         if length_s > 0:
@@ -69,13 +69,13 @@ def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interva
 
 
 def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the intervals of the one stream, as far as they are whole.
+    """Return the complete intervals of an iperf3 report's single stream.
 
-    A report that ends with an error may tell its last interval twice.
+    A report that ends with an error may contain its last interval twice.
     """
     found: list[dict[str, Any]] = []
-    for interval in _list(report.get("intervals")):
-        streams = _list(interval.get("streams")) if isinstance(interval, dict) else []
+    for interval in _as_list(report.get("intervals")):
+        streams = _as_list(interval.get("streams")) if isinstance(interval, dict) else []
         stream = streams[0] if streams else None
         if not isinstance(stream, dict) or stream.get("omitted"):
             continue
@@ -90,19 +90,19 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and abs(value) < LARGEST
 
 
-def _list(value: object) -> list[Any]:
+def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def shifted(rows: list[Interval], by_s: float) -> list[Interval]:
-    """Return the same rows so much later."""
+    """Return the intervals of a flow shifted by a time."""
     return [row._replace(begin_s=row.begin_s + by_s, end_s=row.end_s + by_s) for row in rows]
 
 
 def cut(flow: Flow, rows: list[Interval]) -> list[Interval]:
-    """Return the rows up to where the flow had what it was to have.
+    """Return the intervals up to the end of the flow's volume or duration.
 
-    A signal ends iperf3 a little later than that.
+    A signal ends iperf3 a little later.
 
     >>> cut(Flow(0, 1, 2, volume_bytes=150), [Interval(0.0, 0.1, 100), Interval(0.1, 0.2, 100)])[-1]
     Interval(begin_s=0.1, end_s=0.15..., delivered_bytes=50, retransmits=None, ...)

@@ -1,4 +1,4 @@
-"""A flow of iperf3: its two processes, what they print, and its socket's state in the kernel."""
+"""A flow of iperf3: its two processes, their output, and its socket's state in the kernel."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from experiments.traffic.flows import Flow, FlowResult
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import shared_file
 
-FIRST_PORT = 5201  # iperf3's own
-BLOCKS = 32  # of a flow, at least
+FIRST_PORT = 5201  # default port of iperf3
+BLOCKS = 32  # minimum number of iperf3's reads per flow
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 FIONREAD = 0x541B
 
 
 @dataclass(eq=False)
 class Session:
-    """One flow: its two processes, and what they print."""
+    """An iperf3 flow: its two processes, and their output."""
 
     flow: Flow
     result: FlowResult
@@ -34,44 +34,44 @@ class Session:
     client: subprocess.Popen[bytes] | None = None
     server_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     client_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    stopped: bool = False  # by us, when it had done what it should
+    stopped: bool = False  # stopped by this tool after completing its flow
     given_up: bool = False
-    exited_s: float = 0.0  # when the client did, by the monotonic clock
+    exited_s: float = 0.0  # exit time of the client, by the monotonic clock
     ended: bool = False
-    judged: bool = False  # whether the result says what became of it
-    pidfd: int = -1  # of the client, until its exit was noticed
-    stream: socket.socket | None = None  # the client's, for asking about
-    began_s: float = 0.0  # when its first bytes were seen
-    last_read: int = 0  # what had been received when it was last asked for
+    judged: bool = False  # whether `result` is final
+    pidfd: int = -1  # pidfd of the client until its exit is noticed, else -1
+    stream: socket.socket | None = None  # the client's data socket, for queries
+    began_s: float = 0.0  # when the client's first bytes were noticed
+    last_read: int = 0  # received bytes at the last query
 
     @property
     def port(self) -> int:
-        """Where the server listens."""
+        """Port on which the flow's iperf3 server listens."""
         return FIRST_PORT + self.flow.number
 
     @property
     def block_bytes(self) -> int:
-        """How much iperf3 reads at once: little beside the whole."""
+        """Size of iperf3's reads: small relative to the whole volume."""
         wanted = (self.flow.volume_bytes or LARGEST_BLOCK * BLOCKS) // BLOCKS
         return min(max(wanted, SMALLEST_BLOCK), LARGEST_BLOCK)
 
     def fail(self, reason: str) -> None:
-        """End without success."""
+        """End the iperf3 flow as failed."""
         self.result.reason = reason
         self.ended = self.judged = True
 
     def signal(self, number: int) -> None:
-        """Send a signal to the client; it may have ended."""
+        """Send a signal to the iperf3 client, unless it has ended."""
         if self.client and self.client.poll() is None:
             self.client.send_signal(number)
 
     def signal_server(self, number: int) -> None:
-        """Send a signal to the server; it may have ended."""
+        """Send a signal to the iperf3 server, unless it has ended."""
         if self.server and self.server.poll() is None:
             self.server.send_signal(number)
 
     def has_begun(self) -> bool:
-        """Look whether the client has had its first bytes."""
+        """Return True if the iperf3 client has received its first bytes."""
         if not self.stream:
             self._find_stream()
         if not self.bytes_read():
@@ -80,19 +80,19 @@ class Session:
         return True
 
     def _find_stream(self) -> None:
-        """Look for the client's data connection: it comes after the control connection."""
+        """Find the client's data connection, which follows the control connection."""
         if self.client:
-            with suppress(OSError):  # it has ended
-                open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_number)
+            with suppress(OSError):  # the client has ended
+                open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_descriptor)
                 sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
                 if len(sockets) > 1:
-                    self.stream = shared_socket(self.pidfd, _number(sockets[-1]))
+                    self.stream = shared_socket(self.pidfd, _descriptor(sockets[-1]))
 
     def bytes_read(self) -> int:
-        """Return how much the client has received and read, or had when it exited."""
-        stream = self.stream  # another thread may let go of it meanwhile
+        """Return the bytes that the client has received and read, also after its exit."""
+        stream = self.stream  # another thread may close the socket meanwhile
         if stream:
-            with suppress(OSError, ValueError):  # closed just now
+            with suppress(OSError, ValueError):  # another thread has just closed the socket
                 waiting = fcntl.ioctl(stream, FIONREAD, bytes(4))
                 received = tcp_info(stream).get("bytes_received", 0)
                 now_read = received - int.from_bytes(waiting, sys.byteorder)
@@ -100,7 +100,7 @@ class Session:
         return self.last_read
 
     def let_go(self) -> None:
-        """Close what was open of a client that has exited."""
+        """Close the open files of an iperf3 client that has exited."""
         if self.stream:
             self.bytes_read()
             self.stream.close()
@@ -109,16 +109,16 @@ class Session:
         self.stream, self.pidfd = None, -1
 
 
-def _number(open_file: Path) -> int:
+def _descriptor(open_file: Path) -> int:
     return int(open_file.name)
 
 
 def shared_socket(pidfd: int, number: int) -> socket.socket:
-    """Return another process's socket as one of this process; it shares what the kernel knows."""
+    """Return another process's socket as a socket of this process, with shared kernel state."""
     return socket.socket(fileno=shared_file(pidfd, number))
 
 
 def text_of(said: IO[bytes]) -> str:
-    """Return what a process has printed so far; it writes at the same place in the file."""
+    """Return the output of a process so far, without moving its position in the file."""
     size = os.fstat(said.fileno()).st_size
     return os.pread(said.fileno(), size, 0).decode(errors="replace")

@@ -1,9 +1,9 @@
-"""New flows at a rate: one UDP packet each, from one process with sockets in all namespaces.
+"""New flows at a given rate: one UDP packet each, from one process with sockets in all namespaces.
 
-The load is open loop: each packet has a moment, whatever became of those before. Every packet has a
-source port of its own, so that each is the first of its flow; raw sockets send them, since a bound
-socket for each would cost more than the packet. Delays count from a packet's moment, so a
-generator that is late itself does not hide it.
+The load is open loop: each packet has a planned time, whatever happens to earlier ones. Every
+packet has its own source port, so each is the first of its flow; raw sockets send them, since a
+bound socket per packet would cost more than the packet. Delays count from the planned time, so a
+late generator is not hidden.
 """
 
 from __future__ import annotations
@@ -21,47 +21,47 @@ from typing import NamedTuple
 
 from hosts.linux.calls import enter
 
-PORT = 9  # of the receivers: discard (RFC 863)
-FIRST_PORT, PORTS = 10_000, 50_000  # source ports of flows, one after the other
+PORT = 9  # port of the receivers: discard (RFC 863)
+FIRST_PORT, PORTS = 10_000, 50_000  # source ports of flows, used in turn
 UDP_HEADER = struct.Struct(">4H")
-NUMBER = struct.Struct("=2Q")  # the offer, and the packet's place in it
+NUMBER = struct.Struct("=2Q")  # number of the offer, and the packet's index in it
 PAYLOAD_BYTES = 64
 SENT_AT_ONCE, READ_AT_ONCE = 16, 256
 SO_RCVBUFFORCE, BUFFER_BYTES = 33, 1 << 24
 
 
 class Carried(NamedTuple):
-    """What became of the first packets of an offer."""
+    """Results of offered new flows: packets sent, their delays and the time."""
 
     sent: int
-    delays_ms: list[float]  # of those that arrived, in order
-    seconds: float  # from the first packet's moment to the last arrival
+    delays_ms: list[float]  # delays of packets that arrived, sorted
+    seconds: float  # time from the first packet's planned time to the last arrival
 
     @property
     def lost_share(self) -> float:
-        """The share of packets that did not arrive."""
+        """Share of packets that did not arrive."""
         return 1 - len(self.delays_ms) / self.sent
 
     @property
     def per_s(self) -> float:
-        """How many flows a second were carried."""
+        """Rate of flows that were carried, per second."""
         return len(self.delays_ms) / self.seconds if self.seconds else 0.0
 
     def delay_ms(self, share: float) -> float | None:
-        """Return a quantile of the delay, None if nothing arrived."""
+        """Return a quantile of the packets' delays in ms; None if no packet arrived."""
         last = len(self.delays_ms) - 1
         return self.delays_ms[round(share * last)] if self.delays_ms else None
 
 
 class NewFlows:
-    """Sends and receives first packets; use it in a ``with`` statement.
+    """Sender and receiver of first packets; use it in a ``with`` statement.
 
     Parameters
     ----------
     namespaces : sequence of int
-        The servers' network namespaces, as open files.
+        Network namespaces of the servers, as open files.
     addresses : sequence of str
-        Their IPv4 addresses.
+        IPv4 addresses of the servers.
     """
 
     def __init__(self, namespaces: Sequence[int], addresses: Sequence[str], seed: int = 0) -> None:
@@ -99,7 +99,7 @@ class NewFlows:
         self._ready.close()
 
     def offer(self, per_s: float, seconds: float, drain_s: float) -> Carried:
-        """Begin so many flows a second between random pairs; wait `drain_s` for the last."""
+        """Start `per_s` flows per second between random pairs; wait `drain_s` for the last ones."""
         total, offer = max(1, round(per_s * seconds)), next(self._offers)
         begin_s = time.monotonic()
         moments = [begin_s + i / per_s for i in range(total)]
@@ -116,7 +116,7 @@ class NewFlows:
                 break
             wait_s = moments[sent] - now if sent < total else drain_s / 10
             for descriptor, _ in self._ready.poll(max(0.0, wait_s)):
-                for place in self._received(descriptor, offer):
+                for place in self._received_indices(descriptor, offer):
                     last_s = time.monotonic()
                     delays.setdefault(place, (last_s - moments[place]) * 1e3)
         return Carried(total, sorted(delays.values()), last_s - begin_s)
@@ -126,11 +126,11 @@ class NewFlows:
         port = FIRST_PORT + next(self._ports) % PORTS
         header = UDP_HEADER.pack(port, PORT, UDP_HEADER.size + PAYLOAD_BYTES, 0)
         payload = NUMBER.pack(offer, place).ljust(PAYLOAD_BYTES, b".")
-        with suppress(OSError):  # a full interface: the packet is lost, and counted as that
+        with suppress(OSError):  # a full interface: the packet is counted as lost
             self._senders[source].sendto(header + payload, self._addresses[destination])
 
-    def _received(self, descriptor: int, offer: int) -> list[int]:
-        """Return the places of an offer's packets that have come to a server."""
+    def _received_indices(self, descriptor: int, offer: int) -> list[int]:
+        """Return the indices of an offer's packets that a server has received."""
         places = []
         receiver = self._receivers[descriptor]
         for _ in range(READ_AT_ONCE):

@@ -1,9 +1,9 @@
-"""Sends flows that arrive, in an open loop: each begins on time, whatever became of others.
+"""Tool for arriving flows in an open loop: each starts on time, whatever happens to the others.
 
-Every flow has a connection of its own, opened before the barrier. So its time has no handshake in
-it, and begins with TCP's initial window (RFC 6928: ten segments) and a round trip that the
-handshake has measured: a request on a connection that stands, as programs in data centers keep
-them. Nothing is reused, and no flow inherits another's window.
+Every flow has its own connection, opened before the barrier. So its completion time includes no
+handshake, and it starts with TCP's initial window (RFC 6928: ten segments) and the handshake's
+round-trip time: like a request on an established connection, as data center programs keep them.
+Connections are not reused, and no flow inherits another's window.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from experiments.traffic.flows import Flow, FlowResult, Progress
 from experiments.traffic.generator import Generator
 from experiments.traffic.generator_worker import Task
 
-TOGETHER = 64  # flows that are under way at the same time, more or less
+TOGETHER = 64  # approximate number of simultaneous flows
 
 
 class OpenLoop(Generator):
-    """Sends flows at their moments, from one process of its own (see `generator`)."""
+    """Tool that sends flows at their start times from one process (see `generator`)."""
 
     name = "generator"
     worker = "experiments.traffic.open_loop_worker"
@@ -32,7 +32,7 @@ class OpenLoop(Generator):
         return {**super()._task(flows), "together": min(TOGETHER, len(self._flows))}
 
     def progress(self) -> Sequence[Progress]:
-        """Return how far those flows are that did something since this was last asked."""
+        """Return the progress of the flows that have changed since the last call."""
         now = numpy.array(self._delivered), numpy.array(self._ended)
         before = self._counted or tuple(map(numpy.zeros_like, now))
         moved = numpy.flatnonzero((now[0] != before[0]) | (now[1] != before[1])).tolist()
@@ -41,5 +41,5 @@ class OpenLoop(Generator):
 
 
 def lateness_s(results: Sequence[FlowResult]) -> list[float]:
-    """Return by how much each flow that began did so after its moment."""
+    """Return the delay of each flow's start after its planned time, in seconds."""
     return [max(0.0, one.begin_s - one.flow.start_s) for one in results if one.begin_s is not None]

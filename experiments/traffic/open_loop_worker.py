@@ -1,9 +1,9 @@
-"""The process that sends flows which arrive: the generator's, but each begins on time.
+"""Process that sends arriving flows: the generator's loop, but with punctual starts.
 
-The generator lets greedy flows begin together and then keeps them going. Here a flow has a moment,
-and what is measured is how long after it the last byte arrives. So what is due goes before what is
-ready, between any two events; the wait for the next moment ends within the timer's slack, and not
-at the next millisecond as epoll's does; and a flow's first bytes are sent in the same breath.
+The generator starts greedy flows together and keeps them going. Here each flow has a start time,
+and the time until its last byte arrives is measured. So due events are handled before ready
+sockets, between any two of them; the wait for the next event has the precision of the timer's slack
+instead of epoll's millisecond; and a flow's first bytes are sent immediately at its start.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from hosts.linux.calls import readable, run_in_short_turns
 
 
 class Arriving(Loop):
-    """Sends and receives until every flow has ended; none waits for another."""
+    """Event loop that sends and receives until every flow has ended; no flow waits for another."""
 
     def _step(self) -> None:
-        self._do_due()
+        self._run_due_events()
         if not self._left:
             return
         wait_s = self._agenda[0][0] - time.monotonic()
         if wait_s > 0:
             readable([self._ready], wait_s)
         for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
-            self._do_due()
-            self._do_ready(descriptor)
+            self._run_due_events()
+            self._handle_ready(descriptor)
 
     def _begin(self, one: Connection) -> None:
         super()._begin(one)
@@ -39,16 +39,17 @@ class Arriving(Loop):
 
 
 def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arriving:
-    """Return the loop for a task."""
+    """Return the event loop of a process that sends arriving flows."""
     be_on_time()
     return Arriving(connections, task, deaths)
 
 
 def be_on_time() -> None:
-    """Be as nice as the kernel's threads are, and have short turns.
+    """Set this process' niceness to that of kernel threads, and short time slices.
 
-    A trial's programs let those go first. This one sends a schedule, and needs little. With turns
-    as long as the others' it waits until each forwarder that has something to do has had one.
+    Other programs of a trial yield to kernel threads. This process sends on a schedule, and needs
+    little processor time. With time slices as long as the others' it would wait until each busy
+    forwarder has had one.
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)

@@ -1,8 +1,8 @@
-"""Pairs of senders and receivers: patterns by name, and the flows that a workload makes of them.
+"""Traffic patterns by name, and the flows that a workload makes of them.
 
-Everything random comes from the seed, so that the same workload and seed give the same flows in the
-same order. Servers in options are addresses ("0.3"), several of them a list or a text with commas;
-where a pattern takes servers, a whole number stands for so many drawn at random.
+All random choices come from the seed, so the same workload and seed give the same flows in the same
+order. Servers in options are addresses ("0.3"), several of them a list or a text with commas; where
+a pattern takes servers, a whole number is the number of servers to draw.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from hosts.base.algorithms import choose, route
 from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
-MOST_FLOWS = 1_000_000  # about what memory holds
-MOST_PARALLEL = 1000  # flows of one pair
+MOST_FLOWS = 1_000_000  # maximum number of flows: about what memory holds
+MOST_PARALLEL = 1000  # maximum number of flows of one pair
 JITTER = "jitter_s"
 
 Pair = tuple[int, int]
 
 
 class Options:
-    """The options of a pattern, as a workload gives them, read for one network."""
+    """Options of a workload's pattern, parsed for one network."""
 
     def __init__(self, topology: Topology, given: Mapping[str, Any], draw: Random) -> None:
         self.topology, self.draw = topology, draw
         self._given = given
 
     def has(self, name: str) -> bool:
-        """Tell whether the workload gives this option."""
+        """Return True if the workload sets this option of its pattern."""
         return name in self._given
 
     def server(self, name: str, default: int) -> int:
-        """Return the one server that an option names."""
+        """Return the server that a pattern's option names."""
         value = self._given.get(name)
         return default if value is None else self._server(name, value)
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return the number that an option gives."""
+        """Return the value of a pattern's option that is a whole number."""
         value = self._given.get(name, default)
         require(
             isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most,
@@ -53,21 +53,21 @@ class Options:
         return int(value)
 
     def seconds(self, name: str) -> float:
-        """Return the time that an option gives, 0 by default."""
+        """Return the value of an option that is a time in seconds, 0 by default."""
         value = self._given.get(name, 0.0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number and 0 <= value < 1e6, f"{name} is a number of seconds, not {value!r}")
         return float(value)
 
     def share(self, name: str, default: float) -> float:
-        """Return the share that an option gives."""
+        """Return the value of a pattern's option that is a share from 0 to 1."""
         value = self._given.get(name, default)
         number = isinstance(value, int | float) and not isinstance(value, bool)
         require(number and 0 <= value <= 1, f"{name} is a share from 0 to 1, not {value!r}")
         return float(value)
 
     def servers(self, name: str, default: int, others: set[int]) -> list[int]:
-        """Return the servers that an option lists, or so many drawn from those not in `others`."""
+        """Return the servers that an option lists, or that many random servers not in `others`."""
         value = self._given.get(name, default)
         if isinstance(value, str):
             value = [word.strip() for word in value.split(",")]
@@ -95,7 +95,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A way to choose pairs of source and destination; `options` says what each option is for."""
+    """A set of pairs of source and destination; `options` describes each option."""
 
     about: str
     pairs: Callable[[Options], Iterator[Pair]]
@@ -113,7 +113,7 @@ def _one_to_one(options: Options) -> Iterator[Pair]:
 
 
 def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
-    """Return how many disjoint paths the network's usual multi-path routing finds for a pair.
+    """Return the number of disjoint paths that the network's usual multi-path routing finds.
 
     >>> import topos
     >>> disjoint_paths(topos.parse("bcube,4,1"), 0, 15)
@@ -144,7 +144,8 @@ def _several_to_one(options: Options) -> Iterator[Pair]:
 
 def _all_to_all(options: Options) -> Iterator[Pair]:
     servers = range(options.topology.servers)
-    return ((a, b) for a in servers for b in servers if a != b)  # permutations() would copy servers
+    # permutations() would copy the servers
+    return ((a, b) for a in servers for b in servers if a != b)
 
 
 def _permutation(options: Options) -> Iterator[Pair]:
@@ -154,7 +155,7 @@ def _permutation(options: Options) -> Iterator[Pair]:
         "choose a smaller network",
     )
     order = list(range(options.topology.servers))
-    while any(server == other for server, other in enumerate(order)):  # e times, on average
+    while any(server == other for server, other in enumerate(order)):  # needs e shuffles on average
         options.draw.shuffle(order)
     return iter(list(enumerate(order)))
 
@@ -170,18 +171,18 @@ def _burst(options: Options) -> Iterator[Pair]:
     return ((a, b) for a, b in product(senders, receivers) if a != b)
 
 
-_SOURCE = "the sending server; the first by default"
-_DESTINATION = "the receiving server; the first by default"
-_SENDERS = "the sending servers, or how many to draw"
-_RECEIVERS = "the receiving servers, or how many to draw"
+_SOURCE = "sending server; the first by default"
+_DESTINATION = "receiving server; the first by default"
+_SENDERS = "sending servers, or number of servers to draw"
+_RECEIVERS = "receiving servers, or number of servers to draw"
 PATTERNS: dict[str, Pattern] = {
     "one-to-one": Pattern(
         "a pair of servers, with one flow for each disjoint path between them",
         _one_to_one,
         {
             "source": _SOURCE,
-            "destination": "the receiving server; the last by default",
-            "flows": "how many; by default as many as there are disjoint paths",
+            "destination": "receiving server; the last by default",
+            "flows": "number of flows; by default the number of disjoint paths",
         },
     ),
     "one-to-several": Pattern(
@@ -208,7 +209,7 @@ PATTERNS: dict[str, Pattern] = {
         },
     ),
 }
-COMMON_OPTIONS = {JITTER: "each flow starts so many seconds late, at most, at random; 0 by default"}
+COMMON_OPTIONS = {JITTER: "maximum random delay of each flow's start in seconds; 0 by default"}
 
 
 def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
@@ -219,9 +220,9 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
     topology : Topology
         The network.
     workload : Workload
-        Which pattern, with which options, and how much each flow sends.
+        Workload, with its pattern, options, and volume or duration of each flow.
     seed : int
-        Decides all that is drawn: servers, permutations, late starts.
+        Seed of all random draws: servers, permutations, delayed starts.
 
     Examples
     --------
@@ -242,9 +243,9 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
 
 
 def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
-    """Return who sends to whom, in the order of the pattern; a pair may stand there twice."""
+    """Return the pairs of sources and destinations in the pattern's order, possibly repeated."""
     pattern = pattern_of(workload, {})
-    require(topology.servers > 1, f"{topology.spec} has one server only, and none to send to")
+    require(topology.servers > 1, f"{topology.spec} has only one server, which has no destination")
     options = Options(topology, workload.options, Random(f"pairs {seed}"))
     pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
     require(
@@ -256,9 +257,9 @@ def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
 
 
 def pattern_of(workload: Workload, others: Mapping[str, Pattern]) -> Pattern:
-    """Return the pattern of that name, once its options are known to be its own.
+    """Return the workload's traffic pattern after checking its options.
 
-    `others` are patterns that are allowed beside those of PATTERNS.
+    `others` are patterns that are allowed in addition to PATTERNS.
     """
     name, patterns = workload.pattern, {**PATTERNS, **others}
     hint = meant(name, patterns)
@@ -276,9 +277,9 @@ def _check_amount(workload: Workload) -> None:
     volume_bytes, duration_s = workload.volume_bytes, workload.duration_s
     require(
         volume_bytes is None or volume_bytes >= 1,
-        f"volume_bytes is at least 1, not {volume_bytes}: each flow has something to deliver",
+        f"volume_bytes is at least 1, not {volume_bytes}: each flow needs a volume",
     )
     require(
         duration_s is None or duration_s > 0,
-        f"duration_s is more than 0, not {duration_s}: each flow takes some time",
+        f"duration_s is more than 0, not {duration_s}: each flow needs a duration",
     )

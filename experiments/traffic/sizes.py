@@ -1,11 +1,11 @@
-"""How large flows are: the distributions that papers use, by name, or one from a file.
+"""Flow size distributions: those of papers by name, or from a file.
 
-A distribution is a table of points (bytes, share of the flows that are at most so large). Between
-two points it is a straight line, as users of ns-2, ns-3 and htsim take such tables; two points of
-the same size are flows of exactly that size.
+A distribution is a table of points (bytes, share of the flows that are at most that large). Between
+two points it is a straight line, as users of ns-2, ns-3 and htsim interpret such tables; two points
+of the same size are flows of exactly that size.
 
-The tables are coarse: some ten to twenty points that were read off the curves of the papers, and
-not the papers' measurements. They are those in common use, so results compare with others':
+The tables are coarse: ten to twenty points read off the papers' curves, not the papers'
+measurements. They are in common use, so results are comparable with others':
 
 - web-search: Alizadeh 2010 (DCTCP, SIGCOMM, Figure 4), in the bytes of HPCC's table (Li 2019,
   SIGCOMM, section 5.1).
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 PACKET_BYTES = 1460
 ROUNDING = 1e-9
-LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # characters
+LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # maximum length of a name and of a file, in characters
 Point = tuple[float, float]
 
-# By which slowdowns are told: sizes from the first to below the second, in bytes.
+# Size classes of slowdowns: from the first to below the second size, in bytes.
 ALL = "all"
 CLASSES: dict[str, tuple[float, float]] = {
     "below 10 kB": (0, 1e4),
@@ -88,14 +88,14 @@ TABLES: dict[str, tuple[Point, ...]] = {
 
 @dataclass(frozen=True)
 class Sizes:
-    """A distribution of flows' sizes.
+    """Distribution of flow sizes.
 
     Parameters
     ----------
     name : str
-        What errors and tables call it.
+        Name in errors and tables.
     points : sequence of (bytes, share)
-        Neither goes down; the last share is 1.
+        Points with non-decreasing sizes and shares; the last share is 1.
 
     Examples
     --------
@@ -110,30 +110,30 @@ class Sizes:
     points: tuple[Point, ...]
 
     def __post_init__(self) -> None:
-        _check(self.name, self.points)
+        _check_distribution(self.name, self.points)
 
     @property
     def mean_bytes(self) -> float:
-        """The mean size."""
+        """Mean flow size of the distribution in bytes."""
         at, shares = self._curve()
         return float(numpy.sum(numpy.diff(shares) * (at[1:] + at[:-1]) / 2))
 
     @property
     def most_bytes(self) -> int:
-        """The largest size."""
+        """Largest flow size of the distribution in bytes."""
         return int(self.points[-1][0])
 
     def draw(self, count: int, draw: numpy.random.Generator) -> Ints:
-        """Return so many sizes, by inversion: whole bytes, and at least one."""
+        """Return `count` random sizes by inversion: whole bytes, at least 1."""
         at, shares = self._curve()
         found = numpy.interp(draw.random(count), shares, at)
         return numpy.maximum(1, numpy.rint(found)).astype(numpy.int64)
 
     def share_up_to(self, size_bytes: ArrayLike) -> Floats:
-        """Return which share of the flows is at most so large."""
+        """Return the share of flows that are at most of the given size."""
         at, shares = self._curve()
         asked = numpy.asarray(size_bytes, numpy.float64)
-        # The last point of several of the same size: all that are exactly so large count.
+        # Of several points of the same size the last one: all flows of exactly that size count.
         place = numpy.searchsorted(at, asked, side="right")
         left = numpy.clip(place - 1, 0, len(at) - 1)
         right = numpy.clip(place, 0, len(at) - 1)
@@ -143,7 +143,7 @@ class Sizes:
         return numpy.where(place == 0, 0.0, found)
 
     def scaled(self, factor: float) -> Sizes:
-        """Return the distribution of sizes that are so many times as large.
+        """Return the distribution with all flow sizes multiplied by a factor.
 
         >>> sizes_of("storage").scaled(0.5).most_bytes
         1000000
@@ -158,17 +158,19 @@ class Sizes:
         return Sizes(f"{self.name} x {factor:g}", points)
 
     def _curve(self) -> tuple[Floats, Floats]:
-        """Return sizes and shares, from a share of 0 on."""
+        """Return the distribution's sizes and cumulative shares, starting with a share of 0."""
         at, shares = (
             numpy.array(column, numpy.float64) for column in zip(*self.points, strict=True)
         )
-        if shares[0] > 0:  # flows of exactly the first size
+        if shares[0] > 0:  # the first share belongs to flows of exactly the first size
             at, shares = numpy.insert(at, 0, at[0]), numpy.insert(shares, 0, 0.0)
         return at, shares
 
 
 def sizes_of(name: str) -> Sizes:
-    """Return a distribution by its name, by a FILE, or by a number of bytes that all flows have."""
+    """Return the distribution with that name, from a FILE, or of flows that all have that many
+    bytes.
+    """
     if name in TABLES:
         return Sizes(name, TABLES[name])
     if name.strip().isdecimal():
@@ -183,7 +185,7 @@ def sizes_of(name: str) -> Sizes:
 
 
 def read_sizes(file: Path) -> Sizes:
-    """Return the distribution of a file: lines of bytes and cumulative probability."""
+    """Return the distribution of a file with lines of bytes and cumulative probability."""
     try:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(LONGEST_FILE + 1)
@@ -195,26 +197,26 @@ def read_sizes(file: Path) -> Sizes:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise PillarboxError(f"the sizes of {file} cannot be read: {reason}") from None
     points = [
-        _point(file, number, line)
+        _parsed_point(file, number, line)
         for number, line in enumerate((line.partition("#")[0] for line in lines), start=1)
         if line.strip()
     ]
     return Sizes(str(file), tuple(points))
 
 
-def _point(file: Path, number: int, line: str) -> Point:
+def _parsed_point(file: Path, number: int, line: str) -> Point:
     try:
         size, share = map(float, line.replace(",", " ").split())
     except ValueError:
         raise PillarboxError(
             f"line {number} of {file} is {line.strip()!r}: each line has bytes and the share of "
-            "flows that are at most so large, such as 10000 0.15"
+            "flows that are at most that large, such as 10000 0.15"
         ) from None
     return size, share
 
 
-def _check(name: str, points: Sequence[Point]) -> None:
-    """Refuse what is no cumulative distribution of sizes."""
+def _check_distribution(name: str, points: Sequence[Point]) -> None:
+    """Raise PillarboxError if the points are not a cumulative distribution of sizes."""
     require(bool(points), f"{name} is no distribution of sizes: it has no point")
     for size, share in points:
         require(

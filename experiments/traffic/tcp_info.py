@@ -1,7 +1,6 @@
-"""The state of a TCP connection in Linux: ``struct tcp_info`` of <linux/tcp.h>.
+"""State of a TCP connection in Linux: ``struct tcp_info`` of <linux/tcp.h>.
 
-The kernel has only ever added fields at its end, and hands out as many as it knows; those beyond
-are not there.
+New kernels only append fields, and return as many as they know; later fields are missing.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ import socket
 import struct
 from functools import cache
 
-# In the kernel's order and under its names, without the tcpi_. Nothing is padded: each field stands
-# at a multiple of its size.
+# Fields in the kernel's order, without the prefix tcpi_. The offset of each is a multiple of its
+# size, so there is no padding between fields.
 _GROUPS = (
     ("B", "state ca_state retransmits probes backoff options wscale app_limited"),
     ("I", "rto ato snd_mss rcv_mss unacked sacked lost retrans fackets"),
@@ -19,12 +18,13 @@ _GROUPS = (
     ("I", "pmtu rcv_ssthresh rtt rttvar snd_ssthresh snd_cwnd advmss reordering"),
     ("I", "rcv_rtt rcv_space total_retrans"),
     ("Q", "pacing_rate max_pacing_rate"),
-    ("Q", "bytes_acked bytes_received"),  # since Linux 4.1
-    ("I", "segs_out segs_in notsent_bytes min_rtt data_segs_in data_segs_out"),  # 4.6
-    ("Q", "delivery_rate busy_time rwnd_limited sndbuf_limited"),  # 4.10
-    ("I", "delivered delivered_ce"),  # 4.18
-    ("Q", "bytes_sent bytes_retrans"),  # 4.19
-    ("I", "dsack_dups reord_seen rcv_ooopack snd_wnd"),  # 5.4
+    ("Q", "bytes_acked bytes_received"),  # fields since Linux 4.1
+    # fields since Linux 4.6
+    ("I", "segs_out segs_in notsent_bytes min_rtt data_segs_in data_segs_out"),
+    ("Q", "delivery_rate busy_time rwnd_limited sndbuf_limited"),  # fields since Linux 4.10
+    ("I", "delivered delivered_ce"),  # fields since Linux 4.18
+    ("Q", "bytes_sent bytes_retrans"),  # fields since Linux 4.19
+    ("I", "dsack_dups reord_seen rcv_ooopack snd_wnd"),  # fields since Linux 5.4
 )
 FIELDS = tuple((name, code) for code, names in _GROUPS for name in names.split())
 SIZE = struct.calcsize("=" + "".join(code for _, code in FIELDS))
@@ -33,24 +33,24 @@ SIZE = struct.calcsize("=" + "".join(code for _, code in FIELDS))
 def tcp_info(connection: socket.socket) -> dict[str, int]:
     """Return a connection's state in the kernel: times in microseconds, windows in segments.
 
-    Raises OSError where the connection is closed.
+    Raises OSError if the connection is closed.
     """
     return parsed(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE))
 
 
 def parsed(data: bytes) -> dict[str, int]:
-    """Return the fields that are whole in these bytes.
+    """Return the fields of ``struct tcp_info`` that are complete in these bytes.
 
     >>> parsed(bytes([1, 0, 0, 0, 0, 0, 0, 0, 64, 13, 3, 0]))["rto"]
     200000
     """
-    names, layout = _known(min(len(data), SIZE))
+    names, layout = _known_fields(min(len(data), SIZE))
     return dict(zip(names, layout.unpack_from(data), strict=True))
 
 
 @cache
-def _known(size: int) -> tuple[list[str], struct.Struct]:
-    """Return the names and the layout of the fields within so many bytes."""
+def _known_fields(size: int) -> tuple[list[str], struct.Struct]:
+    """Return the names and the layout of the fields within `size` bytes."""
     names: list[str] = []
     codes = "="
     for name, code in FIELDS:

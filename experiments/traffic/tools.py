@@ -1,4 +1,4 @@
-"""Which program sends a workload's flows, and TCP's settings on the servers."""
+"""Choice of the program that sends a workload's flows, and TCP's settings on the servers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 AUTO = "auto"
-# Flows for each processor: two processes for each of more of them take it from the network.
+# Maximum flows per processor for iperf3, whose two processes per flow slow the network down.
 IPERF3_FLOWS = 32
 
 ECN = "net/ipv4/tcp_ecn"
-MARKING = ("ecn", "codel", "fq_codel")  # queues that mark the packets of who asks for it
+MARKING = ("ecn", "codel", "fq_codel")  # queues that mark packets of senders that support ECN
 
-# Whatever the machine's are: what a new namespace inherits, and what decides TCP's behaviour.
+# TCP settings pinned on all machines: those that namespaces inherit, and others that affect TCP.
 PINNED = {
     **{name: value for name, value in HOST_SYSCTLS.items() if "tcp" in name},
     "net/ipv4/tcp_moderate_rcvbuf": "1",
@@ -59,14 +59,14 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
     Parameters
     ----------
     name : str
-        A name in TOOLS; or ``auto``: iperf3 where it is installed and the flows are few for the
-        processors that there are, else the built-in generator.
+        Name in TOOLS, or ``auto``: iperf3 if it is installed and the flows are few for the number
+        of processors, else the built-in generator.
     lab : Lab
         The running lab.
     flows : sequence of Flow
-        What is sent.
+        Flows to send.
     sending : Sending
-        How it is sent.
+        Congestion control, intervals and timeout.
     """
     chosen = chosen_tool(name, len(flows))
     return TOOLS[chosen](lab, flows, sending)
@@ -87,9 +87,9 @@ def chosen_tool(name: str, flows: int) -> str:
 
 
 def pinned_sysctls(lab: Lab) -> dict[str, str]:
-    """Set TCP's sysctls on every server; return what holds there now, for the manifest.
+    """Set TCP's sysctls on every server; return the resulting values for the manifest.
 
-    What this kernel does not know is left out.
+    Sysctls that this kernel lacks are left out.
     """
     found: dict[str, str] = {}
     asks = "1" if lab.settings.queue in MARKING else PINNED[ECN]

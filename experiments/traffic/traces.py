@@ -1,10 +1,10 @@
-"""Traces: flows as a table, so that the same ones run here, in ns-3 and in htsim.
+"""Traces: flows as a table, so that the same flows run here, in ns-3 and in htsim.
 
-A row is a flow: ``time_s,source,destination,bytes``, sorted by time, as CSV or as Parquet. Servers
-are addresses (``0.3``, or ``0.3.dcell``), or numbers from 0, as other programs count them.
+A row is a flow: ``time_s,source,destination,bytes``, sorted by time, as CSV or Parquet. Servers are
+addresses (``0.3``, or ``0.3.dcell``), or numbers from 0, as in other programs.
 
-A trace may come from a stranger: lines, cells and rows are bounded, and each error names the file,
-the row (counted from 1, without the header) and the column.
+A trace may come from an untrusted source: lines, cells and rows are bounded, and each error names
+the file, the row (counted from 1, without the header) and the column.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ COLUMNS = ("time_s", "source", "destination", "bytes")
 TIME, SOURCE, DESTINATION, BYTES = COLUMNS
 PARQUET = ".parquet"
 MOST_ROWS = 10 * MOST_FLOWS
-MOST_S = 1e9  # of a flow's start: some thirty years
-MOST_IN_ALL_BYTES = 2**63  # of all flows together: sums have 64 bits
+MOST_S = 1e9  # maximum start time of a flow: some thirty years
+MOST_IN_ALL_BYTES = 2**63  # maximum total volume of all flows: sums have 64 bits
 MOST_UNPACKED_BYTES = 1 << 30
-LONGEST_LINE = 1 << 16  # characters
-LONGEST_CELL = 100  # characters: every address and number is shorter
+LONGEST_LINE = 1 << 16  # maximum length of a line in characters
+LONGEST_CELL = 100  # maximum characters of a cell: every address and number is shorter
 
 Floats: TypeAlias = "NDArray[numpy.float64]"
 Ints: TypeAlias = "NDArray[numpy.int64]"
 
 
 class _Table(NamedTuple):
-    """The columns of a trace; numbers that are missing or unreadable are NaN."""
+    """Columns of a trace; missing or unreadable numbers are NaN."""
 
     start_s: Floats
     source: Ints
@@ -49,17 +49,17 @@ class _Table(NamedTuple):
 
 
 def read_trace(topology: Topology, file: Path) -> Arrivals:
-    """Return the flows of a trace; refuse what is none, or does not fit the network."""
+    """Return the flows of a trace; raise PillarboxError if the trace is invalid for the network."""
     servers = _Servers(topology, file)
     try:
-        table = (_parquet if file.suffix == PARQUET else _csv)(file, servers)
+        table = (_read_parquet if file.suffix == PARQUET else _read_csv)(file, servers)
     except OSError as error:
         reason = error.strerror or _first_line(error)
         raise PillarboxError(f"the trace {file} cannot be read: {reason}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
     start_s, source, destination, size = table
-    require(len(start_s) > 0, f"{file} is a trace without a flow")
+    require(len(start_s) > 0, f"{file} is a trace without flows")
 
     def check(column: str, good: Any, values: Any, sentence: str) -> None:
         bad = numpy.flatnonzero(~good)
@@ -85,7 +85,7 @@ def read_trace(topology: Topology, file: Path) -> Arrivals:
 def write_trace(
     topology: Topology, arrivals: Arrivals, file: Path, *, numbers: bool = False
 ) -> None:
-    """Write flows as a trace, by the file's ending; with `numbers` servers are counted from 0."""
+    """Write flows as a trace, by the file's ending; with `numbers`, servers are numbers from 0."""
     import pandas
 
     named = numpy.array([topology.address(server) for server in range(topology.servers)], object)
@@ -103,7 +103,7 @@ def write_trace(
 
 
 class _Servers:
-    """The numbers of a network's servers by what a trace calls them."""
+    """Server numbers by the names that a trace uses."""
 
     def __init__(self, topology: Topology, file: Path) -> None:
         self._topology, self._file = topology, file
@@ -125,7 +125,8 @@ class _Servers:
         topology = self._topology
         require(text != "", "a flow has a server here: its address, or its number")
         require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
-        if text.isascii() and text.isdecimal() and len(text) <= 18:  # as other programs count them
+        # server number, as in other programs
+        if text.isascii() and text.isdecimal() and len(text) <= 18:
             has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
             require(int(text) < topology.servers, f"it has a server {text}, and {has}")
             return int(text)
@@ -134,8 +135,8 @@ class _Servers:
         return found
 
 
-def _places(file: Path, header: Sequence[str]) -> list[int]:
-    """Return where in a row the columns are."""
+def _column_indices(file: Path, header: Sequence[str]) -> list[int]:
+    """Return the indices of a trace's columns in a row."""
     missing = [name for name in COLUMNS if name not in header]
     require(
         not missing,
@@ -152,13 +153,13 @@ def _check_rows(file: Path, rows: int) -> None:
 # -- CSV -----------------------------------------------------------------------------------------
 
 
-def _csv(file: Path, servers: _Servers) -> _Table:
+def _read_csv(file: Path, servers: _Servers) -> _Table:
     start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
     with file.open(encoding="utf-8-sig", newline="") as opened:
         rows = csv.reader(_lines(file, opened), strict=True)
         header = next(rows, [])
-        time_at, source_at, destination_at, bytes_at = _places(file, header)
-        for cells in filter(None, rows):  # without empty lines
+        time_at, source_at, destination_at, bytes_at = _column_indices(file, header)
+        for cells in filter(None, rows):  # skips empty lines
             row = len(start_s) + 1
             _check_rows(file, row)
             require(
@@ -188,28 +189,28 @@ def _number(text: str) -> float:
 # -- Parquet -------------------------------------------------------------------------------------
 
 
-def _parquet(file: Path, servers: _Servers) -> _Table:
+def _read_parquet(file: Path, servers: _Servers) -> _Table:
     import pyarrow
     from pyarrow import parquet
 
     try:
         with file.open("rb") as opened:
             found = parquet.ParquetFile(opened)
-            _places(file, found.schema_arrow.names)
+            _column_indices(file, found.schema_arrow.names)
             ends = [name for name in (SOURCE, DESTINATION) if _check_ends(file, name, found)]
             _check_rows(file, found.metadata.num_rows)
             _check_size(file, found.metadata)
-            # Of texts each different one is kept once: a small file may repeat megabytes.
+            # Each distinct text is stored once: a small file may repeat megabytes.
             table = parquet.ParquetFile(opened, read_dictionary=ends).read(list(COLUMNS))
         columns = table.combine_chunks().columns
     except (MemoryError, LookupError, pyarrow.ArrowException) as error:
         raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
     start_s, source, destination, size = columns
     return _Table(
-        _floats(file, TIME, start_s),
+        _float_column(file, TIME, start_s),
         _numbers_of(servers, SOURCE, source),
         _numbers_of(servers, DESTINATION, destination),
-        _floats(file, BYTES, size),
+        _float_column(file, BYTES, size),
     )
 
 
@@ -222,7 +223,7 @@ def _check_size(file: Path, metadata: Any) -> None:
     )
 
 
-def _floats(file: Path, name: str, column: Any) -> Floats:
+def _float_column(file: Path, name: str, column: Any) -> Floats:
     from pyarrow import types
 
     numeric = types.is_integer(column.type) or types.is_floating(column.type)
@@ -232,7 +233,7 @@ def _floats(file: Path, name: str, column: Any) -> Floats:
 
 
 def _check_ends(file: Path, name: str, found: Any) -> bool:
-    """Refuse a column that names no servers; tell whether it does so by texts."""
+    """Raise PillarboxError if a trace's column has no servers; return True if it has texts."""
     from pyarrow import types
 
     kind = found.schema_arrow.field(name).type
@@ -245,7 +246,7 @@ def _check_ends(file: Path, name: str, found: Any) -> bool:
 
 
 def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
-    """Return the numbers of the servers that a column names, by texts or by whole numbers."""
+    """Return the numbers of the servers in a column of texts or whole numbers."""
     from pyarrow import types
 
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()

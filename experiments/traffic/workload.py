@@ -1,4 +1,4 @@
-"""What traffic an experiment asks for, as data."""
+"""Traffic workload of an experiment, as data."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ MOST_BYTES = 1e15  # upper bound for the size of a flow
 
 @dataclass(frozen=True)
 class Workload:
-    """Which flows are sent, how long, and by which program.
+    """Flows to send, their duration, and the program that sends them.
 
-    Either each flow carries `volume_bytes`, or all flows run for `duration_s`. With `arrivals`
-    flows begin one after the other, with sizes of their own, and those that begin within
-    `duration_s` are measured; a trace has its own length.
+    Either each flow carries `volume_bytes`, or all flows run for `duration_s`. With `arrivals`,
+    flows start one after the other, with their own sizes, and those that start within `duration_s`
+    are measured; a trace has its own length.
     """
 
-    pattern: str = "all-to-all"  # a name in experiments.traffic.patterns
+    pattern: str = "all-to-all"  # name in experiments.traffic.patterns
     volume_bytes: int | None = None
     duration_s: float | None = None
-    tool: str = "auto"  # iperf3 or generator; auto: by the flows for each processor
+    tool: str = "auto"  # iperf3 or generator; auto: by the number of flows per processor
     congestion: str = "cubic"
-    interval_s: float = 0.1  # of the rows
-    timeout_s: float = 120.0  # of the whole trial, from the barrier on
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the pattern
+    interval_s: float = 0.1  # length of the rows' intervals
+    timeout_s: float = 120.0  # timeout of the whole trial, from the barrier on
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of the pattern
     # Flows in an open loop (experiments.traffic.arrivals): "poisson", or the FILE of a trace.
     arrivals: str | None = None
-    load: float | None = None  # of the capacity of what `load_of` says
+    load: float | None = None  # relative to the capacity that `load_of` names
     load_of: str = SERVERS
-    sizes: str = "web-search"  # a name in experiments.traffic.sizes, bytes, or a FILE
+    sizes: str = "web-search"  # name in experiments.traffic.sizes, number of bytes, or FILE
     size_scale: float = 1.0
-    warm_up_s: float = 2.0  # before what is measured, under the same load
-    cool_down_s: float = 1.0  # and after it
+    warm_up_s: float = 2.0  # time before the measured part, with the same load
+    cool_down_s: float = 1.0  # time after the measured part
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "timeout_s"):
@@ -57,11 +57,11 @@ class Workload:
             self.volume_bytes is None or self.volume_bytes <= MOST_BYTES,
             f"volume_bytes is at most {MOST_BYTES:g}: choose less",
         )
-        require(self.load is None, "a load is that of arrivals: set arrivals = poisson as well")
+        require(self.load is None, "a load needs arrivals: set arrivals = poisson as well")
 
     @property
     def trace(self) -> str | None:
-        """The file that the flows come from."""
+        """File of the trace from which the flows come, or None."""
         return self.arrivals if (self.arrivals or "").endswith(TRACES) else None
 
     def _check_arrivals(self, arrivals: str) -> None:
@@ -72,32 +72,32 @@ class Workload:
         )
         require(
             self.volume_bytes is None,
-            "flows that arrive have the sizes of a distribution or a trace: leave volume_bytes "
-            "away, or give the bytes as sizes",
+            "arriving flows have the sizes of a distribution or a trace: omit volume_bytes, or "
+            "give the bytes as sizes",
         )
         for name in ("warm_up_s", "cool_down_s"):
             value = getattr(self, name)
             require(value >= 0, f"{name} is at least 0, not {value:g}")
         if self.trace is not None:
-            require(self.load is None, "a trace has a load of its own: leave load away")
+            require(self.load is None, "a trace has its own load: omit load")
             return
         require(
             self.duration_s is not None and self.duration_s > 0,
-            "arrivals need duration_s above 0: how long what is measured arrives",
+            "arrivals need duration_s above 0, the length of the measured part",
         )
         check_load(self.load)
         hint = meant(self.load_of, LOADS_OF)
         require(
             self.load_of in LOADS_OF,
-            f"there is no capacity {self.load_of!r} that a load is of: {hint}",
+            f"a load cannot refer to a capacity {self.load_of!r}: {hint}",
         )
 
 
 def check_load(load: float | None) -> None:
-    """Refuse what is no load."""
+    """Raise PillarboxError if the load is missing or out of range."""
     require(load is not None, "arrivals need a load, above 0 and below 1: load = 0.5")
     assert load is not None
     require(
         0 < load < MOST_LOAD,
-        f"a load is above 0 and below 1, not {load:g}: at 1 and beyond, what waits grows for ever",
+        f"a load is above 0 and below 1, not {load:g}: at 1 and above, queues grow without bound",
     )

@@ -1,1 +1,3 @@
-"""Flows that come and go at max-min fair rates, event by event: completion times at any scale."""
+"""Event-driven fluid simulation of flows that arrive and end at max-min fair rates: completion
+times.
+"""

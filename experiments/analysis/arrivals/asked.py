@@ -1,4 +1,4 @@
-"""Flows that arrive under a load that was asked for: how many, and of what it is a share."""
+"""Random flows for a requested load: their number, and the capacity that the load refers to."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CABLES = "cables"
-WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1  # of the time in which flows begin
+# fractions of the time during which flows start
+WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What flows are to be drawn."""
+    """Parameters of the arriving flows to draw at random."""
 
     topology: Topology
     routing: str
     pattern: str
     sizes: str
     seed: int
-    cable_bps: float  # that a cable delivers
+    cable_bps: float  # goodput of a cable
 
     def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
-        """Return about so many flows of a load, and when those begin that count."""
+        """Return about `count` flows of a load, and the window in which the measured ones start."""
         sizes = sizes_of(self.sizes)
         least = sizes.most_bytes / 2 / sizes.mean_bytes / MEASURED / MOST_OFF
         require(
             count >= least,
-            f"the load that {count} flows of {sizes.name} offer is up to chance, for a few are "
-            f"very large: ask for at least --count {int(least) + 1}",
+            f"the load that {count} flows of {sizes.name} offer is random, because a few flows "
+            f"are very large: use at least --count {int(least) + 1}",
         )
         capacity_bps = self.capacity_bps(load_of)
         lasting_s = count * sizes.mean_bytes * 8 / (load * capacity_bps)
@@ -53,7 +54,9 @@ class Asked:
         return drawn(self.topology, workload, self.seed, capacity_bps), window_of(workload)
 
     def capacity_bps(self, load_of: str) -> float:
-        """Return what the load is a share of: of all cables, or of all servers' ports."""
+        """Return the capacity that the load refers to: that of all cables, or of all servers'
+        ports.
+        """
         if load_of == SERVERS:
             ports = self.topology.servers * self.topology.ports
             return float((cabled_links(self.topology) < ports).sum()) * self.cable_bps

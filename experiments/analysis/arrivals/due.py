@@ -1,6 +1,7 @@
-"""What ends when, soonest first: a binary heap in which a time can be changed.
+"""Event queue: a binary heap whose entries' times can change, soonest first.
 
-`heap[0]` ends first. `at[i]` is where i stands in it, `due_s[i]` when it ends.
+`heap[0]` is the entry that is due first. `at[i]` is the position of entry i in the heap, `due_s[i]`
+its time.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from typing import Any
 
 
 def put(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Add one to a heap of that size."""
+    """Add entry `one` to an event queue of `size` entries."""
     heap[size] = one
     at[one] = size
     moved(heap, at, due_s, size + 1, one)
 
 
 def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
-    """Remove the first of a heap of that size."""
+    """Remove the first entry of an event queue of `size` entries."""
     last = heap[size - 1]
     heap[0] = last
     at[last] = 0
@@ -25,7 +26,7 @@ def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
 
 
 def moved(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Bring one to its place after its time has changed."""
+    """Restore the heap order of an event queue after the time of entry `one` has changed."""
     place, when_s = at[one], due_s[one]
     while place > 0:
         above = (place - 1) // 2

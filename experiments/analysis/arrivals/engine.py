@@ -1,8 +1,8 @@
-"""Flows that begin, share links max-min fairly, and end: an event at each beginning and each end.
+"""Flows that start, share links max-min fairly, and end: one event per start and per end.
 
-Between two events all rates are constant, so what is computed is exact but for rounding. A flow may
-wait for others (a collective's steps), and may choose among several paths when it begins. What this
-leaves out is what fluids do not have: packets, queues, slow start, and the time that light takes.
+Between two events all rates are constant, so results are exact except for rounding. A flow may wait
+for other flows (steps of a collective), and may choose among several paths when it starts. Fluids
+have no packets, queues, slow start or propagation delay.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[Any]
 
-# What is left of a volume, relative to it, when it has been sent but for rounding.
+# Volume left of a finished flow due to rounding, as a fraction of its volume.
 SENT = 1e-9
 NONE = -1
 
 
 class Course(NamedTuple):
-    """What became of the flows."""
+    """Start, end and path of every flow, and totals over time."""
 
-    begin_s: Floats  # when each began; later than asked for where it waited for others
-    end_s: Floats  # missing (NaN) for a flow that has no path, or waits for one that never ends
-    path: Ints  # which of its paths it took
-    delivered_bits: Floats  # by all flows together, up to each moment that was asked for
-    active: Ints  # how many flows were under way at each of these moments
-    events: int  # moments at which flows began or ended
+    begin_s: Floats  # later than requested if the flow waited for others
+    end_s: Floats  # missing (NaN) for a flow that has no path, or waits for a flow that never ends
+    path: Ints  # index of the chosen path among the flow's paths
+    delivered_bits: Floats  # total of all flows, up to each requested moment
+    active: Ints  # number of flows in progress at each requested moment
+    events: int  # number of moments at which flows started or ended
     most_active: int
 
 
 class _Flows(NamedTuple):
-    """What is known of the flows before: an array entry each, links in the order of paths."""
+    """The given flows: one array entry each; links are in the order of paths."""
 
     starts: Ints
     links: Ints
     choices: int
     start_s: Floats
     volume_bits: Floats
-    order: Ints  # those that wait for none, by time
-    waits: Ints  # for how many others each waits
-    next_starts: Ints  # which ones wait for each
+    order: Ints  # flows that wait for no other, by start time
+    waits: Ints  # number of flows that each flow waits for
+    next_starts: Ints  # index into `nexts` of the flows that wait for each flow
     nexts: Ints
 
 
@@ -60,7 +60,7 @@ class _Found(NamedTuple):
     path: Ints
     delivered_bits: Floats
     active: Ints
-    counts: Ints  # events; most active
+    counts: Ints  # number of events; maximum number of active flows
 
 
 def course(
@@ -73,26 +73,26 @@ def course(
     after: Routes | None = None,
     moments_s: Floats | None = None,
 ) -> Course:
-    """Return when flows begin and end that share links max-min fairly at every moment.
+    """Return start and end of flows that share links max-min fairly at every moment.
 
     Parameters
     ----------
     routes : Routes
-        The links of each flow's path, or of its paths: those of flow i are rows i * choices and
-        following. A path without links is none.
+        Links of each flow's path, or of its paths: those of flow i are rows i * choices and
+        following. A path without links means that the flow cannot be routed.
     start_s : array
-        When each flow may begin, in any order.
+        Earliest start of each flow, in any order.
     volume_bits : array
-        What each delivers, more than 0.
+        Volume of each flow, more than 0.
     capacity_bps : array
-        Of each link.
+        Capacity of each link.
     choices : int
-        How many paths each flow has. It takes the one whose fullest link has the fewest flows when
-        it begins; of several the shortest, then the first.
+        Number of paths of each flow. A flow takes the path whose fullest link has the fewest flows
+        at its start; among equal ones the shortest, then the first.
     after : Routes, optional
-        In the place of links, the flows that each flow waits for.
+        The flows that each flow waits for, in place of links.
     moments_s : array, optional
-        Ascending: when to note what was delivered, and how many flows are under way.
+        Moments, ascending, at which the delivered volume and the active flows are recorded.
 
     Examples
     --------
@@ -109,10 +109,10 @@ def course(
         len(volume_bits) == flows and routes.flows == flows * choices,
         f"{flows} flows need as many volumes, and {choices} paths each",
     )
-    require(bool((volume_bits > 0).all()), "each flow has something to deliver: more than 0 bits")
-    require(bool(numpy.isfinite(start_s).all()), "each flow has a time at which it may begin")
+    require(bool((volume_bits > 0).all()), "each flow needs a volume of more than 0 bits")
+    require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite earliest start time")
     moments_s = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
-    waits, nexts = _waiting(after, flows)
+    waits, nexts = _dependencies(after, flows)
     first = numpy.flatnonzero(waits == 0)
     given = _Flows(
         routes.starts.astype(numpy.int64),
@@ -133,13 +133,13 @@ def course(
         numpy.zeros(2, numpy.int64),
     )
     state = shared(routes, flows, numpy.array(capacity_bps, numpy.float64))
-    native(_run)(given, found, state, moments_s)
+    native(_process_events)(given, found, state, moments_s)
     events, most = found.counts.tolist()
     return Course(*found[:-1], events, most)
 
 
-def _waiting(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
-    """Return for how many flows each one waits, and the other way about: which ones wait for it."""
+def _dependencies(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
+    """Return the number of flows that each flow waits for, and the flows that wait for each."""
     none = numpy.zeros(flows + 1, numpy.int64)
     if after is None:
         return none[1:].copy(), Routes(none, numpy.empty(0, numpy.int64))
@@ -153,18 +153,18 @@ def _waiting(after: Routes | None, flows: int) -> tuple[Ints, Routes]:
     return waits.copy(), Routes(starts, waiting[numpy.argsort(after.links, kind="stable")])
 
 
-def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
-    """Let the time go by from event to event."""
+def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
+    """Process the starts and ends of all flows in the order of time."""
     flows = len(given.start_s)
-    # Of each slot: its flow, what that has left since when, how fast it is, when it ends.
+    # For each slot: its flow, its remaining volume at a time, its rate, and its end.
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
     left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
     heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
-    unused = numpy.empty(flows, numpy.int32)  # slots; the last one is next
+    unused = numpy.empty(flows, numpy.int32)  # free slots; the last one is used next
     for slot in range(flows):
         unused[slot] = flows - 1 - slot
     waits = given.waits.copy()
-    ready = [(0.0, 0)]  # flows that waited for others, and may begin later
+    ready = [(0.0, 0)]  # flows that waited for others and have a later start time
     ready.pop()
     active, begun, noted, delivered = 0, 0, 0, 0.0
     while True:
@@ -211,7 +211,7 @@ def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
                 begun += 1
             else:
                 break
-            row = _chosen(given, shared, flow)
+            row = _chosen_row(given, shared, flow)
             found.path[flow] = row - flow * given.choices
             path = given.links[given.starts[row] : given.starts[row + 1]]
             if len(path) == 0:
@@ -235,8 +235,8 @@ def _run(given: Any, found: Any, shared: Any, moments_s: Any) -> None:
         shared.ends[2] = 0
 
 
-def _chosen(given: Any, shared: Any, flow: int) -> int:
-    """Return the row of the path that a flow takes when it begins."""
+def _chosen_row(given: Any, shared: Any, flow: int) -> int:
+    """Return the row of the path that a flow takes when it starts."""
     best: int = flow * given.choices
     fewest, shortest = NONE, 0
     for row in range(flow * given.choices, (flow + 1) * given.choices):

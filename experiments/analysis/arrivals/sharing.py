@@ -1,22 +1,22 @@
-"""Max-min fair rates while flows come and go: only what changes is computed anew, and exactly.
+"""Incremental max-min fair rates while flows start and end: exact, but only changes are recomputed.
 
-A link has a *level*: the rate of the flows that it holds back, infinite where it holds back none.
-A flow's rate is the lowest level on its path. And the level x of a link follows from the lowest
-level that each of its flows i has on its *other* links, b_i:
+A link has a *level*: the rate of the flows that it limits, infinite if it limits none. A flow's
+rate is the lowest level on its path. The level x of a link follows from the lowest level that each
+of its flows i has on its *other* links, b_i:
 
     sum of min(b_i, x) = capacity,    or no level, if the sum of all b_i is at most the capacity
 
-Levels for which this is true everywhere are those of max-min fair rates: a flow's lowest level is
-at a link that is full, and on which none is faster (Bertsekas & Gallager, Data Networks, section
-6.5.2). So it is enough to look again at links for which something has changed, in the order in
-which that is noticed, until there are none. It ends, in any order and from any levels: once every
-link was looked at a few times, the lowest level is right for good, then the next one, and so on. So
-it is proved for switches that find the rates in this way, each by itself (Charny, Clark & Jain,
-Congestion control with explicit rate indication, ICC 1995).
+Levels that satisfy this everywhere are those of max-min fair rates: a flow's lowest level is at a
+link that is full, and on which no flow is faster (Bertsekas & Gallager, Data Networks, section
+6.5.2). So it suffices to update the links for which something has changed, in the order of the
+changes, until no link is left. This ends, in any order and from any levels: once every link was
+updated a few times, the lowest level is final, then the next one, and so on. The proof is that for
+switches that compute the rates in this way independently (Charny, Clark & Jain, Congestion control
+with explicit rate indication, ICC 1995).
 
-What a flow or link needs lies close together, by the flow's *slot*, which it has while it is under
-way: millions of flows are served by the part of the memory that some thousands need. Arrays have
-room for all flows at once; what is not used of them is never touched, and costs nothing.
+The data of a flow or link is contiguous in memory, indexed by the flow's *slot*, which it holds
+while it is in progress: millions of flows use only the memory that some thousands need. Arrays have
+room for all flows simultaneously; unused parts are never touched and cost nothing.
 """
 
 from __future__ import annotations
@@ -33,48 +33,50 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[Any]
 
-# Two levels that differ by less are the same: a part of them, far above that of rounding.
+# Relative difference below which two levels are equal, far above rounding errors.
 ROUNDING = 1e-12
-# A link this near to full is looked at: a part of the largest capacity, far above all rounding.
+# Spare capacity, relative to the largest capacity, below which a link's level is updated.
 NEAR = 1e-9
-FIRST = 4  # flows for which a link has room at first
+FIRST = 4  # initial room of a link, in flows
 NONE = -1
 
 
 class Shared(NamedTuple):
-    """Links, the flows under way, and what is to be looked at: arrays that functions change."""
+    """Links, active flows, and the update queue: arrays that functions change in place."""
 
-    capacity: Floats  # of each link
-    near: float  # a link that has less to spare is looked at
+    capacity: Floats  # capacity of each link
+    near: float  # a link with less spare capacity has its level updated
     level: Floats
-    spare: Floats  # what flows leave of a link that has no level; of others nothing is said
+    spare: Floats  # capacity that flows leave of a link without a level; undefined for other links
     # The flows of link l: entries[begin[l] : begin[l] + flows[l]], with room for `fits[l]`. An
-    # entry is a slot and which link of its path this is: slot << bits | position.
+    # entry is a slot and the position of link l on the flow's path: slot << bits | position.
     bits: int
     entries: Ints
     begin: Ints
     flows: Ints
     fits: Ints
-    free: Ints  # [0]: where no link has room yet
-    # Of each slot: how many links, which, and at which place among the link's entries it stands.
+    free: Ints  # [0]: start of the entries that no link uses yet
+    # For each slot: the number of links, the links, and the flow's index among each link's entries.
     length: Ints
     links: Ints
     place: Ints
-    # Of each slot: the lowest level on its path, where that is, and the lowest on all other links.
+    # For each slot: lowest level on its path, the link that has it, lowest level of the other
+    # links.
     low: Floats
     where: Ints
     second: Floats
-    # Links to be looked at, in a ring, and slots whose rate has changed since it was asked for.
+    # Ring of links to update, and the slots whose rate has changed since the last `settle`.
     queue: Ints
-    ends: Ints  # [0]: the first of the queue; [1]: behind its last; [2]: how many slots are changed
+    # [0]: first of the queue; [1]: after its last; [2]: number of changed slots
+    ends: Ints
     queued: Ints
     changed: Ints
     marked: Ints
-    bounds: Floats  # for one link at a time: b_i of each of its flows
+    bounds: Floats  # b_i of each flow of one link at a time
 
 
 def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
-    """Return links without flows, with room for so many flows at a time."""
+    """Return links without flows, with room for `slots` simultaneous flows."""
     links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
     bits = (longest - 1).bit_length()
     width = 1 << bits
@@ -89,7 +91,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
         level=numpy.full(links, numpy.inf),
         spare=capacity_bps.copy(),
         bits=bits,
-        # Room doubles, and a link has left behind less than it has.
+        # A link that needs more room gets twice as much; its earlier rooms add up to less.
         entries=empty(links * FIRST + 4 * len(routes.links), whole),
         begin=numpy.arange(links) * FIRST,
         flows=numpy.zeros(links, whole),
@@ -111,28 +113,28 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
 
 
 # Small functions here take only the arrays that they need: numba counts references to each array of
-# a tuple at each call, and that would take most of the time.
+# a tuple at each call, which would take most of the time.
 
 
 def join(shared: Any, slot: int, path: Any) -> None:
-    """Let a flow begin on a path."""
+    """Add a flow on a path to the shared links."""
     links, count = shared.links, shared.flows
     shared.length[slot] = len(path)
     for position in range(len(path)):
         link = path[position]
         if count[link] == shared.fits[link]:
-            _widen(shared, link)
+            _double_room(shared, link)
         shared.entries[shared.begin[link] + count[link]] = (slot << shared.bits) + position
         links[slot, position], shared.place[slot, position] = link, count[link]
         count[link] += 1
-        _look(shared.queue, shared.ends, shared.queued, link)
-    low = _lowest(links[slot], len(path), shared.level)
+        _queue_link(shared.queue, shared.ends, shared.queued, link)
+    low = _lowest_levels(links[slot], len(path), shared.level)
     shared.low[slot], shared.second[slot], shared.where[slot] = low
-    _mark(shared.changed, shared.ends, shared.marked, slot)
+    _mark_changed(shared.changed, shared.ends, shared.marked, slot)
 
 
 def leave(shared: Any, slot: int) -> None:
-    """Let a flow end; all rates have to be settled."""
+    """Remove a flow from the shared links; `settle` has to be called before."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
@@ -142,7 +144,7 @@ def leave(shared: Any, slot: int) -> None:
         entries[begin[link] + place] = last
         places[last >> shared.bits, last & positions] = place
         if shared.level[link] < numpy.inf:
-            _look(shared.queue, shared.ends, shared.queued, link)
+            _queue_link(shared.queue, shared.ends, shared.queued, link)
         elif count[link] > 0:
             shared.spare[link] += shared.low[slot]
         else:
@@ -150,7 +152,7 @@ def leave(shared: Any, slot: int) -> None:
 
 
 def settle(shared: Any) -> None:
-    """Look at links until all levels are right; flows that have other rates then are `changed`."""
+    """Update links until all levels are right; `changed` holds the flows whose rates changed."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
     low, second, where = shared.low, shared.second, shared.where
     links, length, bits = shared.links, shared.length, shared.bits
@@ -168,10 +170,10 @@ def settle(shared: Any) -> None:
             total += bounds[i]
         old, new = level[link], numpy.inf
         if total > capacity[link] * (1 + ROUNDING):
-            new = _level(bounds, len(on_link), capacity[link])
+            new = _fair_level(bounds, len(on_link), capacity[link])
         else:
             spare[link] = capacity[link] - total
-        if _same(old, new):
+        if _levels_equal(old, new):
             continue
         level[link] = new
         for i in range(len(on_link)):
@@ -182,13 +184,15 @@ def settle(shared: Any) -> None:
             elif where_before != link and new < low_before:
                 low[slot], second[slot], where[slot] = new, low_before, link
             elif where_before == link or old <= second_before or new < second_before:
-                low[slot], second[slot], where[slot] = _lowest(links[slot], length[slot], level)
+                low[slot], second[slot], where[slot] = _lowest_levels(
+                    links[slot], length[slot], level
+                )
             if low[slot] == low_before and where[slot] == where_before:
                 most = level[where_before]
-                if not _same(min(second_before, most), min(second[slot], most)):
-                    _look(queue, ends, queued, where_before)
+                if not _levels_equal(min(second_before, most), min(second[slot], most)):
+                    _queue_link(queue, ends, queued, where_before)
                 continue
-            _mark(shared.changed, ends, shared.marked, slot)
+            _mark_changed(shared.changed, ends, shared.marked, slot)
             for position in range(length[slot]):
                 other = links[slot, position]
                 if other == link or queued[other] > 0:
@@ -197,17 +201,17 @@ def settle(shared: Any) -> None:
                 after = second[slot] if other == where[slot] else low[slot]
                 most = level[other]
                 if most < numpy.inf:
-                    matters = not _same(min(before, most), min(after, most))
-                else:  # it is enough to know that there is room
+                    matters = not _levels_equal(min(before, most), min(after, most))
+                else:  # the spare capacity suffices: the link has no level
                     spare[other] += before - after
                     matters = spare[other] <= shared.near
                 if matters:
-                    _look(queue, ends, queued, other)
+                    _queue_link(queue, ends, queued, other)
 
 
-def _level(bounds: Any, count: int, capacity: float) -> float:
-    """Return the level of a link that cannot give all its flows what they have elsewhere."""
-    level = capacity / count  # equal parts at first; what slower flows leave is for the others
+def _fair_level(bounds: Any, count: int, capacity: float) -> float:
+    """Return the level of a link whose capacity is below the sum of its flows' other levels."""
+    level = capacity / count  # equal shares at first; the rest of slower flows goes to the others
     while True:
         left, others = capacity, 0
         for i in range(count):
@@ -221,8 +225,8 @@ def _level(bounds: Any, count: int, capacity: float) -> float:
         level = higher
 
 
-def _lowest(links: Any, length: int, level: Any) -> tuple[float, float, int]:
-    """Return the lowest level on a path, the lowest on other links than this one, and this one."""
+def _lowest_levels(links: Any, length: int, level: Any) -> tuple[float, float, int]:
+    """Return the lowest level on a path, the other links' lowest level, and the lowest link."""
     low, second, where = numpy.inf, numpy.inf, NONE
     for position in range(length):
         link = links[position]
@@ -234,28 +238,28 @@ def _lowest(links: Any, length: int, level: Any) -> tuple[float, float, int]:
     return low, second, where
 
 
-def _look(queue: Any, ends: Any, queued: Any, link: int) -> None:
+def _queue_link(queue: Any, ends: Any, queued: Any, link: int) -> None:
     if queued[link] == 0:
         queued[link] = 1
         queue[ends[1]] = link
         ends[1] = ends[1] + 1 if ends[1] + 1 < len(queue) else 0
 
 
-def _mark(changed: Any, ends: Any, marked: Any, slot: int) -> None:
+def _mark_changed(changed: Any, ends: Any, marked: Any, slot: int) -> None:
     if marked[slot] == 0:
         marked[slot] = 1
         changed[ends[2]] = slot
         ends[2] += 1
 
 
-def _same(one: float, other: float) -> bool:
+def _levels_equal(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= ROUNDING * min(one, other)
 
 
-def _widen(shared: Any, link: int) -> None:
-    """Give a link twice the room for its entries."""
+def _double_room(shared: Any, link: int) -> None:
+    """Double the room for flows in a link's list."""
     begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
-    for i in range(count):  # assigned as a slice it takes numba 3 s more to compile
+    for i in range(count):  # a slice assignment would take numba 3 s more to compile
         shared.entries[free + i] = shared.entries[begin + i]
     shared.begin[link], shared.fits[link] = free, 2 * count
     shared.free[0] = free + 2 * count

@@ -1,4 +1,4 @@
-"""Flows that arrive in a network, simulated: how long each takes, and how long alone."""
+"""Fluid simulation of arriving flows: completion times and slowdowns."""
 
 from __future__ import annotations
 
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
 
 RANDOM, LEAST_CROWDED = "random", "least-crowded"
 CHOICES = (RANDOM, LEAST_CROWDED)
-SAMPLE = 100_000  # pairs, of which the mean length of paths is taken
+SAMPLE = 100_000  # number of pairs from which the mean path length is computed
 
 
 class Loads(NamedTuple):
-    """What flows ask for and what is delivered within a window, as shares."""
+    """Offered and delivered load within a window, as fractions of capacity."""
 
-    offered: float  # of all cables' capacity, by the flows that begin within it
-    carried: float  # by what is delivered within it, of these flows and others
-    busiest: float  # of the link for which most is offered
-    servers: float  # of the servers' ports: what is offered
-    active_before: int  # flows under way at the window's beginning
-    active_after: int  # and at its end: many more, and the network is overloaded
+    offered: float  # offered by the flows that start in the window, of all cables' capacity
+    carried: float  # delivered in the window by all flows, of all cables' capacity
+    busiest: float  # highest offered load of a link
+    servers: float  # offered load of the servers' ports
+    active_before: int  # active flows at the window's start
+    # active flows at the window's end: many more mean that the network is overloaded
+    active_after: int
 
 
 class Simulated(NamedTuple):
-    """What became of flows that arrived."""
+    """Results of the simulation of arriving flows."""
 
     arrivals: Arrivals
     window: Window
-    routes: Routes  # the links of the path that each flow took
+    routes: Routes  # links of the path that each flow took
     course: Course
-    slowdown: Floats  # completion time over that of the flow alone; missing without a path
+    slowdown: Floats  # completion time divided by that of the flow alone; missing without a path
     loads: Loads
 
     @property
     def counts(self) -> Bools:
-        """Which flows begin within the window."""
+        """Mask of the flows that start within the window."""
         start_s = self.arrivals.start_s
         found: Bools = (start_s >= self.window.from_s) & (start_s < self.window.until_s)
         return found
 
 
 def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 1500) -> float:
-    """Return what a cable of that rate delivers, when full frames carry the routing's headers.
+    """Return the goodput of a cable for full frames with the routing's headers.
 
     >>> import topos
     >>> round(goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) / 1e6, 1)
@@ -66,9 +67,9 @@ def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 15
 
 
 def header_of(topology: Topology, routing: str) -> int:
-    """Return how many bytes a routing puts before each packet.
+    """Return the number of header bytes that a routing adds to each packet.
 
-    A set of paths that is no routing by itself counts as the one with the largest header.
+    A set of paths that is not a routing counts as the routing with the largest header.
     """
     names = [routing] if routing in algorithms(topology) else algorithms(topology)
     return max(header_bytes(topology, name) for name in names)
@@ -77,10 +78,10 @@ def header_of(topology: Topology, routing: str) -> int:
 def cable_capacity_bps(
     topology: Topology, routing: str, pairs: tuple[Any, Any], cable_bps: float
 ) -> float:
-    """Return what flows between such pairs deliver together when all cables are full, on average.
+    """Return the mean total goodput of flows between such pairs when all cables are full.
 
-    A flow fills as many links as its path has, so this is all links' capacity over the mean length
-    of a path. The busiest link may be full long before.
+    A flow fills as many links as its path has, so this is all links' capacity divided by the mean
+    path length. The busiest link may be full much earlier.
     """
     sources, destinations = (ends[:SAMPLE] for ends in pairs)
     found = routes(
@@ -100,25 +101,25 @@ def simulate(
     choice: str = RANDOM,
     seed: int = 1,
 ) -> Simulated:
-    """Return what becomes of flows, each on a path of its routing.
+    """Simulate arriving flows as fluids, each on a path of its routing.
 
     Parameters
     ----------
     topology : Topology
         The network.
     routing : str
-        As `experiments.analysis.simulator.paths` knows them, empty for the first.
+        Name of the routing (see `experiments.analysis.simulator.paths`), empty for the first one.
     arrivals : Arrivals
         The flows.
     window : Window
-        When those that count begin.
+        Interval in which the measured flows start.
     cable_bps : float
-        What a cable delivers in each direction (`goodput_bps`).
+        Goodput of a cable in each direction (`goodput_bps`).
     choice : str
-        Where a pair has several paths: a random one for each flow, as hashing does, or that whose
-        fullest link has the fewest flows when the flow begins, as probing does at its best.
+        Choice of a path where a pair has several: a random one for each flow, as hashing does, or
+        the one whose fullest link has the fewest flows at the flow's start, as ideal probing does.
     seed : int
-        Of the random ones.
+        Seed of the random choices.
 
     Examples
     --------
@@ -150,7 +151,7 @@ def over_routes(
     *,
     choices: int = 1,
 ) -> Simulated:
-    """Return the same for flows on paths that are given: see `course`."""
+    """Simulate arriving flows as fluids on given paths (see `course`)."""
     volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
     capacity = numpy.full(link_count(topology), cable_bps)
     moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
@@ -162,7 +163,7 @@ def over_routes(
         choices=choices,
         moments_s=moments,
     )
-    taken = _taken(paths, done.path, choices)
+    taken = _chosen_routes(paths, done.path, choices)
     slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
     found = Simulated(arrivals, window, taken, done, slowdown, _NO_LOADS)
     return found._replace(loads=loads_of(topology, found, cable_bps))
@@ -172,13 +173,13 @@ _NO_LOADS = Loads(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
 def drawn_paths(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
-    """Return the number of a random path for each flow, as hashing chooses."""
+    """Return the number of a random path for each flow, as hashing chooses it."""
     count = choose(topology, routing).choices(topology)
     return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
 
 
-def _taken(paths: Routes, path: Any, choices: int) -> Routes:
-    """Return the links of the paths that flows took, of those that they had."""
+def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
+    """Return the links of the paths that flows took."""
     if choices == 1:
         return paths
     rows = numpy.arange(len(path)) * choices + path
@@ -189,7 +190,7 @@ def _taken(paths: Routes, path: Any, choices: int) -> Routes:
 
 
 def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
-    """Return the loads within the window, of cables that deliver so much."""
+    """Return the offered and delivered load within the window, for cables of this goodput."""
     lengths = numpy.diff(found.routes.starts)
     asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
     on_links = numpy.bincount(
@@ -200,7 +201,7 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
     ports = int((links < topology.servers * topology.ports).sum())
     total = float(asked[lengths > 0].sum())
     before, after = found.course.delivered_bits.tolist()
-    # Delivered bits are of flows of any length; on cables, of flows that are as long on average.
+    # Delivered bits are of all flows; on cables they count times the mean path length.
     mean = float(on_links.sum()) / total if total else 0.0
     active_before, active_after = found.course.active.tolist()
     return Loads(
@@ -214,7 +215,7 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
 
 
 def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
-    """Return a row for each class of sizes that some flow is of, and one for all.
+    """Return a row of slowdowns per size class that has flows, and a row for all flows.
 
     A flow without a slowdown is lost: it has no path.
 
@@ -237,10 +238,10 @@ def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
 
 
 def last_of_groups(group: Any, end_s: Any, start_s: Any) -> Floats:
-    """Return how long each group of flows takes, from its first start to its last end.
+    """Return the completion time of each group of flows, from its first start to its last end.
 
-    Groups (of a shuffle, a request, a job) are numbers from 0; one of which a flow never ends takes
-    a missing time.
+    Groups (a shuffle, a request, a job) are numbered from 0; a group with a flow that never ends
+    has a missing time (NaN).
 
     >>> group, starts = numpy.array([0, 1, 0]), numpy.array([1.0, 1.0, 2.0])
     >>> last_of_groups(group, numpy.array([3.0, 2.0, 4.0]), starts).tolist()

@@ -1,1 +1,1 @@
-"""What the papers' tables compare: sizes, paths, cuts, money, power and wires."""
+"""Comparison of networks as in the papers' tables: sizes, paths, cuts, cost, power and wires."""

@@ -1,4 +1,4 @@
-"""The paths between two servers: those that routings know, beside all that there are."""
+"""The paths between two servers that routings know, compared with the most disjoint paths."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Known:
     """The paths of one routing between two servers."""
 
     routing: str
-    paths: int  # that work
+    paths: int  # number of working paths
     longest_hops: int
-    # Of all paths over the links of these paths, as many share no link, and no node.
+    # Maximum number of link-disjoint and node-disjoint paths over the links of these paths.
     by_link: int
     by_node: int
 
 
 @dataclass(frozen=True)
 class Between:
-    """What routings know between two servers, and the most disjoint paths of the network."""
+    """The paths of each routing between two servers, and the network's most disjoint paths."""
 
     known: tuple[Known, ...]
     by_link: int
@@ -47,7 +47,7 @@ def paths_between(
     routings: Iterable[str] = (),
     failures: Failures = NONE,
 ) -> Between:
-    """Return what each routing knows between two servers, and all that there is.
+    """Return the paths that each routing knows between two servers, and the most disjoint paths.
 
     Examples
     --------
@@ -63,13 +63,13 @@ def paths_between(
     known = []
     for name in names:
         paths = route(topology, name, source, destination, failures, several=True).paths
-        own = _over(topology, paths, source, destination)
+        own = _disjoint_over(topology, paths, source, destination)
         known.append(Known(name, len(paths), max(map(len, paths), default=0), *own))
     return Between(tuple(known), *most)
 
 
 def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
-    """Return these names of routings, all of the network's for none; or raise PillarboxError."""
+    """Return routings' names, all of them if none is given; raise PillarboxError if unknown."""
     known = algorithms(topology)
     names = list(dict.fromkeys(routings)) or list(known)
     for name in names:
@@ -80,8 +80,10 @@ def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
     return names
 
 
-def _over(topology: Topology, paths: list[Path], source: int, destination: int) -> Disjoint:
-    """Return the disjoint paths over the links of these paths alone."""
+def _disjoint_over(
+    topology: Topology, paths: list[Path], source: int, destination: int
+) -> Disjoint:
+    """Return the numbers of disjoint paths over the links of these paths only."""
     usable = numpy.zeros(link_count(topology), bool)
     for path in paths:
         usable[links_of(topology, path)] = True

@@ -1,15 +1,16 @@
-"""Bisection width: the fewest cables whose removal splits the servers into two halves.
+"""Bisection width: the minimum number of cables whose removal splits the servers into two halves.
 
-Switches may stand on either side; with an odd number of servers one half has one more. The exact
-value is known when a lower and an upper bound meet:
+Switches may be on either side; with an odd number of servers one half has one more. The exact value
+is known when a lower and an upper bound meet:
 
 - Upper bound: cuts along one or two of the paper's digits, along the slowest eigenvector of the
-  network's Laplacian, and what the integer program finds.
+  network's Laplacian, and the best solution of the integer program.
 - Lower bound: all pairs of servers exchange one flow on evenly split shortest paths; floor(N/2)
   ceil(N/2) pairs are on different sides of any bisection, so it cuts at least that number divided
   by the pairs on the busiest cable (the argument of Li 2009, Theorem 5, with the real loads).
-- Exactly, by trying both sides for every switch, where these are few and all cables end at one.
-- Otherwise by integer programming (HiGHS), whose dual bound counts if time runs out.
+- Exact value by trying both sides for every switch, where switches are few and every cable ends
+  at one.
+- Otherwise integer programming (HiGHS), whose dual bound is the lower bound if time runs out.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from experiments.analysis.comparison.paths import MOST_SEARCHED, adjacency, link_loads
 from topos.base.topology import Topology
 
-SWITCH_SIDES = 1 << 24  # sides of switches x servers that are tried one by one
+SWITCH_SIDES = 1 << 24  # maximum number of choices of sides times servers
 CHUNK = 1 << 12
-MOST_PROGRAMMED = 100  # servers of an integer program
-MOST_CORNERS = 6  # widths of a corner that are tried in each digit
+MOST_PROGRAMMED = 100  # maximum number of servers for an integer program
+MOST_CORNERS = 6  # maximum width of a corner in each digit
 ROUNDING = 1e-6
 IntRow = NDArray[numpy.int64]
 
 
 class Bisection(NamedTuple):
-    """Lower and upper bound of the bisection width, in cables; None where none was computed."""
+    """Lower and upper bound of the bisection width, in cables; None where not computed."""
 
     lower: int | None
     upper: int | None
@@ -44,7 +45,7 @@ class Bisection(NamedTuple):
 
     @property
     def exact(self) -> int | None:
-        """The value where the bounds meet."""
+        """Exact bisection width if both bounds are equal, else None."""
         return self.lower if self.lower == self.upper else None
 
     def __str__(self) -> str:
@@ -54,7 +55,7 @@ class Bisection(NamedTuple):
 
 
 def bisection(topology: Topology, seconds: float) -> Bisection:
-    """Return the bisection width, exactly if the time suffices."""
+    """Return the bisection width, exact if `seconds` suffice."""
     servers = topology.servers
     if servers > MOST_SEARCHED:
         return Bisection(None, None, f"not computed: more than {MOST_SEARCHED:,} servers")
@@ -73,9 +74,10 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
 
 
 def flow_bound(topology: Topology) -> int:
-    """Return the lower bound by the loads of all pairs' flows."""
+    """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
-    busiest = float(link_loads(topology).sum(axis=0).max()) / 2  # unordered pairs
+    # number of unordered pairs on the busiest cable
+    busiest = float(link_loads(topology).sum(axis=0).max()) / 2
     return math.ceil(half * (topology.servers - half) / busiest - ROUNDING)
 
 
@@ -83,44 +85,45 @@ def flow_bound(topology: Topology) -> int:
 
 
 def structured_cut(topology: Topology) -> int:
-    """Return the smallest of the cuts that orders of the servers give.
+    """Return the size of the smallest cut along certain orders of the servers.
 
-    Three kinds: one digit first; a corner (all servers whose digit i is below p, then those whose
-    digit j is below q); and the slowest eigenvector. Corners beat the papers' straight cuts where
-    switches have 6 ports and more: a switch with few servers in a half costs few cables.
+    There are three kinds of order: by one digit first; by a corner (all servers whose digit i is
+    below p, then those whose digit j is below q); and by the slowest eigenvector. Corners beat the
+    papers' straight cuts where switches have 6 ports or more: a switch with few servers in a half
+    costs few cables.
     """
     matrix = adjacency(topology)
     half = topology.servers // 2
-    return min(cut_size(topology, matrix, order[:half]) for order in _orders(topology))
+    return min(cut_size(topology, matrix, order[:half]) for order in _server_orders(topology))
 
 
-def _orders(topology: Topology) -> Iterator[IntRow]:
+def _server_orders(topology: Topology) -> Iterator[IntRow]:
     servers = numpy.arange(topology.servers)
     digits = [numpy.broadcast_to(d, servers.shape) for d in topology.digits(servers)]
-    yield numpy.argsort(_slowest(topology), kind="stable")
+    yield numpy.argsort(_fiedler_vector(topology), kind="stable")
     for i, digit in enumerate(digits):
         others = [*digits[:i], *digits[i + 1 :]]
         yield numpy.lexsort([*others[::-1], digit])
-        # A maximum flow for each corner would take long.
+        # A maximum flow for each corner would take too long.
         for j in range(0 if topology.switches_interconnect else len(digits)):
-            for p, q in itertools.product(_corners(topology, i), _corners(topology, j)):
+            for p, q in itertools.product(_corner_widths(topology, i), _corner_widths(topology, j)):
                 if i != j:
                     rank = numpy.where(digit < p, 0, numpy.where(digits[j] < q, 1, 2))
                     yield numpy.lexsort([*others[::-1], digit, rank])
 
 
-def _corners(topology: Topology, position: int) -> range:
+def _corner_widths(topology: Topology, position: int) -> range:
     return range(1, min(topology.radices()[position] // 2, MOST_CORNERS) + 1)
 
 
 def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int:
-    """Return the cables cut when these servers are one half and each switch stands well."""
+    """Return the cables cut between these servers and the others, with the best switch sides."""
     inside = numpy.zeros(topology.servers)
     inside[half] = 1
     if topology.switches_interconnect:
         return _cut_through_fabric(topology, matrix, inside == 1)
     cables = matrix[: topology.servers]
-    ones = cables.T @ inside  # of each node, its cables into the half
+    ones = cables.T @ inside  # number of cables of each node into the half
     among = cables.T @ (1 - inside)
     switches = slice(topology.servers, None)
     direct = ((1 - inside) * ones[: topology.servers]).sum()
@@ -130,7 +133,7 @@ def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int
 def _cut_through_fabric(
     topology: Topology, matrix: sparse.csr_matrix, inside: NDArray[numpy.bool_]
 ) -> int:
-    """Return the same where switches are cabled to switches: a minimum cut between the halves."""
+    """Return the size of the cut where switches are interconnected: a minimum cut by max-flow."""
     source, sink = topology.nodes, topology.nodes + 1
     servers = numpy.arange(topology.servers)
     rows = numpy.where(inside, source, servers)
@@ -143,15 +146,16 @@ def _cut_through_fabric(
     return int(sparse.csgraph.maximum_flow(network, source, sink).flow_value)
 
 
-def _slowest(topology: Topology) -> NDArray[numpy.float64]:
-    """Return the servers' part of the Laplacian's eigenvector of second smallest eigenvalue."""
+def _fiedler_vector(topology: Topology) -> NDArray[numpy.float64]:
+    """Return the Laplacian's eigenvector of the second smallest eigenvalue, for the servers."""
     matrix = adjacency(topology)
     laplacian = sparse.csgraph.laplacian(matrix).astype(float)
     if topology.nodes <= 500:
         vectors = numpy.linalg.eigh(laplacian.toarray())[1]
         column: NDArray[numpy.float64] = vectors[: topology.servers, 1]
         return column
-    start = numpy.cos(numpy.arange(topology.nodes))  # fixed, so that every run gives the same
+    # fixed start vector, so that every run gives the same result
+    start = numpy.cos(numpy.arange(topology.nodes))
     shifted = 2 * laplacian.diagonal().max() * sparse.eye(topology.nodes) - laplacian
     vectors = sparse.linalg.eigsh(shifted, 2, v0=start, which="LA", tol=1e-3)[1]
     slow: NDArray[numpy.float64] = vectors[: topology.servers, 0]
@@ -170,8 +174,8 @@ def _sides_are_few(topology: Topology) -> bool:
 def least_over_switch_sides(topology: Topology) -> int:
     """Return the bisection width by trying every choice of sides for the switches.
 
-    Given the sides, a server costs its cables to the other side, so the half is made of those
-    that gain most. Only for networks without cables between servers.
+    Given the sides, a server costs its cables to the other side, so the servers with the largest
+    gain form the half. Only for networks without cables between servers.
     """
     matrix = adjacency(topology).toarray().astype(numpy.int32)
     servers, switches = topology.servers, topology.switches
@@ -179,10 +183,10 @@ def least_over_switch_sides(topology: Topology) -> int:
     between = numpy.triu(matrix[servers:, servers:])
     ports = uplinks.sum(axis=1)
     least = topology.cables
-    for first in range(0, 1 << (switches - 1), CHUNK):  # the last switch stands on side 0
+    for first in range(0, 1 << (switches - 1), CHUNK):  # the last switch is always on side 0
         choices = numpy.arange(first, min(first + CHUNK, 1 << (switches - 1)))
         sides = (choices[:, None] >> numpy.arange(switches)) & 1
-        ones = sides @ uplinks.T  # each server's cables to side 1
+        ones = sides @ uplinks.T  # number of each server's cables to side 1
         gains = numpy.sort(ports - 2 * ones, axis=1).cumsum(axis=1)
         cut = ones.sum(axis=1)
         for i, j in zip(*between.nonzero(), strict=True):
@@ -202,11 +206,10 @@ def integer_program(topology: Topology, lower: int, upper: int, seconds: float) 
 def least_cut(
     a: IntRow, b: IntRow, nodes: int, halved: int, lower: int, upper: int, seconds: float
 ) -> tuple[int, int]:
-    """Return a lower and an upper bound by HiGHS; they meet unless the time runs out.
+    """Return a lower and an upper bound by HiGHS; they are equal unless the time runs out.
 
-    `a` and `b` are the cables' ends, and the first `halved` nodes are cut into halves. A variable
-    says for each node on which side it stands, and one for each cable whether it is cut; node 0
-    stands on side 0.
+    `a` and `b` are the cables' ends, and the first `halved` nodes are split into halves. A binary
+    variable per node is its side, and one per cable is whether it is cut; node 0 is on side 0.
     """
     count, half = len(a), halved // 2
     wires = numpy.arange(count)

@@ -1,14 +1,14 @@
-"""What a load is a share of: how much a network carries of flows that arrive.
+"""Capacity to which the load of a workload refers.
 
-Three answers, in bytes that TCP delivers (see `ideal` for the headers):
+Three definitions, in bytes that TCP delivers (see `ideal` for the headers):
 
-- *servers*: the ports of all servers that send, together. The usual load of a NIC; a network may
-  be full long before.
-- *bisection*: what uniform traffic may be until it fills the bisection. Of N servers, N^2 / 4 pairs
-  each way are on different sides, of N (N-1) in all.
-- *busiest*: the flows together when the busiest link is full, all on the paths that the routing
-  alone computes. At a load below 1 no queue grows for ever, whatever the network: so networks are
-  compared that carry different traffic.
+- *servers*: total rate of the ports of all servers that send. The usual load of a NIC; a network
+  may be full long before.
+- *bisection*: the largest uniform traffic until the bisection is full. Of N servers, N^2 / 4 pairs
+  in each direction are on different sides, of N (N-1) pairs in total.
+- *busiest*: total rate of the flows when the busiest link is full, on the paths that the routing
+  computes without knowing the traffic. At a load below 1 no queue grows without bound in any
+  network, so this load compares networks that carry different traffic.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-MOST_PAIRS = 300_000  # whose paths are computed one by one: some twenty seconds
+# maximum number of pairs whose paths are computed one by one: some twenty seconds
+MOST_PAIRS = 300_000
 BISECTION_S = 20.0
 
 
 def capacity_bps(
     topology: Topology, workload: Workload, seed: int, routing: str, rate_bps: float, mtu: int
 ) -> float:
-    """Return what the load of a workload is a share of, in bit/s that are delivered.
+    """Return the capacity to which the load of a workload refers, in bit/s of goodput.
 
     >>> import topos
     >>> pair = {"arrivals": "poisson", "load": 0.5, "duration_s": 1.0, "options": {"flows": 1}}
@@ -47,23 +48,23 @@ def capacity_bps(
     of = workload.load_of
     demand = demand_of(topology, workload, seed)
     if of == SERVERS:
-        links = _ports_of(topology, demand)
+        links = _sender_ports(topology, demand)
     elif of == BISECTION:
-        links = _across(topology)
+        links = _bisection_links(topology)
     else:
         links = 1 / busiest_share(topology, routing, demand)
     return links * rate_bps * header_efficiency(header_bytes(topology, routing), mtu)
 
 
-def _ports_of(topology: Topology, demand: Floats) -> float:
-    """Return how many cabled ports the senders have."""
+def _sender_ports(topology: Topology, demand: Floats) -> float:
+    """Return the number of cabled ports of the servers that send."""
     near = cabled_ends(topology)[1]
     sends = demand.sum(axis=1) > 0
     return float(sends[near[near < topology.servers]].sum())
 
 
-def _across(topology: Topology) -> float:
-    """Return how many links' worth uniform traffic may be until it fills the bisection."""
+def _bisection_links(topology: Topology) -> float:
+    """Return the uniform traffic that fills the bisection, in units of a link's rate."""
     from experiments.analysis.comparison.bisection import bisection
 
     found, servers = bisection(topology, BISECTION_S), topology.servers
@@ -78,7 +79,7 @@ def _across(topology: Topology) -> float:
 
 
 def busiest_share(topology: Topology, routing: str, demand: Floats) -> float:
-    """Return which share of all bytes passes the busiest link, on the paths of the routing alone.
+    """Return the fraction of all bytes that passes the busiest link, on the routing's static paths.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -89,8 +90,8 @@ def busiest_share(topology: Topology, routing: str, demand: Floats) -> float:
     sources, destinations = numpy.nonzero(demand)
     require(
         len(sources) <= MOST_PAIRS,
-        f"the busiest link of {len(sources):,} pairs is not looked for: choose a smaller network "
-        "than " + topology.spec + ", or load_of = servers",
+        f"the busiest link of {len(sources):,} pairs takes too long to compute: choose a smaller "
+        f"network than {topology.spec}, or load_of = servers",
     )
     pairs = list(zip(sources.tolist(), destinations.tolist(), strict=True))
     paths = static_paths(topology, routing, pairs)

@@ -1,4 +1,4 @@
-"""A value in print beside the one computed here: what agrees, and what does not."""
+"""Checks of values printed in a paper against values computed here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
 
 @dataclass(frozen=True)
 class Check:
-    """One value of a table: as printed, as computed (None: not computed), and the verdict."""
+    """Check of one value of a table: as printed, as computed (None: not computed), and verdict."""
 
     what: str
     printed: str
@@ -23,13 +23,13 @@ class Check:
 
     @property
     def mark(self) -> str:
-        """The verdict in a word."""
+        """Verdict of the check as text: "agree", "differs" or "not checked"."""
         return "not checked" if self.agrees is None else "agree" if self.agrees else "differs"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper."""
+    """Checks of all values of a paper's table."""
 
     title: str
     citation: str
@@ -37,7 +37,7 @@ class Table:
 
 
 def number(what: str, printed: str, ours: float, reason: str = "") -> Check:
-    """Return the check of a number in print: ours must round, or be cut off, to its digits.
+    """Return the check of a printed number: ours must round, or truncate, to its digits.
 
     >>> number("power", "435", 435.84).mark, number("power", "4.4", 4.532).mark
     ('agree', 'differs')
@@ -60,7 +60,7 @@ def formula(
     relation: str = EQUAL,
     reason: str = "",
 ) -> Check:
-    """Return the check of a formula in print, evaluated for one network.
+    """Return the check of a printed formula, evaluated for one network.
 
     With a relation such as AT_MOST, our value must be at most the formula's.
     """
@@ -74,23 +74,23 @@ def formula(
     return Check(what, shown, ours, holds[relation], reason)
 
 
-Formula = tuple[Any, ...]  # what `formula` takes, the network left out
+Formula = tuple[Any, ...]  # arguments of `formula` without the network
 
 
 def formulas(spec: str, *rows: Formula) -> list[Check]:
-    """Return the checks of formulas of one network."""
+    """Return the checks of several printed formulas for one network."""
     return [formula(f"{spec} {what}", *row) for what, *row in rows]
 
 
 def as_text(table: Table) -> str:
-    """Return a table as aligned text."""
+    """Return a paper's checked table as aligned text."""
     body = [("value", "in print", "ours", "", "")]
-    body += [(c.what, c.printed, _shown(c.ours), c.mark, c.reason) for c in table.checks]
+    body += [(c.what, c.printed, _number_text(c.ours), c.mark, c.reason) for c in table.checks]
     return f"{table.title} ({table.citation})\n\n{listing(body)}"
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """Return a table as a JSON object."""
+    """Return a paper's checked table as a JSON object."""
     names = "value", "printed", "ours", "verdict", "reason"
     checks = [
         dict(zip(names, (c.what, c.printed, c.ours, c.mark, c.reason), strict=True))
@@ -99,7 +99,7 @@ def as_json(table: Table) -> dict[str, Any]:
     return {"table": table.title, "citation": table.citation, "checks": checks}
 
 
-def _shown(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

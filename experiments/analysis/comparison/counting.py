@@ -1,7 +1,7 @@
-"""Upper bounds of the aggregate bottleneck throughput that follow from counting alone.
+"""Upper bounds of the aggregate bottleneck throughput that follow from counting links and ports.
 
-Flows of equal rates need links, and pass cuts. Whatever the routing, all flows together take at
-least the links of their shortest paths; those of a server pass its ports; and in all-to-all traffic
+Flows of equal rates use links and cross cuts. Whatever the routing, all flows together use at least
+the links of their shortest paths; the flows of a server pass its ports; and in all-to-all traffic
 half of the servers send to the other half over the cables of a bisection.
 """
 
@@ -22,21 +22,21 @@ if TYPE_CHECKING:
     Bools = NDArray[numpy.bool_]
     Ints = NDArray[numpy.integer[Any]]
 
-SOURCES = 256  # searched from at once
-MOST_SERVERS = 512  # of a network whose bisection is looked for
+SOURCES = 256  # number of source servers per shortest-path search
+MOST_SERVERS = 512  # maximum number of servers for computing the bisection
 BISECTION_S = 2.0
 
 
 class Limit(NamedTuple):
-    """Above what the throughput cannot be, and why."""
+    """Upper bound of the throughput, and its reason."""
 
     name: str
-    throughput: float  # in units of one link's rate
+    throughput: float  # throughput bound, in units of a link's rate
     why: str
 
 
 def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
-    """Yield what limits flows between pairs that all have a path.
+    """Yield the upper bounds for flows between these pairs, which all have a path.
 
     Examples
     --------
@@ -58,14 +58,14 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     taken = _links_of_shortest_paths(topology, ends, near, far)
     each = f"{taken / len(pairs):.3g} on a flow's shortest path"
     yield Limit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
-    yield _ports(topology, ends, near)
+    yield _port_limit(topology, ends, near)
     every = topology.servers * (topology.servers - 1)
     whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
     if whole and topology.servers <= MOST_SERVERS:
         cut = bisection(topology, BISECTION_S).upper
         assert cut is not None
         across = topology.servers // 2 * -(-topology.servers // 2)
-        reason = f"{_many(cut, 'cable')} between halves, and {_many(across, 'flow')} each way"
+        reason = f"{_plural(cut, 'cable')} between halves, and {_plural(across, 'flow')} each way"
         yield Limit("bisection", every * cut / across, reason)
 
 
@@ -82,16 +82,16 @@ def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: In
     return total
 
 
-def _ports(topology: Topology, ends: Ints, near: Ints) -> Limit:
-    """Return the limit of the server whose ports have the most flows, in either direction."""
+def _port_limit(topology: Topology, ends: Ints, near: Ints) -> Limit:
+    """Return the bound by the server with the most flows per port, in either direction."""
     ports = numpy.bincount(near, minlength=topology.nodes)
     flows = numpy.stack([numpy.bincount(side, minlength=topology.nodes) for side in ends.T])
     crowd = flows.max(axis=0) / numpy.maximum(ports, 1)
     server = int(crowd.argmax())
     count, most = int(ports[server]), int(flows[:, server].max())
-    reason = f"{_many(most, 'flow')} over {_many(count, 'port')} of {topology.address(server)}"
+    reason = f"{_plural(most, 'flow')} over {_plural(count, 'port')} of {topology.address(server)}"
     return Limit("ports", len(ends) / float(crowd[server]), reason)
 
 
-def _many(count: int, what: str) -> str:
+def _plural(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"

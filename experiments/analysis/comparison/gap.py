@@ -1,8 +1,8 @@
-"""How far routings are from what their network could carry: rates beside the optimum.
+"""Gap between routings and the optimum: flow rates compared with what the network could carry.
 
-All in units of one link's rate. The optimum is that of linear programs in which flows may split
-over all paths (see `analysis.fluid.bounds`): no routing carries more. Where these are too large,
-what follows from counting alone still holds.
+All values are in units of one link's rate. The optimum is that of linear programs in which flows
+may split over all paths (see `analysis.fluid.bounds`): no routing carries more. Where these are too
+large to solve, the bounds by counting still hold.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Reached:
-    """What flows get over one routing's paths."""
+    """Rates that flows reach over one routing's paths."""
 
     routing: str
-    flows: int  # that have a path
-    total: float  # of max-min fair rates
-    throughput: float  # aggregate bottleneck throughput: all flows as slow as the slowest
-    worst: LinkName | None  # the link with the most flows
+    flows: int  # number of flows that have a path
+    total: float  # sum of max-min fair rates
+    throughput: float  # aggregate bottleneck throughput: all flows at the rate of the slowest one
+    worst: LinkName | None  # link with the most flows
     worst_flows: int
-    mean_flows: float  # of a link
+    mean_flows: float  # mean number of flows per link
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Every routing of a network beside the optimum, which is None where it is too large."""
+    """Rates of every routing, and the optimum, which is None if its program is too large."""
 
     reached: tuple[Reached, ...]
-    flows: int  # that have any path at all
+    flows: int  # number of flows that have any path
     best_total: Optimum | None
-    best_throughput: Optimum | None  # the largest total of equal rates
-    limits: tuple[Limit, ...]  # above which it cannot be, by counting
+    best_throughput: Optimum | None  # largest total of equal rates
+    limits: tuple[Limit, ...]  # upper bounds of the optimum, by counting
 
 
 def gap(
@@ -70,31 +70,32 @@ def gap(
     seconds: float = MOST_SECONDS,
     rounds: int = 0,
 ) -> Gap:
-    """Return what routings reach, and what would be possible.
+    """Return the rates that routings reach, and the optimum.
 
-    Where routing has several paths for a pair, each flow takes a random one.
+    Where a routing has several paths for a pair, each flow takes a random one.
 
     Parameters
     ----------
     topology : Topology
         The network.
     pairs : sequence of (source, destination)
-        One for each flow.
+        Pair of servers of each flow.
     routings : iterable of str
-        Names as in `pillarbox path`; all of the network's where none is given.
+        Names of routings, as in `pillarbox path`; empty for all of the network's.
     failures : Failures
-        What has failed; the routings know it.
+        Failures, which the routings know.
     seed : int
-        Of the choice between paths.
+        Seed of the random choice between paths.
     seconds : float
-        For each of two linear programs.
+        Time limit of each of two linear programs.
     rounds : int
-        What routings that adapt to traffic reach after so many rounds of probes stands there too.
+        Number of probe rounds after which routings that adapt to traffic are measured in addition;
+        0 for none.
 
     Examples
     --------
-    All-to-all over a BCube_1 is Theorem 6 of Guo 2009, n (N - 1) / (n - 1), and no routing does it
-    better.
+    All-to-all traffic over a BCube_1 reaches n (N - 1) / (n - 1) by Theorem 6 of Guo 2009, and no
+    routing reaches more.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,2,1")
@@ -109,12 +110,14 @@ def gap(
         ways = static_paths(topology, SHORTEST, pairs, failures)
         joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
     reached = [
-        _reached(topology, name, _routes(topology, name, pairs, failures, seed), failures)
+        _rates_reached(
+            topology, name, _random_routes(topology, name, pairs, failures, seed), failures
+        )
         for name in names
     ]
     reached += [
-        _reached(topology, f"{name}, round {rounds}", routes, failures)
-        for name, routes in _adapted(topology, names, pairs, failures, seed, rounds)
+        _rates_reached(topology, f"{name}, round {rounds}", routes, failures)
+        for name, routes in _adapted_routes(topology, names, pairs, failures, seed, rounds)
     ]
     best_total = best_throughput = None
     works = working_links(topology, failures)
@@ -125,21 +128,21 @@ def gap(
     return Gap(tuple(reached), len(joined), best_total, best_throughput, found)
 
 
-def _ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
-    """Return sources and destinations, no views: for these, code would be compiled anew."""
+def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
+    """Return sources and destinations as copies: views would need code to be compiled again."""
     ends = numpy.array(pairs, numpy.int64).reshape(-1, 2)
     return ends[:, 0].copy(), ends[:, 1].copy()
 
 
-def _routes(
+def _random_routes(
     topology: Topology, name: str, pairs: Sequence[Pair], failures: Failures, seed: int
 ) -> Routes:
-    sources, destinations = _ends(pairs)
+    sources, destinations = _flow_ends(pairs)
     works, random = working_links(topology, failures), numpy.random.default_rng(seed)
     return around.routes(topology, name, sources, destinations, works, random)
 
 
-def _adapted(
+def _adapted_routes(
     topology: Topology,
     names: Sequence[str],
     pairs: Sequence[Pair],
@@ -147,13 +150,13 @@ def _adapted(
     seed: int,
     rounds: int,
 ) -> Iterator[tuple[str, Routes]]:
-    """Yield what becomes of flows, by each routing that adapts to traffic."""
+    """Yield the name and the flows' routes of each routing that adapts to traffic."""
     known = [name for name in names if name in adapting.routings(topology)] if rounds else []
     require(
         bool(known) or not rounds,
-        f"none of these routings of {topology.spec} adapts to traffic: leave out the rounds",
+        f"none of these routings of {topology.spec} adapts to traffic: omit the rounds",
     )
-    sources, destinations = _ends(pairs)
+    sources, destinations = _flow_ends(pairs)
     works = working_links(topology, failures)
     for name in known:
         random = numpy.random.default_rng(seed)
@@ -163,7 +166,7 @@ def _adapted(
         yield name, flows.routes()
 
 
-def _reached(topology: Topology, name: str, routes: Routes, failures: Failures) -> Reached:
+def _rates_reached(topology: Topology, name: str, routes: Routes, failures: Failures) -> Reached:
     links = link_count(topology)
     loads = link_loads(routes, None, links)
     worst = int(loads.argmax())

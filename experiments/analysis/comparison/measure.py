@@ -1,4 +1,4 @@
-"""Everything that `pillarbox compare` says about one network."""
+"""Comparison of networks: all values and notes that `pillarbox compare` shows."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Contrast:
     """The smallest wrapped butterfly with at least as many nodes (Liao 2012, section 2.6)."""
 
     butterfly: WrappedButterfly
-    diameter_ratio: float | None  # the butterfly's diameter over the network's bound
-    bisection_ratio: float | None  # the network's bisection width over the butterfly's
+    diameter_ratio: float | None  # the butterfly's diameter divided by the bound of the network's
+    bisection_ratio: float | None  # the network's bisection width divided by the butterfly's
 
 
 def contrast(topology: Topology) -> Contrast:
-    """Return the wrapped butterfly that would join as many servers, with four ports each.
+    """Return the smallest wrapped butterfly that connects as many servers, with four ports each.
 
     >>> import topos
     >>> found = contrast(topos.parse("dpillar,48,3"))
@@ -45,7 +45,7 @@ def contrast(topology: Topology) -> Contrast:
 
 @dataclass(frozen=True)
 class Measured:
-    """One network's column of the comparison."""
+    """All compared values of one network: its column of the comparison."""
 
     topology: Topology
     diameter: paths.Searched
@@ -58,7 +58,7 @@ class Measured:
 def measure(
     topology: Topology, price_list: prices.PriceList, exact: bool, seconds: float
 ) -> Measured:
-    """Return the network's column; `exact` asks for searches, of at most about `seconds` each."""
+    """Return the network's column; `exact` enables searches, limited to about `seconds` each."""
     skipped = paths.Searched(None, NOT_ASKED), paths.Disjoint(None, None, NOT_ASKED)
     return Measured(
         topology,
@@ -71,7 +71,7 @@ def measure(
 
 
 def as_json(measured: Measured) -> dict[str, Any]:
-    """Return a column as one JSON object, units in the names."""
+    """Return a network's column as a JSON object, with units in the keys."""
     topology, cost, versus = measured.topology, measured.bill, measured.contrast
     return {
         "spec": topology.spec,
@@ -80,15 +80,15 @@ def as_json(measured: Measured) -> dict[str, Any]:
         "switch_ports": topology.switch_ports,
         "cables": topology.cables,
         "ports_per_server": topology.ports,
-        "diameter_bound_hops": _bound(topology.diameter_bound()),
+        "diameter_bound_hops": _bound_json(topology.diameter_bound()),
         "diameter_exact_hops": measured.diameter.value,
         "diameter_note": measured.diameter.note,
-        "bisection_formula_cables": _bound(topology.bisection()),
+        "bisection_formula_cables": _bound_json(topology.bisection()),
         "bisection_lower_cables": measured.bisection.lower,
         "bisection_upper_cables": measured.bisection.upper,
         "bisection_is_exact": measured.bisection.exact is not None,
         "bisection_note": measured.bisection.note,
-        "disjoint_paths_formula": _bound(topology.disjoint_paths()),
+        "disjoint_paths_formula": _bound_json(topology.disjoint_paths()),
         "disjoint_paths_least": measured.disjoint.least,
         "disjoint_paths_typical": measured.disjoint.typical,
         "disjoint_paths_note": measured.disjoint.note,
@@ -97,7 +97,7 @@ def as_json(measured: Measured) -> dict[str, Any]:
         "nics_usd": cost.nics_usd,
         "servers_usd": cost.servers_usd,
         "network_usd": cost.network_usd,
-        "network_usd_per_server": _per(cost.network_usd, topology.servers),
+        "network_usd_per_server": _per_server(cost.network_usd, topology.servers),
         "total_usd": cost.total_usd,
         "switches_w": cost.switches_w,
         "nics_w": cost.nics_w,
@@ -117,31 +117,33 @@ def as_json(measured: Measured) -> dict[str, Any]:
 
 
 def rows(measured: list[Measured]) -> list[tuple[str, list[str]]]:
-    """Return the comparison as rows of text: a name, and a cell for each network."""
-    columns = [_cells(column) for column in measured]
+    """Return the comparison as rows of text: a name, and one cell per network."""
+    columns = [_column_cells(column) for column in measured]
     names = [name for name, _ in columns[0]]
     return [(name, [column[i][1] for column in columns]) for i, name in enumerate(names)]
 
 
-def _cells(measured: Measured) -> list[tuple[str, str]]:
+def _column_cells(measured: Measured) -> list[tuple[str, str]]:
     topology, cost, butterfly = measured.topology, measured.bill, measured.contrast.butterfly
     least, typical = measured.disjoint.least, measured.disjoint.typical
-    disjoint = f"{_text(least)} (mostly {typical})" if typical != least else _text(least)
+    disjoint = (
+        f"{_number_text(least)} (mostly {typical})" if typical != least else _number_text(least)
+    )
     return [
         ("", re.sub(r",(?=[a-z])", ", ", topology.spec)),
-        ("servers", _text(topology.servers)),
-        ("switches", _text(topology.switches)),
+        ("servers", _number_text(topology.servers)),
+        ("switches", _number_text(topology.switches)),
         ("ports per switch", f"up to {topology.switch_ports}"),
-        ("cables (wires)", _text(topology.cables)),
-        ("ports per server", _text(topology.ports)),
+        ("cables (wires)", _number_text(topology.cables)),
+        ("ports per server", _number_text(topology.ports)),
         ("diameter, bound", _with_formula(topology.diameter_bound())),
-        ("diameter, exact", _text(measured.diameter.value)),
+        ("diameter, exact", _number_text(measured.diameter.value)),
         ("bisection, formula", _with_formula(topology.bisection())),
         ("bisection, exact", str(measured.bisection)),
         ("disjoint paths", _with_formula(topology.disjoint_paths())),
         ("  by max-flow", disjoint),
         ("network cost", _dollars(cost.network_usd)),
-        ("  per server", _dollars(_per(cost.network_usd, topology.servers), 2)),
+        ("  per server", _dollars(_per_server(cost.network_usd, topology.servers), 2)),
         ("cost: switches", _dollars(cost.switches_usd)),
         ("  cables", _dollars(cost.cables_usd)),
         ("  NICs", _dollars(cost.nics_usd)),
@@ -150,14 +152,14 @@ def _cells(measured: Measured) -> list[tuple[str, str]]:
         ("  NICs", _kilowatts(cost.nics_w)),
         ("  with servers", _kilowatts(cost.total_w)),
         ("wrapped butterfly", f"{butterfly.k} columns"),
-        ("  ports per node", _text(butterfly.degree)),
-        ("  diameter", _text(butterfly.diameter())),
-        ("  bisection", _text(butterfly.bisection())),
+        ("  ports per node", _number_text(butterfly.degree)),
+        ("  diameter", _number_text(butterfly.diameter())),
+        ("  bisection", _number_text(butterfly.bisection())),
     ]
 
 
 def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
-    """Return the sentences below the table."""
+    """Return the explanatory notes below the table that compares networks."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
     butterfly = (
         "Wrapped butterfly: the smallest with as many nodes as the network has servers "
@@ -167,13 +169,17 @@ def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
     found = [hops, flow, f"Prices: {price_list.source}; power: Guo 2009, Table 2.", butterfly]
     about: dict[str, list[str]] = {}
     for column in measured:
-        for remark in [*_reasons(column), *_contradictions(column), *column.bill.remarks]:
+        for remark in [
+            *_missing_value_notes(column),
+            *_disproof_notes(column),
+            *column.bill.remarks,
+        ]:
             about.setdefault(remark, []).append(column.topology.spec)
     return found + [f"{'; '.join(specs)}: {remark}." for remark, specs in about.items()]
 
 
-def _reasons(measured: Measured) -> list[str]:
-    """Say why a value is missing, or is a range."""
+def _missing_value_notes(measured: Measured) -> list[str]:
+    """Return sentences that explain a missing exact value, a sample or a range."""
     cut = measured.bisection
     found = [
         f"{what} {note}"
@@ -191,8 +197,8 @@ def _reasons(measured: Measured) -> list[str]:
     return found
 
 
-def _contradictions(measured: Measured) -> list[str]:
-    """Say where a search disproves a paper's formula."""
+def _disproof_notes(measured: Measured) -> list[str]:
+    """Return a sentence if a search disproves a paper's formula."""
     bound = measured.topology.bisection()
     upper = measured.bisection.upper
     if upper is None or bound.value is None or upper > bound.value - 1:
@@ -200,22 +206,22 @@ def _contradictions(measured: Measured) -> list[str]:
     return [f"a bisection by {upper:,} cables exists, fewer than {bound.formula} of {bound.source}"]
 
 
-def _bound(bound: Bound) -> dict[str, Any]:
+def _bound_json(bound: Bound) -> dict[str, Any]:
     return {"value": bound.value, "formula": bound.formula, "source": bound.source}
 
 
-def _per(value: float | None, count: int) -> float | None:
+def _per_server(value: float | None, count: int) -> float | None:
     return None if value is None else value / count
 
 
 def _with_formula(bound: Bound) -> str:
-    value = _text(bound.value)
+    value = _number_text(bound.value)
     if bound.formula.split(" ")[0] == value:
         return bound.formula
     return f"{value} [{bound.formula}]"
 
 
-def _text(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"

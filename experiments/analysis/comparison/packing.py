@@ -1,22 +1,22 @@
 """Racks and wires of a container (Guo 2009, section 5.2), counted cable by cable.
 
-Servers fill the racks in the order of their numbers, racks fill the rack columns in order. A
-switch all of whose servers stand in one rack stands there too; the switches that join the same
-racks are spread evenly over these. For the paper's 2048 servers that is its own packaging: each
-rack holds a BCube_1, with 8 + 8 switches inside it, 8 level-2 and 16 level-3 switches.
+Servers fill the racks in the order of their numbers, racks fill the rack columns in order. A switch
+whose servers are all in one rack is in that rack; switches that connect the same racks are spread
+evenly over them. For the paper's 2048 servers this is the paper's packaging: each rack holds a
+BCube_1, with 8 + 8 switches inside it, 8 level-2 and 16 level-3 switches.
 
-A wire between racks runs along its column on top of the racks. One between two columns can cross
-over at either end, so half of these wires are counted in each column. How the paper's figures
-come about, with p the place in a column between racks p - 1 and p:
+A wire between racks runs along its column on top of the racks. A wire between two columns can cross
+over at either end, so half of these wires count in each column. The paper's figures follow like
+this, where p is the place in a column between racks p - 1 and p:
 
 - Level 2: a super-rack has 8 racks and 64 level-2 switches, 8 in each rack, each with one wire to
   every rack. In the middle of the super-rack, 4 wires of each switch pass: 64 x 4 = 256.
-- Level 3: a level-3 switch joins one server in each of the four super-racks, at the same rack of
-  each. Between the super-racks of a column (p = 8), 2 wires of each of the 512 switches pass, in
-  both columns together: 512 x 2 / 2 = 512 for each column.
+- Level 3: a level-3 switch connects one server in each of the four super-racks, at the same rack
+  of each. Between the super-racks of a column (p = 8), 2 wires of each of the 512 switches pass,
+  in both columns together: 512 x 2 / 2 = 512 for each column.
 
-256 and 512 are thus largest at different places, and the paper's 768 is their sum: enough space,
-but more than passes at any one place (576, at p = 6).
+So 256 and 512 are the maxima at different places, and the paper's 768 is their sum: enough space,
+but more wires than pass at any place (576, at p = 6).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ IntRow = NDArray[numpy.int64]
 
 @dataclass(frozen=True)
 class Room:
-    """The container and the racks; the defaults are the paper's."""
+    """Dimensions of the container and its racks; the defaults are the paper's."""
 
     servers_per_rack: int = 64
     rack_columns: int = 2
@@ -49,38 +49,38 @@ class Room:
 
 @dataclass(frozen=True)
 class LevelWires:
-    """The wires of one level."""
+    """Wires of one level of a packed network."""
 
     level: int
     inside_racks: int
-    inside_super_racks: int  # between racks of one super-rack
+    inside_super_racks: int  # wires between racks of the same super-rack
     between_super_racks: int
-    most_along_column: int
-    most_at: int  # racks of the column that stand before that place
+    most_along_column: int  # maximum number of wires at a place of a column
+    most_at: int  # place of this maximum: the number of racks in front of it in the column
 
 
 @dataclass(frozen=True)
 class Packing:
-    """What a network needs in that room."""
+    """Racks, rack units and wires that a network needs in a container."""
 
     racks: int
     super_racks: int
     racks_per_column: int
-    switches_per_rack: tuple[int, int]  # fewest, most
-    units_used: int  # in the fullest rack
+    switches_per_rack: tuple[int, int]  # minimum and maximum number of switches per rack
+    units_used: int  # rack units used in the fullest rack
     levels: list[LevelWires]
-    sum_of_most: int  # the paper's figure
+    sum_of_most: int  # sum of the levels' maxima: the paper's figure
     most_at_one_place: int
-    space_cm2: float  # for the sum
+    space_cm2: float  # cross-section of the wires in `sum_of_most`
 
     @property
     def between_racks(self) -> int:
-        """Wires that leave their rack."""
+        """Number of wires between different racks."""
         return sum(wires.inside_super_racks + wires.between_super_racks for wires in self.levels)
 
 
 def pack(topology: Topology, room: Room) -> Packing:
-    """Return how the network is packed and wired, or raise PillarboxError where it cannot be."""
+    """Return the network's racks and wires; raise PillarboxError if packaging does not apply."""
     require(
         not topology.switches_interconnect,
         f"packaging does not apply to {topology.spec}: it places each switch with its servers "
@@ -88,7 +88,7 @@ def pack(topology: Topology, room: Room) -> Packing:
     )
     require(
         topology.servers <= MOST_PACKED,
-        f"{topology.spec} has {topology.servers} servers; packaging counts every cable, and takes "
+        f"{topology.spec} has {topology.servers} servers; packaging counts every cable and handles "
         f"up to {MOST_PACKED}",
     )
     cables = topology.cable_arrays()
@@ -100,8 +100,8 @@ def pack(topology: Topology, room: Room) -> Packing:
     for level in sorted(set(cables.level.tolist())):
         here = cables.level == level
         near, far = rack[a[here]], rack[b[here]]
-        profile = _along_columns(near, far, length, room.rack_columns)
-        levels.append(_level(level, near, far, profile, room.racks_per_super_rack))
+        profile = _wires_along_columns(near, far, length, room.rack_columns)
+        levels.append(_level_wires(level, near, far, profile, room.racks_per_super_rack))
         profiles.append(profile)
     total = sum(wires.most_along_column for wires in levels)
     held = numpy.bincount(rack[topology.servers :], minlength=racks)
@@ -121,7 +121,7 @@ def pack(topology: Topology, room: Room) -> Packing:
 
 
 def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: int) -> IntRow:
-    """Return the rack of every node: servers in order, switches as the module's text says."""
+    """Return the rack of every node: servers in order, switches as in the module's docstring."""
     rack = numpy.zeros(topology.nodes, numpy.int64)
     rack[: topology.servers] = numpy.arange(topology.servers) // servers_per_rack
     uplink = b >= topology.servers
@@ -137,7 +137,9 @@ def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: 
     return rack
 
 
-def _along_columns(near: IntRow, far: IntRow, length: int, columns: int) -> NDArray[numpy.float64]:
+def _wires_along_columns(
+    near: IntRow, far: IntRow, length: int, columns: int
+) -> NDArray[numpy.float64]:
     """Return the wires that pass each place of each column (columns x places 0 .. length)."""
     change = numpy.zeros((columns, length + 1))
     low = numpy.minimum(near % length, far % length)
@@ -149,7 +151,7 @@ def _along_columns(near: IntRow, far: IntRow, length: int, columns: int) -> NDAr
     return passing
 
 
-def _level(
+def _level_wires(
     level: int, near: IntRow, far: IntRow, profile: NDArray[numpy.float64], super_rack: int
 ) -> LevelWires:
     inside = near == far

@@ -1,10 +1,10 @@
 """The papers' tables: Liao 2012, Tables 1, 2 and section 2.6; Guo 2009, 1 and 2; Guo 2008, 3.
 
-Only what a paper prints is typed in; our side comes from the networks and structures. A row of
-formulas is what it is of, the formula in print, its value, our value and, where they need not be
-the same, how they are related and why. A formula that a paper proves as a bound is held as that
-bound in every table that prints it, whether or not the table says so. `seconds` limits each exact
-bisection width.
+Only values printed in a paper are typed in; the values compared with them are computed from the
+networks and structures. A row of formulas consists of its subject, the printed formula, its value,
+our value and, where they need not be equal, their relation and its reason. A formula that a paper
+proves as a bound counts as that bound in every table that prints it, whether or not the table says
+so. `seconds` limits the time for each exact bisection width.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from topos.structures.butterflies import wrapped_columns
 
 
 def tables(seconds: float) -> list[Table]:
-    """Return all tables."""
+    """Return the checks of all papers' tables."""
     every = dpillar_1, dpillar_2, butterfly, bcube_1, bcube_2, dcell_3
     return [table(seconds) for table in every]
 
@@ -53,7 +53,7 @@ BUDGETS = {
 
 
 def dpillar_1(_: float = 0.0) -> Table:
-    """Budgets of DPillars with four columns."""
+    """Check Liao 2012, Table 1: cost of DPillars with four columns."""
     checks = []
     for ports, (servers, total, each) in BUDGETS.items():
         topology = parse(f"dpillar,{ports},4")
@@ -69,7 +69,7 @@ def dpillar_1(_: float = 0.0) -> Table:
 
 
 def dpillar_2(seconds: float) -> Table:
-    """Formulas of five networks, each evaluated for a small one."""
+    """Check Liao 2012, Table 2: formulas of five networks, each evaluated for a small one."""
 
     def width(topology: Topology) -> int | None:
         return bisection(topology, seconds).exact
@@ -86,7 +86,7 @@ def dpillar_2(seconds: float) -> Table:
         servers: Formula,
         switches: Formula,
     ) -> list[Check]:
-        """Return what a line of the table says: formulas, their values, and why ours is another."""
+        """Return a line of the table: formulas, their values, and reasons for different values."""
         each = own.switches * own.switch_ports / own.servers
         return formulas(
             own.spec,
@@ -158,7 +158,7 @@ def dpillar_2(seconds: float) -> Table:
         ("k (n/2)^k", 3 * (4 / 2) ** 3),
         ("k N / n", 3 * dpillar.servers / 4, EQUAL, k_n),
     )
-    # What only shows with more ports than the small networks have.
+    # Rows of larger networks: differences from the paper that appear only with more ports.
     corner = "cutting a corner off two symbols takes fewer cables than halving one"
     against = f"{corner} (against Proposition 2.3)"
     shared = (
@@ -176,7 +176,7 @@ def dpillar_2(seconds: float) -> Table:
 
 
 def butterfly(_: float = 0.0) -> Table:
-    """The contrast with the wrapped butterfly, for as many servers as nodes."""
+    """Comparison with the wrapped butterfly that has as many nodes as DPillar has servers."""
     reason = "k' 2^k' = N solved; the paper's approximation drops log(k'/k)"
     checks = []
     for spec in ("dpillar,8,2", "dpillar,48,3", "dpillar,48,5"):
@@ -197,7 +197,8 @@ def butterfly(_: float = 0.0) -> Table:
 
 
 def throughput(topology: Topology) -> float:
-    """Return the aggregate bottleneck throughput in links: all flows at the slowest one's rate.
+    """Return the aggregate bottleneck throughput in links: all flows at the rate of the slowest
+    one.
 
     Flows are split evenly over the paths of fewest cables.
 
@@ -208,20 +209,20 @@ def throughput(topology: Topology) -> float:
     return round(float(flows / link_loads(topology).max()), 9)
 
 
-SEVERAL = 2  # receivers of a file: as many as ports in the networks below
+SEVERAL = 2  # receivers of a file: as many as each server of the networks below has ports
 
 
 def bcube_1(_: float = 0.0) -> Table:
-    """What traffic over the structure's paths makes of the table's formulas."""
+    """Compare the table's formulas with traffic over each structure's own paths."""
 
     def rows(
         own: Topology, times: tuple[str, float], to_all: Formula, *others: Formula
     ) -> list[Check]:
-        """Return a structure's speed-ups, its throughput and its wires."""
+        """Return checks of a structure's speed-ups, throughput and wires."""
         (rate, rate_value, *related), wires = others
         words, *held = to_all
         several = speedups.of_a_file(own, near_servers(own, speedups.SOURCE, SEVERAL))
-        if isinstance(own, DCell):  # its paper sends each server something else
+        if isinstance(own, DCell):  # the DCell paper sends different data to each server
             several = speedups.to_groups(own, "dcell")
         everybody = [server for server in range(own.servers) if server != speedups.SOURCE]
         return formulas(
@@ -261,8 +262,8 @@ def bcube_1(_: float = 0.0) -> Table:
     return Table(title, "Guo 2009, Table 1", checks)
 
 
-# As printed: cost in k$ of switches, NICs, total; power in kW of the same; wires; and switches of
-# the text around the table.
+# As printed: cost of switches, NICs and all in k$, their power in kW, wires, and (from the text
+# around the table) the number of switches.
 CONTAINER = {
     "tree,48,43,servers=2048": ("55", "10", "4161", "4.4", "10", "424", "2091", "44"),
     "fattree,8,levels=5": ("92", "10", "4198", "10", "10", "430", "10240", "2304"),
@@ -279,8 +280,8 @@ REASONS = {
 
 
 def bcube_2(_: float = 0.0) -> Table:
-    """Cost, power and wires of a container."""
-    # Guo 2009 lets a 48-port switch have 48 servers and an uplink.
+    """Check Guo 2009, Table 2: cost, power and wires of a container."""
+    # Guo 2009 gives a 48-port switch 48 servers and an uplink.
     prices = replace(
         GUO,
         switch_usd={**GUO.switch_usd, 49: GUO.switch_usd[48]},
@@ -302,7 +303,7 @@ def bcube_2(_: float = 0.0) -> Table:
 
 # -- Guo 2008 --------------------------------------------------------------------------------------
 
-# In the table's order; all of 64 nodes but the butterfly, whose nearest size is 80.
+# In the table's order; all have 64 nodes except the butterfly, whose nearest size is 80.
 STRUCTURES = (
     *("fullmesh,64", "ring,64", "torus,8", "tree,64,5"),
     *("fattree,64", "hypercube,6", "butterfly,4", "debruijn,4,3"),
@@ -312,7 +313,7 @@ STRUCTURES = (
 def dcell_3(seconds: float) -> Table:
     """Degree, diameter, bisection width and bottleneck degree of structures, and of DCell."""
     checks = [check for spec in STRUCTURES for check in cells(spec)]
-    # The trees for which the formulas are right that do not fit the first.
+    # Trees of other sizes, for which the formulas hold that do not fit the first tree.
     checks += [cell("tree,64,3", "bisection"), cell("tree,80,5", "bottleneck")]
     dcell = parse("dcell,4,1")
     servers, log = dcell.servers, math.log(dcell.servers, 4)

@@ -1,4 +1,4 @@
-"""Diameters, link loads and disjoint paths, by search over the whole (small) network."""
+"""Diameters, link loads and disjoint paths, by exhaustive search in a small network."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from scipy import sparse
 from experiments.analysis.fluid.disjoint import disjoint_paths as between
 from topos.base.topology import Topology
 
-# Searches hold some matrices of servers x SOURCES numbers.
+# Number of sources searched together: a search holds matrices of servers x SOURCES numbers.
 SOURCES = 512
 MOST_SEARCHED = 4096
-MOST_PAIRED = 4096  # servers of a network whose pairs are sampled for disjoint paths
+# maximum number of servers for which disjoint paths are computed, on sampled pairs
+MOST_PAIRED = 4096
 SAMPLED_PAIRS = 40
 SEED = 0
 SAMPLE = "a sample of"
@@ -23,7 +24,7 @@ Ints = NDArray[numpy.int64]
 
 
 class Searched(NamedTuple):
-    """A value found by search, or None with the reason why there is none."""
+    """Value found by search, or None, and how it was found or why it is missing."""
 
     value: int | None
     note: str
@@ -53,10 +54,11 @@ def diameter(topology: Topology) -> Searched:
 
 
 def meeting_points(topology: Topology) -> sparse.csr_matrix:
-    """Return which servers (rows) meet where (columns): at a fabric of switches, or on a cable.
+    """Return a matrix of servers (rows) and their meeting points (columns): switch fabrics and
+    cables.
 
-    Two servers are one hop apart when they meet: switches that are cabled to one another are one
-    fabric, since a way through switches alone passes no server.
+    Two servers with a common meeting point are one hop apart. Switches that are cabled to one
+    another are one fabric, since a path through switches only passes no server.
     """
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
@@ -76,7 +78,7 @@ def meeting_points(topology: Topology) -> sparse.csr_matrix:
 
 
 def adjacency(topology: Topology) -> sparse.csr_matrix:
-    """Return the symmetric matrix of cables between nodes (two cables between nodes count 2)."""
+    """Return the symmetric matrix of cables between nodes (two parallel cables count as 2)."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
     ends = (numpy.concatenate([a, b]), numpy.concatenate([b, a]))
@@ -84,7 +86,7 @@ def adjacency(topology: Topology) -> sparse.csr_matrix:
 
 
 def link_loads(topology: Topology) -> NDArray[numpy.float64]:
-    """Return the flows on each cable, from a to b (row 0) and back, when all send to all."""
+    """Return the flows on each cable, a to b (row 0) and back (row 1), in all-to-all traffic."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
     ends = numpy.concatenate([a, b]), numpy.concatenate([b, a])
@@ -92,10 +94,11 @@ def link_loads(topology: Topology) -> NDArray[numpy.float64]:
 
 
 def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy.float64]:
-    """Return the flows on each edge from near to far, when the first nodes all send to all.
+    """Return the flows on each directed edge in all-to-all traffic between the first `senders`
+    nodes.
 
-    Each ordered pair of senders is one flow, split evenly over its paths of fewest edges.
-    Brandes's algorithm for all sources at once, as products of matrices.
+    Each ordered pair of senders is one flow, split evenly over its paths of fewest edges. Brandes's
+    algorithm for many sources simultaneously, as products of matrices.
     """
     matrix = sparse.csr_matrix((numpy.ones(len(near)), (far, near)), (nodes, nodes))
     loads = numpy.zeros(len(near))
@@ -114,7 +117,7 @@ def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy
 def _brandes(
     matrix: sparse.csr_matrix, sources: NDArray[numpy.int64], servers: int
 ) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.float64]]:
-    """Return, for nodes x sources: depth, number of shortest paths, and flow in per path."""
+    """Return depth, number of shortest paths, and inflow per path, as nodes x sources matrices."""
     shape = (matrix.shape[0], len(sources))
     depth = numpy.full(shape, -2)
     ways = numpy.zeros(shape)
@@ -141,7 +144,7 @@ def _brandes(
 
 
 class Disjoint(NamedTuple):
-    """Node-disjoint paths between pairs of servers: fewest, most frequent, and which pairs."""
+    """Node-disjoint paths per pair of servers: lowest and most frequent number, and the pairs."""
 
     least: int | None
     typical: int | None
@@ -149,17 +152,17 @@ class Disjoint(NamedTuple):
 
 
 def disjoint_paths(topology: Topology) -> Disjoint:
-    """Return how many paths share no server and no switch, by max-flow over (sampled) pairs."""
+    """Return the number of paths that share no server or switch, by max-flow over sampled pairs."""
     if topology.servers > MOST_PAIRED:
         return Disjoint(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
     if topology.servers < 2:
         return Disjoint(None, None, "there is only one server")
-    pairs, note = _pairs(topology.servers)
+    pairs, note = _pairs_to_search(topology.servers)
     found = [between(topology, source, destination).by_node for source, destination in pairs]
     return Disjoint(min(found), max(set(found), key=found.count), note)
 
 
-def _pairs(servers: int) -> tuple[list[tuple[int, int]], str]:
+def _pairs_to_search(servers: int) -> tuple[list[tuple[int, int]], str]:
     every = servers * (servers - 1) // 2
     if every <= SAMPLED_PAIRS * 5:
         return [(s, d) for d in range(servers) for s in range(d)], "all pairs"

@@ -1,8 +1,8 @@
-"""What a network costs and draws, at the papers' list prices or at the user's.
+"""Cost and power of a network, at the papers' list prices or the user's.
 
-Two lists: Liao 2012, Table 1 (four switches and the cable; servers have two ports on board) and
-Guo 2009, Table 2 (two switches, network cards, servers, and power). A device has the smallest
-listed number of ports that suffices.
+There are two lists: Liao 2012, Table 1 (four switches and the cable; servers have two ports on
+board) and Guo 2009, Table 2 (two switches, network cards, servers, and power). A device has the
+smallest listed number of ports that suffices.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-ANY_SIZE = 2**32  # ports of a device whose price the user gave without a size
+ANY_SIZE = 2**32  # number of ports of a device whose price the user gave for any size
 
 
 @dataclass(frozen=True)
 class PriceList:
-    """Unit prices in dollars and powers in watts, by number of ports."""
+    """Unit prices in dollars and power in watts, by number of ports."""
 
     source: str
     switch_usd: dict[int, float]
@@ -36,8 +36,7 @@ GUO = PriceList(
     switch_w={8: 4.5, 48: 103.0},
     nic_w={1: 5.0, 4: 10.0},
 )
-# Two ports are on board of every server (Liao 2012, section 2.5). What Liao does not price is
-# Guo's.
+# Servers have two ports on board (Liao 2012, section 2.5). Prices missing in Liao 2012 are Guo's.
 LIAO = replace(
     GUO,
     source="Liao 2012, Table 1",
@@ -63,27 +62,27 @@ class Bill:
 
     @property
     def network_usd(self) -> float | None:
-        """Switches and cables, as Liao 2012 counts."""
-        return _sum(self.switches_usd, self.cables_usd)
+        """Cost of switches and cables, as Liao 2012 counts it."""
+        return _sum_or_none(self.switches_usd, self.cables_usd)
 
     @property
     def total_usd(self) -> float | None:
-        """Switches, cables, network cards and servers."""
-        return _sum(self.switches_usd, self.cables_usd, self.nics_usd, self.servers_usd)
+        """Cost of switches, cables, network cards and servers."""
+        return _sum_or_none(self.switches_usd, self.cables_usd, self.nics_usd, self.servers_usd)
 
     @property
     def total_w(self) -> float | None:
-        """Switches, network cards and servers."""
-        return _sum(self.switches_w, self.nics_w, self.servers_w)
+        """Power of switches, network cards and servers."""
+        return _sum_or_none(self.switches_w, self.nics_w, self.servers_w)
 
 
-def _sum(*parts: float | None) -> float | None:
+def _sum_or_none(*parts: float | None) -> float | None:
     known = [part for part in parts if part is not None]
     return sum(known) if len(known) == len(parts) else None
 
 
 def bill(topology: Topology, prices: PriceList) -> Bill:
-    """Return what the network costs and draws."""
+    """Return the cost and power of the network."""
     remarks: list[str] = []
 
     def unit(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
@@ -119,14 +118,14 @@ def bill(topology: Topology, prices: PriceList) -> Bill:
 def with_entries(
     table: dict[int, float], entries: tuple[str, ...], option: str
 ) -> dict[int, float]:
-    """Return the table with ``PORTS=NUMBER`` entries put in; a bare ``NUMBER`` is for any size.
+    """Return the table updated with ``PORTS=NUMBER`` entries; a ``NUMBER`` alone is for any size.
 
     >>> with_entries({8: 40.0}, ("64=900",), "--switch-price")
     {8: 40.0, 64: 900.0}
     """
     for entry in entries:
         ports, equals, number = entry.rpartition("=")
-        value = _number(number)
+        value = _parsed_number(number)
         require(
             value is not None and (not equals or (ports.isascii() and ports.isdecimal())),
             f"{option} {entry}: write PORTS=NUMBER such as 64=900, or NUMBER alone for all sizes",
@@ -136,7 +135,7 @@ def with_entries(
     return table
 
 
-def _number(text: str) -> float | None:
+def _parsed_number(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:

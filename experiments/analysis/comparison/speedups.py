@@ -1,7 +1,7 @@
-"""What one server's traffic gains from several ports: Guo 2009, Table 1's one-to-x.
+"""Speed-ups of one server's traffic by several ports: the one-to-x rows of Guo 2009, Table 1.
 
-In units of one link's rate, over the paths of the network's own routing, and of the trees by which
-it distributes a file. The two-level tree, where every server has one port, is what they speed up.
+Values are in units of one link's rate, over the paths of the network's own routing and over its
+file distribution trees. The reference is the two-level tree, where every server has one port.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SOURCE = 0
 
 
 def to_one(topology: Topology) -> int:
-    """Return what a server can send to any other over all paths that share no link.
+    """Return the minimum rate from a server to another one over all link-disjoint paths.
 
     >>> import topos
     >>> to_one(topos.parse("bcube,4,1")), to_one(topos.parse("tree,2,2"))
@@ -33,10 +33,10 @@ def to_one(topology: Topology) -> int:
 
 
 def of_a_file(topology: Topology, receivers: Sequence[int]) -> float:
-    """Return how many times as fast as over one link a file reaches all receivers.
+    """Return the speed at which a file reaches all receivers, in units of one link's rate.
 
-    Each tree takes an equal part, each hop of it the path that routing takes, and the link that
-    carries most decides. A tree that does not reach all is worth nothing.
+    Each tree carries an equal part, each of its hops takes the routing's path, and the busiest link
+    decides. The speed is 0 if a tree does not reach all receivers.
 
     >>> import topos
     >>> of_a_file(topos.parse("bcube,4,1"), range(1, 16))
@@ -49,12 +49,12 @@ def of_a_file(topology: Topology, receivers: Sequence[int]) -> float:
         return 0.0
     hops = [hop for tree in trees for hop in tree]
     links = link_count(topology)
-    loads = link_loads(routes_of(topology, _paths(topology, hops)), None, links)
+    loads = link_loads(routes_of(topology, _default_paths(topology, hops)), None, links)
     return float(len(trees) / loads.max())
 
 
 def groups(topology: Topology, routing: str) -> dict[int, list[int]]:
-    """Return all others by the port that the routing reaches them with.
+    """Return all other servers, grouped by the port by which the routing reaches them.
 
     By DCellRouting these are the groups of Guo 2008, Theorem 6.
 
@@ -72,7 +72,7 @@ def groups(topology: Topology, routing: str) -> dict[int, list[int]]:
 
 
 def to_groups(topology: Topology, routing: str) -> float:
-    """Return what a server sends to one other of each group, the last of each.
+    """Return the total rate from a server to one other server of each group, the group's last one.
 
     >>> import topos
     >>> to_groups(topos.parse("dcell,4,1"), "dcell")
@@ -83,5 +83,5 @@ def to_groups(topology: Topology, routing: str) -> float:
     return float(numpy.sum(max_min(routes_of(topology, paths), 1.0, link_count(topology))))
 
 
-def _paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:
+def _default_paths(topology: Topology, hops: Sequence[tuple[int, int]]) -> list[Path | None]:
     return static_paths(topology, "", hops)

@@ -1,8 +1,8 @@
-"""Guo 2008, Table 3 cell by cell: each structure's formula in print beside its own edges.
+"""Guo 2008, Table 3 cell by cell: each structure's printed formula, compared with its own edges.
 
-What a structure knows in closed form is taken from there; the rest is searched for. An order such
-as O(N l) is held against the next larger structure: where it is the right one, the value over it
-hardly changes any more.
+Values that a structure has in closed form are used; the others are searched. An order such as O(N
+l) is compared between a structure and the next larger one: if it is the right order, the ratio of
+value to order hardly changes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from topos import structures
 from topos.structures.base import Structure
 from topos.structures.trees import Tree
 
-# Of each order in print its value, and the sizes at which it is held against one another.
+# For each printed order: its value for N nodes and a size, and the structures and sizes compared.
 ORDERS: dict[str, tuple[Callable[[int, int], float], tuple[str, str]]] = {
     "O(N l)": (lambda nodes, size: nodes * size, ("butterfly,{}", "4 5")),
     "O(N log_d N)": (lambda nodes, size: nodes * size, ("debruijn,4,{}", "3 4")),
 }
-STEADY = 0.05  # an order that lacks a factor would let the value change by a fifth
+# maximum relative change: an order that lacks a factor would change the ratio by a fifth
+STEADY = 0.05
 REASONS = {
     ("torus,8", "diameter"): "an approximation; half way round in both coordinates is "
     "2 floor(sqrt(N) / 2)",
@@ -32,30 +33,30 @@ REASONS = {
     ("fattree,64", "bottleneck"): "the edge of a leaf has the flows of the N - 1 others",
     ("debruijn,4,2", "bisection"): "for large N; here it is more than all 60 edges",
 }
-# What is searched for to the end only in smaller ones.
+# Smaller structures used where an exhaustive search of the table's structure takes too long.
 SMALLER = {
     ("fattree,64", "bisection"): "fattree,16",
     ("butterfly,4", "bisection"): "butterfly,3",
     ("debruijn,4,3", "bisection"): "debruijn,4,2",
 }
-SECONDS = 60.0  # a guard: they take less than one
+SECONDS = 60.0  # time limit of a search, as a safeguard: searches take less than one second
 
 
 def cells(spec: str) -> Iterator[Check]:
-    """Yield a structure's row."""
+    """Yield the checks of a structure's row of Guo 2008, Table 3."""
     for what in ("degree", "diameter", "bisection", "bottleneck"):
         yield cell(SMALLER.get((spec, what), spec), what)
 
 
 def cell(spec: str, what: str) -> Check:
-    """Return one cell of the table."""
+    """Return the check of one cell of Guo 2008, Table 3."""
     found = structures.parse(spec)
     claim = getattr(found, f"{what}_claim")()
     name, reason = f"{spec} {what}", REASONS.get((spec, what), "")
     if what == "degree" and claim.value is None:
-        return _uneven(name, claim.formula, found)
+        return _uneven_degree_check(name, claim.formula, found)
     if claim.value is None:
-        return _order(name, claim.formula)
+        return _order_check(name, claim.formula)
     return formula(name, claim.formula, claim.value, measured(found, what), reason=reason)
 
 
@@ -76,14 +77,14 @@ def measured(found: Structure, what: str) -> float | None:
     return None if known is None else float(known) if what == "bottleneck" else int(known)
 
 
-def _ends(found: Structure) -> int:
-    """Return how many of its first nodes are those that send, and are cut into halves."""
+def _sending_nodes(found: Structure) -> int:
+    """Return the number of nodes, the first ones, that send and are split into halves."""
     return found.leaves if isinstance(found, Tree) else found.nodes
 
 
 def _bisection(found: Structure) -> int | None:
     a, b = found.edge_arrays()
-    lower, upper = least_cut(a, b, found.nodes, _ends(found), 0, len(a), SECONDS)
+    lower, upper = least_cut(a, b, found.nodes, _sending_nodes(found), 0, len(a), SECONDS)
     return upper if lower == upper else None
 
 
@@ -91,18 +92,18 @@ def _bottleneck(found: Structure) -> float:
     near, far = found.edge_arrays()
     if not found.directed:
         near, far = numpy.concatenate([near, far]), numpy.concatenate([far, near])
-    return round(float(edge_loads(near, far, found.nodes, _ends(found)).max()), 9)
+    return round(float(edge_loads(near, far, found.nodes, _sending_nodes(found)).max()), 9)
 
 
-def _uneven(name: str, printed: str, found: Structure) -> Check:
-    """Return the check of a degree that is not given, since nodes have different ones."""
+def _uneven_degree_check(name: str, printed: str, found: Structure) -> Check:
+    """Return the check of a degree without a printed value, since nodes have different degrees."""
     degrees = numpy.bincount(numpy.concatenate(found.edge_arrays()))
     reason = f"nodes have {degrees.min()} to {degrees.max()} edges"
     return Check(name, printed, float(degrees.max()), bool(degrees.min() < degrees.max()), reason)
 
 
-def _order(name: str, printed: str) -> Check:
-    """Return the check of an order."""
+def _order_check(name: str, printed: str) -> Check:
+    """Return the check of a printed order of magnitude."""
     value, (spec, sizes) = ORDERS[printed]
     over = []
     for size in sizes.split():

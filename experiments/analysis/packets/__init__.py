@@ -1,1 +1,1 @@
-"""TCP by packets: queues that drop, senders that learn of it, acknowledgements on their way."""
+"""Packet-level TCP simulation: queues that drop packets, senders that detect losses, and ACKs."""

@@ -1,4 +1,4 @@
-"""Flows that arrive, by TCP: the same flows on the same paths as those that were fluids."""
+"""TCP simulation of arriving flows, on the same flows and paths as the fluid simulation."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 def by_tcp(topology: Topology, fluid: Simulated, routing: str, tcp: Tcp, seed: int) -> Simulated:
-    """Return what becomes of flows that arrive by TCP, their ACKs by the same routing.
+    """Return the simulation of arriving flows by TCP; ACKs take paths of the same routing.
 
-    A flow alone takes what its frames do, one after the other, on the slowest cable, and the
-    largest of them on every other.
+    The slowdown's reference is a flow alone in the network: all its frames, one after the other, on
+    the slowest cable, and its largest frame once on every other cable.
     """
     arrivals, window = fluid.arrivals, fluid.window
     moments = numpy.array([window.from_s, window.until_s])
@@ -41,13 +41,13 @@ def by_tcp(topology: Topology, fluid: Simulated, routing: str, tcp: Tcp, seed: i
         found.events,
         found.most_active,
     )
-    slowdown = (course.end_s - arrivals.start_s) / _alone_s(fluid, tcp)
+    slowdown = (course.end_s - arrivals.start_s) / _transfer_alone_s(fluid, tcp)
     done = Simulated(arrivals, window, fluid.routes, course, slowdown, fluid.loads)
     cable_bps = tcp.rate_bps * header_efficiency(tcp.header, tcp.mtu)
     return done._replace(loads=loads_of(topology, done, cable_bps))
 
 
-def _alone_s(fluid: Simulated, tcp: Tcp) -> Floats:
+def _transfer_alone_s(fluid: Simulated, tcp: Tcp) -> Floats:
     volume, cables = fluid.arrivals.volume_bytes, numpy.diff(fluid.routes.starts)
     how = (tcp.rate_bps, tcp.mtu, tcp.header)
     first = alone_s(numpy.minimum(volume, tcp.segment_bytes), numpy.zeros(1), *how)

@@ -1,4 +1,4 @@
-"""Flows of one volume that begin at once: when they end as fluids, and by TCP."""
+"""Completion times of flows of equal volume that start together, as fluids and by TCP."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-SPREAD_S = 1e-3  # in which flows begin: no two programs do in the same moment
-WHERE = 3  # links with most drops that are named
+# interval within which all flows start, in seconds: no two programs start simultaneously
+SPREAD_S = 1e-3
+WHERE = 3  # number of links listed, those with the most drops
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """Flows, and their paths there and back."""
+    """Flows of equal volume, with their forward and return paths."""
 
     topology: Topology
     routes: Routes
@@ -37,20 +38,20 @@ class Bulk:
     seed: int
 
     def fluid(self, moments_s: Floats | None = None) -> Course:
-        """Return what becomes of them if all share links max-min fairly."""
+        """Return the course of the flows if they share all links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
         capacity = numpy.full(link_count(self.topology), goodput_bps)
         return course(self.routes, self.start_s, volumes, capacity, moments_s=moments_s)
 
     def packets(self, moments_s: Floats | None = None) -> Packets:
-        """Return what becomes of them by TCP."""
+        """Simulate the flows by TCP, packet by packet."""
         volumes = numpy.full(len(self.start_s), self.volume_bytes)
         paths = self.routes, self.back
         return packets(self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed)
 
     def times(self, end_s: Floats) -> dict[str, float | None]:
-        """Return what flows deliver together until the last one ends, and when they end."""
+        """Return the flows' total goodput until the last one ends, and their completion times."""
         known = end_s[~numpy.isnan(end_s)]
         if not len(known):
             return dict.fromkeys(("goodput_bps", "median_s", "p95_s", "last_s"))
@@ -70,14 +71,14 @@ def bulk(
     tcp: Tcp,
     seed: int,
 ) -> Bulk:
-    """Return flows between these pairs; of several paths each takes a random one, both ways.
+    """Return flows between these pairs of servers, on random paths of the routing both ways.
 
     >>> import topos
     >>> flows = bulk(topos.parse("tree,2,1"), "", [(0, 1)], 1448, Tcp(1514 * 8, 1e6), seed=1)
     >>> 2 < flows.times(flows.packets().end_s)["last_s"] < 3  # a frame takes a second
     True
     """
-    require(bool(pairs), "there is no flow: name a pattern that has one")
+    require(bool(pairs), "there are no flows: choose a pattern that has at least one")
     source, destination = (numpy.array(column, numpy.int64) for column in zip(*pairs, strict=True))
     random = numpy.random.default_rng(seed)
     start_s = random.random(len(source)) * SPREAD_S
@@ -98,13 +99,13 @@ def most_dropped(topology: Topology, found: Packets) -> list[dict[str, Any]]:
     """Return the links at which most packets were dropped, the worst first."""
     worst = numpy.argsort(-found.dropped, kind="stable")[:WHERE]
     return [
-        {"where": _name(topology, int(link)), "drops": int(found.dropped[link])}
+        {"where": _link_name(topology, int(link)), "drops": int(found.dropped[link])}
         for link in worst
         if found.dropped[link]
     ]
 
 
-def _name(topology: Topology, link: int) -> str:
+def _link_name(topology: Topology, link: int) -> str:
     cables = link_count(topology)
     if link >= cables:
         return f"the processor of {topology.address(link - cables)}"

@@ -1,19 +1,21 @@
-"""Packets from link to link, event by event, in native code.
+"""Event-driven packet simulation, link by link, in native code.
 
-An event is a packet that has reached the end of a link, a timer, or a flow that begins. A link
-sends in the order in which packets came: when one comes it is known when it will have left. So only
-the first packet of each link waits in the heap of what is due, and the others behind it.
+An event is a packet that has reached the end of a link, a timer, or the start of a flow. A link
+sends packets in their order of arrival, so the time at which a packet leaves is known when it
+arrives. Therefore only the first packet of each link is in the event heap; the packets behind it
+are a linked list.
 
-A packet that has to wait, and for which the queue has no room beside those that wait already, is
-dropped. The one that is being sent is not in the queue any more.
+A packet that has to wait is dropped if the queue has no room for it in addition to the packets that
+already wait. The packet being sent is no longer in the queue.
 
-In a lab a packet is a super-packet (ADR 19): segments that a sender hands down together, and that
-go through all queues together, are dropped together, and acknowledged by one ACK. And a lab's port
-sends in bursts (ADR 16): until it owes one, and then it waits until it owes nothing.
+In a lab a packet is a super-packet (ADR 19): segments that a sender hands down together; they pass
+all queues together, are dropped together, and are acknowledged by one ACK. A lab's port sends in
+bursts (ADR 16): it sends until it owes a burst, then waits until it owes nothing.
 
-Without chance, packets of one flow could find a place in a queue again and again where those of
-another never do (Floyd and Jacobson 1991, "On traffic phase effects"). So servers take a random
-time to send, as they propose: up to what the packet itself takes, if its segments are full.
+In a deterministic simulation, packets of one flow may find room in a queue again and again while
+those of another flow never do (Floyd and Jacobson 1991, "On traffic phase effects"). Therefore
+servers add a random sending time, as proposed there: up to the transmission time of the packet
+itself, if its segments are full.
 """
 
 from __future__ import annotations
@@ -40,55 +42,58 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
 FIRST_PACKETS = 1 << 12
-DELAYED_ACK_S = 0.04  # Linux' minimum
-OWN_PACKETS = 2  # of the size of the next one
-SEGMENTS_PER_ACK = 2  # RFC 5681, section 4.2
-SENDERS, RECEIVERS = 0, 1  # timers
-FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # of `counts`
+DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
+OWN_PACKETS = 2  # packets, each as large as the next one, that may wait at the sender's own port
+SEGMENTS_PER_ACK = 2  # segments per ACK (RFC 5681, section 4.2)
+SENDERS, RECEIVERS = 0, 1  # timers of a flow: the sender's and the receiver's
+FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # indices of `counts`
 ROUNDING = 1e-9
-STRIDE = 7919  # from one random number to a link's next: a prime, so that all have their turn
+STRIDE = 7919  # step from one random number to a link's next: a prime, so that all are used in turn
 
 
 class Frames(NamedTuple):
-    """How long they are, and how TCP behaves."""
+    """Frame sizes and TCP parameters."""
 
-    segment: int  # bytes that a full one delivers
-    overhead: int  # bytes of headers, which are all of an ACK
-    most: float  # segments that the receiver lets be under way
-    together: int  # segments that are one packet, at most
-    own: int  # segments that may wait at the sender's own port, at least
+    segment: int  # payload bytes of a full segment
+    overhead: int  # header bytes per segment; the whole size of an ACK
+    most: float  # receiver's limit of segments in flight
+    together: int  # maximum number of segments per packet
+    own: int  # minimum limit of segments that wait at the sender's own port
     cubic: bool
 
 
 class Given(NamedTuple):
-    """All that changes while time goes by, and the links of paths."""
+    """State of the packet simulation that changes, and the links of all paths."""
 
-    links: Any  # LINK
-    flows: Any  # FLOW
+    links: Any  # state of each link: records of type LINK
+    flows: Any  # state of each flow: records of type FLOW
     paths: Any
-    order: Any  # flows by their beginnings
-    arrived: Any  # of each segment: whether it has
-    sent_as: Any  # and the number of its last transmission
-    heap: Any  # of links, senders' timers and receivers'
+    order: Any  # flows by start time
+    arrived: Any  # whether each segment has arrived
+    sent_as: Any  # last transmission number of each segment
+    heap: Any  # event heap of links, senders' timers and receivers' timers
     at: Any
     due_s: Any
-    wanted_s: Any  # when timers are really due: no earlier than they stand in the heap
+    wanted_s: Any  # real expiry of each timer, never earlier than its time in the heap
     moments_s: Any
-    delivered: Any  # bytes, up to each of these moments
+    delivered: Any  # bytes delivered up to each of `moments_s`
     active: Any
     counts: Any
     total: Any  # bytes delivered so far
-    chance: Any  # random numbers from 0 to 1, a power of two of them
+    chance: Any  # random numbers from 0 to 1; their count is a power of two
     until_s: float
 
 
 def run(given: Given, frames: Frames) -> int:
-    """Let time go by until then, or until nothing is under way; return the most packets at once."""
+    """Run the simulation until `until_s`, or until nothing is in flight.
+
+    Return the number of packet records that were allocated.
+    """
     packets = numpy.zeros(FIRST_PACKETS, PACKET)
     unused = numpy.arange(FIRST_PACKETS, dtype=numpy.int32)
     given.counts[FREE] = FIRST_PACKETS
-    while not native(_run)(given, frames, packets, unused):
-        # As many again. Those unused stand first, and all that are new behind them.
+    while not native(_process_events)(given, frames, packets, unused):
+        # Double the packet records: the free ones stay in front, the new ones follow.
         count, free = len(packets), int(given.counts[FREE])
         packets = numpy.concatenate([packets, numpy.zeros(count, PACKET)])
         more = numpy.arange(count, 2 * count, dtype=numpy.int32)
@@ -97,13 +102,13 @@ def run(given: Given, frames: Frames) -> int:
     return len(packets)
 
 
-def _run(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
-    """Do the same until there is no room for packets; tell whether all is done."""
+def _process_events(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
+    """Process events; return False if packet records run out, True when the simulation is over."""
     links, flows, heap, due_s, counts = (
         given.links, given.flows, given.heap, given.due_s, given.counts
     )  # fmt: skip
     while True:
-        # One event lets a sender fill its window at most, and its receiver answer.
+        # One event lets a sender fill its window at most, and its receiver send an ACK.
         if counts[FREE] < frames.most + 2:
             return False
         now = due_s[heap[0]] if counts[SIZE] > 0 else NEVER
@@ -125,15 +130,15 @@ def _run(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
                 continue
             counts[ACTIVE] += 1
             counts[MOST_ACTIVE] = max(counts[MOST_ACTIVE], counts[ACTIVE])
-            _send(given, frames, packets, unused, one, now)
+            _send_window(given, frames, packets, unused, one, now)
         elif heap[0] < len(links):
-            _arrive(given, frames, packets, unused, heap[0], now)
+            _leave_link(given, frames, packets, unused, heap[0], now)
         else:
-            _timer(given, frames, packets, unused, heap[0] - len(links), now)
+            _expire_timer(given, frames, packets, unused, heap[0] - len(links), now)
 
 
-def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: float) -> None:
-    """Let the first packet of a link leave it, for the next one or its end."""
+def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: float) -> None:
+    """Move the first packet of a link to the next link of its path, or deliver the packet."""
     link = given.links[at]
     number = link.first
     packet = packets[number]
@@ -150,37 +155,39 @@ def _arrive(given: Any, frames: Any, packets: Any, unused: Any, at: int, now: fl
         moved(given.heap, given.at, given.due_s, given.counts[SIZE], at)
     packet.at += 1
     if packet.at < packet.end:
-        _forward(given, frames, packets, unused, number, now)
+        _enqueue_or_drop(given, frames, packets, unused, number, now)
         if leaves_home:
             given.flows[one].own -= count
-            _send(given, frames, packets, unused, one, now)
+            _send_window(given, frames, packets, unused, one, now)
         return
-    # Given back before others are taken: it is read, but not written any more.
+    # The record is freed before others are allocated: it is still read, but no longer written.
     unused[given.counts[FREE]] = number
     given.counts[FREE] += 1
     if packet.is_ack:
         acknowledged(given.flows[one], packet, now, frames.cubic, frames.most)
         _set_timer(given, one, SENDERS, timer_s(given.flows[one], now))
-        _send(given, frames, packets, unused, one, now)
+        _send_window(given, frames, packets, unused, one, now)
     else:
-        _receive(given, frames, packets, unused, packet, now)
-        if leaves_home:  # by a cable between two servers
+        _receive_data(given, frames, packets, unused, packet, now)
+        if leaves_home:  # a path of one cable between two servers
             given.flows[one].own -= count
-            _send(given, frames, packets, unused, one, now)
+            _send_window(given, frames, packets, unused, one, now)
 
 
-def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float) -> None:
-    """Put a packet into the queue of the link that is next on its path, or drop it."""
+def _enqueue_or_drop(
+    given: Any, frames: Any, packets: Any, unused: Any, number: int, now: float
+) -> None:
+    """Put a packet into the queue of the next link of its path, or drop it."""
     packet = packets[number]
     at = given.paths[packet.at]
     link = given.links[at]
     flow = given.flows[packet.flow]
-    takes_s = _takes_s(link, frames, flow, packet)
+    takes_s = _transmission_s(link, frames, flow, packet)
     begins_s = max(link.turn_s, now)
     if link.free_s - begins_s > link.owed_s:
         begins_s = link.free_s
     limit_s = link.limit_s * (1 + ROUNDING)
-    if begins_s > now and _waiting_s(link, packets, now) + takes_s > limit_s:
+    if begins_s > now and _queueing_s(link, packets, now) + takes_s > limit_s:
         link.dropped += packet.count
         flow.drops += packet.count
         unused[given.counts[FREE]] = number
@@ -209,8 +216,8 @@ def _forward(given: Any, frames: Any, packets: Any, unused: Any, number: int, no
         link.waits = number
 
 
-def _takes_s(link: Any, frames: Any, flow: Any, packet: Any) -> float:
-    """Return how long a link takes to send a packet."""
+def _transmission_s(link: Any, frames: Any, flow: Any, packet: Any) -> float:
+    """Return the transmission time of a packet on a link, in seconds."""
     size = packet.count * frames.overhead
     if not packet.is_ack:
         size += packet.count * frames.segment
@@ -219,8 +226,8 @@ def _takes_s(link: Any, frames: Any, flow: Any, packet: Any) -> float:
     return float(size * link.byte_s + packet.count * link.packet_s)
 
 
-def _waiting_s(link: Any, packets: Any, now: float) -> float:
-    """Return how long a link will take for what waits in its queue."""
+def _queueing_s(link: Any, packets: Any, now: float) -> float:
+    """Return the time in seconds that a link needs for the packets in its queue."""
     while link.waits != NONE and packets[link.waits].leaves_s <= now:
         link.waits = packets[link.waits].behind
     if link.waits == NONE:
@@ -228,8 +235,8 @@ def _waiting_s(link: Any, packets: Any, now: float) -> float:
     return float(link.free_s - packets[link.waits].leaves_s)
 
 
-def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
-    """Send what a flow's window allows, and what is lost first."""
+def _send_window(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
+    """Send the segments that a flow's congestion window allows, lost ones first."""
     flow = given.flows[one]
     sent, full = flow.sent, False
     while True:
@@ -245,7 +252,7 @@ def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: flo
         if flow.own >= most_own(flow, max(OWN_PACKETS * count, frames.own)):
             break
         _transmit(given, frames, packets, unused, one, first, count, now)
-    # That it was full counts for a round trip (Linux' tcp_cwnd_validate).
+    # A full window is remembered for one round trip (Linux' tcp_cwnd_validate).
     if full or (flow.sent > sent and flow.acked >= flow.full_until):
         flow.full, flow.full_until = full, flow.next
     if flow.sent > sent:
@@ -255,7 +262,7 @@ def _send(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: flo
 def _transmit(
     given: Any, frames: Any, packets: Any, unused: Any, one: int, first: int, count: int, now: float
 ) -> None:
-    """Send so many segments in one packet."""
+    """Send a packet of `count` segments, from segment `first` on."""
     flow = given.flows[one]
     for segment in range(first, first + count):
         if segment == flow.next:
@@ -271,11 +278,15 @@ def _transmit(
     packet.number, packet.count = first, count
     packet.newest, packet.stamp_s = flow.sent, now
     packet.at, packet.end = flow.path, flow.path_end
-    _forward(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(given, frames, packets, unused, number, now)
 
 
-def _receive(given: Any, frames: Any, packets: Any, unused: Any, packet: Any, now: float) -> None:
-    """Take a packet; acknowledge two segments or more, and at once whatever is out of order."""
+def _receive_data(
+    given: Any, frames: Any, packets: Any, unused: Any, packet: Any, now: float
+) -> None:
+    """Receive a data packet: send an ACK for every two segments, and immediately for one out of
+    order.
+    """
     one = packet.flow
     flow = given.flows[one]
     flow.arrived = packet.newest
@@ -294,16 +305,16 @@ def _receive(given: Any, frames: Any, packets: Any, unused: Any, packet: Any, no
     while flow.expected < flow.highest and given.arrived[flow.segment + flow.expected]:
         flow.expected += 1
     done = flow.expected == flow.segments
-    if done and not flow.end_s < now:  # missing until then
+    if done and not flow.end_s < now:  # end_s is NaN until the flow ends
         flow.end_s = now
         given.counts[ACTIVE] -= 1
     if in_order and not done and flow.unacked < SEGMENTS_PER_ACK:
         _set_timer(given, one, RECEIVERS, now + DELAYED_ACK_S)
     else:
-        _acknowledge(given, frames, packets, unused, one, now)
+        _send_ack(given, frames, packets, unused, one, now)
 
 
-def _acknowledge(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
+def _send_ack(given: Any, frames: Any, packets: Any, unused: Any, one: int, now: float) -> None:
     flow = given.flows[one]
     flow.unacked = 0
     _set_timer(given, one, RECEIVERS, NEVER)
@@ -314,14 +325,14 @@ def _acknowledge(given: Any, frames: Any, packets: Any, unused: Any, one: int, n
     packet.number, packet.count, packet.taken = flow.expected, 1, flow.segments_in
     packet.newest, packet.stamp_s = flow.arrived, flow.echo_s
     packet.at, packet.end = flow.back, flow.back_end
-    _forward(given, frames, packets, unused, number, now)
+    _enqueue_or_drop(given, frames, packets, unused, number, now)
 
 
 # -- timers --------------------------------------------------------------------------------------
 
 
 def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
-    """Set a timer. One that stands in the heap already comes up too early, and is put back then."""
+    """Set a timer. If it is in the heap with an earlier time, `_expire_timer` puts it back then."""
     timer = 2 * one + whose
     given.wanted_s[timer] = when_s
     item = len(given.links) + timer
@@ -335,8 +346,10 @@ def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
             moved(given.heap, given.at, given.due_s, given.counts[SIZE], item)
 
 
-def _timer(given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: float) -> None:
-    """Take the first timer of the heap."""
+def _expire_timer(
+    given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: float
+) -> None:
+    """Handle the first timer of the heap: send an ACK, a tail loss probe, or time out."""
     item = len(given.links) + timer
     wanted_s = given.wanted_s[timer]
     if now < wanted_s < NEVER:
@@ -351,7 +364,7 @@ def _timer(given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: 
     one = timer // 2
     flow = given.flows[one]
     if timer % 2 == RECEIVERS:
-        _acknowledge(given, frames, packets, unused, one, now)
+        _send_ack(given, frames, packets, unused, one, now)
     elif is_probe(flow):
         flow.probed = True
         segment = min(flow.next, flow.segments - 1)
@@ -359,6 +372,6 @@ def _timer(given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: 
         _set_timer(given, one, SENDERS, timer_s(flow, now))
     else:
         timed_out(flow, now, frames.cubic)
-        # It may have arrived, and its ACK be lost: the sender cannot know.
+        # The segment may have arrived and only its ACK be lost: the sender cannot know.
         _transmit(given, frames, packets, unused, one, flow.acked, 1, now)
         _set_timer(given, one, SENDERS, timer_s(flow, now))

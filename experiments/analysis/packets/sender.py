@@ -1,13 +1,14 @@
-"""A sender of TCP: its window, what it learns from ACKs, and its timer. As Linux does, by default.
+"""TCP sender: congestion window, processing of ACKs, and retransmission timer, as in Linux by
+default.
 
-The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 10 segments on
-(RFC 6928), where it was full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
-elephants: New TCP slow start"). No more than two super-packets of a flow wait at its server's own
-port (Linux' "small queues"), or what 1 ms sends. A loss that an ACK tells of is repaired at once,
-with no more under way than the window (RFC 6675), which comes down as segments arrive (RFC 6937).
-The time-out is the smoothed round trip and four times its deviation, of which at least 200 ms (RFC
-6298, but for Linux' minimum). If nothing is missing, a probe goes before it, after two round trips
-(TLP, RFC 8985, section 7).
+The window grows as CUBIC's (RFC 9438) or NewReno's (RFC 5681, RFC 6582), from 10 segments on (RFC
+6928), and only while it is full. CUBIC leaves slow start by HyStart (Ha and Rhee 2011, "Taming the
+elephants: New TCP slow start"). At most two super-packets of a flow, or the data of 1 ms, wait at
+its server's own port (Linux' TCP small queues). A loss that an ACK reports is repaired immediately,
+with no more segments in flight than the window (RFC 6675), which is reduced as segments arrive (RFC
+6937). The timeout is the smoothed round trip plus four times its deviation, of which at least 200
+ms (RFC 6298, except for Linux' minimum). If no segment is missing, a tail loss probe is sent before
+the timeout, after two round trips (TLP, RFC 8985, section 7).
 """
 
 from __future__ import annotations
@@ -19,30 +20,35 @@ from experiments.analysis.packets.state import LOSS, NEVER, OPEN, RECOVERY
 
 FIRST_WINDOW = 10.0
 LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 0.2, 120.0
-LEAST_PROBE_S = 0.002  # beside two round trips
-RENO_LEFT, CUBIC_LEFT = 0.5, 0.7  # of the window, after a loss
-CUBIC_SCALE = 0.4  # segments a second^3 (RFC 9438, section 5)
-CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)  # what makes CUBIC as fast as Reno (4.3)
-CUBIC_MOST = 1.5  # of the window, within a round trip (4.4)
+LEAST_PROBE_S = 0.002  # added to two round trips before a tail loss probe, in seconds
+RENO_LEFT, CUBIC_LEFT = 0.5, 0.7  # fraction of the window left after a loss
+CUBIC_SCALE = 0.4  # CUBIC's constant C, in segments/second^3 (RFC 9438, section 5)
+# growth per ACKed window that makes CUBIC as fast as Reno (RFC 9438, section 4.3)
+CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)
+CUBIC_MOST = 1.5  # maximum growth of the window per round trip, as a factor (RFC 9438, section 4.4)
 LEAST_WINDOW = 2.0
-OWN_S = 1e-3  # of a flow's packets, at its own port
-PACED, PACED_LATER = 2.0, 1.2  # of a window in a round trip: how fast that is, in slow start or not
+OWN_S = 1e-3  # seconds of a flow's data that may wait at its server's own port
+# pacing rate in windows per round trip, in slow start and afterwards
+PACED, PACED_LATER = 2.0, 1.2
 HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
-TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3  # between ACKs of one train; and what they may lie together
-LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8  # of a round trip, for a queue to have grown
+# maximum gap between ACKs of one train, and allowance for delayed ACKs, in seconds
+TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3
+# bounds in seconds, and fraction of the round trip, of the delay that indicates a growing queue
+LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8
 
 
 def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
-    """Take what an ACK tells."""
+    """Update the TCP sender's state from an ACK."""
     progress = packet.number - flow.acked
     delivered = packet.taken - flow.taken
     has_lost = packet.newest - flow.newest > delivered
     if progress > 0 or packet.newest > flow.newest:
-        round_trip_s = now - packet.stamp_s  # by time stamps, also of what was sent again
-        _timed(flow, round_trip_s)
+        # timestamps measure the round trip of retransmitted segments as well
+        round_trip_s = now - packet.stamp_s
+        _update_round_trip(flow, round_trip_s)
         flow.ever_s = min(flow.ever_s, round_trip_s)
         if cubic and HYSTART_WINDOW <= flow.window < flow.threshold:
-            _look_for_queue(flow, round_trip_s, packet.number, now)
+            _detect_queue(flow, round_trip_s, packet.number, now)
     flow.newest = max(flow.newest, packet.newest)
     if progress > 0:
         flow.acked = packet.number
@@ -50,7 +56,7 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.probed = False
     flow.repairs = flow.acked
     if flow.doing == LOSS and progress > 0 and packet.stamp_s < flow.undo_s:
-        # It was sent before the time-out: nothing was lost (the Eifel algorithm, RFC 3522).
+        # The segment was sent before the timeout: nothing was lost (the Eifel algorithm, RFC 3522).
         flow.window, flow.threshold = flow.undo_window, flow.undo_threshold
         flow.doing = OPEN
     if flow.doing != OPEN and flow.acked >= flow.until:
@@ -60,29 +66,30 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
     if flow.doing == OPEN and packet.has_holes:
         flow.begun_sent, flow.begun_taken = flow.sent, flow.taken
         flow.begun_window = flow.window
-        _lost(flow, cubic)
+        _reduce_window(flow, cubic)
         flow.doing, flow.until = RECOVERY, flow.next
     flow.taken = max(flow.taken, packet.taken)
     if flow.doing == RECOVERY and delivered > 0:
-        _come_down(flow, delivered, progress > 0 and not has_lost)
+        _set_recovery_window(flow, delivered, progress > 0 and not has_lost)
     elif flow.doing != RECOVERY and progress > 0:
-        # In slow start it grows also where half of it was under way.
+        # In slow start the window also grows if only half of it was in flight.
         under_way = flow.sent - flow.newest + progress
         if flow.full or (flow.window < flow.threshold and flow.window < 2 * under_way):
-            _grow(flow, progress, now, cubic, most)
+            _grow_window(flow, progress, now, cubic, most)
 
 
 def most_own(flow: Any, least: int) -> float:
-    """Return how many segments of a flow may wait at its server's own port, that many at least."""
+    """Return the maximum number of a flow's segments at its server's own port, at least `least`."""
     own = float(least)
-    if flow.acked == 0:  # where others begin as well, the handshake was no faster than they
+    # Before the first ACK the round trip is the idle network's, too short if many flows start.
+    if flow.acked == 0:
         return own
     pace = PACED if flow.window < flow.threshold else PACED_LATER
     return float(max(own, OWN_S * pace * flow.window / flow.round_trip_s))
 
 
 def timer_s(flow: Any, now: float) -> float:
-    """Return when its timer is due, from now on."""
+    """Return the time at which the sender's timer expires, counted from `now`."""
     if flow.acked == flow.next:
         return NEVER
     timeout_s = flow.round_trip_s + max(LEAST_TIMEOUT_S, 4 * flow.deviation_s)
@@ -93,16 +100,16 @@ def timer_s(flow: Any, now: float) -> float:
 
 
 def is_probe(flow: Any) -> bool:
-    """Tell whether the timer is not the time-out yet."""
+    """Return True if the sender's timer is for a tail loss probe, not for a timeout."""
     return bool(flow.doing == OPEN and not flow.probed)
 
 
 def timed_out(flow: Any, now: float, cubic: bool) -> None:
-    """Take all that is under way for lost."""
+    """Handle a timeout: all segments in flight are lost."""
     flow.timeouts += 1
     if flow.doing == OPEN:
         flow.undo_s, flow.undo_window, flow.undo_threshold = now, flow.window, flow.threshold
-        _lost(flow, cubic)
+        _reduce_window(flow, cubic)
     flow.window = 1.0
     flow.doublings = min(flow.doublings + 1, 10)
     flow.newest, flow.repairs = flow.sent, flow.acked
@@ -110,10 +117,10 @@ def timed_out(flow: Any, now: float, cubic: bool) -> None:
 
 
 def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
-    """Return the next segment to be sent again, of those sent before; else the first that was not.
+    """Return the next segment to retransmit, or, if none is lost, the first that was never sent.
 
-    `arrived` says of each segment whether it has, `sent_as` the number of its last transmission. It
-    is known here as soon as an ACK is on its way that will tell.
+    `arrived` is true for segments that have arrived, `sent_as` holds each segment's last
+    transmission. An arrival counts here as soon as the ACK that will report it is in flight.
     """
     segment: int = flow.repairs
     if flow.doing == OPEN:
@@ -128,9 +135,9 @@ def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
 
 
 def one_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> int:
-    """Return how many segments go in one packet, from that one on: all of them lost, or all new.
+    """Return the number of segments, from `first` on, in one packet: all lost, or all new.
 
-    Linux makes it of half a window at most (`tcp_cwnd_test`).
+    Linux limits a packet to half the window (`tcp_cwnd_test`).
     """
     most = min(most, max(int(flow.window / 2), 1))
     if first == flow.next:
@@ -145,8 +152,8 @@ def one_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> 
     return segment - first
 
 
-def _look_for_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> None:
-    """End slow start where ACKs come in a long train, or later than before."""
+def _detect_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> None:
+    """End slow start when the ACK train is long or round trips grow (HyStart)."""
     if acked > flow.round_end:
         flow.round_end, flow.round_s, flow.train_s = flow.next, now, now
         flow.samples, flow.least_s = 0, NEVER
@@ -161,15 +168,15 @@ def _look_for_queue(flow: Any, round_trip_s: float, acked: int, now: float) -> N
         flow.threshold = flow.window
 
 
-def _timed(flow: Any, round_trip_s: float) -> None:
-    """Take a measured round trip (RFC 6298, section 2)."""
+def _update_round_trip(flow: Any, round_trip_s: float) -> None:
+    """Update the smoothed round trip and its deviation (RFC 6298, section 2)."""
     off_s = abs(round_trip_s - flow.round_trip_s)
     flow.deviation_s += (off_s - flow.deviation_s) / 4
     flow.round_trip_s += (round_trip_s - flow.round_trip_s) / 8
 
 
-def _come_down(flow: Any, delivered: int, goes_well: bool) -> None:
-    """Set the window to what is under way, and what may be sent now (RFC 6937)."""
+def _set_recovery_window(flow: Any, delivered: int, goes_well: bool) -> None:
+    """Set the window to the segments in flight plus those that recovery allows now (RFC 6937)."""
     sent, under_way = flow.sent - flow.begun_sent, flow.sent - flow.newest
     taken, room = flow.taken - flow.begun_taken, flow.threshold - under_way
     if room < 0:
@@ -179,35 +186,36 @@ def _come_down(flow: Any, delivered: int, goes_well: bool) -> None:
     flow.window = under_way + max(more, 0.0 if sent else 1.0)
 
 
-def _lost(flow: Any, cubic: bool) -> None:
-    """Give way, once for all that was lost together."""
+def _reduce_window(flow: Any, cubic: bool) -> None:
+    """Reduce the congestion window once per loss event."""
     left = CUBIC_LEFT if cubic else RENO_LEFT
-    # One that was lost at less than the last time leaves room for others (RFC 9438, 4.7).
+    # A loss at a smaller window than the last loss leaves room for other flows (RFC 9438, 4.7).
     again = flow.window < flow.most
     flow.most = flow.window * (1 + left) / 2 if again else flow.window
     flow.threshold = max(flow.window * left, LEAST_WINDOW)
     flow.epoch_s = NEVER
 
 
-def _grow(flow: Any, segments: int, now: float, cubic: bool, most: float) -> None:
+def _grow_window(flow: Any, segments: int, now: float, cubic: bool, most: float) -> None:
     window = flow.window
     if window < flow.threshold:
         window = min(window + segments, flow.threshold)
     elif cubic:
-        window = _cubic(flow, segments, now)
+        window = _cubic_window(flow, segments, now)
     else:
         window += segments / window
     flow.window = min(window, most)
 
 
-def _cubic(flow: Any, segments: int, now: float) -> float:
-    """Return the window by the time that has passed (RFC 9438, section 4)."""
+def _cubic_window(flow: Any, segments: int, now: float) -> float:
+    """Return CUBIC's window at this time (RFC 9438, section 4)."""
     window = flow.window
     if flow.epoch_s == NEVER:
         flow.epoch_s, flow.reno = now, window
         flow.most = max(flow.most, window)
         flow.rise_s = math.pow((flow.most - window) / CUBIC_SCALE, 1 / 3)
-    flow.reno += CUBIC_RENO * segments / window  # always, in Linux
+    # Linux always adds to Reno's window, not only while CUBIC is slower
+    flow.reno += CUBIC_RENO * segments / window
     away_s = now - flow.epoch_s + flow.round_trip_s - flow.rise_s
     target = flow.most + CUBIC_SCALE * away_s**3
     target = min(max(target, window), CUBIC_MOST * window)

@@ -1,4 +1,4 @@
-"""Flows of TCP in a network, simulated: when each ends, and where packets are dropped."""
+"""Packet-level simulation of TCP flows: completion times, and the links that drop packets."""
 
 from __future__ import annotations
 
@@ -30,25 +30,29 @@ if TYPE_CHECKING:
 
 CUBIC, RENO = "cubic", "reno"
 CONGESTION = (CUBIC, RENO)
-BACKLOG_PACKETS = 1000  # that wait for a relay's processor: Linux' net.core.netdev_max_backlog
-RECEIVER_BYTES = 3_000_000  # under way at most: half of Linux' net.ipv4.tcp_rmem, 6 MB
-FIRST_BYTES = 65_535  # at first: no more can be said while the connection is opened (RFC 7323, 2.2)
-DRAWN = 1 << 16  # random numbers, which are used again and again
+# queue of a relay's processor, in packets: Linux' net.core.netdev_max_backlog
+BACKLOG_PACKETS = 1000
+# receive window, maximum bytes in flight: half of Linux' net.ipv4.tcp_rmem, 6 MB
+RECEIVER_BYTES = 3_000_000
+# initial receive window in bytes: handshakes carry no more (RFC 7323, section 2.2)
+FIRST_BYTES = 65_535
+DRAWN = 1 << 16  # number of random numbers, which are reused in turn
 MOST_SEGMENTS = 1 << 31
-AT_REST_S = 1e-4  # that programs take to send and to answer
+AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle network
 
 
 @dataclass(frozen=True)
 class Tcp:
-    """Cables, servers, and the TCP on them."""
+    """Parameters of simulated cables, servers and TCP."""
 
     rate_bps: float
-    queue_bytes: float  # of each port
+    queue_bytes: float  # queue of each port
     mtu: int = 1500
-    header: int = 0  # what the routing puts between the Ethernet header and the packet
-    delay_s: float = 0.0  # of each cable
-    owed_bytes: float = 0.0  # that a port may owe before it waits, as a lab's does
-    relay_s: float = 0.0  # what a server takes to forward a packet
+    header: int = 0  # bytes of routing headers between the Ethernet header and the packet
+    delay_s: float = 0.0  # propagation delay of each cable
+    # bytes that a port may send ahead of its rate before it waits (a lab's bursts)
+    owed_bytes: float = 0.0
+    relay_s: float = 0.0  # time that a server takes to forward a packet
     congestion: str = CUBIC
 
     def __post_init__(self) -> None:
@@ -59,39 +63,39 @@ class Tcp:
         )
         require(
             self.mtu > TCP_IP_BYTES,
-            f"packets of {self.mtu} bytes have no room for data: TCP's and IP's headers are "
+            f"an MTU of {self.mtu} bytes leaves no room for data: TCP's and IP's headers take "
             f"{TCP_IP_BYTES}",
         )
 
     @property
     def segment_bytes(self) -> int:
-        """What a full segment delivers."""
+        """Payload bytes of a full TCP segment."""
         return self.mtu - TCP_IP_BYTES
 
     @property
     def super_packet(self) -> int:
-        """How many segments a server hands to its port at once, as in a lab."""
+        """Number of segments that a server hands to its port together, as in a lab."""
         return super_packet_segments(self.rate_bps / 1e6, self.mtu)
 
     @property
     def is_lab(self) -> bool:
-        """Whether ports send in bursts, and super-packets whole: cards cut them apart."""
+        """Whether ports send bursts and whole super-packets; network cards send segments."""
         return self.owed_bytes > 0
 
 
 class Packets(NamedTuple):
-    """What became of flows, an entry each, and of links."""
+    """Results of a packet simulation: one entry per flow, or per link."""
 
     begin_s: Floats
-    end_s: Floats  # when its last byte was there; missing (NaN) for a flow that has no path
-    drops: Ints  # of its data and ACKs
-    repeats: Ints  # segments that were sent again
+    end_s: Floats  # arrival of the last byte; missing (NaN) for a flow that has no path
+    drops: Ints  # dropped data packets and ACKs of each flow
+    repeats: Ints  # retransmitted segments of each flow
     timeouts: Ints
-    passed: Ints  # packets, by link; those of relays' processors stand behind them
+    passed: Ints  # packets forwarded by each link; relays' processors follow the links
     dropped: Ints
-    arrived_bytes: Ints  # of each flow, without a gap
-    delivered_bits: Floats  # by all flows together, up to each moment that was asked for
-    active: Ints  # how many flows were under way at each of these moments
+    arrived_bytes: Ints  # bytes of each flow received in order, without a gap
+    delivered_bits: Floats  # total of all flows, up to each requested moment
+    active: Ints  # number of flows in progress at each requested moment
     events: int
     most_active: int
 
@@ -107,12 +111,12 @@ def packets(
     seed: int = 1,
     until_s: float = NEVER,
 ) -> Packets:
-    """Return what becomes of flows, each on its path, whose ACKs take a path back, until then.
+    """Simulate TCP flows, each on its path, with ACKs on its return path, up to `until_s`.
 
     Examples
     --------
-    A flow alone has the cable's rate but for headers, once a frame has passed the first cable, and
-    but for what servers take to send:
+    A flow alone gets the cable's rate, reduced by headers, after one frame has passed the first
+    cable and after the servers' sending times:
 
     >>> import topos
     >>> from experiments.analysis.simulator.paths import routes
@@ -128,11 +132,11 @@ def packets(
         routes.flows == back.flows == len(volume_bytes) == count,
         f"{count} flows need as many paths, paths back, and volumes",
     )
-    require(bool((volume_bytes > 0).all()), "each flow has something to deliver: at least 1 byte")
-    require(bool(numpy.isfinite(start_s).all()), "each flow has a time at which it begins")
-    ways = [_by_processors(topology, one, tcp) for one in (routes, back)]
-    flows, segments = _flows(ways, start_s, volume_bytes, tcp)
-    links = _links(topology, tcp)
+    require(bool((volume_bytes > 0).all()), "each flow needs a volume of at least 1 byte")
+    require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite start time")
+    ways = [_with_processors(topology, one, tcp) for one in (routes, back)]
+    flows, segments = _flow_records(ways, start_s, volume_bytes, tcp)
+    links = _link_records(topology, tcp)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     items = len(links) + 2 * count
     given = Given(
@@ -176,8 +180,10 @@ def packets(
     )
 
 
-def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) -> tuple[Any, int]:
-    """Return a record of each flow, and how many segments they have together."""
+def _flow_records(
+    ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
+) -> tuple[Any, int]:
+    """Return a FLOW record per flow, and the total number of segments."""
     flows = numpy.zeros(len(start_s), FLOW)
     segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
     require(
@@ -195,7 +201,7 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     flows["window"] = min(FIRST_WINDOW, max(FIRST_BYTES // tcp.segment_bytes, 1))
     flows["threshold"] = flows["epoch_s"] = flows["ever_s"] = NEVER
     flows["round_end"] = NONE
-    # The connection was opened before: its handshake has measured the network at rest.
+    # The connection is open at the start: its handshake has measured the idle network.
     ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
     on_cable_s = (0.0 if tcp.is_lab else ack_s) + tcp.delay_s + tcp.relay_s
     lengths = sum(numpy.diff(one.starts) for one in ways)
@@ -204,8 +210,8 @@ def _flows(ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp) ->
     return flows, int(segments.sum())
 
 
-def _links(topology: Topology, tcp: Tcp) -> Any:
-    """Return a record of each link, and of the processor of each server behind them."""
+def _link_records(topology: Topology, tcp: Tcp) -> Any:
+    """Return a LINK record per link, followed by those of the servers' processors."""
     cables = link_count(topology)
     links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
     links["first"] = links["last"] = links["waits"] = NONE
@@ -220,19 +226,19 @@ def _links(topology: Topology, tcp: Tcp) -> Any:
     return links
 
 
-def _relayed(topology: Topology, routes: Routes) -> Any:
-    """Return which links of flows leave a server that relays for them."""
+def _leaves_relay(topology: Topology, routes: Routes) -> Any:
+    """Return a mask of the flows' links: True where a relay, not the source, sends."""
     leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
     has_any = routes.starts[:-1] < routes.starts[1:]
-    leaves_server[routes.starts[:-1][has_any]] = False  # the source's own
+    leaves_server[routes.starts[:-1][has_any]] = False  # the source's own link
     return leaves_server
 
 
-def _by_processors(topology: Topology, routes: Routes, tcp: Tcp) -> Routes:
-    """Return the same paths, by the processors of servers that relay where these take time."""
+def _with_processors(topology: Topology, routes: Routes, tcp: Tcp) -> Routes:
+    """Return the paths with each relay's processor inserted, if forwarding takes time."""
     if not tcp.relay_s:
         return routes
-    relays = _relayed(topology, routes)
+    relays = _leaves_relay(topology, routes)
     before = numpy.concatenate([[0], numpy.cumsum(relays)])
     processors = link_count(topology) + routes.links[relays] // topology.ports
     links = numpy.insert(routes.links.astype(numpy.int64), numpy.flatnonzero(relays), processors)

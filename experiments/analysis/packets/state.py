@@ -1,10 +1,10 @@
-"""What is known of links, flows and packets: a record each, which compiled code changes in place.
+"""Records of links, flows and packets, which compiled code changes in place.
 
 Every flow keeps to one path, and every queue is first in, first out. So packets of a flow never
-overtake one another, and **transmissions are numbered**: once number i has arrived, all before it
-have arrived or are lost. This is what SACK and RACK (RFC 6675, RFC 8985) find out in a network that
-does not reorder, in one number: a sender has `sent - newest` packets under way, and a segment is
-lost if its last transmission is not above `newest` and it has not arrived.
+overtake one another, and **transmissions are numbered**: once number i has arrived, all earlier
+ones have arrived or are lost. This single number replaces SACK and RACK (RFC 6675, RFC 8985) in a
+network that does not reorder: a sender has `sent - newest` packets in flight, and a segment is lost
+if its last transmission is not above `newest` and it has not arrived.
 """
 
 from __future__ import annotations
@@ -14,103 +14,106 @@ import numpy
 NONE = -1
 NEVER = numpy.inf
 
-OPEN, RECOVERY, LOSS = 0, 1, 2  # what a sender does: nothing is missing; repairs; was timed out
+# states of a sender: no segment is missing; fast recovery; recovery after a timeout
+OPEN, RECOVERY, LOSS = 0, 1, 2
 
-# The cable behind a port, or a relay's processor.
+# Record of a link: the cable behind a port, or a relay's processor.
 LINK = numpy.dtype(
     [
-        ("byte_s", "f8"),  # that a byte takes
-        ("packet_s", "f8"),  # and each packet besides
-        ("delay_s", "f8"),  # until it is at the other end
-        ("jitter_s", "f8"),  # what is drawn and comes to it for each segment, at most
-        ("limit_s", "f8"),  # the longest wait: that of a full queue
-        ("owed_s", "f8"),  # what it may owe before it waits, and save up at rest: a lab's port
-        ("free_s", "f8"),  # when all will have left that it was given, by its rate
-        ("turn_s", "f8"),  # when the last packet begins to be sent
-        ("last_s", "f8"),  # when the last packet is due: nothing overtakes it
-        ("first", "i4"),  # of the packets that it has, and the last
+        ("byte_s", "f8"),  # transmission time of a byte
+        ("packet_s", "f8"),  # additional time per packet
+        ("delay_s", "f8"),  # propagation delay to the other end
+        ("jitter_s", "f8"),  # maximum random delay added per segment
+        ("limit_s", "f8"),  # longest queueing delay: that of a full queue
+        # time that a lab's port may send ahead of its rate, and save up while idle
+        ("owed_s", "f8"),
+        ("free_s", "f8"),  # when all packets accepted so far will have left, at the link's rate
+        ("turn_s", "f8"),  # when transmission of the last packet begins
+        ("last_s", "f8"),  # arrival of the last packet: no packet overtakes it
+        ("first", "i4"),  # first packet on the link; `last` is the last one
         ("last", "i4"),
-        ("waits", "i4"),  # the first of those that have not left it, when that was last asked
-        ("passed", "i8"),  # packets
+        ("waits", "i4"),  # first packet that had not left the link at the last check
+        ("passed", "i8"),  # number of packets forwarded by the link
         ("dropped", "i8"),
     ],
     align=True,
 )
 PACKET = numpy.dtype(
     [
-        ("due_s", "f8"),  # at the other end of its link
-        ("leaves_s", "f8"),  # it
-        ("stamp_s", "f8"),  # when the data was sent; an ACK echoes it
+        ("due_s", "f8"),  # arrival at the other end of the packet's link
+        ("leaves_s", "f8"),  # departure from the packet's link
+        ("stamp_s", "f8"),  # timestamp: when the data was sent; an ACK echoes it
         ("flow", "i4"),
-        ("behind", "i4"),  # the next one on the same link
-        ("at", "i8"),  # which of all paths' links it is on
-        ("end", "i8"),  # and where its path ends
-        ("number", "i4"),  # of the first segment; of an ACK, the first segment that is missing
-        ("count", "i4"),  # of segments, one behind the other: a super-packet
-        ("newest", "i4"),  # the number of this transmission; of an ACK, of the newest to arrive
-        ("taken", "i4"),  # of an ACK, how many segments have arrived
+        ("behind", "i4"),  # next packet on the same link
+        ("at", "i8"),  # the packet's current link, as an index into all paths' links
+        ("end", "i8"),  # end of the packet's path, as an index into all paths' links
+        ("number", "i4"),  # first segment; in an ACK, the first segment that is missing
+        ("count", "i4"),  # number of consecutive segments: a super-packet
+        ("newest", "i4"),  # transmission number; in an ACK, the highest that has arrived
+        ("taken", "i4"),  # number of segments that have arrived (in an ACK)
         ("is_ack", "b1"),
-        ("has_holes", "b1"),  # an ACK of something behind what is missing
+        ("has_holes", "b1"),  # whether segments after the missing one have arrived (in an ACK)
     ],
     align=True,
 )
 FLOW = numpy.dtype(
     [
-        # What is asked for. Segments and links of all flows stand in arrays, one behind another.
+        # The flow as requested. Segments and links of all flows are concatenated in arrays.
         ("begin_s", "f8"),
-        ("segment", "i8"),  # where its segments begin
+        ("segment", "i8"),  # index of its first segment
         ("segments", "i4"),
-        ("last_bytes", "i4"),  # that its last segment delivers
+        ("last_bytes", "i4"),  # payload bytes of its last segment
         ("path", "i8"),
         ("path_end", "i8"),
         ("back", "i8"),
         ("back_end", "i8"),
-        # The sender's.
-        ("window", "f8"),  # in segments, as all that follows
+        # State of the TCP sender.
+        ("window", "f8"),  # congestion window, in segments like all the following numbers
         ("threshold", "f8"),
-        ("next", "i4"),  # the first segment that was never sent
-        ("acked", "i4"),  # the first that is not known to have arrived, nor all before it
-        ("sent", "i4"),  # transmissions
-        ("newest", "i4"),  # up to which they have left the network
-        ("repairs", "i4"),  # where to look for the next lost segment
-        ("taken", "i4"),  # that are known to have arrived, in whatever order
-        ("until", "i4"),  # the recovery lasts until all below has arrived
-        # When it began: transmissions, what had arrived, and the window.
+        ("next", "i4"),  # first segment that the sender never sent
+        ("acked", "i4"),  # first segment not yet acknowledged cumulatively
+        ("sent", "i4"),  # number of transmissions
+        ("newest", "i4"),  # highest transmission that has left the network
+        ("repairs", "i4"),  # first segment of the search for the next lost one
+        ("taken", "i4"),  # segments known to have arrived, in any order
+        ("until", "i4"),  # recovery lasts until all segments below this one have arrived
+        # At the start of recovery: transmissions, arrived segments, and the window.
         ("begun_sent", "i4"),
         ("begun_taken", "i4"),
         ("begun_window", "f8"),
         ("doing", "i4"),
-        ("doublings", "i4"),  # of the time-out
-        ("probed", "b1"),  # the tail: see `sender.py`
-        ("undo_s", "f8"),  # when it was timed out, and what the window and threshold were
+        ("doublings", "i4"),  # doublings of the timeout
+        ("probed", "b1"),  # whether a tail loss probe was sent: see `sender.py`
+        ("undo_s", "f8"),  # time of the timeout; window and threshold before it follow
         ("undo_window", "f8"),
         ("undo_threshold", "f8"),
         ("own", "i4"),  # packets that wait at the server's own port
-        ("full", "b1"),  # the window was, within a round trip:
-        ("full_until", "i4"),  # it ends when all before this is acknowledged
+        ("full", "b1"),  # whether the window was full within the current round trip
+        # end of that round trip: all segments before this one are acknowledged
+        ("full_until", "i4"),
         ("round_trip_s", "f8"),
         ("deviation_s", "f8"),
-        ("most", "f8"),  # CUBIC's: the window at which packets were lost,
-        ("reno", "f8"),  # what Reno's would be by now,
-        ("epoch_s", "f8"),  # since when it grows,
-        ("rise_s", "f8"),  # and how long it takes to be there again
-        # HyStart's: a round lasts until all has arrived that was sent before it.
+        ("most", "f8"),  # CUBIC: window at the last loss
+        ("reno", "f8"),  # CUBIC: window that Reno would have
+        ("epoch_s", "f8"),  # CUBIC: start of the current growth
+        ("rise_s", "f8"),  # CUBIC: time until the window reaches `most` again
+        # State of HyStart: a round lasts until all segments sent before it have arrived.
         ("round_end", "i4"),
         ("round_s", "f8"),
-        ("train_s", "f8"),  # the last ACK of those that come one upon the other
-        ("samples", "i4"),  # of its round trips,
-        ("least_s", "f8"),  # and the shortest,
-        ("ever_s", "f8"),  # also of all
-        # The receiver's.
-        ("expected", "i4"),  # the first segment that is missing
-        ("highest", "i4"),  # one above the highest that has arrived
-        ("arrived", "i4"),  # the newest transmission to arrive
-        ("segments_in", "i4"),  # that have arrived, again or not
-        ("unacked", "i4"),  # that have arrived since the last ACK
-        ("echo_s", "f8"),  # the first one's time stamp
-        # What became of it.
+        ("train_s", "f8"),  # last ACK of the current train
+        ("samples", "i4"),  # number of round trips measured in this round
+        ("least_s", "f8"),  # shortest round trip of this round
+        ("ever_s", "f8"),  # shortest round trip of the flow
+        # State of the TCP receiver.
+        ("expected", "i4"),  # first segment that is missing
+        ("highest", "i4"),  # one above the highest segment that has arrived
+        ("arrived", "i4"),  # highest transmission that has arrived
+        ("segments_in", "i4"),  # segments that have arrived, duplicates included
+        ("unacked", "i4"),  # segments that have arrived since the last ACK
+        ("echo_s", "f8"),  # timestamp of the first segment since the last ACK
+        # Results of the TCP flow.
         ("end_s", "f8"),
-        ("drops", "i4"),  # data and ACKs
+        ("drops", "i4"),  # number of the flow's dropped data packets and ACKs
         ("repeats", "i4"),
         ("timeouts", "i4"),
     ],

@@ -1,5 +1,5 @@
-"""Networks of up to millions of servers, flow by flow: paths, loads, rates and failures.
+"""Flow-level simulator for networks of up to millions of servers: paths, loads, rates and failures.
 
-The rules of routing are those of the live servers: `compiled` compiles the functions of hosts/ as
-they stand there (docs/adr/0005-rules.md), and what is here walks with them, over arrays of flows.
+The routing rules are those of the live servers: `compiled` compiles the functions of hosts/
+unchanged (docs/adr/0005-rules.md), and the modules here apply them to arrays of flows.
 """

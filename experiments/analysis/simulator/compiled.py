@@ -1,15 +1,15 @@
-"""Python functions in native code, with every rule of hosts/ that they call.
+"""Compilation of Python functions to native code, together with the rules of hosts/ that they call.
 
-numba takes what a function calls only if that is compiled, too, and rules are plain functions. So
-what is compiled is a copy of the function that knows, by the same names, compiled copies of all
-functions that it calls. A loop over flows calls the rule that it is for by a name of the loop's
-own; `native` is given the rule that the name stands for.
+numba compiles calls only to functions that are compiled too, and rules are plain functions. So this
+module compiles a copy of the function whose global names refer to compiled copies of all functions
+that it calls. A loop over flows calls its rule by a name of the loop's own; `native` takes the rule
+that this name stands for.
 
-What was compiled is kept on disk. numba would keep it until the file of the function changes, no
-matter what happens in other files; here it is kept until a function changes that is called, or a
-constant. It is kept in the user's own cache folder: compiling takes a minute in all, and a new
-checkout of the same code need not do it again. Of several processes that need the same function at
-once, as the workers of a sweep do, one compiles it and the others wait.
+Compiled code is cached on disk. numba's own cache is valid until the function's file changes,
+whatever happens in other files; this cache is valid until the function, a called function or a
+constant changes. It is in the user's own cache folder: compiling everything takes a minute, and a
+new checkout of the same code can reuse the result. If several processes need the same function at
+the same time, like the workers of a sweep, one of them compiles it and the others wait.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import functools
 import hashlib
 import inspect
 import os
+import pickle
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,20 +32,20 @@ with outside_current_directory():
     import numba
     from numba.core.caching import FunctionCache, IndexDataCacheFile
 
-OWN_FILE = 0o600  # mode of a lock: who can open it could hold it
+OWN_FILE = 0o600  # mode of lock files: any user who can open a lock file could hold the lock
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def native(function: Function, **rules: Callable[..., Any]) -> Function:
-    """Return the function, compiled when it is called first.
+    """Return the function, compiled to native code at its first call.
 
     Parameters
     ----------
     function : callable
-        What numba can compile.
+        Function that numba can compile.
     **rules : callable
-        By a name that the function uses: what the name is to stand for.
+        Functions to call in place of global names that `function` uses, by these names.
 
     Examples
     --------
@@ -52,19 +53,22 @@ def native(function: Function, **rules: Callable[..., Any]) -> Function:
     >>> native(digit)(4, 13, 1)
     3
     """
-    return _called(function, rules)
+    return _compiled_on_call(function, rules)
 
 
 def native_in_place(function: Function, **rules: Callable[..., Any]) -> Function:
-    """Return the same of a function that makes no array, nor does what it calls.
+    """Return the compiled function without reference counting; it and its callees must create no
+    array.
 
-    numba counts who uses an array's memory, anew for each row that a loop looks at, which can take
-    most of the loop's time. Where all memory is the caller's there is nothing to count.
+    numba counts references to an array's memory, once for each row that a loop accesses, which can
+    take most of the loop's time. Where all memory belongs to the caller, counting is unnecessary.
     """
-    return _called(function, rules, in_place=True)
+    return _compiled_on_call(function, rules, in_place=True)
 
 
-def _called(function: Function, rules: dict[str, Callable[..., Any]], **how: bool) -> Function:
+def _compiled_on_call(
+    function: Function, rules: dict[str, Callable[..., Any]], **how: bool
+) -> Function:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         found = _compiled(function, tuple(rules.items()), kept=True, **how)
@@ -83,8 +87,8 @@ def _compiled(
     kept: bool,
     in_place: bool = False,
 ) -> Any:
-    """Return what numba makes of a copy of the function."""
-    known = _known(function, rules)
+    """Return numba's compiled dispatcher for a copy of the function."""
+    known = _globals_used(function, rules)
     callees = {
         name: _compiled(inspect.unwrap(value), kept=False, in_place=in_place)
         for name, value in known.items()
@@ -92,31 +96,33 @@ def _compiled(
     }
     copy = FunctionType(function.__code__, {**function.__globals__, **known, **callees})
     copy.__qualname__ = ".".join([function.__qualname__, *(rule.__name__ for _, rule in rules)])
-    # Python calls only what is kept, and C nothing: what would let them takes a third of the time,
-    # and keeps LLVM from moving a function into its only caller.
+    # Python calls only cached functions, and C calls none: these wrappers take a third of the
+    # compile time, and keep LLVM from inlining a function into its only caller.
     options: dict[str, Any] = {"no_cpython_wrapper": not kept, "no_cfunc_wrapper": True}
     if in_place:
-        copy.__qualname__ += ".in_place"  # under which it is kept
+        copy.__qualname__ += ".in_place"  # part of the cache file's name
         options["_nrt"] = False
     found: Any = numba.njit(copy, nogil=True, **options)
     if kept:
-        found._cache = _Kept(copy, digest(function, rules))
+        found._cache = _DigestCache(copy, digest(function, rules))
     return found
 
 
 def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile for arguments of these types, or take what is kept, while no other process does."""
+    """Compile for arguments of these types, or load the cached code, under a lock between
+    processes.
+    """
     path = Path(found._cache.cache_path)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:
-        with suppress(PermissionError):  # of another user, where several share a checkout
+        with suppress(PermissionError):  # lock of another user, where several share a checkout
             os.fchmod(lock.fileno(), OWN_FILE)
         fcntl.flock(lock, fcntl.LOCK_EX)
         found.compile(tuple(map(numba.typeof, arguments)))
 
 
-class _Kept(FunctionCache):
-    """numba's files, but a digest in the place of the time of the function's own file."""
+class _DigestCache(FunctionCache):
+    """numba's cache, but keyed by a digest of the code instead of the file's modification time."""
 
     def __init__(self, function: Any, text: str) -> None:
         super().__init__(function)
@@ -125,14 +131,25 @@ class _Kept(FunctionCache):
             self._cache_path = str(folder / function.__module__)
             Path(self._cache_path).mkdir(exist_ok=True)
         base = self._impl.filename_base
-        self._cache_file = IndexDataCacheFile(self._cache_path, base, text)
+        self._cache_file = _Index(self._cache_path, base, text)
+
+
+class _Index(IndexDataCacheFile):
+    """numba's index of a function's compiled code; an unreadable index counts as empty."""
+
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError, pickle.UnpicklingError, EOFError):
+            # Another checkout wrote the index, for argument types that this one does not have.
+            return {}
 
 
 def kept_in() -> Path | None:
-    """Return where what was compiled is kept for all checkouts; None where numba is to choose.
+    """Return the cache folder for all checkouts, or None if numba chooses the folder.
 
-    numba chooses where it was told to by NUMBA_CACHE_DIR, and where there is no home of one's own:
-    root, who may have a user's home by `sudo`, leaves nothing in there.
+    numba chooses if NUMBA_CACHE_DIR is set, and if the home folder belongs to another user: root,
+    who may have a user's home by `sudo`, leaves no files in it.
     """
     if os.environ.get("NUMBA_CACHE_DIR"):
         return None
@@ -149,9 +166,9 @@ def kept_in() -> Path | None:
 
 
 def digest(function: Any, rules: tuple[tuple[str, Any], ...] = ()) -> str:
-    """Return a hash of the text of a function, of all that it calls, and of their constants."""
+    """Return a hash of the source and constants of a function and of all that it calls."""
     found = hashlib.sha256(inspect.getsource(function).encode())
-    for name, value in sorted(_known(function, rules).items()):
+    for name, value in sorted(_globals_used(function, rules).items()):
         if isinstance(value, FunctionType):
             found.update(f"{name} {digest(inspect.unwrap(value))}".encode())
         elif isinstance(value, int | float | tuple):
@@ -159,12 +176,12 @@ def digest(function: Any, rules: tuple[tuple[str, Any], ...] = ()) -> str:
     return found.hexdigest()
 
 
-def _known(function: Any, rules: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Return what the names stand for that the function takes from its module."""
+def _globals_used(function: Any, rules: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return the values of the global names that the function uses."""
     known = {**function.__globals__, **dict(rules)}
-    return {name: known[name] for name in _names(function.__code__) & known.keys()}
+    return {name: known[name] for name in _names_used(function.__code__) & known.keys()}
 
 
-def _names(code: CodeType) -> set[str]:
-    inner = (_names(constant) for constant in code.co_consts if isinstance(constant, CodeType))
+def _names_used(code: CodeType) -> set[str]:
+    inner = (_names_used(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(code.co_names).union(*inner)

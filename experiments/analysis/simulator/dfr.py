@@ -1,10 +1,10 @@
-"""DFR for arrays of flows around failures: the rules of hosts/dcell, compiled.
+"""DFR around failures for arrays of flows: the rules of hosts/dcell, compiled.
 
-A server knows what has failed in its own DCell_b. Its shortest ways there are searched when a hop
-needs them for the first time, and kept: tables of all of millions of servers would take long. That
-search is a copy of the routers', who find theirs in link states that list single peers
-(docs/adr/0005-rules.md). In here servers are known by their uids; of a server that a partial DCell
-does not have, no link works.
+A server knows all failures in its own DCell_b. Its shortest paths there are searched when a hop
+first needs them, and stored: computing the tables of millions of servers would take long. The
+search is a copy of the routers', which use link states that list single peers
+(docs/adr/0005-rules.md). Servers are numbered by uid here; links of servers that a partial DCell
+lacks do not work.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from topos.dcell import DCell
 
 
 class Ways(NamedTuple):
-    """What each server knows, once it has searched: a row for each, of places in its DCell_b."""
+    """Next hops of each server within its DCell_b, after its search: one row per server."""
 
-    reached: Any  # how many servers it reaches, itself among them; 0 before the search
-    queue: Any  # the places of these, the nearest first
-    peers: Any  # of `hosts.dcell.rules.Inside`
+    reached: Any  # number of servers reached, itself included; 0 before the search
+    queue: Any  # positions of the reached servers, the nearest first
+    peers: Any  # columns of `hosts.dcell.rules.Inside`
     ports: Any
-    # The same in each DCell_b: by place and port, the first place there that the port leads to.
+    # For each position and port in a DCell_b: the first position to which the port leads.
     first: Any
 
 
@@ -44,21 +44,21 @@ def fill(
     retry: int = RETRY,
     rerouted: list[Ints] | None = None,
 ) -> Fill:
-    """Return what writes the hops of flows: at most TTL each, none for a packet that is dropped.
+    """Return a function that writes the hops of flows: at most TTL each, none for a dropped packet.
 
     Parameters
     ----------
     dcell : DCell
-        Full or partial.
+        Full or partial DCell.
     works : array
-        By the number of each link, whether it works (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `analysis.simulator.failures`).
     b : int
-        The level within which servers know all links; at most k counts.
+        Level within which servers know all links; values above k count as k.
     retry : int
-        The retry count of a new packet.
+        Retry count of a new packet.
     rerouted : list, optional
-        Takes for each block of flows how often each was rerouted: with a retry count of that or
-        less it would have been dropped.
+        List that receives, for each block of flows, the number of reroutings of each flow: with a
+        retry count of that number or less, the packet would have been dropped.
 
     Examples
     --------
@@ -78,22 +78,25 @@ def fill(
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
     by_uid[_uids(dcell)] = of_servers
     b = min(b, dcell.k)
-    # Memory is taken only where rows are written; with many flows that is nearly everywhere.
+    # Memory is used only for rows that are written; with many flows that is nearly all rows.
     small = numpy.min_scalar_type(-dcell.sizes[b])
     queue, peers, ports = (numpy.empty((len(by_uid), dcell.sizes[b]), small) for _ in range(3))
     net = nested(dcell.sizes)
-    # What a port leads to inside is the same in each DCell_b.
+    # The far end of a port, as a position, is the same in each DCell_b.
     first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
     reached = numpy.zeros(len(by_uid), numpy.int32)
     ways = Ways(reached, queue, peers, ports, numpy.array(first))
     return partial(
-        _by_servers, dcell, partial(_fill, arrays(net), by_uid, b, ways, retry), rerouted
+        _fill_with_server_numbers,
+        dcell,
+        partial(_walk_packets, arrays(net), by_uid, b, ways, retry),
+        rerouted,
     )
 
 
-def _by_servers(
+def _fill_with_server_numbers(
     dcell: DCell,
     by_uid: Callable[..., object],
     rerouted: list[Ints] | None,
@@ -118,7 +121,7 @@ def _uids(dcell: DCell) -> Any:
 
 
 @native_in_place
-def _fill(
+def _walk_packets(
     net: Nested,
     works: Any,
     b: int,
@@ -131,7 +134,7 @@ def _fill(
     counts: Any,
     rerouted: Any,
 ) -> None:
-    """Walk each packet to its end."""
+    """Walk each packet to its destination, or until it is dropped."""
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
         proxy, came_by, left, hops = NONE, NONE, retry, 0
@@ -139,7 +142,7 @@ def _fill(
         while here != destination:
             hop = own_link(works, here, proxy, came_by, link)
             if hop.port == NONE:
-                inside = _inside(net, works, b, ways, here)
+                inside = _next_hops_inside(net, works, b, ways, here)
                 hop = choose(net, b, works, inside, here, destination, proxy, came_by, link)
             left -= hop.rerouted
             if hop.port == NONE or left < 1 or hops == TTL:
@@ -156,23 +159,26 @@ def _fill(
         rerouted[flow] = retry - left
 
 
-def _inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
-    """Return a server's ways, searched at the first time."""
+def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
+    """Return a server's next hops in its DCell_b, searched at the first call."""
     queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
     if not ways.reached[here]:
         size, n = net.sizes[b], net.sizes[0]
         base = here // size * size
-        ways.reached[here] = _search(
+        ways.reached[here] = _search_next_hops(
             works[base : base + size], ways.first, n, here - base, queue, peers, ports
         )
     return Inside(queue[1 : ways.reached[here]], ports, peers)
 
 
-def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any) -> int:
-    """Find the ways inside the own DCell_b, to the nearest places first; return to how many.
+def _search_next_hops(
+    works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, ports: Any
+) -> int:
+    """Find the next hops inside the own DCell_b, nearest positions first; return the number
+    reached.
 
-    Of several shortest ways the first counts: upper levels come first, then the lowest peer. Of
-    servers that are equally near, the one with the lowest uid comes first.
+    Among equally short paths the first one counts: higher levels come first, then the lowest peer.
+    Among servers at equal distance, the one with the lowest uid comes first.
     """
     ports[:] = NONE
     queue[0], reached, done, begin, end = here, 1, 0, 0, 1
@@ -189,14 +195,14 @@ def _search(works: Any, first: Any, n: int, here: int, queue: Any, peers: Any, p
                 ports[peer] = port if at == here else ports[at]
                 queue[reached] = peer
                 reached += 1
-        if done == end:  # all of equally near servers are done, and come in the order of places
-            _sort(queue, begin, end)
+        if done == end:  # all servers at this distance are done: sort those of the next
+            _sort_slice(queue, begin, end)
             begin, end = end, reached
     return reached
 
 
-def _sort(places: Any, begin: int, end: int) -> None:
-    """Sort a short part in its place, for which numba's own way would need memory."""
+def _sort_slice(places: Any, begin: int, end: int) -> None:
+    """Sort a short slice in place; numba's own sort would allocate memory."""
     for place in range(begin + 1, end):
         value, at = places[place], place
         while at > begin and places[at - 1] > value:

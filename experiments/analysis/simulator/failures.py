@@ -1,4 +1,4 @@
-"""What has failed in a large network, as arrays, and which flows that leaves."""
+"""Failures in a large network as arrays, and the flows whose paths survive them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Ints: TypeAlias = "NDArray[numpy.integer[Any]]"
 
 @dataclass(frozen=True)
 class Broken:
-    """What has failed: by the number of each server, switch and cable (as in `cable_arrays`)."""
+    """Failed servers, switches and cables, by number (cables as in `cable_arrays`)."""
 
     servers: Bools
     switches: Bools
     cables: Bools
 
     def works(self, topology: Topology) -> Bools:
-        """Return for every number of a link whether it is cabled and works, with both its ends."""
+        """Return for every link number whether the link is cabled and both it and its ends work."""
         cabled = _cabled(topology)
         nodes = numpy.concatenate([self.servers, self.switches])
         well = ~(self.cables | nodes[cabled.a] | nodes[cabled.b])
@@ -38,7 +38,7 @@ class Broken:
 
 
 class Cabled(NamedTuple):
-    """The cables of a network: their ends, and their links."""
+    """The cables of a network: their end nodes, and their links in both directions."""
 
     a: Ints
     b: Ints
@@ -46,7 +46,7 @@ class Cabled(NamedTuple):
     from_b: Ints
 
 
-@lru_cache(maxsize=1)  # failures are drawn in one network again and again
+@lru_cache(maxsize=1)  # failures are drawn many times in the same network
 def _cabled(topology: Topology) -> Cabled:
     cables = topology.cable_arrays()
     links = (
@@ -66,10 +66,10 @@ def draw(
     racks: float = 0.0,
     rack_servers: int | None = None,
 ) -> Broken:
-    """Return random failures: of each kind that share, rounded to a whole number.
+    """Return random failures: for each kind the given share, rounded to a whole number.
 
-    A rack is `rack_servers` servers in a row (those of a switch by default), and fails with the
-    switches that only they are cabled to.
+    A rack is `rack_servers` servers with consecutive numbers (by default as many as a switch has
+    ports), and fails together with the switches that have cables to its servers only.
 
     >>> import topos
     >>> broken = draw(topos.parse("dcell,4,1"), numpy.random.default_rng(1), racks=0.2)
@@ -79,31 +79,31 @@ def draw(
     for share in (servers, switches, cables, racks):
         require(0 <= share <= 1, f"a share of failures is from 0 to 1, not {share}")
     broken = Broken(
-        _some(topology.servers, servers, random),
-        _some(topology.switches, switches, random),
-        _some(topology.cables, cables, random),
+        _failed_sample(topology.servers, servers, random),
+        _failed_sample(topology.switches, switches, random),
+        _failed_sample(topology.cables, cables, random),
     )
     if racks:
         size = rack_servers or topology.switch_ports
-        failed = _some(-(-topology.servers // size), racks, random)
+        failed = _failed_sample(-(-topology.servers // size), racks, random)
         broken.servers[:] |= failed[numpy.arange(topology.servers) // size]
-        broken.switches[:] |= _cut_off(topology, failed, size)
+        broken.switches[:] |= _isolated_switches(topology, failed, size)
     return broken
 
 
 def surviving(routes: Routes, works: Bools) -> Routes:
-    """Return the same flows, without links those whose path has failed."""
-    return only(routes, _all_in(works, *routes))
+    """Return the same flows; those whose path has failed have no links."""
+    return only(routes, _intact_flows(works, *routes))
 
 
 def only(routes: Routes, kept: Bools) -> Routes:
-    """Return the same flows, without links those that are not kept."""
-    return Routes(*_only(kept, *routes))
+    """Return the same flows; those that are not kept have no links."""
+    return Routes(*_kept_links(kept, *routes))
 
 
 @native
-def _all_in(works: Any, starts: Any, links: Any) -> Any:
-    """Tell for each flow whether all of its links work."""
+def _intact_flows(works: Any, starts: Any, links: Any) -> Any:
+    """Return for each flow whether all of its links work."""
     alive = numpy.ones(len(starts) - 1, numpy.bool_)
     for flow in range(len(alive)):
         for place in range(starts[flow], starts[flow + 1]):
@@ -114,7 +114,7 @@ def _all_in(works: Any, starts: Any, links: Any) -> Any:
 
 
 @native
-def _only(kept: Any, starts: Any, links: Any) -> Any:
+def _kept_links(kept: Any, starts: Any, links: Any) -> Any:
     begins = numpy.zeros(len(starts), numpy.int64)
     for flow in range(len(kept)):
         count = starts[flow + 1] - starts[flow] if kept[flow] else 0
@@ -126,13 +126,13 @@ def _only(kept: Any, starts: Any, links: Any) -> Any:
     return begins, left
 
 
-def _some(count: int, share: float, random: numpy.random.Generator) -> Bools:
+def _failed_sample(count: int, share: float, random: numpy.random.Generator) -> Bools:
     failed = numpy.zeros(count, bool)
     failed[random.choice(count, round(share * count), replace=False, shuffle=False)] = True
     return failed
 
 
-def _cut_off(topology: Topology, failed: Bools, size: int) -> Bools:
+def _isolated_switches(topology: Topology, failed: Bools, size: int) -> Bools:
     """Return the switches whose servers are all in failed racks."""
     cables = _cabled(topology)
     up = (cables.a < topology.servers) & (cables.b >= topology.servers)

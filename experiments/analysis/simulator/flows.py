@@ -1,4 +1,4 @@
-"""Who sends to whom, as arrays; and flows that look for a path that works."""
+"""Traffic patterns as arrays of sources and destinations, and random working paths for flows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topos.base.topology import Topology
 
 
 def all_to_all(servers: Ints) -> tuple[Ints, Ints]:
-    """Return a flow from each of these servers to each other one.
+    """Return a flow from each of these servers to each other one of them.
 
     >>> [ends.tolist() for ends in all_to_all(numpy.array([4, 7, 9]))]
     [[4, 4, 7, 7, 9, 9], [7, 9, 4, 9, 4, 7]]
@@ -25,7 +25,7 @@ def all_to_all(servers: Ints) -> tuple[Ints, Ints]:
 
 
 def random_flows(servers: int, flows: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:
-    """Return flows between random servers; a server may have several, or none."""
+    """Return flows between random pairs of servers; a server may have several flows, or none."""
     require(servers >= 2, "flows need two servers")
     sources = random.integers(0, servers, flows)
     destinations = random.integers(0, servers - 1, flows)
@@ -40,7 +40,7 @@ def working_routes(
     works: Bools,
     random: numpy.random.Generator,
 ) -> Routes:
-    """Return the links of flows that each take a random one of their paths that work.
+    """Return the links of flows, each on a random one of its working paths.
 
     A flow has no links if none of its routing's paths works.
     """

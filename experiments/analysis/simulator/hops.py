@@ -1,7 +1,7 @@
-"""The hops of many flows at once, and the directed links that they take.
+"""Hops of many flows as arrays, and the directed links that these flows take.
 
-A hop is a port and the next server, as in `hosts.base.path`. Which links it takes follows from the
-wiring: the server's own, and where that leads to a switch, the switch's link to the next server.
+A hop is a port and the next server, as in `hosts.base.path`. Its links follow from the wiring: the
+server's own link and, if that leads to a switch, the switch's link to the next server.
 """
 
 from __future__ import annotations
@@ -23,50 +23,51 @@ from topos.base.topology import Topology
 
 Found = TypeVar("Found")
 Ints: TypeAlias = "NDArray[numpy.signedinteger[Any]]"
-# Writes the hops of flow i to row i of ports and peers, and their count to its place:
-# fill(sources, destinations, ports, peers, counts). It keeps nothing from one call to the next:
-# those for several blocks of flows go on at once.
+# Function that writes the hops of flow i to row i of ports and peers, and their number to
+# counts[i]: fill(sources, destinations, ports, peers, counts). It must keep no state between calls:
+# several threads call it for different blocks of flows.
 Fill: TypeAlias = Callable[[Ints, Ints, Ints, Ints, Ints], object]
 
-# Flows handled at once: what is needed for them stays in the processor's cache.
+# Number of flows per block: their data fits into the processor's cache.
 BLOCK = 1 << 14
 
 
 class Hops(NamedTuple):
-    """Hops of flow i: the first ``counts[i]`` of row i. A flow without a path has none."""
+    """Hops of flow i: the first ``counts[i]`` entries of row i. A flow without a path has none."""
 
     counts: Ints
     ports: Ints
     peers: Ints
 
     def written(self) -> Bools:
-        """Return which places of the rows are hops."""
+        """Return a mask of the entries of the rows that are hops."""
         found: Bools = numpy.arange(self.ports.shape[1]) < self.counts[:, None]
         return found
 
 
 def in_blocks(count: int, most: int | None = None) -> Iterator[slice]:
-    """Yield the parts in which so many flows are handled, at most so many at once."""
+    """Yield slices that divide `count` flows into blocks of at most `most` (default: BLOCK)."""
     most = most or BLOCK
     return (slice(first, first + most) for first in range(0, count, most))
 
 
 def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -> list[Found]:
-    """Return what becomes of each part of so many flows, in order.
+    """Return the result of `do` for each block of `count` flows, in order.
 
-    All processors work on them at once, if `do` spends its time in compiled code, which lets other
-    threads run.
+    Blocks run on all processors in parallel if `at_once` is set, which makes sense if `do` spends
+    its time in compiled code, which lets other threads run.
     """
     parts = list(in_blocks(count))
     if not at_once or len(parts) < 2:
         return list(map(do, parts))
-    first = do(parts[0])  # by one thread alone: it compiles, or loads, what the others call
+    # first block in one thread: it compiles or loads the functions that all call
+    first = do(parts[0])
     with ThreadPoolExecutor(processors()) as pool:
         return [first, *pool.map(do, parts[1:])]
 
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
-    """Return the hops that a compiled routing writes, at most so many a flow."""
+    """Return the hops that a compiled routing writes, at most `most` per flow."""
     sources, destinations = alike(sources), alike(destinations)
     hops = Hops(
         numpy.empty(len(sources), numpy.int32),
@@ -78,7 +79,7 @@ def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
 
 
 def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints:
-    """Return only how many hops each flow takes."""
+    """Return the number of hops of each flow."""
     counts = numpy.empty(len(sources), numpy.int32)
     for part in in_blocks(len(sources)):
         counts[part] = walk(fill, most, sources[part], destinations[part]).counts
@@ -86,28 +87,28 @@ def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints
 
 
 def alike(numbers: Ints) -> Ints:
-    """Return the same in the one kind of array for which code is to be compiled."""
+    """Return integers as a contiguous int64 array, the only type for which rules are compiled."""
     return numpy.ascontiguousarray(numbers, numpy.int64)
 
 
 def routes_of_hops(
     topology: Topology, sources: Ints, hops: Hops, arrivals: Sequence[int | None]
 ) -> Routes:
-    """Return the links of the flows.
+    """Return the directed links of flows, given their hops.
 
-    A flow that would pass a server that is not there (in a partial network) has none.
+    A flow that would pass a missing server of a partial network has no links.
 
     Parameters
     ----------
     topology : Topology
         The network.
     sources : array
-        Of the flows.
+        Source of each flow.
     hops : Hops
-        Of the flows.
+        Hops of each flow.
     arrivals : sequence
-        For each port of a server, by which port of the next server a hop through its switch
-        arrives; None where it is a cable between two servers.
+        For each port of a server, the port of the next server by which a hop through its switch
+        arrives; None for a cable between two servers.
     """
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
@@ -117,21 +118,21 @@ def routes_of_hops(
 
 
 class Onto(NamedTuple):
-    """The links from switches to servers, by the port of a hop and the server that it leads to."""
+    """Links from switches to servers, by a hop's port and the server to which it leads."""
 
-    # By port: what to add to the server's number, where that makes its link's.
+    # For each port: difference between the link's number and the server's, if it is constant.
     shifts: Ints
-    rows: Ints  # by port, of the table, where there is no shift; NONE for a cable between servers
-    table: Ints  # by row and server
+    rows: Ints  # row of `table` for each port without a shift; NONE for a cable between servers
+    table: Ints  # link number by row and server
 
 
 def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
-    """Return the links by which hops arrive (see `routes_of_hops`)."""
-    return _onto(topology, tuple(arrivals))
+    """Return the links from switches by which hops arrive (see `routes_of_hops`)."""
+    return _cached_links_onto(topology, tuple(arrivals))
 
 
-@lru_cache(maxsize=4)  # asked again for every block of flows
-def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
+@lru_cache(maxsize=4)  # called again for every block of flows of the same network
+def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
     table: list[Ints] = []
     for port, arrival in enumerate(arrivals):
@@ -154,7 +155,7 @@ def _onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
 
 
 def link_onto(onto: Onto, port: int, server: int) -> int:
-    """Return the link by which a hop arrives from its switch; NONE if there is none."""
+    """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
     if onto.shifts[port] != NONE:
         return onto.shifts[port] + server
     if onto.rows[port] != NONE:
@@ -174,7 +175,7 @@ def _write_links(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write where each flow's links begin, and the links (see `routes_of_hops`)."""
+    """Write the start of each flow's links, and the links (see `routes_of_hops`)."""
     end = 0
     for flow in range(len(sources)):
         here = sources[flow]
@@ -194,5 +195,5 @@ def _write_links(
 
 
 def link_type(topology: Topology) -> type:
-    """Return the least kind of whole number that holds the network's links."""
+    """Return the smallest integer type that holds the network's link numbers."""
     return numpy.int32 if link_count(topology) < 2**31 else numpy.int64

@@ -1,4 +1,4 @@
-"""What the simulator has compiled for a network: a file of that name in one of its folders."""
+"""Lookup of a network's compiled code in the simulator: one file per network in each subfolder."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 
-@cache  # asked again for every block of flows
+@cache  # called again for every block of flows of the same network
 def own(folder: str, kind: str, name: str) -> dict[str, Any]:
-    """Return a table of a network's file in a folder, such as "paths"; empty where there is none.
+    """Return a table from a network's file in a folder such as "paths"; empty if there is no such
+    file.
 
     >>> list(own("adapting", "bcube", "ADAPTING"))
     ['bsr']

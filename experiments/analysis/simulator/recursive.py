@@ -1,4 +1,4 @@
-"""DCell's and FiConn's ways for arrays of flows: the rule of hosts/base/recursive.py, compiled."""
+"""Paths of DCell and FiConn for arrays of flows: the rule of hosts/base/recursive.py, compiled."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from hosts.base.recursive import Nested, write_hops
 
 
 def arrays(net: Nested) -> Nested:
-    """Return the same in arrays, for which code is compiled once, whatever the level k."""
+    """Return the same numbers as arrays, for which code is compiled once, whatever the level k."""
     return Nested(*(numpy.array(column, numpy.int64) for column in net))  # type: ignore[arg-type]
 
 
 def fill_of(net: Nested) -> Fill:
-    """Return what writes the hops of flows; see `experiments.analysis.simulator.hops`."""
-    # In tuples, for which code is compiled for each k, but which is twice as fast.
+    """Return a function that writes the hops of flows (see `simulator.hops.Fill`)."""
+    # Tuples require compiling for each k, but are twice as fast as arrays.
     numbers = Nested(*map(tuple, net))
 
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
-        stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))  # this thread's own
-        _fill(numbers, stack, sources, destinations, ports, peers, counts)
+        # each thread needs its own stack
+        stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
+        _fill_flows(numbers, stack, sources, destinations, ports, peers, counts)
 
     return fill
 
 
 @native_in_place
-def _fill(
+def _fill_flows(
     net: Nested,
     stack: Any,
     sources: Any,
@@ -38,7 +39,7 @@ def _fill(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write the hops of each flow."""
+    """Write the hops of each flow by the recursive rule."""
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         counts[flow] = write_hops(net, source, destination, stack, ports[flow], peers[flow])

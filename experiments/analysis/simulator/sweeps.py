@@ -1,13 +1,13 @@
-"""Many independent tasks: over processes, or over machines by Dask; kept, and never done twice.
+"""Sweeps of independent tasks over processes, or over machines by Dask, with stored results.
 
 A task is plain data, such as a named tuple of a network, a share of failures and a seed, and
-`measure` is a function of a module that makes numbers of it. All that is random in it is drawn from
-the task's own seed. So the results are the same whatever the number of workers and the order in
-which they end.
+`measure` is a module's function that computes numbers from it. All its random numbers are drawn
+from the task's seed. So the results do not depend on the number of workers or on the order in which
+tasks end.
 
-Each result goes into a file of its own as soon as it is there. A sweep that is started again takes
-those, unless the code has changed since: the name of the file is a hash of the task, the code of
-networks, routing and simulator, and the version of numpy, which draws the random numbers.
+Each result is stored in its own file as soon as it is available. A repeated sweep uses these files
+unless the code has changed: the file's name is a hash of the task, of the code of networks, routing
+and simulator, and of the version of numpy, which draws the random numbers.
 """
 
 from __future__ import annotations
@@ -36,26 +36,27 @@ from topos.base.errors import PillarboxError, require
 
 Measure = Callable[[Any], Any]
 
-# What decides about a result, beside the module that has the measure.
+# Code on which a result depends, in addition to the module of the measure.
 CODE = (
     *("topos", "hosts"),
     *(f"experiments.analysis.{part}" for part in ("arrivals", "fluid", "packets", "simulator")),
 )
-LIVE = ("hosts.linux", "hosts.live")  # which decides about none
-CONNECT_S = 10.0  # to Dask's scheduler
-LOOK_S, ALONE_S = 1.0, 60.0  # at whether it has workers; without any, so long
+LIVE = ("hosts.linux", "hosts.live")  # parts of CODE on which no result depends
+CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
+# interval of checks for workers, and time without any before giving up, in seconds
+LOOK_S, ALONE_S = 1.0, 60.0
 CONFIGURE = (
     "tls:// needs keys: name them in Dask's configuration (distributed.comm.tls, or "
     "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT and ...__CLIENT__KEY)"
 )
-SAY_EVERY_S = 10.0
+SAY_EVERY_S = 10.0  # interval of progress messages, in seconds
 
 
 class Done(NamedTuple):
-    """What came of a task, and what it took."""
+    """Result of a task, and the resources it took."""
 
     found: Any
-    seconds: float  # of a processor
+    seconds: float  # processor time of the task in seconds
     peak_mib: float
 
 
@@ -69,41 +70,45 @@ def sweep(
     say: Callable[[str], Any] = print,
     took: Callable[[float], Any] = lambda _: None,
 ) -> list[Any]:
-    """Return what `measure` makes of each task, in the tasks' order.
+    """Return the result of `measure` for each task, in the tasks' order.
 
     Parameters
     ----------
     measure : callable
-        A function at the top of a module. What it returns must go through JSON, where tuples become
-        lists; it comes back like that whether it was computed now or before.
+        A function at the top level of a module. Its result must be valid JSON, in which tuples
+        become lists; it is returned like that whether it was computed now or earlier.
     tasks : sequence
-        What JSON can hold, or named tuples of that.
+        Values that JSON can represent, or named tuples of such values.
     folder : Path
-        Where the results of finished tasks are kept.
+        Folder that stores the results of finished tasks.
     workers : int
-        How many processes; 0 for one a processor.
+        Number of processes; 0 for one per processor.
     scheduler : str
-        The address of Dask's scheduler (``tcp://127.0.0.1:8786``); its workers are used instead.
-        They must have the same code.
+        Address of Dask's scheduler (``tcp://127.0.0.1:8786``), whose workers are used instead of
+        processes. They must have the same code.
     say : callable
-        Takes sentences about the progress.
+        Function that prints a message about the progress.
     took : callable
-        Takes the processor time of each task in seconds, whenever it was done.
+        Function that receives the processor time of each task in seconds, whenever it was computed.
     """
     code = code_of(measure.__module__)
-    files = [folder / f"{_key(measure, task, code)}.json" for task in tasks]
+    files = [folder / f"{_task_key(measure, task, code)}.json" for task in tasks]
     output_folder(folder)
-    done = {i: kept for i, file in enumerate(files) if (kept := _read(file)) is not None}
+    done = {i: kept for i, file in enumerate(files) if (kept := _stored_result(file)) is not None}
     left = [i for i in range(len(tasks)) if i not in done]
     if done:
         say(f"{len(done)} of {len(tasks)} tasks were done before, in {folder}")
     began = said = time.monotonic()
     count = min(workers or processors(), len(left))
     numbered = [(i, tasks[i]) for i in left]
-    run = _on_dask(measure, numbered, scheduler) if scheduler else _here(measure, numbered, count)
+    run = (
+        _on_dask(measure, numbered, scheduler)
+        if scheduler
+        else _on_processes(measure, numbered, count)
+    )
     for i, one in run:
         done[i] = one
-        _keep(files[i], tasks[i], one)
+        _store(files[i], tasks[i], one)
         if time.monotonic() - said >= SAY_EVERY_S:
             said = time.monotonic()
             say(f"{len(done)} of {len(tasks)} tasks are done")
@@ -112,34 +117,34 @@ def sweep(
         say(f"{len(left)} tasks took {time.monotonic() - began:.1f} s {where}")
     if done:
         most = max(done, key=lambda i: done[i].peak_mib)
-        say(f"peak memory of a task: {done[most].peak_mib:.0f} MiB, of {_named(tasks[most])}")
+        say(f"peak memory of a task: {done[most].peak_mib:.0f} MiB, of {_task_text(tasks[most])}")
     for i in range(len(tasks)):
         took(done[i].seconds)
     return [done[i].found for i in range(len(tasks))]
 
 
 def measured(measure: Measure, task: Any) -> Done:
-    """Do a task here: what a worker calls."""
+    """Run a task of a sweep in this process: called by workers."""
     _forget_peak()
-    # Of the processor: others on the machine, or a pause, do not make a task longer.
+    # Processor time: other load on the machine, or a pause, does not lengthen a task.
     began = time.process_time()
-    # Through JSON at once, so that it makes no difference whether a result was kept.
-    found = json.loads(_text(measure(task)))
+    # Converted to JSON and back, so that new and stored results are the same.
+    found = json.loads(_json_text(measure(task)))
     return Done(found, round(time.process_time() - began, 3), round(peak_mib(), 1))
 
 
 def measured_alike(measure: Measure, task: Any, code: str) -> Done:
-    """Do a task here if the code is the same: what a worker on another machine calls."""
+    """Run a task in this process if the code is the same: called by workers on other machines."""
     require(
         code_of(measure.__module__) == code,
-        "a worker has other code than this machine: give all of them the same Pillarbox and the "
-        "same numpy",
+        "a worker runs different code from this machine's: install the same Pillarbox and the "
+        "same numpy on all of them",
     )
     return measured(measure, task)
 
 
 def code_of(module: str) -> str:
-    """Return a hash of all that a measure's numbers depend on but its task."""
+    """Return a hash of everything on which a measure's results depend except its task."""
     return hash_of(*CODE, module, without=LIVE)
 
 
@@ -149,9 +154,9 @@ def hash_of(*modules: str, without: tuple[str, ...] = ()) -> str:
     import numpy
 
     found = hashlib.sha256(numpy.__version__.encode())
-    left_out = {_file(name).parent for name in without}
+    left_out = {_module_file(name).parent for name in without}
     for name in modules:
-        file = _file(name)
+        file = _module_file(name)
         files = sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
         for one in files:
             if left_out.isdisjoint(one.parents):
@@ -160,22 +165,22 @@ def hash_of(*modules: str, without: tuple[str, ...] = ()) -> str:
     return found.hexdigest()
 
 
-def _file(module: str) -> Path:
+def _module_file(module: str) -> Path:
     return Path(str(importlib.import_module(module).__file__))
 
 
-# -- where the tasks run -------------------------------------------------------------------------
+# -- execution of tasks --------------------------------------------------------------------------
 
 Numbered = list[tuple[int, Any]]
 
 
-def _here(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int, Done]]:
-    """Do the tasks on this machine; yield each with its number when it is done."""
+def _on_processes(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int, Done]]:
+    """Run the tasks on this machine; yield each task's number and result when it ends."""
     if workers <= 1:
         for i, task in tasks:
             yield i, measured(measure, task)
         return
-    pool = ProcessPoolExecutor(workers, _context(measure.__module__), _begin_worker)
+    pool = ProcessPoolExecutor(workers, _start_method(measure.__module__), _begin_worker)
     try:
         futures = {pool.submit(measured, measure, task): i for i, task in tasks}
         for future in as_completed(futures):
@@ -190,7 +195,7 @@ def _here(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int
 
 
 def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tuple[int, Done]]:
-    """Do the tasks on Dask's workers; yield each with its number when it is done."""
+    """Run the tasks on Dask's workers; yield each task's number and result when it ends."""
     try:
         import distributed
     except ImportError:
@@ -214,7 +219,9 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
             client.submit(measured_alike, measure, task, code, pure=False): i for i, task in tasks
         }
         ended = threading.Event()
-        watch = threading.Thread(target=_give_up_alone, args=[client, list(futures), ended])
+        watch = threading.Thread(
+            target=_cancel_without_workers, args=[client, list(futures), ended]
+        )
         watch.start()
         try:
             for future in distributed.as_completed(list(futures)):
@@ -230,18 +237,18 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
 
 
 def security_for(address: str) -> Any:
-    """Return Dask's security for a scheduler that others have started; None without TLS."""
+    """Return Dask's TLS settings for a scheduler at a tls:// address, else None."""
     if not address.startswith("tls://"):
         return None
     from distributed.security import Security
 
-    found: Any = Security()  # by Dask's configuration
+    found: Any = Security()  # reads Dask's configuration
     require(bool(found.tls_ca_file and found.tls_client_cert), CONFIGURE)
     return found
 
 
-def _give_up_alone(client: Any, futures: list[Any], ended: threading.Event) -> None:
-    """Cancel all tasks when there has been no worker for a while."""
+def _cancel_without_workers(client: Any, futures: list[Any], ended: threading.Event) -> None:
+    """Cancel all tasks when Dask has had no worker for ALONE_S seconds."""
     seen_s = time.monotonic()
     while not ended.wait(LOOK_S):
         with suppress(OSError, RuntimeError, TimeoutError):
@@ -252,19 +259,20 @@ def _give_up_alone(client: Any, futures: list[Any], ended: threading.Event) -> N
             return
 
 
-def _context(module: str) -> Any:
-    """Return how processes are started: never as copies of this one, which may have threads."""
+def _start_method(module: str) -> Any:
+    """Return the start method of processes: never fork, as this one may have threads."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, module])  # loaded once for all of them
-    with outside_current_directory():  # which comes first on the import path of the server
+    context.set_forkserver_preload([__name__, module])  # loaded once for all worker processes
+    # the fork server would import from the current directory first
+    with outside_current_directory():
         forkserver.ensure_running()
     return context
 
 
 def _begin_worker() -> None:
-    """Leave Ctrl-C to the parent, which ends its workers; end when it was killed and cannot."""
+    """Ignore Ctrl-C, which the parent handles by ending its workers; exit if the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
@@ -276,26 +284,26 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-# -- what is kept --------------------------------------------------------------------------------
+# -- stored results ------------------------------------------------------------------------------
 
 
-def _key(measure: Measure, task: Any, code: str) -> str:
+def _task_key(measure: Measure, task: Any, code: str) -> str:
     name = f"{measure.__module__}.{measure.__qualname__}"
-    return hashlib.sha256(_text([name, task, code]).encode()).hexdigest()[:32]
+    return hashlib.sha256(_json_text([name, task, code]).encode()).hexdigest()[:32]
 
 
-def _text(value: Any) -> str:
-    """Return JSON; numbers and arrays of numpy are plain ones there."""
+def _json_text(value: Any) -> str:
+    """Return JSON text in which numpy's numbers and arrays are plain ones."""
     return json.dumps(value, default=lambda other: other.tolist())
 
 
-def _keep(file: Path, task: Any, done: Done) -> None:
-    write_atomically(file, _text({"task": task, **done._asdict()}).encode() + b"\n")
+def _store(file: Path, task: Any, done: Done) -> None:
+    write_atomically(file, _json_text({"task": task, **done._asdict()}).encode() + b"\n")
     give_to_user(file)
 
 
-def _read(file: Path) -> Done | None:
-    """Return what is kept, None where there is nothing or nothing that can be read."""
+def _stored_result(file: Path) -> Done | None:
+    """Return a stored result; None if the file is missing or cannot be read."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
         return Done(kept["found"], kept["seconds"], kept["peak_mib"])
@@ -303,7 +311,7 @@ def _read(file: Path) -> Done | None:
         return None
 
 
-def _named(task: Any) -> str:
+def _task_text(task: Any) -> str:
     return " ".join(map(str, task)) if isinstance(task, tuple | list) else str(task)
 
 
@@ -311,6 +319,6 @@ def _named(task: Any) -> str:
 
 
 def _forget_peak() -> None:
-    """Let the kernel begin anew with the most memory that this process had, where it can."""
+    """Reset the kernel's record of this process' peak memory, if possible."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

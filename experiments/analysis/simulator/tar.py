@@ -1,15 +1,16 @@
-"""TAR for arrays of flows: probes, one after the other, and what they see.
+"""TAR for arrays of flows: probes, one after the other, set up the flows' paths.
 
-What a server does with a probe are the rules of hosts/ficonn, compiled; here is what servers keep.
+A server's decisions about a probe are the rules of hosts/ficonn, compiled; this module keeps the
+state of the servers.
 
-A server's available bandwidth is told by how many flows it sends out by a port, virtual ones
-counted with those of its level-0 link: the fewer, the more is free. So a flow weighs as much as any
-other (section IV.D does the same for virtual flows), and what a probe sees is never out of date. As
-with the live servers, a flow that is probed again does not count itself.
+A port's available bandwidth is measured by the number of flows that leave by it, where virtual
+flows count with the server's level-0 link: the fewer flows, the more bandwidth. So all flows weigh
+the same (section IV.D does this for virtual flows), and probes never use outdated values. As on the
+live servers, a flow that is probed again does not count itself.
 
-What has failed has no bandwidth at all (section IV.A), and only the servers next to it know. A
-probe that finds no way is tried again, as a source does; where all tries are in vain, the flow
-stays on the path that it has, if it has one.
+A failed link has no bandwidth (section IV.A), and only the servers next to it know. A probe that
+finds no path is repeated, as by a source; if all tries fail, the flow stays on its current path, if
+it has one.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ from hosts.ficonn.tar import MOST_HOPS, PROBE_TRIES, VIRTUAL_FLOWS, VirtualFlows
 from topos.base.errors import require
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
-# A server, as one record: its backup link, and whether it works; whether the level-0 link leads
-# anywhere; how many flows leave it by each.
+# Record of a server: its backup link and whether it works, whether the level-0 link leads to
+# another server, and the number of flows that leave by each of the two.
 SERVER = numpy.dtype(
     [
         ("level", numpy.int32),
@@ -54,13 +55,13 @@ SERVER = numpy.dtype(
         ("switch_works", numpy.bool_),
         ("switch_flows", numpy.int32),
         ("backup_flows", numpy.int32),
-        # Its virtual flows are a queue: how many have joined it, and left it, so far. A flow knows
-        # its place, how many had joined before. Flows are probed in turns, so a flow of the round
-        # before is the first of those that are left, and one of this probe the last.
+        # Its virtual flows are a queue: the numbers of flows that have joined and left so far. A
+        # flow stores its position, the number that joined before it. Flows are probed in turns, so
+        # a flow of the previous round is the first in the queue, and a flow of this probe the last.
         ("joined", numpy.int32),
         ("left", numpy.int32),
-        # The way of the flow that is probed: the hops back and on, and the number of the probe
-        # that has set it up. What others have left here does not count.
+        # The path that the current probe sets up: hops back and onward, valid if `probe` is its
+        # number.
         ("probe", numpy.int32),
         ("back_by", numpy.int32),
         ("back", numpy.int32),
@@ -71,36 +72,36 @@ SERVER = numpy.dtype(
 
 
 class State(NamedTuple):
-    """The network."""
+    """State of TAR's simulation: the network's numbers, servers, and work arrays."""
 
     net: Nested
-    servers: Any  # SERVER
-    mates: Any  # by server, whether its cable to its switch works
-    progress: Any  # room for the entries of a probe
-    order: Any  # and for the members of a FiConn
+    servers: Any  # state of each server: records of type SERVER
+    mates: Any  # whether each server's cable to its switch works
+    progress: Any  # work array for the entries of a probe
+    order: Any  # work array for the members of a FiConn
 
 
 class Tar:
-    """Flows that look for their paths by probes, again and again.
+    """Flows that search for their paths by repeated probes.
 
     Parameters
     ----------
     ficonn : FiConn
-        Of level 1 at least.
+        FiConn of level 1 or more.
     sources, destinations : arrays
-        Of the flows; the two ends of a flow differ.
+        Ends of each flow, which differ.
     random : Generator
-        Draws the third FiConns of bypasses.
+        Random source that selects the third FiConns of bypasses.
     works : array, optional
-        By the number of each link, whether it works (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `analysis.simulator.failures`).
     virtual : VirtualFlows
-        What ends a virtual flow.
+        Events that end a virtual flow.
     far_side : bool
-        Whether every other try comes by the far side of the destination's backup link.
+        Whether every other try arrives by the far side of the destination's backup link.
 
     Examples
     --------
-    Fig. 5: a flow has the link from [2,0] to [0,2], and [2,1] bypasses it.
+    Fig. 5: a flow uses the link from [2,0] to [0,2], and the flow from [2,1] bypasses it.
 
     >>> ficonn = FiConn(4, 1)
     >>> ends = (numpy.array([ficonn.server(end) for end in ends]) for ends in (
@@ -125,14 +126,14 @@ class Tar:
         require(ficonn.k > 0, f"{ficonn.spec} has no backup links to choose: take level 1 or more")
         self.ficonn, self.sources, self.destinations = ficonn, sources, destinations
         self.random = random
-        # Theorem 6; around failures a path may be some hops longer (hosts/ficonn/tar.py).
+        # Theorem 6; around failures a path may be longer (hosts/ficonn/tar.py).
         most = (2 * 3**ficonn.k - 1) * (1 if works is None else 2)
         flows = len(sources)
         self.counts = numpy.zeros(flows, numpy.int32)
         self._ports = numpy.zeros((flows, most), numpy.int8)
         self._peers = numpy.zeros((flows, most), numpy.int64)
-        # A FiConn_l bypasses once, and starts its three FiConn_{l-1}s over: B_l = 4 B_{l-1} + 1.
-        # Where it falls back from a bypass that met a failure, it may bypass once more.
+        # A FiConn_l bypasses once, and restarts its three FiConn_{l-1}s: B_l = 4 B_{l-1} + 1. After
+        # a fallback from a bypass that met a failure, it may bypass once more.
         places = (4**ficonn.k - 1) // 3 * (1 if works is None else 2)
         self._virtual = numpy.full(
             (flows, places if virtual.probed else 0, 2), NOWHERE, numpy.int64
@@ -158,9 +159,9 @@ class Tar:
         self._probes = 0
 
     def probe(self, first: int = 0, last: int | None = None) -> None:
-        """Probe these flows, in their order.
+        """Probe flows `first` to `last` in order.
 
-        A round is all of them, at once or part by part; one ends before the next begins.
+        A round consists of all flows, in one call or in several; it ends before the next begins.
         """
         part = slice(first, last)
         self._probes = probe_all(
@@ -178,12 +179,12 @@ class Tar:
         )
 
     def hops(self, first: int = 0, last: int | None = None) -> Hops:
-        """Return the present paths; flows that were not probed yet, or found none, have no hops."""
+        """Return the current paths; flows not yet probed, or without a path, have no hops."""
         part = slice(first, last)
         return Hops(self.counts[part], self._ports[part], self._peers[part])
 
     def routes(self) -> Routes:
-        """Return the links of the present paths."""
+        """Return the links of the current paths."""
         return joined(
             [
                 routes_of_hops(
@@ -197,12 +198,12 @@ class Tar:
         )
 
     def virtual_flows(self) -> Ints:
-        """Return how many virtual flows each server has."""
+        """Return the number of virtual flows at each server."""
         here: Ints = self._servers["joined"] - self._servers["left"]
         return here
 
     def loads(self) -> Ints:
-        """Return how many flows leave each server (a row) by each port."""
+        """Return the number of flows that leave each server (row) by each port (column)."""
         return numpy.stack([self._servers["switch_flows"], self._servers["backup_flows"]], axis=1)
 
 
@@ -223,11 +224,11 @@ def probe_all(
     counts: Any,
     virtual: Any,
 ) -> int:
-    """Probe the flows; return the number of the last probe, where `number` is that before."""
+    """Probe the flows; return the last probe's number, where `number` is the one before them."""
     servers = state.servers
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        _weigh(servers, source, ports[flow], peers[flow], counts[flow], -1)
+        _count_flow(servers, source, ports[flow], peers[flow], counts[flow], -1)
         for server, place in virtual[flow]:
             if server != NOWHERE and place >= servers[server].left:
                 servers[server].left += 1
@@ -235,21 +236,21 @@ def probe_all(
         for tries in range(PROBE_TRIES):
             for server, _ in virtual[flow]:
                 if server != NOWHERE:
-                    _forget(servers, server, virtual[flow])
+                    _remove_virtual_flow(servers, server, virtual[flow])
             number += 1
             by_far_side = far_side and tries % 2 == 1
             ends = source, destination
             if _probe(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
-                hops = _note(servers, source, destination, ports[flow], peers[flow])
+                hops = _write_path(servers, source, destination, ports[flow], peers[flow])
                 if hops:
                     counts[flow] = hops
                     break
-        _weigh(servers, source, ports[flow], peers[flow], counts[flow], 1)
+        _count_flow(servers, source, ports[flow], peers[flow], counts[flow], 1)
     return number
 
 
-def _weigh(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
-    """Add so many flows to every port on the way."""
+def _count_flow(servers: Any, source: int, ports: Any, peers: Any, count: int, flows: int) -> None:
+    """Add `flows` to the flow counter of every port on the path."""
     here = source
     for hop in range(count):
         if ports[hop] == SWITCH:
@@ -269,19 +270,19 @@ def _probe(
     destination: int,
     virtual: Any,
 ) -> bool:
-    """Let a probe set up a way; tell whether it has come to its destination."""
+    """Simulate a probe that sets up a path; return whether it reached its destination."""
     net, servers = state.net, state.servers
     progress = state.progress[: start(net, source, destination, far_side, state.progress)]
     here, came_by, came = source, NOWHERE, NOWHERE
     for _ in range(MOST_HOPS):
-        _forget(servers, here, virtual)
+        _remove_virtual_flow(servers, here, virtual)
         own = servers[here]
         entry = Entry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
         if own.probe == number:
             entry = Entry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
         place = Place(
             net,
-            _server(own, here),
+            _server_view(own, here),
             state.mates,
             random,
             state.order,
@@ -299,21 +300,21 @@ def _probe(
             if level_0 and found.port == SWITCH and own.joined > own.left:
                 own.left += 1
         elif found.virtual:
-            _remember(servers, here, virtual)
-        # The ports of a FiConn are the same at both ends of a hop.
+            _add_virtual_flow(servers, here, virtual)
+        # Both ends of a FiConn's link have the same port number.
         here, came_by, came = found.peer, found.port, here
     return False
 
 
-def _server(own: Any, here: int) -> Server:
-    """Return what a server knows of itself."""
+def _server_view(own: Any, here: int) -> Server:
+    """Return the part of a server's state that its decisions use."""
     more = own.switch_flows + own.joined - own.left - own.backup_flows
     better = int(more > 0) - int(more < 0)
     return Server(here, 0 + own.level, 0 + own.far, own.by_backup, own.switch_works, better)
 
 
-def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
-    """Write the way that was set up, if there is room; return its hops."""
+def _write_path(servers: Any, source: int, destination: int, ports: Any, peers: Any) -> int:
+    """Write the path that was set up, if it fits; return its number of hops, else 0."""
     hops, here = 0, source
     while here != destination:
         hops, here = hops + 1, servers[here].on
@@ -326,8 +327,10 @@ def _note(servers: Any, source: int, destination: int, ports: Any, peers: Any) -
     return hops
 
 
-def _forget(servers: Any, server: int, virtual: Any) -> None:
-    """End the flow's virtual flow there, which this round has begun: no flow has joined since."""
+def _remove_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
+    """Remove the virtual flow that this flow started at the server in this round: it is the last
+    one.
+    """
     for slot in range(len(virtual)):
         if virtual[slot, 0] == server:
             if virtual[slot, 1] >= servers[server].left:
@@ -335,8 +338,8 @@ def _forget(servers: Any, server: int, virtual: Any) -> None:
             virtual[slot] = NOWHERE
 
 
-def _remember(servers: Any, server: int, virtual: Any) -> None:
-    """Make the flow a virtual one of that server."""
+def _add_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
+    """Make this flow a virtual flow of the FiConn server."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == NOWHERE:
             virtual[slot, 0], virtual[slot, 1] = server, servers[server].joined
@@ -346,9 +349,9 @@ def _remember(servers: Any, server: int, virtual: Any) -> None:
 
 @overload_method(NumPyRandomGeneratorType, "randrange")
 def _randrange(random: Any, stop: Any) -> Any:  # noqa: ARG001
-    """Let numpy's generators draw as the rules ask for it."""
+    """Provide `randrange`, which the rules call, for numpy's generators."""
 
-    def draw(random: Any, stop: Any) -> Any:  # numba wants the same signature
+    def draw(random: Any, stop: Any) -> Any:  # numba requires the same signature
         return int(random.random() * stop)
 
     return draw

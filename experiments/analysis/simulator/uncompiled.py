@@ -1,8 +1,8 @@
-"""Routing that was not compiled, in the simulator all the same: flow by flow, by hosts/NETWORK.
+"""Simulation of routing algorithms that are not compiled: flow by flow, by the code of
+hosts/NETWORK.
 
-That takes some ten microseconds or more for each flow. An algorithm that is nothing but a router
-takes its flows through servers in memory (`hosts.memory`), heart-beats and all, which takes
-milliseconds.
+This takes some ten microseconds or more per flow. An algorithm that consists only of a router sends
+its flows through servers in memory (`hosts.memory`), heartbeats included, which takes milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Find = Callable[[int, int], "Path | None"]
 
 
 def finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
-    """Return what finds the path of a flow, None where it has none."""
+    """Return a function that finds the path of a flow, None where it has none."""
     failures = NONE if works is None else failures_of(topology, works)
     algorithm = algorithms(topology)[name]
     if name != SHORTEST and not (algorithm.path or algorithm.path_set or algorithm.around):
@@ -53,7 +53,7 @@ def routes_by(topology: Topology, find: Find, sources: Ints, destinations: Ints)
 
 
 def fill_by(find: Find) -> Fill:
-    """Return what writes the hops of flows."""
+    """Return a function that writes the hops of flows."""
 
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
         for flow, pair in enumerate(zip(sources.tolist(), destinations.tolist(), strict=True)):
@@ -67,7 +67,8 @@ def fill_by(find: Find) -> Fill:
 
 
 def failures_of(topology: Topology, works: Bools) -> Failures:
-    """Return what has failed: a node without any cable that works, else the cables.
+    """Return the failures as a set: nodes without any working cable, and the other cables that
+    failed.
 
     >>> import topos
     >>> from experiments.analysis.fluid.links import working_links

@@ -1,7 +1,7 @@
-"""What many flows meet on their way: failures, other flows, and whether there is any way at all.
+"""Properties of the paths of many flows: failures, relayed flows, and disconnected pairs.
 
-Only servers and switches that flows pass are looked at, and these are computed. So a sample of
-flows costs what the sample costs, however large the network is.
+Only servers and switches on the flows' paths are computed. So the cost depends on the number of
+flows, not on the size of the network.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from topos.base.topology import Topology
 
 
 class PathSets(NamedTuple):
-    """The paths of flows: one row a flow, one column a path of its set."""
+    """Path sets of flows: one row per flow, one column per path of its set."""
 
-    hops: Ints  # 0 where the set is smaller, or where the path is another column's
-    works: Bools  # whether the path is there and meets no failure
+    hops: Ints  # 0 where the set is smaller, or where the path equals an earlier column's
+    works: Bools  # whether the path exists and has no failure
 
 
 def walks(
@@ -32,7 +32,7 @@ def walks(
     walker = choose(topology, name).walk
     require(
         walker is not None,
-        f"{name!r} of {topology.spec} passes switches only, no servers",
+        f"routing {name!r} of {topology.spec} passes switches only, no servers",
     )
     assert walker
     fill, most, _ = walker(topology)
@@ -43,9 +43,9 @@ def walks(
 def path_sets(
     topology: Topology, name: str, sources: Ints, destinations: Ints, broken: Broken | None = None
 ) -> PathSets:
-    """Return how long all paths of each flow's set are, and which of them work.
+    """Return the lengths of all paths of each flow's set, and which of them work.
 
-    The routing's paths must be disjoint, so that those with the same first hop are the same.
+    The routing's paths must be disjoint, so that paths with the same first hop are the same.
 
     >>> import topos
     >>> dpillar = topos.parse("dpillar,8,2")
@@ -61,7 +61,7 @@ def path_sets(
     first_hops = numpy.full(len(starts), -1, numpy.int64)
     for part, found in walks(topology, name, starts, ends, choice):
         hops[part] = found.counts
-        works[part] = _intact(topology, starts[part], found, broken)
+        works[part] = _intact_paths(topology, starts[part], found, broken)
         there = found.counts > 0
         first_hops[part][there] = found.peers[there, 0] * topology.ports + found.ports[there, 0]
     again = repeated(first_hops.reshape(-1, count)).ravel()
@@ -73,7 +73,7 @@ def path_sets(
 def flows_forwarded(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints
 ) -> Ints:
-    """Return how many flows each server forwards; a flow's two ends do not.
+    """Return the number of flows that each server relays; a flow's ends do not relay it.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -90,7 +90,7 @@ def flows_forwarded(
 
 
 def parted(topology: Topology, broken: Broken, sources: Ints, destinations: Ints) -> Bools:
-    """Return which flows have no way at all around the failures: no routing can do better."""
+    """Return a mask of the flows whose ends the failures disconnect: no routing has a path."""
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
 
@@ -104,14 +104,15 @@ def parted(topology: Topology, broken: Broken, sources: Ints, destinations: Ints
     return found
 
 
-def _intact(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None) -> Bools:
-    """Return which flows have a path whose servers and switches have not failed."""
+def _intact_paths(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None) -> Bools:
+    """Return a mask of the flows whose path has no failed server or switch."""
     intact: Bools = hops.counts > 0
     if broken is None:
         return intact
     require(
         not broken.cables.any(),
-        "servers and switches fail here; for failed cables see `failures.surviving`",
+        "this function takes failed servers and switches; for failed cables see "
+        "`failures.surviving`",
     )
     written = hops.written()
     ports, peers = hops.ports[written], hops.peers[written]
@@ -128,7 +129,7 @@ def _intact(topology: Topology, sources: Ints, hops: Hops, broken: Broken | None
 
 
 def repeated(rows: Ints) -> Bools:
-    """Return which values stand in their row before already.
+    """Return a mask of the values that occur earlier in their row.
 
     >>> repeated(numpy.array([[7, 3, 7], [1, 2, 3]])).tolist()
     [[False, False, True], [False, False, False]]

@@ -1,1 +1,1 @@
-"""Guo 2009's figures and tables."""
+"""Figures and tables of Guo 2009."""

@@ -2,8 +2,8 @@
 
 Paper: 16 servers, BCube_1 of n = 4; in the tree, four mini-switches of four servers and a fifth.
 Each of the 240 connections carries 683 MB at 1 Gbit/s. The curves are not printed as numbers;
-section 7.5 gives when they end, throughput by server, how even the load of BCube's 32 links is, and
-when the tree's connections below one mini-switch have ended.
+section 7.5 gives their end, the throughput per server, the deviation of the load of BCube's 32
+links, and the end of the tree's connections below one mini-switch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 ABOUT = "total throughput of 240 TCP connections, BCube against a two-level tree (Guo 2009)"
 BCUBE = "BCube"
 SYSTEMS = (System("bcube,4,1", routing="bsr", label=BCUBE), System("tree,4,4", label=TREE))
-# Section 7.5.
+# Paper's values (section 7.5).
 PAPERS_BYTES = 683e6
 PAPERS_END_S = {BCUBE: 114.0, TREE: 332.0}
 PAPERS_SERVER_MBPS = {BCUBE: 750.0, TREE: 260.0}
-PAPERS_SPREAD = 23.0 / 626.0  # Mbit/s a link: standard deviation and mean
+PAPERS_SPREAD = 23.0 / 626.0  # standard deviation and mean of the links' load, in Mbit/s
 PAPERS_LOCAL_END_S = 39.0
 
 
@@ -40,16 +40,16 @@ PAPERS_LOCAL_END_S = 39.0
     live=True,
 )
 def fig11(settings: Settings) -> Made:
-    """Run both all-to-all, in turns."""
+    """Reproduce Guo 2009, Fig. 11: run all-to-all traffic over BCube and the tree in turns."""
     return made(*all_to_all.run(settings, "bcube-fig11", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return what a run's records say."""
+    """Return the figure's points and verdict from a run's records."""
     rows, valid = [], live.believed(done)
     for system in SYSTEMS:
         rows.append(all_to_all.completion(valid, system.name, scale, PAPERS_END_S[system.name]))
-        rows.append(_by_server(valid, system, scale))
+        rows.append(_server_throughput(valid, system, scale))
     links = valid.of(BCUBE).trials.link_spread
     rows.append(live.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD))
     what = "below one switch done, s"
@@ -58,8 +58,8 @@ def made(done: Run, scale: live.Scale) -> Made:
     return live.compared(done, scale, live.curves(done, scale, (BCUBE, TREE)), rows)
 
 
-def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
-    """Return what each server sends, on average over the whole time."""
+def _server_throughput(done: Run, system: System, scale: live.Scale) -> Point:
+    """Return a server's mean throughput over the whole all-to-all transfer."""
     trials = done.of(system.name).trials
     return live.spread(
         system.name,
@@ -72,7 +72,7 @@ def _by_server(done: Run, system: System, scale: live.Scale) -> Point:
 
 
 def _is_local(source: str, destination: str) -> bool:
-    """Tell whether a connection of the tree stays below one mini-switch."""
+    """Return True if both ends of a tree's connection are below the same mini-switch."""
     tree = parse(SYSTEMS[1].network)
     leaves = {tree.server_plug(tree.server(end), 0).node for end in (source, destination)}
     return len(leaves) == 1

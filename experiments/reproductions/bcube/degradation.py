@@ -44,15 +44,15 @@ PLAINLY = {PLAIN: ("bcube,8,3,servers=2048", "bsr-plain")}
 SHARES = (0.0, 0.02, 0.06, 0.12, 0.2)
 QUICK_SHARES = (0.0, 0.2)
 LAST = SHARES[-1]
-# Where the paper has a number. The busiest link of all decides, and with it a few switches: single
-# draws differ by so much that fewer of these would leave the verdict to chance.
+# Number of runs where the paper has a number. The busiest link decides, and it depends on a few
+# switches: single draws differ so much that fewer runs would leave the verdict to chance.
 RUNS, QUICK_RUNS = 5, 1
 MORE_RUNS = {
     (BCUBE, SWITCHES, 0.2): 12,
     (FATTREE, SWITCHES, 0.06): 36,
     (FATTREE, SWITCHES, 0.2): 100,
 }
-# Section 6: Gbit/s, and flows on a link.
+# Paper's values (section 6): throughput in Gbit/s by series and failed percentage.
 PAPER: Papers = {
     (f"{BCUBE}, {SERVERS}", 0.0): 2006,
     (f"{BCUBE}, {SWITCHES}", 0.0): 2006,
@@ -64,10 +64,10 @@ PAPER: Papers = {
     (f"{FATTREE}, {SWITCHES}", 6.0): 704,
     (f"{FATTREE}, {SWITCHES}", 20.0): 267,
 }
-PAPERS_ROUTED = 298.0  # DCell without failures, as DCellRouting has it
-PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # of levels 0, 1 and 2
-# Without failures; and relative to the paper's value where failures are drawn, since the busiest of
-# thousands of links decides and so varies from one draw to the next.
+PAPERS_ROUTED = 298.0  # paper's throughput of DCell in links without failures, by DCellRouting
+PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # flows on the busiest links of levels 0, 1 and 2
+# Tolerances relative to the paper's value: without failures, and with drawn failures, where the
+# busiest of thousands of links varies from one draw to the next.
 NEAR, NEAR_FAILED = 0.03, 0.2
 WHY = (
     "The paper does not say in which order BSR's breadth-first search tries neighbours. A plain "
@@ -84,12 +84,14 @@ WHY = (
     "aggregate bottleneck throughput, Gbit/s",
 )
 def fig8(settings: Settings) -> Made:
-    """Fail servers, then switches, of all three networks."""
+    """Reproduce Guo 2009, Fig. 8: fail servers, then switches, of BCube, DCell and fat-tree."""
     shares = QUICK_SHARES if settings.quick else SHARES
     count = repeats(settings, RUNS, QUICK_RUNS)
     more = {case: repeats(settings, runs, QUICK_RUNS) for case, runs in MORE_RUNS.items()}
     networks = NETWORK | DCELLS | FATTREES
-    runs = degradation.runs_of(settings, networks, shares, count, judged=_judged, more=more)
+    runs = degradation.runs_of(
+        settings, networks, shares, count, judged=_has_paper_value, more=more
+    )
     plain = degradation.runs_of(settings, PLAINLY, (LAST,), count, (SWITCHES,))
     points = with_paper([one.throughput() for one in (*runs, *plain)], PAPER)
     claims = [
@@ -98,7 +100,7 @@ def fig8(settings: Settings) -> Made:
         # Without failures the points of both kinds are the same.
         if one.paper and (one.x != 0 or one.series.endswith(SERVERS))
     ]
-    claims += _routed_dcell()
+    claims += _dcell_routing_claims()
     lost = [one.lost() for one in runs if one.share == LAST]
     return Made(
         points,
@@ -108,12 +110,12 @@ def fig8(settings: Settings) -> Made:
     )
 
 
-def _judged(series: str, kind: str, share: float) -> bool:
+def _has_paper_value(series: str, kind: str, share: float) -> bool:
     return (f"{series}, {kind}", share * 100) in PAPER
 
 
 def judged(claims: list[Claim]) -> Judged:
-    """Return what follows; where BCube's plain search alone agrees, the paper leaves it open."""
+    """Return the verdict: ambiguous if only BCube's plain search agrees, which the paper allows."""
     word, reasons = verdict(claims)
     differing = {claim.row.series for claim in claims if claim.holds is False}
     decided = all(claim.holds is not None for claim in claims)
@@ -122,8 +124,8 @@ def judged(claims: list[Claim]) -> Judged:
     return word, reasons
 
 
-def _routed_dcell() -> list[Claim]:
-    """Return the partial DCell's throughput and busiest links by DCellRouting alone."""
+def _dcell_routing_claims() -> list[Claim]:
+    """Return claims on the partial DCell's throughput and busiest links by DCellRouting."""
     dcell = parse(DCELLS[DCELL][0])
     found = routes(dcell, "dcell", *all_to_all(numpy.arange(dcell.servers)))
     loads = link_loads(found, None, link_count(dcell))

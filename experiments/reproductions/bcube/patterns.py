@@ -1,9 +1,10 @@
-"""Guo 2009, Fig. 10: BCube against a two-level tree, for four patterns of traffic.
+"""Guo 2009, Fig. 10: BCube compared with a two-level tree, for four traffic patterns.
 
 Paper: 16 servers at 1 Gbit/s, an MTU of 9 KB. One-to-one: two connections from 00 to 13, which
 BCube puts on two disjoint paths. One-to-several: 10 GB from 00 to 01 and 10, over a complete graph,
-against a pipeline over the tree. One-to-all: 10 GB to all, over spanning trees, against a pipeline.
-All-to-all: Fig. 11. The bars are not printed as numbers; section 7.5 gives them.
+compared with a pipeline over the tree. One-to-all: 10 GB to all servers, over spanning trees,
+compared with a pipeline. All-to-all: Fig. 11. The bars are not printed as numbers; section 7.5
+gives them.
 """
 
 from __future__ import annotations
@@ -32,36 +33,38 @@ SYSTEMS = (
     System("tree,4,4", timers="paper", label=TREE),
 )
 TIMEOUT_S = 120.0
-QUICK = 0.25  # of the volume
+QUICK = 0.25  # fraction of the volume that a quick figure sends
 ENDS = {"source": "0.0", "destination": "1.3", "flows": 2}
 FILE = {"distribute": True}
-# Until both have probed again, and TCP has found what the path carries.
+# Time until both connections have probed again, and TCP has found the path's bandwidth.
 SETTLE_S = PAPER.longest_probe_interval_s + PAPER.probe_timeout_s + 1.0
 TWICE = {"BCube": 2.0, "tree": 1.0}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A pattern, and the paper's bars: what a server sends or gets, in Gbit/s."""
+    """A traffic pattern, and the paper's bars: what a server sends or receives, in Gbit/s."""
 
     pattern: str
     papers_gbps: dict[str, float]
-    seconds: float  # of a cable's time: what one flow, or the file, takes of it
-    routing: str = "bsr"  # of BCube
+    seconds: float  # volume of a flow or of the file, as seconds of a cable's rate
+    routing: str = "bsr"  # routing that BCube uses for this pattern
     options: dict[str, Any] = field(default_factory=dict)
-    ideals: dict[str, float] | None = None  # cables at work for a server; the records' if None
-    settled: bool = False  # goes on for `seconds` after all connections have looked for a path
+    # ideal number of cables in use per server; None for the records' ideal
+    ideals: dict[str, float] | None = None
+    # whether flows last `seconds` after all connections have probed for a path
+    settled: bool = False
 
     @property
     def is_file(self) -> bool:
-        """Tell whether a file is distributed, or flows run beside one another."""
+        """Whether the traffic pattern distributes a file; otherwise flows run concurrently."""
         return bool(self.options.get("distribute"))
 
 
 # Section 7.5. One-to-several took 47.9 s and 89 s for 10 GB. Hops of complete graphs and trees are
-# single cables, and no two share one: nothing is left for a source routing to choose. Both
-# connections of one-to-one begin at once and may take the same path, until one of them probes
-# again; beside the paper's 10 GB that time is short. So only what is carried after it counts.
+# single cables, and no two share one: a source routing has no choice. Both connections of
+# one-to-one start simultaneously and may take the same path until one of them probes again; for the
+# paper's 10 GB that time is short. So only data carried after it counts.
 CASES = (
     Case("one-to-one", {BCUBE: 1.93, TREE: 0.99}, 6.0, options=ENDS, settled=True),
     Case(
@@ -87,7 +90,7 @@ CASES = (
     kind="bars",
 )
 def fig10(settings: Settings) -> Made:
-    """Run each pattern over both, in turns."""
+    """Reproduce Guo 2009, Fig. 10: run each traffic pattern over BCube and the tree in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     runs = [live.run(settings, _experiment(settings, case, systems)) for case in CASES]
     return made(runs)
@@ -119,7 +122,7 @@ def _experiment(settings: Settings, case: Case, systems: tuple[System, ...]) -> 
 
 
 def made(runs: list[Run]) -> Made:
-    """Return what the runs' records say, one run a case."""
+    """Return the figure's points and verdict from the records of one run per pattern."""
     points, speed_ups, notes = [], [], []
     for case, done in zip(CASES, runs, strict=True):
         plan = done.manifest["plan"]
@@ -133,12 +136,12 @@ def made(runs: list[Run]) -> Made:
 
 
 def _values(case: Case, done: Run, system: str) -> pandas.Series:
-    """Return in bit/s, by repeat, the throughput of the file, of the pair, or of all that send."""
+    """Return by repeat the throughput of the file, of the pair, or of all senders, in bit/s."""
     trials = done.of(system).trials
     plan = done.manifest["plan"]
     values: pandas.Series = trials.goodput_bps
     if case.settled:
-        carried = _settled(done.of(system).intervals, plan["workload"]["duration_s"])
+        carried = _goodput_after_settling(done.of(system).intervals, plan["workload"]["duration_s"])
         values = trials.trial.map(carried)
     elif case.is_file:
         values = plan["workload"]["volume_bytes"] * 8 / trials.completion_s
@@ -146,7 +149,7 @@ def _values(case: Case, done: Run, system: str) -> pandas.Series:
 
 
 def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
-    """Return a server's throughput."""
+    """Return a server's throughput in a traffic pattern, as a point of the figure."""
     plan = done.manifest["plan"]
     ideal = live.ideal_of(done.of(system).trials.ideal_bps)
     factor = scale.rate / 1e9
@@ -163,8 +166,8 @@ def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
     return live.spread(system, case.pattern, values, factor=factor, paper=paper, ideal=ideal)
 
 
-def _settled(intervals: pandas.DataFrame, duration_s: float) -> pandas.Series:
-    """Return each trial's goodput once both connections can have found a path of their own."""
+def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> pandas.Series:
+    """Return each trial's goodput after both connections had time to find separate paths."""
     late = intervals[(intervals.begin_s >= SETTLE_S) & (intervals.end_s <= duration_s)]
     bits: pandas.Series = late.groupby("trial").delivered_bytes.sum() * 8
     trials = late.groupby("trial")
@@ -172,13 +175,13 @@ def _settled(intervals: pandas.DataFrame, duration_s: float) -> pandas.Series:
 
 
 def _ratio(case: Case, done: Run, bcube: Point, tree: Point) -> Point:
-    """Return how many times the tree's throughput BCube has, turn by turn."""
+    """Return the ratio of BCube's throughput to the tree's, trial by trial."""
 
     def times(value: str) -> float | None:
         a, b = getattr(bcube, value), getattr(tree, value)
         return a / b if a and b else None
 
     ratios = _values(case, done, BCUBE) / _values(case, done, TREE)
-    # Of all servers together, and both have as many.
+    # Totals of all servers, whose number is the same in both networks.
     series = f"{BCUBE} / {TREE}"
     return live.spread(series, bcube.x, ratios, paper=times("paper"), ideal=times("ideal"))

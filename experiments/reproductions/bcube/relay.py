@@ -1,8 +1,8 @@
-"""Guo 2009, Fig. 9: what a relay forwards, and what that costs, at several MTUs.
+"""Guo 2009, Fig. 9: throughput and processor time of a relay at several MTUs.
 
 Paper: five servers of BCube_3, of which 0000 relays four TCP connections (0001 and 0100, 0010 and
-1000, both ways) as fast as they can, at 1 Gbit/s. The curves are not printed as numbers; section
-7.4 gives 4 Gbit/s above 1 KB, and the processor's share at 1.5 KB and 9 KB.
+1000, both directions) as fast as they can, at 1 Gbit/s. The curves are not printed as numbers;
+section 7.4 gives 4 Gbit/s above 1 KB, and the processor's share at 1.5 KB and 9 KB.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ NETWORK, ROUTING = "bcube,2,3", "bsr"
 RELAY = "0.0.0.0"
 PAIRS = (("0.0.0.1", "0.1.0.0"), ("0.0.1.0", "1.0.0.0"))
 MTUS, QUICK_MTUS = (750, 1500, 3000, 6000, 9000), (1500, 9000)
-RATE_MBIT = 10.0  # what an interpreter forwards four times with some processor to spare
+RATE_MBIT = 10.0  # four times this rate leaves a Python forwarder some idle processor time
 SECONDS, QUICK_SECONDS = 4.0, 1.5
-SETTLE_S = 0.5  # of slow start
-# Section 7.4.
+SETTLE_S = 0.5  # duration of TCP's slow start, which is not measured
+# Paper's values (section 7.4).
 PAPERS_GBPS = 4.0
 PAPERS_SHARE = {1500: 0.36, 9000: 0.076}
 PAPERS_COST = {9000: 0.076 / 0.36}
 THROUGHPUT, COST = "throughput, Gbit/s", "processor by bit, of that at 1500"
 COST_EBPF, BY_PACKET = f"{COST}, eBPF", "processor by packet, µs, eBPF"
-FAIR = 1500  # the MTU to which the cost is related
+FAIR = 1500  # MTU to which costs are relative
 
 
 class Measured(NamedTuple):
-    """One turn: what was delivered, and how much of a processor the relay took."""
+    """One measurement of a relay: its goodput, and its share of a processor."""
 
     mtu: int
     goodput_bps: float
@@ -57,7 +57,7 @@ class Measured(NamedTuple):
     live=True,
 )
 def fig9(settings: Settings) -> Made:
-    """Measure each MTU in a lab of its own, in turns."""
+    """Reproduce Guo 2009, Fig. 9: measure a relay at each MTU, in a separate lab each."""
     rate_mbit = settings.rate_mbit or RATE_MBIT
     mtus, seconds = (QUICK_MTUS, QUICK_SECONDS) if settings.quick else (MTUS, SECONDS)
     found = []
@@ -69,7 +69,7 @@ def fig9(settings: Settings) -> Made:
 
 
 def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
-    """Return the four connections, and the servers that are not there."""
+    """Return the four relayed connections, and the servers that the paper's testbed lacks."""
     bcube = parse(NETWORK)
     ends = [(bcube.server(a), bcube.server(b)) for a, b in PAIRS]
     pairs = [*ends, *((b, a) for a, b in ends)]
@@ -79,13 +79,13 @@ def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
 
 
 def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
-    """Return what four connections deliver over the relay, and what it takes more than idle."""
+    """Return four connections' goodput over the relay, and its processor share minus idling."""
     from experiments.traffic.generator import Generator
 
     flows, missing = _flows(seconds)
     with relaying.lab_of(NETWORK, ROUTING, rate_mbit, mtu) as lab:
         relay = lab.server(RELAY)
-        _without(lab, missing)
+        _kill_missing(lab, missing)
         idle = relaying.idle(lab, relay)
         with closing(Generator(lab, flows, Sending(timeout_s=seconds + 10))) as sending:
             sending.prepare()
@@ -107,23 +107,23 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
 
 
 def measure_kernel(mtus: Sequence[int]) -> list[float]:
-    """Return what relaying a packet as long as each MTU takes under eBPF, in µs."""
+    """Return the time in µs of relaying a packet as long as each MTU under eBPF."""
     with relaying.lab_of(NETWORK, ROUTING, None, max(mtus), relaying.EBPF) as lab:
-        _without(lab, _flows(0.0)[1])
+        _kill_missing(lab, _flows(0.0)[1])
         (source, destination), *_ = PAIRS
         ends = lab.server(source), lab.server(RELAY), lab.server(destination)
         return relaying.one_more(lab, ends, mtus)
 
 
-def _without(lab: Lab, missing: Iterable[int]) -> None:
-    """Take the servers away that the paper's testbed does not have."""
+def _kill_missing(lab: Lab, missing: Iterable[int]) -> None:
+    """Kill the servers of BCube_3 that the paper's testbed lacks."""
     for server in missing:
         lab.kill(server)
     lab.wait_converged()
 
 
 def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
-    """Return what was measured, beside the paper."""
+    """Return the figure's points and verdict from the relay's measurements."""
     from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, ideal
 
     bcube = parse(NETWORK)
@@ -140,12 +140,12 @@ def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> 
         rows.append(replace(point(THROUGHPUT, mtu, own, paper), ideal=best))
     for mtu in mtus:
         paper = PAPERS_COST.get(mtu)
-        # By packets alone, the cost falls as their number does.
+        # If only packets cost time, the cost falls as their number does.
         by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
         ratios = [cost / fair for cost, fair in zip(costs[mtu], costs[FAIR], strict=True)]
         rows.append(replace(point(COST, mtu, ratios, paper), ideal=by_packets))
-    rows += _in_the_kernel(mtus, kernel)
-    # The paper's relay is in the kernel; so is the one that the verdict is about, if there is one.
+    rows += _kernel_points(mtus, kernel)
+    # The paper's relay is in the kernel; so the verdict is about the eBPF relay, if measured.
     about = [row for row in rows if row.series in (THROUGHPUT, COST_EBPF if kernel else COST)]
     word, reasons = live.judged(about)
     return Made(
@@ -160,8 +160,8 @@ def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> 
     )
 
 
-def _in_the_kernel(mtus: Sequence[int], kernel: list[list[float]]) -> Iterator[Point]:
-    """Yield what a packet costs under eBPF, and by bit, relative to that at 1500."""
+def _kernel_points(mtus: Sequence[int], kernel: list[list[float]]) -> Iterator[Point]:
+    """Yield the cost of a packet under eBPF, and per bit, relative to that at 1500 bytes."""
     by_bit = [{mtu: us / mtu for mtu, us in zip(mtus, turn, strict=True)} for turn in kernel]
     for at, mtu in enumerate(mtus if kernel else ()):
         yield point(BY_PACKET, mtu, [turn[at] for turn in kernel])
@@ -171,7 +171,7 @@ def _in_the_kernel(mtus: Sequence[int], kernel: list[list[float]]) -> Iterator[P
 
 
 def _reasons(python: float, kernel: list[list[float]], mtus: Sequence[int]) -> list[str]:
-    """Return what forwarding costs here and there: processors for each Gbit/s."""
+    """Return a sentence on the processor time of forwarding, in processors per Gbit/s."""
     papers = PAPERS_SHARE[FAIR] / PAPERS_GBPS
     costs = {"a process in Python": python}
     if kernel:

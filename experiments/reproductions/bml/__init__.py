@@ -1,1 +1,1 @@
-"""Wang, Li and others, "BML", NeurIPS 2018: gradients summed over BCube."""
+"""Figures of Wang, Li and others, "BML", NeurIPS 2018: gradient sums over BCube."""

@@ -1,14 +1,14 @@
-"""BML against parameter servers and a ring: how soon nine servers have summed what each has.
+"""BML, parameter servers and a ring: time in which nine servers sum their gradients.
 
 Wang, Li, Cheng, Geng, Wang, Wang, Xia, Wu, "BML: A High-performance, Low-cost Gradient
-Synchronization Algorithm for DML Training", NeurIPS 2018; and, of the same, "A Scalable,
+Synchronization Algorithm for DML Training", NeurIPS 2018; and, by the same authors, "A Scalable,
 High-Performance, and Fault-Tolerant Network Architecture for Distributed Machine Learning",
-IEEE/ACM ToN 2020. The abstracts give three numbers, and only these are set beside ours: with k
-ports a server BML takes 1/k of the time that parameter servers take on a fat-tree of as many
-servers, with k/5 of its switches; and on nine servers training takes up to 56.4 % less time.
+IEEE/ACM ToN 2020. The abstracts give three numbers, and only these are compared: with k ports per
+server BML takes 1/k of the time that parameter servers take on a fat-tree of as many servers, with
+k/5 of its switches; and on nine servers training takes up to 56.4 % less time.
 
-Here only what goes over the network is measured. A job also computes, so that its time shrinks by
-less than that of its network; the 56.4 % are shown, and nothing is concluded from them.
+This figure measures network traffic only. A job also computes, so its time shrinks by less than
+that of its network traffic; the 56.4 % are shown, and no conclusion is drawn from them.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ SYSTEMS = (
     System("bcube,3,1", routing="bcube", algorithm="bml", label=BML),
     System("fattree,4", algorithm="parameter-servers", label=SERVERS),
     System("fattree,4", algorithm="ring", label=RING),
-    # What no fat-tree is better than: all servers at one switch.
+    # Upper bound of any fat-tree: all servers at one switch.
     System("tree,9,1", algorithm="parameter-servers", label=ONE_SWITCH_SERVERS),
     System("tree,9,1", algorithm="ring", label=ONE_SWITCH_RING),
 )
-PORTS = 2  # k, of BCube's servers
-NEAR = 0.15  # of the paper's ratio
-LESS_JOB_TIME = 56.4  # percent, at most
-SECONDS, QUICK_SECONDS = 6.0, 2.5  # of a ring
-# Parameter servers take a tenth more or less, and the paper's half lies near what is left to agree.
+PORTS = 2  # number of ports of BCube's servers
+NEAR = 0.15  # tolerance, relative to the paper's ratio
+LESS_JOB_TIME = 56.4  # maximum percentage of job time saved
+SECONDS, QUICK_SECONDS = 6.0, 2.5  # duration of a ring all-reduce
+# Parameter servers' time varies by a tenth, and the paper's half is near the limit of agreement.
 REPEATS = 10
-LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # by k
-FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # by the ports of a switch
+LARGER = {2: "bcube,8,1", 3: "bcube,8,2", 4: "bcube,4,3"}  # BCubes by number of ports k
+FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # fat-trees by number of switch ports
 
 
 @figure(
@@ -64,7 +64,7 @@ FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # by the ports of a switch
     kind="bars",
 )
 def bml(settings: Settings) -> Made:
-    """Run all five, in turns."""
+    """Measure the all-reduce of BML, parameter servers and rings on five systems in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
@@ -85,19 +85,19 @@ def bml(settings: Settings) -> Made:
 
 
 def volume_bytes(rate_mbit: float, seconds: float) -> int:
-    """Return what keeps a ring busy for that long, or less where memory has no room for it."""
+    """Return the volume that keeps a ring busy for that time, or less if memory is too small."""
     size = int(rate_mbit * 1e6 / 8 * seconds / of_ring(RANKS)[0].times * RANKS)
     return min(size, most_bytes(RANKS))
 
 
 def made(done: Run) -> Made:
-    """Return what the records say, and what follows from the networks alone."""
+    """Return the figure's points and verdict from the records, and ratios by the paths alone."""
     found = live.believed(done)
-    points = [_time(found, system) for system in done.systems]
+    points = [_completion_point(found, system) for system in done.systems]
     ratios = [_ratio(found, SERVERS, paper=1 / PORTS), _ratio(found, RING)]
     claims = [Claim(ratios[0], NEAR / PORTS), Claim(ratios[1], NEAR / PORTS, wanted=1 / PORTS)]
-    claims += [Claim(row, 1e-3) for row in (*_in_theory(), *_switches())]
-    saved = [_saved(found, system) for system in (SERVERS, RING)]
+    claims += [Claim(row, 1e-3) for row in (*_ratios_by_paths(), *_switch_ratios())]
+    saved = [_time_saved(found, system) for system in (SERVERS, RING)]
     return Made(
         points,
         rows=(*points, *ratios, *saved, *(claim.row for claim in claims[2:])),
@@ -116,7 +116,7 @@ def made(done: Run) -> Made:
 
 
 def _unit_s(done: Run, system: str) -> float:
-    """Return how long all data of a server take over one cable."""
+    """Return the time in which the data of one server passes one cable, in seconds."""
     planned = next(one for one in done.manifest["plan"]["systems"] if one["label"] == system)
     network = parse(planned["network"])
     efficiency = header_efficiency(header_bytes(network, planned["routing"]), planned["mtu"])
@@ -124,7 +124,7 @@ def _unit_s(done: Run, system: str) -> float:
     return float(volume * 8 / (planned["rate_mbit"] * 1e6 * efficiency))
 
 
-def _time(done: Run, system: str) -> Point:
+def _completion_point(done: Run, system: str) -> Point:
     trials = done.of(system).trials
     ideal = live.ideal_of(trials.ideal_s)
     return live.spread(
@@ -133,14 +133,14 @@ def _time(done: Run, system: str) -> Point:
 
 
 def _ratio(done: Run, other: str, paper: float | None = None) -> Point:
-    """Return BML's time over another's, pair by pair of trials."""
+    """Return BML's time divided by another system's, by pairs of trials."""
     table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
     times = table.reindex(columns=[BML, other])
     return live.spread(f"{BML} / {other}", "time", times[BML] / times[other], paper=paper)
 
 
-def _saved(done: Run, other: str) -> Point:
-    """Return how much less time BML takes than another, in percent."""
+def _time_saved(done: Run, other: str) -> Point:
+    """Return the percentage of time that BML saves compared with another system."""
     ratio = _ratio(done, other)
     ends = (None if end is None else 100 * (1 - end) for end in (ratio.ours, ratio.high, ratio.low))
     ours, low, high = ends
@@ -150,8 +150,8 @@ def _saved(done: Run, other: str) -> Point:
     )  # fmt: skip
 
 
-def _in_theory() -> Iterable[Point]:
-    """Yield BML's time over that of a ring or parameter servers where nothing is in the way."""
+def _ratios_by_paths() -> Iterable[Point]:
+    """Yield BML's time relative to that of a ring or parameter servers without contention."""
     for k, spec in LARGER.items():
         bcube = parse(spec)
         threads = bml_threads(bcube.radices()[::-1])
@@ -160,8 +160,8 @@ def _in_theory() -> Iterable[Point]:
         yield Point(f"BML, {spec}, by paths alone", "time, of a fat-tree's", ours / theirs, 1 / k)
 
 
-def _switches() -> Iterable[Point]:
-    """Yield BCube's switches for each server over those of a fat-tree of as large switches.
+def _switch_ratios() -> Iterable[Point]:
+    """Yield BCube's switches per server, relative to those of a fat-tree of equally large switches.
 
     Al-Fares's fat-tree has five switches of n ports for n servers.
     """

@@ -1,1 +1,1 @@
-"""Guo 2008's figures and tables."""
+"""Figures and tables of Guo 2008."""

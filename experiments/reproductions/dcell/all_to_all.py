@@ -1,8 +1,8 @@
 """Guo 2008, Fig. 12: 380 TCP connections all-to-all, over DCell and over a two-level tree.
 
-Paper: 20 servers, DCell_1 of n = 4; the tree joins the same five mini-switches by a sixth. Each
-connection carries 5 GB at 1 Gbit/s. The curves are not printed as numbers; section 7.3 gives when
-they end, their maximum, and when the connections between neighbours on level-1 links have ended.
+Paper: 20 servers, DCell_1 of n = 4; the tree connects the same five mini-switches by a sixth. Each
+connection carries 5 GB at 1 Gbit/s. The curves are not printed as numbers; section 7.3 gives their
+end, their maximum, and the end of the connections between neighbours on level-1 links.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ABOUT = "total throughput of 380 TCP connections, DCell against a two-level tree (Guo 2008)"
 DCELL = "DCell"
 SYSTEMS = (System("dcell,4,1", routing="dfr", label=DCELL), System("tree,4,5", label=TREE))
-# Section 7.3.
+# Paper's values (section 7.3).
 PAPERS_BYTES = 5e9
 PAPERS_END_S = {DCELL: 2270.0, TREE: 4460.0}
 PAPERS_MOST_GBPS = {DCELL: 9.6, TREE: 3.6}
@@ -38,12 +38,12 @@ PAPERS_NEIGHBOURS_END_S = 350.0
     live=True,
 )
 def fig12(settings: Settings) -> Made:
-    """Run both all-to-all, in turns."""
+    """Reproduce Guo 2008, Fig. 12: run all-to-all traffic over DCell and the tree in turns."""
     return made(*all_to_all.run(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return what a run's records say."""
+    """Return the figure's points and verdict from a run's records."""
     rows, valid = [], live.believed(done)
     for system in (DCELL, TREE):
         rows.append(all_to_all.completion(valid, system, scale, PAPERS_END_S[system]))

@@ -1,8 +1,8 @@
-"""Guo 2008, Fig. 11: a TCP connection through a pulled plug, and through the death of a server.
+"""Guo 2008, Fig. 11: a TCP connection during a link failure, and during the death of a server.
 
-Paper: from [0,0] to [4,3] of DCell_1, n = 4; the cable ([0,3], [4,0]) is pulled at 34 s and plugged
-in again at 42 s; [0,3] is shut down at 104 s. Here it comes back as well. The curve is not printed
-as numbers; section 7.3 gives how long the throughput suffered, to the second.
+Paper: from [0,0] to [4,3] of DCell_1, n = 4; the cable ([0,3], [4,0]) is unplugged at 34 s and
+plugged in again at 42 s; [0,3] is shut down at 104 s. Here the server comes back as well. The curve
+is not printed as numbers; section 7.3 gives the duration of each outage, to the second.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SYSTEMS = (
     System(NETWORK, routing=ROUTING, timers="fast", label=FAST),
     System(NETWORK, routing=ROUTING, timers="paper", label=PAPER),
 )
-RATE_MBIT = 100.0  # one connection: any machine can
+RATE_MBIT = 100.0  # rate for one connection, which any machine can emulate
 INTERVAL_S = 0.05
 POINTS = 300
 # Section 7.3: "only 1-second throughput degradation", "a 5-second throughput outage".
@@ -47,7 +47,7 @@ AS_BEFORE = 0.9
 
 
 class Moments(NamedTuple):
-    """When what happens, in seconds."""
+    """Times of the cable's and the server's failures and repairs, in seconds."""
 
     cut_s: float
     plug_s: float
@@ -56,7 +56,7 @@ class Moments(NamedTuple):
     end_s: float
 
 
-# Between events there is time for what the timers bring: 5 s of silence, and TCP's next try.
+# Events are far enough apart for the timers: 5 s of silence, and TCP's retransmission.
 MOMENTS = Moments(3.0, 7.0, 10.0, 19.0, 25.0)
 QUICK = Moments(1.5, 3.0, 4.5, 6.0, 8.0)
 
@@ -70,7 +70,7 @@ QUICK = Moments(1.5, 3.0, 4.5, 6.0, 8.0)
     live=True,
 )
 def fig11(settings: Settings) -> Made:
-    """Run the connection under fast timers and, unless in a hurry, under the paper's."""
+    """Run the connection with fast timers and, unless quick, with the paper's timers."""
     moments = QUICK if settings.quick else MOMENTS
     systems = SYSTEMS[:1] if settings.quick else SYSTEMS
     rate_mbit = settings.rate_mbit or RATE_MBIT
@@ -97,7 +97,7 @@ def fig11(settings: Settings) -> Made:
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return what a run's records say."""
+    """Return the figure's points and verdict from a run's records."""
     rows = [row for system in done.systems for row in _rows(done.of(system), system)]
     word, reasons = verdict(_claims(rows))
     return Made(
@@ -109,28 +109,30 @@ def made(done: Run, scale: live.Scale) -> Made:
 
 
 def _rows(done: Run, system: str) -> list[Point]:
-    """Return how long the connection suffered from each event, and what it was worth after it."""
+    """Return the connection's outage by each fault and repair, and its throughput afterwards."""
     rows = []
     for name, event in EVENTS.items():
-        events = _of(done, name)
+        events = _events_named(done, name)
         columns = ["rerouted_s"] if name == "kill" else []
         for column in (*columns, "recovered_s"):
-            # Where nothing stood still, nothing had to move and to recover.
+            # If no flow stopped, none had to be rerouted or to recover.
             values = events[column].mask(events.stopped_flows == 0, 0.0)
             paper = PAPERS_S.get((name, column)) if system == PAPER else None
             rows.append(live.spread(system, f"{event}: {COLUMNS[column]}", values, paper=paper))
-        shares = _shares(done, name)
+        shares = _throughput_shares(done, name)
         rows.append(live.spread(system, f"{event}: {SHARE}", shares, paper=1.0))
     return rows
 
 
-def _of(done: Run, name: str) -> pandas.DataFrame:
-    """Return the events of that name."""
+def _events_named(done: Run, name: str) -> pandas.DataFrame:
+    """Return a run's faults or repairs of the given name."""
     return done.events[(done.events.event == name) & (done.events.reason == "")]
 
 
-def _shares(done: Run, name: str) -> pandas.Series:
-    """Return each trial's throughput in the last second before the next event, of the first's."""
+def _throughput_shares(done: Run, name: str) -> pandas.Series:
+    """Return each trial's throughput in the last second before the next event, relative to the
+    first.
+    """
     import pandas
 
     shares = {}
@@ -151,7 +153,7 @@ def _second_before(intervals: pandas.DataFrame, end_s: float) -> float:
 
 
 def _claims(rows: Iterable[Point]) -> Iterator[Claim]:
-    """Yield that ours is as good as the paper's, as far as that is told."""
+    """Yield claims that ours is as good as the paper's, where the paper gives a value."""
     for row in rows:
         if str(row.x).endswith(SHARE):
             yield Claim(row, 1 - AS_BEFORE, at_least=True)
@@ -160,11 +162,11 @@ def _claims(rows: Iterable[Point]) -> Iterator[Claim]:
 
 
 def _reasons(done: Run) -> list[str]:
-    """Return what the connection waited for under each system."""
+    """Return sentences on detection, waiting and recovery of the connection under each system."""
     reasons = []
     for system in done.systems:
         for name, event in EVENTS.items():
-            found = _of(done.of(system), name).mean(numeric_only=True).astype(float)
+            found = _events_named(done.of(system), name).mean(numeric_only=True).astype(float)
             sentence = f"{system}, {event}: the first server noticed after {found.detected_s:.3f} s"
             if found.stopped_flows:
                 waited_s = found.rerouted_s - found.detected_s
@@ -179,7 +181,7 @@ def _reasons(done: Run) -> list[str]:
 
 
 def _paths() -> list[str]:
-    """Return the paths that the routing takes: the paper gives the same."""
+    """Return sentences on the paths that the routing takes: the paper has the same paths."""
     dcell = topos.parse(NETWORK)
     ends = dcell.server(SOURCE), dcell.server(DESTINATION)
     sentences = []

@@ -1,14 +1,14 @@
 """DFR and shortest paths around failures: Guo 2008, Fig. 7-9 and Table 2.
 
-In each run failures are drawn anew, and servers that work are drawn as sources. Shortest paths
-(SPF, which knows every failure) go to all servers, DFR's packets to a sample of them. A failed
-destination counts as a path failure of both, as it does in the paper.
+Each run draws new failures, and working servers as sources. Shortest paths (SPF, which knows every
+failure) go to all servers, DFR's packets to a sample of them. A failed destination counts as a path
+failure of both, as in the paper.
 
-The paper's simulations do not give DFR's retry count. Its header has four bits for it, and its
-implementation begins with 5 (section 7.1). Only at high failure ratios does it matter; there the
-paper's numbers come out with the most that the header holds.
+The paper does not give DFR's retry count in its simulations. Its header has four bits for it, and
+its implementation starts with 5 (section 7.1). It matters only at high failure ratios; there the
+paper's numbers result from the maximum that the header holds.
 
-The figures' curves are not printed as numbers; sections 6.1 and 6.2 say what is claimed here.
+The figures' curves are not printed as numbers; the claims here are from sections 6.1 and 6.2.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from hosts.dcell.dfr import RETRY, TTL
 from topos.base.spec import parse
 from topos.dcell import DCell
 
-MOST_RETRIES = 15  # of a 4-bit field
-# Failures and sources make more of a difference than which packets are sent among them.
+MOST_RETRIES = 15  # maximum retry count of a 4-bit header field
+# Failures and sources cause more variation than the choice of packets between them.
 RUNS, QUICK_RUNS = 6, 3
-SOURCES, DESTINATIONS = 64, 250  # of DFR's packets in each run
+SOURCES, DESTINATIONS = 64, 250  # number of DFR's sources per run, and of destinations per source
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
 NETWORKS = {"n = 4": "dcell,4,3", "n = 5": "dcell,5,3"}
 PERCENT, QUICK_PERCENT = range(2, 21, 2), (4, 8, 20)
-SERVERS, RACKS, CABLES = "servers", "racks", "cables"  # what fails
+SERVERS, RACKS, CABLES = "servers", "racks", "cables"  # kinds of failure
 
 
 @drawn
@@ -65,9 +65,9 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     """Draw failures and send packets around them; return percentages lost, and hops of the others.
 
     `few_lost` is DFR's loss with the implementation's retry count, `own_spf_lost` that of shortest
-    paths from the same sources as DFR's. One source among them that is cut off is 1.6 %, so that
-    `spf_lost` counts all sources: of those that work, all but a few reach one another, and how many
-    they are each of them knows.
+    paths from the same sources as DFR's. A single disconnected source among them is 1.6 %, so
+    `spf_lost` counts all sources: all but a few working servers reach one another, and each of
+    these knows the size of the connected part.
     """
     dcell = parse(spec)
     assert isinstance(dcell, DCell)
@@ -76,14 +76,14 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     works = broken.works(dcell)
     sources = random.choice(numpy.flatnonzero(~broken.servers), SOURCES, replace=False)
     counts = distances(dcell, sources, works)
-    ends = numpy.repeat(sources, DESTINATIONS), _others(dcell, sources, random)
+    ends = numpy.repeat(sources, DESTINATIONS), _random_destinations(dcell, sources, random)
     up = ~broken.servers[ends[1]]
     often: list[Ints] = []
     hops = count_hops(
         dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often), TTL, *(end[up] for end in ends)
     )
     lost = hops == 0
-    # How many destinations have failed is known; only what becomes of the others is sampled.
+    # The number of failed destinations is known; only the fate of the others is sampled.
     failed = float(broken.servers.sum()) / (dcell.servers - 1)
     many_lost, few_lost = (
         failed + (1 - failed) * float(which.mean())
@@ -102,24 +102,26 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     }
 
 
-def _others(dcell: DCell, sources: numpy.ndarray, random: numpy.random.Generator) -> numpy.ndarray:
-    """Return random servers for each source, itself not among them."""
+def _random_destinations(
+    dcell: DCell, sources: numpy.ndarray, random: numpy.random.Generator
+) -> numpy.ndarray:
+    """Return random destination servers for each source, never the source itself."""
     destinations = random.integers(0, dcell.servers - 1, (len(sources), DESTINATIONS))
     return (destinations + (destinations >= sources[:, None])).ravel()
 
 
 def runs_of(settings: Settings, cases: Iterable[tuple[str, str, float]]) -> list[Runs]:
-    """Return the runs of each (network, kind of failure, share)."""
+    """Return the simulation runs of each (network, kind of failure, failed share)."""
     return draws(settings, measure, cases, repeats(settings, RUNS, QUICK_RUNS))
 
 
 def lost(runs: Runs, x: float, label: str) -> list[Point]:
-    """Return the path failure ratios in percent: DFR's, and the least that any routing has."""
+    """Return path failure ratios in percent: DFR's, and the minimum of any routing (SPF's)."""
     return [runs.point(f"{name.upper()}, {label}", x, f"{name}_lost") for name in ("dfr", "spf")]
 
 
 def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
-    """Return how it was measured."""
+    """Return the figures' notes on runs, sources, destinations and DFR's retry count."""
     return (
         f"{drawn_note(settings, len(next(iter(runs)).found))} In each, "
         f"{SOURCES} random servers that work send: shortest paths to all servers, DFR's packets to "
@@ -130,14 +132,14 @@ def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
     )
 
 
-# -- Fig. 7 and 8: against the share that fails ----------------------------------------------------
+# -- Fig. 7 and 8: by failed share -----------------------------------------------------------------
 
 
-ByShare = dict[tuple[str, int], Runs]  # by network and percentage that fails
+ByShare = dict[tuple[str, int], Runs]  # runs by network and failed percentage
 
 
 def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShare, list[Point]]:
-    """Return the runs, and path failure ratios in percent against the percentage that fails."""
+    """Return the runs, and DFR's and SPF's path failure ratios, by failed percentage."""
     networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
     labels = {spec: label for label, spec in networks.items()}
     percents = QUICK_PERCENT if settings.quick else PERCENT
@@ -153,8 +155,8 @@ def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShar
     return by_share, with_paper(by_series(points), papers)
 
 
-def _above_spf(runs: ByShare, percent: int, near: float) -> Claim:
-    """Claim that DFR loses no more than that above shortest paths."""
+def _excess_claim(runs: ByShare, percent: int, near: float) -> Claim:
+    """Claim that DFR's failure ratio exceeds that of shortest paths by at most `near`."""
     one = runs["n = 4", percent]
     above = paired(sub, (one, "dfr_lost"), (one, "own_spf_lost"))
     return Claim(point("DFR above SPF, n = 4", percent, above, 0.0), near)
@@ -162,8 +164,8 @@ def _above_spf(runs: ByShare, percent: int, near: float) -> Claim:
 
 # Section 6.1, in percent: DFR's ratio at 20 % for n = 4, and that of any routing.
 FIG7: Papers = {("DFR, n = 4", 20): 22.3, ("SPF, n = 4", 20): 20.0}
-NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # of all packets, in percent
-ALMOST_THE_SAME = 0.5  # below 10 %
+NEAR = {"DFR, n = 4": 1.0, "SPF, n = 4": 0.1}  # tolerance as a percentage of all packets
+ALMOST_THE_SAME = 0.5  # tolerance in percent, below 10 % of failures
 
 
 @figure(
@@ -174,10 +176,10 @@ ALMOST_THE_SAME = 0.5  # below 10 %
     "path failure ratio, %",
 )
 def fig7(settings: Settings) -> Made:
-    """Fail servers of both networks; with a larger n DFR does better."""
+    """Reproduce Guo 2008, Fig. 7: fail servers of both DCells; with a larger n DFR loses less."""
     runs, points = lost_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
-    claims.append(_above_spf(runs, 8, ALMOST_THE_SAME))
+    claims.append(_excess_claim(runs, 8, ALMOST_THE_SAME))
     if ("n = 5", 20) in runs:
         larger, smaller = ((runs[label, 20], "dfr_lost") for label in ("n = 5", "n = 4"))
         row = point("DFR, n = 5 above n = 4", 20, paired(sub, larger, smaller), 0.0)
@@ -185,8 +187,8 @@ def fig7(settings: Settings) -> Made:
     return Made(points, claims, notes=notes(settings, runs.values()))
 
 
-FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: almost never
-ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # the latter below 5 %
+FIG8: Papers = {("SPF, n = 4", 20): 0.0}  # section 6.1: shortest paths almost never fail
+ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # tolerances in percent; the latter below 5 % of failures
 
 
 @figure(
@@ -197,23 +199,23 @@ ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # the latter below 5 %
     "path failure ratio, %",
 )
 def fig8(settings: Settings) -> Made:
-    """Fail cables of both networks, those to switches included."""
+    """Reproduce Guo 2008, Fig. 8: fail cables of both DCells, those to switches included."""
     runs, points = lost_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
-    claims.append(_above_spf(runs, 4, VERY_CLOSE))
+    claims.append(_excess_claim(runs, 4, VERY_CLOSE))
     all_links = "The link of a server to its switch may fail too."
     return Made(points, claims, notes=(*notes(settings, runs.values()), all_links))
 
 
-# -- Fig. 9: in a DCell_3 of n = 6 that AddDCell has built up to some share ------------------------
+# -- Fig. 9: in a DCell_3 of n = 6 that AddDCell has partly built ----------------------------------
 
 FIG9_NETWORK, FIG9_QUICK_NETWORK = "dcell,6,3", "dcell,4,3"
 DEPLOYED, QUICK_DEPLOYED = (10, 20, 40, 60, 80, 100), (10, 50, 100)
-# In the smallest part most is lost, and draws of racks and links differ most: with a third as many
-# one seed in twenty would leave open whether the bound is kept.
+# In the smallest part losses are largest, and draws of racks and links vary most: with a third as
+# many runs, one seed in twenty would leave open whether the bound is kept.
 FIG9_SHARE, FIG9_RUNS, FIG9_WORST_RUNS = 0.05, 5, 60
 FIG9_NAMES = {SERVERS: "nodes", RACKS: "racks", CABLES: "links"}
-# Section 6.2, in percent: DFR's is smaller than the one, shortest paths' is the other.
+# Section 6.2, in percent: an upper bound of DFR's ratio, and shortest paths' ratio.
 FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
 FIG9_NEAR = 0.1
 NEAREST = (
@@ -231,14 +233,16 @@ NEAREST = (
     "path failure ratio, %",
 )
 def fig9(settings: Settings) -> Made:
-    """Fail servers, racks and cables of ever larger parts of a DCell."""
+    """Reproduce Guo 2008, Fig. 9: fail servers, racks and cables of partly built DCells."""
     whole = parse(FIG9_QUICK_NETWORK if settings.quick else FIG9_NETWORK)
     assert isinstance(whole, DCell)
     shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
     deployed = {partial(whole, percent): percent for percent in shares}
     cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
     counts = [
-        repeats(settings, FIG9_WORST_RUNS if _worst(case, deployed) else FIG9_RUNS, QUICK_RUNS)
+        repeats(
+            settings, FIG9_WORST_RUNS if _varies_most(case, deployed) else FIG9_RUNS, QUICK_RUNS
+        )
         for case in cases
     ]
     runs = draws(settings, measure, cases, counts)
@@ -251,13 +255,13 @@ def fig9(settings: Settings) -> Made:
     return Made(points, claims, notes=(*notes(settings, runs), how, NEAREST), title=title)
 
 
-def _worst(case: tuple[str, str, float], deployed: Mapping[str, int]) -> bool:
+def _varies_most(case: tuple[str, str, float], deployed: Mapping[str, int]) -> bool:
     spec, kind, _ = case
     return kind in (RACKS, CABLES) and deployed[spec] == min(deployed.values())
 
 
 def partial(whole: DCell, percent: int) -> str:
-    """Return the network of that share, in whole DCell_1s, which are what AddDCell adds."""
+    """Return the partial network of that percentage, in whole DCell_1s, as AddDCell builds it."""
     if percent == 100:
         return whole.spec
     units = round(whole.servers // whole.unit * percent / 100)
@@ -265,7 +269,7 @@ def partial(whole: DCell, percent: int) -> str:
 
 
 def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
-    """Return what the paper says of one kind of failure, whatever the share deployed."""
+    """Return the paper's claims on one kind of failure in a partly built DCell."""
     most, least = FIG9[name]
     dfr, spf = (
         [point for point in points if point.series == f"{routing}, {name}"]
@@ -279,9 +283,9 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
 
 
 def surest(points: list[Point], most: float) -> Point:
-    """Return the point that tells whether all keep a bound: one surely above, or the highest.
+    """Return the point that decides whether all keep a bound: one surely above it, or the highest.
 
-    The largest mean alone would be that of the widest interval, as often as not.
+    The largest mean alone would often be that of the widest confidence interval.
     """
     low = max(points, key=lambda point: interval(point)[0])
     return low if interval(low)[0] > most else max(points, key=lambda point: interval(point)[1])
@@ -292,16 +296,17 @@ def surest(points: list[Point], most: float) -> Point:
 TABLE2_NETWORK = NETWORKS["n = 4"]
 TABLE2_PERCENT = (2, 4, 8, 12, 20)
 TABLE2_NAMES = {SERVERS: "node", RACKS: "rack", CABLES: "link"}
-# By kind of failure, DFR's and SPF's, at these percentages.
+# By kind of failure: DFR's and SPF's mean hops at these percentages.
 TABLE2 = {
     "node": ((11.60, 12.00, 12.78, 13.60, 16.05), (10.00, 10.16, 10.32, 10.50, 11.01)),
     "rack": ((11.37, 11.55, 11.74, 11.96, 12.50), (10.00, 10.01, 10.09, 10.14, 10.32)),
     "link": ((11.72, 12.40, 13.73, 14.97, 17.90), (10.14, 10.26, 10.55, 10.91, 11.55)),
 }
 NEAR_HOPS = 0.3
-# Where most links fail DFR's lengths differ most, from one draw to the next and from the paper's.
+# Where most links fail, DFR's lengths vary most between draws, and differ most from the paper's.
 TABLE2_RUNS, TABLE2_WIDEST = 160, (CABLES, TABLE2_PERCENT[-1])
-MOST_DEVIATION = 5.0  # of DFR's lengths, up to 20 % (section 6.1)
+# maximum standard deviation of DFR's lengths, up to 20 % of failures (section 6.1)
+MOST_DEVIATION = 5.0
 
 
 @figure(
@@ -313,7 +318,7 @@ MOST_DEVIATION = 5.0  # of DFR's lengths, up to 20 % (section 6.1)
     kind="table",
 )
 def table2(settings: Settings) -> Made:
-    """Fail servers, racks and cables."""
+    """Reproduce Guo 2008, Table 2: path lengths with failed servers, racks and cables."""
     cases = [(kind, percent) for kind in TABLE2_NAMES for percent in TABLE2_PERCENT]
     counts = [
         repeats(settings, TABLE2_RUNS if case == TABLE2_WIDEST else RUNS, QUICK_RUNS)

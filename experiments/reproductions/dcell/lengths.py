@@ -1,9 +1,9 @@
 """Guo 2008, Table 1: mean and deviation of path lengths, shortest paths and DCellRouting.
 
-Small networks count every pair. Of larger ones some servers send to all others: a few by
-DCellRouting, where each is as good as all, and 4096 by shortest paths. Their means differ from
-server to server by 0.15 to 0.2 hops: a quarter as many leave an interval of half the tolerance on
-both sides, which other draws put outside of it.
+Small networks count every pair. In larger ones a sample of servers sends to all others: a few by
+DCellRouting, where all servers have the same lengths, and 4096 by shortest paths, whose means
+differ from server to server by 0.15 to 0.2 hops: a quarter as many would give an interval of half
+the tolerance in both directions, which some draws put outside the tolerance.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from experiments.reproductions.shared.figure import Claim, Made, figure, point
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-# Shortest paths' mean and deviation, DCellRouting's.
+# Mean and deviation of shortest paths, then of DCellRouting.
 PAPERS = {
     "dcell,4,2": (4.87, 1.27, 5.16, 1.42),
     "dcell,5,2": (5.22, 1.23, 5.50, 1.33),
@@ -33,7 +33,7 @@ PAPERS = {
     "dcell,6,3": (11.31, 1.55, 12.46, 1.79),
 }
 COLUMNS = ("shortest, mean", "shortest, deviation", "DCellRouting, mean", "DCellRouting, deviation")
-MOST_PAIRS = 4_000_000  # that are all counted
+MOST_PAIRS = 4_000_000  # maximum number of pairs of servers for counting all of them
 SHORTEST, ROUTED = "shortest", "DCellRouting"
 SOURCES = {SHORTEST: 4096, ROUTED: 8}
 QUICK_SOURCES = 8
@@ -42,13 +42,13 @@ NEAR_HOPS = 0.02
 
 
 class Task(NamedTuple):
-    """Some of the sources of one network."""
+    """A task of the path length simulation: some sources of one network."""
 
     network: str
-    paths: str  # SHORTEST or ROUTED
-    drawn: int  # how many sources there are; 0 for all servers
+    paths: str  # kind of paths: SHORTEST or ROUTED
+    drawn: int  # number of random sources; 0 for all servers
     seed: int
-    first: int  # of those, from this one on, so many are the task's
+    first: int  # the task's first source among them; `sources` is their number
     sources: int
 
 
@@ -61,7 +61,7 @@ class Task(NamedTuple):
     kind="table",
 )
 def table1(settings: Settings) -> Made:
-    """Count the hops of all six networks."""
+    """Reproduce Guo 2008, Table 1: count the hops of shortest paths and DCellRouting."""
     tasks = [task for spec in PAPERS for paths in SOURCES for task in _tasks(spec, paths, settings)]
     counts: dict[tuple[str, str], list[list[int]]] = {}
     for task, rows in zip(tasks, swept(settings, measure, tasks), strict=True):
@@ -78,8 +78,8 @@ def table1(settings: Settings) -> Made:
         rows=(),
         notes=(
             f"To all servers, from all in networks of up to {MOST_PAIRS:,} pairs. In larger ones "
-            f"from {_drawn(SHORTEST, settings)} random ones by shortest paths, where the mean "
-            f"differs from server to server, and from {_drawn(ROUTED, settings)} by DCellRouting, "
+            f"from {_count(SHORTEST, settings)} random ones by shortest paths, where the mean "
+            f"differs from server to server, and from {_count(ROUTED, settings)} by DCellRouting, "
             "where every server has as many others at each distance; seed "
             f"{settings.seed}. Agreement is within {NEAR_HOPS} hops.",
         ),
@@ -87,7 +87,7 @@ def table1(settings: Settings) -> Made:
 
 
 def measure(task: Task) -> list[list[int]]:
-    """Return for each source how many servers are how many hops away."""
+    """Return for each source the number of servers at each distance in hops."""
     network = parse(task.network)
     sources = numpy.arange(network.servers)
     if task.drawn:
@@ -97,24 +97,24 @@ def measure(task: Task) -> list[list[int]]:
     if task.paths == SHORTEST:
         found: list[list[int]] = distances(network, own).tolist()
         return found
-    return [_routed(network, source) for source in own.tolist()]
+    return [_routed_counts(network, source) for source in own.tolist()]
 
 
-def _drawn(paths: str, settings: Settings) -> int:
+def _count(paths: str, settings: Settings) -> int:
     return QUICK_SOURCES if settings.quick else SOURCES[paths]
 
 
 def _tasks(spec: str, paths: str, settings: Settings) -> list[Task]:
-    """Return the network's sources, some for each task."""
+    """Return a network's tasks of the path length simulation, each with some of the sources."""
     servers = parse(spec).servers
     if servers**2 <= MOST_PAIRS:
         return [Task(spec, paths, 0, settings.seed, 0, servers)]
-    count, each = _drawn(paths, settings), TASK_SOURCES[paths]
+    count, each = _count(paths, settings), TASK_SOURCES[paths]
     return [Task(spec, paths, count, settings.seed, at, each) for at in range(0, count, each)]
 
 
-def _routed(network: Topology, source: int) -> list[int]:
-    """Return how many servers are how many hops of DCellRouting away; of 0, the source itself."""
+def _routed_counts(network: Topology, source: int) -> list[int]:
+    """Return the number of servers by hops of DCellRouting; at 0 hops, the source itself."""
     others = numpy.delete(numpy.arange(network.servers), source)
     counts = numpy.bincount(lengths(network, "dcell", numpy.full_like(others, source), others))
     return [1, *counts[1:].tolist()]
@@ -123,7 +123,7 @@ def _routed(network: Topology, source: int) -> list[int]:
 def _points(
     spec: str, counts: Mapping[tuple[str, str], list[list[int]]], sampled: bool
 ) -> Iterator[Point]:
-    """Yield the network's cells, in the order of COLUMNS."""
+    """Yield a network's mean and deviation of path lengths, in the order of COLUMNS."""
     names = iter(COLUMNS)
     for paths in SOURCES:
         table = numpy.array(list(zip_longest(*counts[spec, paths], fillvalue=0))).T
@@ -132,7 +132,7 @@ def _points(
             yield Point(spec, next(names), mean)
             yield Point(spec, next(names), deviation)
             continue
-        # An interval for what all sources would give; the deviation's by its first-order change.
+        # Confidence intervals for all sources; the deviation's by its first-order change.
         hops, others = numpy.arange(table.shape[1]), table.sum(axis=1) - 1
         squares = ((hops[1:] - mean) ** 2 * table[:, 1:]).sum(axis=1) / others
         yield point(spec, next(names), (table @ hops / others).tolist())

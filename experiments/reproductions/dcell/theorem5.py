@@ -1,4 +1,4 @@
-"""Guo 2008, Theorem 5: how all-to-all traffic spreads over the levels of a DCell's links.
+"""Guo 2008, Theorem 5: distribution of all-to-all traffic over the levels of a DCell's links.
 
 Every server sends one flow to every other by DCellRouting. The theorem: a link of level i has fewer
 than 2^(k-i) t_k flows. Level 0 are the links between servers and mini-switches.
@@ -23,15 +23,15 @@ from experiments.trials.runs.statistics import estimate
 from topos.base.spec import parse
 from topos.dcell import DCell
 
-# By how many servers send to all others; all of them where it says 0.
+# Number of servers that send to all others, by network; 0 for all servers.
 NETWORKS = {"dcell,4,2": 0, "dcell,6,2": 0, "dcell,2,3": 0, "dcell,4,3": 16, "dcell,6,3": 4}
 QUICK_NETWORKS = {"dcell,4,2": 0, "dcell,2,2": 0, "dcell,3,3": 4}
-FLOWS = 1 << 18  # handled at once
-LESS = 1e-9  # the theorem: less than the bound
+FLOWS = 1 << 18  # number of flows simulated per block
+LESS = 1e-9  # relative margin: the theorem says less than the bound
 
 
 class Task(NamedTuple):
-    """One network."""
+    """A DCell, and the number of servers that send to all others."""
 
     network: str
     senders: int
@@ -39,9 +39,10 @@ class Task(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Flows on the links of each level: least, mean and most.
+    """Flows on a DCell's links by level: minimum, mean and maximum.
 
-    Of random senders, between what the mean lies, and how many they were.
+    For random senders, `least` and `most` are the mean's confidence interval, and `draws` their
+    number.
     """
 
     least: list[float]
@@ -59,31 +60,33 @@ class Found(NamedTuple):
     log_y=True,
 )
 def theorem5(settings: Settings) -> Made:
-    """Count the flows of all networks."""
+    """Check Guo 2008, Theorem 5: count the flows on the links of each level in all networks."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     tasks = [Task(network, count, settings.seed) for network, count in networks.items()]
     points: list[Point] = []
     rows: list[Point] = []
     for task, found in zip(tasks, swept(settings, measure, tasks), strict=True):
         dcell = _dcell(task.network)
-        points += _relative(dcell, Found(*found))
-        rows += _rows(dcell, Found(*found))
+        points += _relative_points(dcell, Found(*found))
+        rows += _table_rows(dcell, Found(*found))
     claims = [Claim(row, -LESS * (row.paper or 0.0), at_most=True) for row in rows]
     return Made(points, claims, notes=_notes(networks, settings))
 
 
 def measure(task: Task) -> Found:
-    """Send from every server, or from some, to all others."""
+    """Count the flows per link level from every server, or from some servers, to all others."""
     dcell = _dcell(task.network)
-    return _of_some(dcell, task.senders, task.seed) if task.senders else _of_all(dcell)
+    return (
+        _loads_of_sample(dcell, task.senders, task.seed) if task.senders else _loads_of_all(dcell)
+    )
 
 
-def _of_all(dcell: DCell) -> Found:
-    """Count the flows on every link."""
+def _loads_of_all(dcell: DCell) -> Found:
+    """Count the all-to-all flows on every link of a DCell."""
     loads = numpy.zeros(link_count(dcell))
-    for sources, destinations in _blocks(dcell, numpy.arange(dcell.servers)):
+    for sources, destinations in _flow_blocks(dcell, numpy.arange(dcell.servers)):
         loads += link_loads(routes(dcell, "dcell", sources, destinations), None, len(loads))
-    # A server's port is the level of its link. From the switches lead links of level 0.
+    # A server's port number is its link's level. Links from switches have level 0.
     of_servers, of_switches = numpy.split(loads, [dcell.servers * dcell.ports])
     levels = list(of_servers.reshape(-1, dcell.ports).T)
     levels[0] = numpy.concatenate([levels[0], of_switches])
@@ -92,13 +95,15 @@ def _of_all(dcell: DCell) -> Found:
     return Found(least, mean, most)
 
 
-def _of_some(dcell: DCell, senders: int, seed: int) -> Found:
-    """Return the mean alone: what one sender's flows take, since it has a link of each level."""
+def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> Found:
+    """Return the means only: the flows of one sender per level, as each server has one link per
+    level.
+    """
     random = numpy.random.default_rng(seed)
     taken = []
     for sender in random.choice(dcell.servers, senders, replace=False):
         own = numpy.zeros(dcell.ports)
-        for ends in _blocks(dcell, numpy.array([sender])):
+        for ends in _flow_blocks(dcell, numpy.array([sender])):
             links = routes(dcell, "dcell", *ends).links
             of_servers = links[links < dcell.servers * dcell.ports]
             own += numpy.bincount(of_servers % dcell.ports, minlength=dcell.ports)
@@ -108,8 +113,8 @@ def _of_some(dcell: DCell, senders: int, seed: int) -> Found:
     return Found(least, mean, most, senders)
 
 
-def _blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """Yield flows from these servers to all others, some at a time."""
+def _flow_blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
+    """Yield blocks of flows from these servers to all others."""
     every = numpy.arange(dcell.servers)
     at_once = max(1, FLOWS // dcell.servers)
     for first in range(0, len(senders), at_once):
@@ -128,19 +133,19 @@ def _dcell(spec: str) -> DCell:
     return found
 
 
-def _bound(dcell: DCell, level: int) -> int:
-    """Return the theorem's, of t_k servers."""
+def _flow_bound(dcell: DCell, level: int) -> int:
+    """Return the theorem's upper bound of flows on a link of a level, 2^(k-i) t_k."""
     return dcell.servers << (dcell.k - level)
 
 
-def _relative(dcell: DCell, found: Found) -> list[Point]:
-    """Return the curve of one network, as flows for each server."""
+def _relative_points(dcell: DCell, found: Found) -> list[Point]:
+    """Return a DCell's curve of the figure: flows per link level, divided by its servers."""
     return [
         Point(
             dcell.spec,
             level,
             found.mean[level] / dcell.servers,
-            _bound(dcell, level) / dcell.servers,
+            _flow_bound(dcell, level) / dcell.servers,
             found.least[level] / dcell.servers,
             found.most[level] / dcell.servers,
             draws=found.draws,
@@ -149,10 +154,10 @@ def _relative(dcell: DCell, found: Found) -> list[Point]:
     ]
 
 
-def _rows(dcell: DCell, found: Found) -> list[Point]:
-    """Return the flows on the fullest link of each level, and how far levels are apart."""
+def _table_rows(dcell: DCell, found: Found) -> list[Point]:
+    """Return the flows on the fullest link of each level, and the ratio of fullest to emptiest."""
     rows = [
-        Point(dcell.spec, f"level {level}", most, _bound(dcell, level))
+        Point(dcell.spec, f"level {level}", most, _flow_bound(dcell, level))
         for level, most in enumerate(found.most)
     ]
     if found.draws:

@@ -1,1 +1,1 @@
-"""Liao 2012's figures and tables."""
+"""Figures and tables of Liao 2012."""

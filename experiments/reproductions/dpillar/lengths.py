@@ -1,13 +1,13 @@
-"""Liao 2012, Fig. 8: average length of DPillarSP's and DPillarMP's paths, n = 16 and several k.
+"""Liao 2012, Fig. 8: mean length of DPillarSP's and DPillarMP's paths for n = 16 and several k.
 
 The curves are not printed as numbers. Section 5.3.1 says that SP's paths are always about 20 %
 shorter than their bound 2k - 1, MP's about 25 % shorter than theirs, 2k + 1, and that MP's are
 within 2 hops of SP's.
 
-MP is drawn twice. As servers forward, it has two repairs: where the destination is one column on,
-equal symbols are paired, as the proof of Theorem 4.2 does (by Algorithm 2 as printed, two paths
-would meet); and a path that comes back through s or passes d early is cut there. As printed, it
-has neither.
+MP has two curves. Our servers' MP has two repairs: where the destination is one column further,
+equal symbols are paired, as in the proof of Theorem 4.2 (by Algorithm 2 as printed, two paths would
+meet); and a path that returns through s or passes d early is shortened there. MP as printed has
+neither repair.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 N = 16
 COLUMNS, QUICK_COLUMNS = (2, 3, 4, 5, 6, 7), (2, 3, 4)
 SP, PRINTED, REPAIRED = "SP", "MP, as printed", "MP, repaired"
-# Section 5.3.1, in percent and in hops.
+# Paper's values (section 5.3.1): reduction in percent, and difference in hops.
 PAPERS_SHORTER = {SP: 20.0, PRINTED: 25.0, REPAIRED: 25.0}
 PAPERS_INFLATION = 2.0
-NEAR = 5.0  # percent: the paper's are whole twentieths
+NEAR = 5.0  # tolerance in percent: the paper's values are multiples of 5 %
 READINGS = (
     "MP's paths are as long as the paper says if they are built as Algorithm 2 is printed, which "
     "are not disjoint where the destination is one column on. Repaired they are shorter; and only "
@@ -44,7 +44,7 @@ READINGS = (
 
 @drawn
 def measure(spec: str, random: numpy.random.Generator) -> Found:
-    """Return the mean hops of the paths of random pairs."""
+    """Return the mean hops of DPillarSP's and DPillarMP's paths between random pairs."""
     dpillar = paths.network(spec)
     ends = random_flows(dpillar.servers, paths.PAIRS, random)
     cut = path_sets(dpillar, "mp", *ends).hops
@@ -63,7 +63,7 @@ def measure(spec: str, random: numpy.random.Generator) -> Found:
     "server-to-server hops",
 )
 def fig8(settings: Settings) -> Made:
-    """Draw pairs in networks of more and more columns."""
+    """Reproduce Liao 2012, Fig. 8: path lengths in DPillars with increasing numbers of columns."""
     columns = QUICK_COLUMNS if settings.quick else COLUMNS
     count = repeats(settings, paths.RUNS, paths.QUICK_RUNS)
     runs = draws(settings, measure, [(f"dpillar,{N},{k}",) for k in columns], count)
@@ -71,7 +71,7 @@ def fig8(settings: Settings) -> Made:
 
 
 def made(settings: Settings, found: dict[int, Runs]) -> Made:
-    """Return what the runs of each k say."""
+    """Return the figure's points and verdict from the runs of each number of columns."""
     points: list[Point] = []
     claims: dict[str, list[Claim]] = {}
     for name, percent in PAPERS_SHORTER.items():
@@ -108,9 +108,9 @@ def made(settings: Settings, found: dict[int, Runs]) -> Made:
 
 
 def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
-    """Return the hops of all paths s -> s' ~> d' -> d of Algorithm 2, wherever they lead.
+    """Return the hops of all paths s -> s' ~> d' -> d of Algorithm 2, even where they meet.
 
-    One row a pair, one column for each s'. The first of these has the symbol of d, and the first d'
+    Rows are pairs, columns are choices of s'. The first s' has the symbol of d, and the first d'
     that of s; the others are paired in order.
     """
     s: Any
@@ -118,16 +118,16 @@ def printed_hops(dpillar: DPillar, sources: Ints, destinations: Ints) -> Ints:
     s, d = (numpy.repeat(ends[:, None], dpillar.half, axis=1) for ends in (sources, destinations))
     k, half, size = numbers(dpillar)
     first, last = symbol_set(k, size, s, CLOCKWISE), symbol_set(k, size, d, COUNTER_CLOCKWISE)
-    near: Any = neighbour(k, half, size, s, CLOCKWISE, _in_order(dpillar, d, first))
-    far: Any = neighbour(k, half, size, d, COUNTER_CLOCKWISE, _in_order(dpillar, s, last))
+    near: Any = neighbour(k, half, size, s, CLOCKWISE, _symbols_from(dpillar, d, first))
+    far: Any = neighbour(k, half, size, d, COUNTER_CLOCKWISE, _symbols_from(dpillar, s, last))
     hops = numpy.full(near.shape, 2, numpy.int64)
     apart = near != far
     hops[apart] += lengths(dpillar, "sp-cw", near[apart], far[apart])
     return hops
 
 
-def _in_order(dpillar: DPillar, server: Any, position: Any) -> Any:
-    """Return all symbols, the server's at that position first."""
+def _symbols_from(dpillar: DPillar, server: Any, position: Any) -> Any:
+    """Return all values of a DPillar symbol, starting with the server's value at that position."""
     special = symbol(dpillar.half, dpillar.column_servers, server, position)
     number = numpy.arange(dpillar.half)
     return numpy.where(number == 0, special, number - (number <= special))

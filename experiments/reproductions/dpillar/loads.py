@@ -1,7 +1,7 @@
-"""How many flows each server of a DPillar forwards: Liao 2012, Fig. 13 and 14.
+"""Number of flows forwarded by each server of a DPillar: Liao 2012, Fig. 13 and 14.
 
-The two ends of a flow do not forward it. With MP, each flow takes a random one of its n/2 clockwise
-paths. The curves are not printed as numbers; section 5.5 says what is claimed here.
+The two ends of a flow do not count as forwarding it. With MP, each flow takes a random one of its
+n/2 clockwise paths. The curves are not printed as numbers; the claims here are from section 5.5.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from experiments.reproductions.shared.draws import Runs, drawn, drawn_note, draw
 from experiments.reproductions.shared.figure import Claim, Made, figure, find, point
 
 ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
-# A share of the servers that send to one another; or half of them, each to one of the others.
+# Share of servers that send to one another; HALVES: each of one half to one of the other half.
 HALVES = 0.0
 NOTE = (
     "Sources and destinations do not count as forwarding; with MP a flow takes a random one of its "
@@ -29,11 +29,11 @@ NOTE = (
 
 @drawn
 def measure(spec: str, routing: str, share: float, random: numpy.random.Generator) -> list[int]:
-    """Return how many servers forward 0, 1, 2, ... flows."""
+    """Return the number of servers that forward 0, 1, 2, ... flows."""
     dpillar = paths.network(spec)
     order = random.permutation(dpillar.servers)
     ends = all_to_all(order[: round(share * len(order))])
-    if share == HALVES:  # from each of one half to a random one of the other half
+    if share == HALVES:  # each server of one half sends to a random one of the other half
         half = len(order) // 2
         ends = order[:half], order[half:][random.integers(0, len(order) - half, half)]
     choice = random.integers(0, choose(dpillar, routing).choices(dpillar), len(ends[0]))
@@ -42,7 +42,7 @@ def measure(spec: str, routing: str, share: float, random: numpy.random.Generato
 
 
 def mean(servers: list[int]) -> float:
-    """Return how many flows a server forwards, given how many forward 0, 1, 2, ...
+    """Return the mean of forwarded flows, given how many servers forward 0, 1, 2, ...
 
     >>> mean([1, 0, 3])
     1.5
@@ -50,7 +50,7 @@ def mean(servers: list[int]) -> float:
     return float(numpy.dot(servers, numpy.arange(len(servers))) / sum(servers))
 
 
-def _count(settings: Settings) -> int:
+def _run_count(settings: Settings) -> int:
     return repeats(settings, paths.RUNS, paths.QUICK_RUNS)
 
 
@@ -62,9 +62,9 @@ PATTERNS = {"one-to-one": HALVES, "all-to-all": 0.01}
 # Section 5.5: with MP, one-to-one, about 95 % of the servers forward at most 4 flows and none more
 # than 11, in both networks; in all-to-all those of the larger network forward more.
 FEW, PAPERS_FEW_PERCENT, NEAR_PERCENT = 4, 95.0, 3.0
-PAPERS_MOST, NEAR_MOST = 11.0, 2.0  # the largest of thousands differs from draw to draw
-LARGEST_DRAWN = 20  # flows; only all-to-all has servers that forward more
-ALIKE = 0.1  # "no noticeable increase" from one network to the other
+PAPERS_MOST, NEAR_MOST = 11.0, 2.0  # the maximum of thousands of servers differs from draw to draw
+LARGEST_DRAWN = 20  # maximum flows shown; only all-to-all has servers that forward more
+ALIKE = 0.1  # tolerance for "no noticeable increase" from one network to the other
 
 Case = tuple[str, str, str]  # network, pattern, name of the routing
 
@@ -77,22 +77,22 @@ Case = tuple[str, str, str]  # network, pattern, name of the routing
     "servers with at most so many, %",
 )
 def fig13(settings: Settings) -> Made:
-    """Count what each server forwards."""
+    """Reproduce Liao 2012, Fig. 13: count the flows that each server forwards."""
     cases = list(itertools.product(NETWORKS, PATTERNS, ROUTINGS))
     drawn_cases = [(spec, ROUTINGS[r], PATTERNS[pattern]) for spec, pattern, r in cases]
-    runs = draws(settings, measure, drawn_cases, _count(settings))
+    runs = draws(settings, measure, drawn_cases, _run_count(settings))
     return made_13(settings, dict(zip(cases, runs, strict=True)))
 
 
 def made_13(settings: Settings, runs: dict[Case, Runs]) -> Made:
-    """Return what the runs say."""
+    """Return Fig. 13's points and verdict from the simulation runs."""
     curves = itertools.chain(*(_curve(case, of.found) for case, of in runs.items()))
-    note = f"{drawn_note(settings, _count(settings))} {NOTE}"
+    note = f"{drawn_note(settings, _run_count(settings))} {NOTE}"
     return Made(curves, _claims(runs), notes=(note,))
 
 
 def _curve(case: Case, runs: list[list[int]]) -> list[Point]:
-    """Return which percentage of the servers forwards at most 0, 1, 2, ... flows."""
+    """Return the percentage of servers that forward at most 0, 1, 2, ... flows."""
     longest = max(map(len, runs))
     table = numpy.zeros((len(runs), longest))
     for row, servers in zip(table, runs, strict=True):
@@ -136,7 +136,7 @@ def _label(case: Case) -> str:
 # -- Fig. 14: the mean while more servers send to one another --------------------------------------
 
 PERCENT, QUICK_PERCENT = tuple(range(1, 10)), (1, 3, 9)
-# Section 5.5: flows, by percentage of participants; and how near ours are to be.
+# Section 5.5: mean forwarded flows by percentage of sending servers, and the tolerance.
 FIG14 = {3: (5.0, 0.5), 9: (45.0, 3.0)}
 
 
@@ -148,15 +148,15 @@ FIG14 = {3: (5.0, 0.5), 9: (45.0, 3.0)}
     "flows forwarded by a server",
 )
 def fig14(settings: Settings) -> Made:
-    """Let more and more servers take part."""
+    """Reproduce Liao 2012, Fig. 14: forwarded flows for increasing shares of sending servers."""
     percents = QUICK_PERCENT if settings.quick else PERCENT
     cases = [(name, percent) for name in reversed(ROUTINGS) for percent in percents]
     drawn_cases = [(paths.SPEC, ROUTINGS[name], percent / 100) for name, percent in cases]
-    runs = draws(settings, measure, drawn_cases, _count(settings))
+    runs = draws(settings, measure, drawn_cases, _run_count(settings))
     points = [
         one.point(name, x, mean, FIG14[x][0] if name == "MP" and x in FIG14 else None)
         for one, (name, x) in zip(runs, cases, strict=True)
     ]
     claims = [Claim(find(points, "MP", percent), near) for percent, (_, near) in FIG14.items()]
-    note = f"{drawn_note(settings, _count(settings))} {NOTE} SP is not in the paper's figure."
+    note = f"{drawn_note(settings, _run_count(settings))} {NOTE} SP is not in the paper's figure."
     return Made(points, claims, notes=(note,))

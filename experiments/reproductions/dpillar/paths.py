@@ -1,10 +1,9 @@
 """DPillar's paths while servers or switches fail: Liao 2012, Fig. 9-12, and larger networks.
 
-In each run failures are drawn anew, and pairs of servers that work are drawn as sources and
-destinations (section 5.4). That a server works says nothing of its two switches: where both have
-failed it is cut off, and no routing reaches it.
+Each run draws new failures, and pairs of working servers as sources and destinations (section 5.4).
+A working server may have lost both of its switches: then it is cut off, and no routing reaches it.
 
-The figures' curves are not printed as numbers; sections 5.3.2 and 5.4 say what is claimed here. The
+The figures' curves are not printed as numbers; the claims here are from sections 5.3.2 and 5.4. The
 paper does not say whether MP may use the paths of one direction or of both.
 """
 
@@ -46,26 +45,26 @@ from topos.base.spec import parse
 from topos.dpillar import DPillar
 
 SPEC = "dpillar,16,3"
-PAIRS = 10_000  # section 5.3
+PAIRS = 10_000  # number of pairs of servers per run (section 5.3)
 RUNS, QUICK_RUNS = 20, 3
 SP, CLOCKWISE, BOTH, CUT_OFF = "SP", "MP, clockwise", "MP, both ways", "cut off from all"
-# What a measure calls the share of pairs without a working path, in percent.
+# Key in a measure's result: percentage of pairs without a working path.
 SERIES = {SP: "sp_lost", CLOCKWISE: "mp_lost", BOTH: "both_lost", CUT_OFF: "cut_off"}
 DIRECTIONS = (
     "The paper does not say whether a pair may use the paths of one direction or of both, so both "
     "are drawn. Both is the reading that comes nearer."
 )
-# Above this the network's graph is not built to see what is cut off.
+# Larger networks are not searched for disconnected pairs.
 MOST_CUT_OFF = 100_000
 
 
 @drawn
 def measure(spec: str, servers: int, switches: int, random: numpy.random.Generator) -> Found:
-    """Draw failures and pairs, and look at all paths of each pair.
+    """Draw random failures and pairs of servers, and check all paths of each pair.
 
-    Hops are those of a mean path that works, None where there is none; `mp_available` counts the
-    clockwise paths of a pair that work. What is lost are percentages of pairs: of what is cut off
-    altogether None where the network is too large to tell.
+    Hops are the mean over working paths, None if no path works; `mp_available` is the mean number
+    of a pair's working clockwise paths. Lost values are percentages of pairs; `cut_off`, pairs that
+    are disconnected, is None if the network is too large.
     """
     dpillar = network(spec)
     broken = draw(
@@ -76,12 +75,13 @@ def measure(spec: str, servers: int, switches: int, random: numpy.random.Generat
     ends = alive[sources], alive[destinations]
     single = path_sets(dpillar, "sp-cw", *ends, broken)
     both = path_sets(dpillar, "mp-both", *ends, broken)
-    hops, works = both.hops[:, : dpillar.half], both.works[:, : dpillar.half]  # clockwise
+    # results of clockwise paths
+    hops, works = both.hops[:, : dpillar.half], both.works[:, : dpillar.half]
     count = works.sum(axis=1)
     small = dpillar.servers <= MOST_CUT_OFF
     return {
         "sp_hops": _mean(single.hops[single.works]),
-        # Of a pair's random path the mean is the mean of its paths.
+        # The mean of a random path of a pair is the mean of the pair's paths.
         "mp_hops": _mean((hops * works).sum(axis=1)[count > 0] / count[count > 0]),
         "mp_available": float(count.mean()),
         "sp_lost": float(1 - single.works.mean()) * 100,
@@ -96,14 +96,14 @@ def _mean(values: Ints | NDArray[numpy.float64]) -> float | None:
 
 
 def network(spec: str) -> DPillar:
-    """Return the DPillar of a specification."""
+    """Return the DPillar of a network specification such as "dpillar,16,3"."""
     dpillar = parse(spec)
     assert isinstance(dpillar, DPillar)
     return dpillar
 
 
 def label(spec: str) -> str:
-    """Return how the paper names a network.
+    """Return the paper's label (n, k) of a DPillar.
 
     >>> label("dpillar,16,3")
     '(16, 3)'
@@ -115,12 +115,12 @@ def label(spec: str) -> str:
 def runs_of(
     settings: Settings, cases: Iterable[tuple[str, int, int]], runs: int = RUNS
 ) -> list[Runs]:
-    """Return the runs of each (network, servers that fail, switches that fail)."""
+    """Return the runs of each (network, number of failed servers, number of failed switches)."""
     return draws(settings, measure, cases, repeats(settings, runs, QUICK_RUNS))
 
 
 def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
-    """Return routing failure ratios in percent: of SP, MP, and of what is cut off altogether."""
+    """Return routing failure ratios in percent: of SP, of MP, and of disconnected pairs."""
     return [
         one.point(name, x, what)
         for name, what in SERIES.items()
@@ -129,7 +129,7 @@ def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
 
 
 def notes(settings: Settings, runs: int = RUNS) -> str:
-    """Return how it was measured."""
+    """Return the figures' note on runs and pairs of servers."""
     return (
         f"{drawn_note(settings, repeats(settings, runs, QUICK_RUNS))} In each, other servers or "
         f"switches fail, and {PAIRS} random pairs of servers that work are looked at."
@@ -142,7 +142,7 @@ FIG9_NETWORKS = ("dpillar,16,3", "dpillar,24,3", "dpillar,16,4", "dpillar,24,4")
 FIG9_QUICK_NETWORKS = ("dpillar,16,3", "dpillar,16,4")
 FIG9_PERCENT, FIG9_QUICK_PERCENT = (0, 5, 10, 15, 20), (0, 20)
 FIG9_RUNS = 10
-SAME = 0.1  # of lengths a column, which are to be proportional
+SAME = 0.1  # tolerance of lengths per column, which should be proportional
 
 
 @figure(
@@ -170,7 +170,7 @@ def fig9(settings: Settings) -> Made:
         ratios = paired(truediv, lengths[spec, most], lengths[spec, none])
         row = point(label(spec), f"length at {most} % over that at none", ratios, 1.0)
         claims.append(Claim(row, 0.0, at_most=True))
-    for percent in (none, most):  # four columns have paths 4/3 as long as three columns
+    for percent in (none, most):  # paths in four columns are 4/3 as long as in three columns
         four, three = lengths["dpillar,16,4", percent], lengths["dpillar,16,3", percent]
         ratios = paired(lambda a, b: a / b * 3 / 4, four, three)
         row = point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratios, 1.0)
@@ -184,14 +184,15 @@ def fig9(settings: Settings) -> Made:
 
 # -- Fig. 10: how many of the n/2 clockwise disjoint paths of a pair work --------------------------
 
-PAPERS_PATHS = 8.0  # n / 2
+PAPERS_PATHS = 8.0  # paper's number of clockwise paths of a pair: n / 2
 SERVERS, SWITCHES = "servers failed", "switches failed"
 COUNTS = {SERVERS: (0, 20, 100, 200, 300, 400, 500), SWITCHES: (0, 5, 10, 15, 20, 30, 40, 50)}
 QUICK_COUNTS = {SERVERS: (0, 20, 300), SWITCHES: (0, 20)}
 EQUAL_FAILURES = 20
-# A network of 1536 servers: a few pairs share a switch, and these have fewer paths.
+# A tolerance, since a few pairs of the 1536 servers share a switch and have fewer paths.
 ALL = 0.1
-MUCH_LARGER = 4.0  # times as many paths lost; for how much a switch is more than a server, n / 2
+# times as many paths lost; a switch has n / 2 times as many cables as a server
+MUCH_LARGER = 4.0
 
 
 @figure(
@@ -202,7 +203,7 @@ MUCH_LARGER = 4.0  # times as many paths lost; for how much a switch is more tha
     "clockwise paths of a pair",
 )
 def fig10(settings: Settings) -> Made:
-    """Fail servers, and then switches, which do much more: each has n cables instead of 2."""
+    """Fail servers, then switches, which cost many more paths: each has n cables instead of 2."""
     counts = QUICK_COUNTS if settings.quick else COUNTS
     drawn_at = [(name, many) for name in counts for many in counts[name]]
     cases = [(SPEC, *((many, 0) if name == SERVERS else (0, many))) for name, many in drawn_at]
@@ -229,12 +230,12 @@ def fig10(settings: Settings) -> Made:
 # -- Fig. 11 and 12: pairs of servers that find no working path ------------------------------------
 
 FIG11_COUNTS, FIG11_QUICK_COUNTS = tuple(range(50, 501, 50)), (100, 300, 500)
-# Section 5.4, in percent.
+# Paper's percentages of pairs without a working path (section 5.4).
 FIG11: Papers = {
     (SP, 300): 45.0,
     **{(mp, many): lost for mp in (CLOCKWISE, BOTH) for many, lost in ((300, 0.0), (500, 0.1))},
 }
-NEAR_SP, NEAR_MP = 3.0, 0.5  # percent
+NEAR_SP, NEAR_MP = 3.0, 0.5  # tolerances in percentage points of pairs
 
 
 @figure(
@@ -245,7 +246,7 @@ NEAR_SP, NEAR_MP = 3.0, 0.5  # percent
     "pairs without a working path, %",
 )
 def fig11(settings: Settings) -> Made:
-    """Fail more and more servers."""
+    """Reproduce Liao 2012, Fig. 11: fail increasing numbers of servers."""
     counts = FIG11_QUICK_COUNTS if settings.quick else FIG11_COUNTS
     runs = runs_of(settings, [(SPEC, many, 0) for many in counts])
     points = with_paper(failing(runs, counts), FIG11)
@@ -262,7 +263,7 @@ def fig11(settings: Settings) -> Made:
 
 
 FIG12_COUNTS, FIG12_QUICK_COUNTS = tuple(range(2, 21, 2)), (4, 20)
-FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # section 5.4, in percent
+FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # paper's percentages (section 5.4)
 
 
 @figure(
@@ -273,7 +274,7 @@ FIG12: Papers = {(CLOCKWISE, 20): 1.0, (BOTH, 20): 1.0}  # section 5.4, in perce
     "pairs without a working path, %",
 )
 def fig12(settings: Settings) -> Made:
-    """Fail more and more switches."""
+    """Reproduce Liao 2012, Fig. 12: fail increasing numbers of switches."""
     counts = FIG12_QUICK_COUNTS if settings.quick else FIG12_COUNTS
     runs = runs_of(settings, [(SPEC, 0, many) for many in counts])
     points = with_paper(failing(runs, counts), FIG12)
@@ -293,10 +294,10 @@ def fig12(settings: Settings) -> Made:
 
 LARGE_NETWORKS = ("dpillar,16,3", "dpillar,24,4", "dpillar,48,4", "dpillar,48,5")
 LARGE_RUNS = 5
-# What fails, as in section 5.4: the share of servers, and that of switches.
+# Failures as in section 5.4: the share of servers, and that of switches.
 NONE, SOME = "no failures", "20 % of servers failed"
 SHARES = {NONE: (0.0, 0.0), SOME: (0.2, 0.0), "10 % of switches failed": (0.0, 0.1)}
-LARGE: Papers = {(SOME, BOTH): 0.0}  # percent of pairs
+LARGE: Papers = {(SOME, BOTH): 0.0}  # paper's percentage of pairs without a working path
 
 
 @figure(
@@ -308,11 +309,11 @@ LARGE: Papers = {(SOME, BOTH): 0.0}  # percent of pairs
     log_x=True,
 )
 def large(settings: Settings) -> Made:
-    """Sample pairs in ever larger networks, without failures and with them.
+    """Sample pairs of servers in increasingly large DPillars, with and without failures.
 
-    The paper simulates up to 82,944 servers, and is about millions. Sampled pairs answer for (48,
-    5), as nothing of the network is stored but which servers and switches have failed. What is
-    compared is what section 5.4 says of (16, 3).
+    The paper simulates up to 82,944 servers, and aims at millions. Sampled pairs represent (48, 5),
+    as only the failed servers and switches of a network are stored. The results are compared with
+    the claims of section 5.4 on (16, 3).
     """
     networks = [network(spec) for spec in LARGE_NETWORKS[: 2 if settings.quick else None]]
     drawn_at = [(dpillar, what) for dpillar in networks for what in SHARES]

@@ -1,9 +1,9 @@
 """Liao 2012, Fig. 7: a relay's processor time against the UDP load that it forwards.
 
 Paper: servers A and B send each other datagrams of 1024 bytes over server P, whose Click element
-forwards them in the kernel. The curve is not printed as numbers; section 5.2 gives that at full
-load, 1 Gbit/s each way, P takes less than half of one processor, and that what forwarding costs
-does not depend on the packets' length.
+forwards them in the kernel. The curve is not printed as numbers; section 5.2 says that at full
+load, 1 Gbit/s in each direction, P takes less than half of one processor, and that the cost of
+forwarding does not depend on the packets' length.
 """
 
 from __future__ import annotations
@@ -23,31 +23,32 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "dpillar,4,3", "mp-both"
-A, RELAY, B = "0.0.0.0", "1.0.0.1", "2.0.0.1"  # the one way of two hops, there and back
+# servers on the only path of two hops, in both directions
+A, RELAY, B = "0.0.0.0", "1.0.0.1", "2.0.0.1"
 PACKET_BYTES, SHORT_BYTES = 1024, 256
 UDP_IP_BYTES = 28
-RATE_MBIT = 20.0  # each way, at full load
+RATE_MBIT = 20.0  # rate of full load in each direction
 LOADS, QUICK_LOADS = (0.2, 0.4, 0.6, 0.8, 1.0), (0.5, 1.0)
 SECONDS, QUICK_SECONDS = 3.0, 1.0
-SPARE = 1.5  # of the cables' rate: what they carry beside is never the limit
+SPARE = 1.5  # cables' rate relative to full load: headroom for other traffic
 PORT = 5002
-TICK_S = 0.002  # senders send so often
-# Section 5.2: less than that of one processor, for 1 Gbit/s each way.
+TICK_S = 0.002  # interval between a sender's batches
+# Section 5.2: upper bound in processors, for 1 Gbit/s in each direction.
 PAPERS_SHARE = 0.5
-ARRIVED = 0.98  # of what is sent, or the load was not what it says
+ARRIVED = 0.98  # minimum share of sent packets that must arrive for the load to be valid
 COST = "processor by packet, µs"
-ALIKE = 0.15  # of a long packet's cost that of a short one
-STRAIGHT = 0.15  # off the line through the origin and full load, of full load
+ALIKE = 0.15  # tolerance of a short packet's cost, relative to a long one's
+STRAIGHT = 0.15  # tolerance of the deviation from proportionality, relative to full load
 
 
 class Measured(NamedTuple):
-    """One turn: at which load, in which packets, and what that did."""
+    """One measurement of a relay: load, packet size, processor share and packet counts."""
 
     load: float
     packet_bytes: int
-    share: float  # of one processor
-    packets_s: float  # that the relay forwarded, both ways
-    arrived: float  # of those that were sent
+    share: float  # share of one processor
+    packets_s: float  # packets per second that the relay forwarded, both directions
+    arrived: float  # share of sent packets that arrived
 
 
 @figure(
@@ -59,7 +60,7 @@ class Measured(NamedTuple):
     live=True,
 )
 def fig7(settings: Settings) -> Made:
-    """Measure each load in one lab after the other."""
+    """Reproduce Liao 2012, Fig. 7: measure a relay at each UDP load, in one lab per turn."""
     rate_mbit = settings.rate_mbit or RATE_MBIT
     loads, seconds = (QUICK_LOADS, QUICK_SECONDS) if settings.quick else (LOADS, SECONDS)
     cases = [(load, PACKET_BYTES) for load in loads] + [(loads[-1], SHORT_BYTES)]
@@ -74,8 +75,9 @@ def fig7(settings: Settings) -> Made:
 def measure(
     cases: list[tuple[float, int]], rate_mbit: float, seconds: float
 ) -> list[tuple[float, int, float, float, float]]:
-    """Return what each load takes of the relay's processor, more than idling does."""
-    packets_s = rate_mbit * 125_000 / PACKET_BYTES  # at full load, one way; of short ones as many
+    """Return the relay's processor share at each load, minus that of idling."""
+    # full load in one direction; short packets have the same rate
+    packets_s = rate_mbit * 125_000 / PACKET_BYTES
     with relaying.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
         a, relay, b = (lab.server(name) for name in (A, RELAY, B))
         idle = relaying.idle(lab, relay)
@@ -84,7 +86,7 @@ def measure(
             streams = [_Stream(lab, a, b, size), _Stream(lab, b, a, size)]
             for stream in streams:
                 stream.start(load * packets_s)
-            time.sleep(seconds / 5)  # the first packets find their way
+            time.sleep(seconds / 5)  # the first packets set up their paths
             busy = relaying.Busy(lab, relay)
             time.sleep(seconds)
             used = busy.end()
@@ -97,14 +99,14 @@ def measure(
 
 
 def measure_kernel() -> list[float]:
-    """Return what relaying a packet takes under eBPF, in µs: of long ones, and of short ones."""
+    """Return the time of relaying a packet under eBPF in µs, for long and for short packets."""
     with relaying.lab_of(NETWORK, ROUTING, None, 1500, relaying.EBPF) as lab:
         ends = lab.server(A), lab.server(RELAY), lab.server(B)
         return relaying.one_more(lab, ends, (PACKET_BYTES, SHORT_BYTES))
 
 
 class _Stream:
-    """Datagrams from one server to another, so many a second, sent and received by threads."""
+    """Datagrams from one server to another at a fixed rate, sent and received by threads."""
 
     def __init__(self, lab: Lab, source: int, destination: int, packet_bytes: int) -> None:
         self.sent = self.received = 0
@@ -121,14 +123,14 @@ class _Stream:
         self._threads: list[threading.Thread] = []
 
     def start(self, packets_s: float) -> None:
-        """Begin to send."""
+        """Start sending and receiving the stream's datagrams."""
         runs = (lambda: self._send(packets_s), self._receive)
         self._threads = [threading.Thread(target=run, daemon=True) for run in runs]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """Send no more, and take what is still under way."""
+        """Stop sending the stream, and receive the datagrams still in flight."""
         self._ended.set()
         for thread in self._threads:
             thread.join()
@@ -154,9 +156,9 @@ class _Stream:
 
 
 def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
-    """Return what was measured, beside the paper.
+    """Return the figure's points and verdict from the relay's measurements.
 
-    The paper's relay is in the kernel; so is the one that the verdict is about, where there is one.
+    The paper's relay is in the kernel; so the verdict is about the eBPF relay, if it was measured.
     """
     series = "in Python"
     full = max(one.load for one in found)
@@ -171,11 +173,11 @@ def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> 
     costs = [cost]
     judged = [Claim(cost, 0.0, at_most=True)]
     if kernel:
-        points.append(point("eBPF", full, [_share(us) for us, _ in kernel], PAPERS_SHARE))
-        judged = list(_in_the_kernel(kernel, papers_us))
+        points.append(point("eBPF", full, [_processor_share(us) for us, _ in kernel], PAPERS_SHARE))
+        judged = list(_kernel_claims(kernel, papers_us))
         costs += [claim.row for claim in judged]
     arrived = Point("arrived, of what was sent", "least", min(one.arrived for one in found))
-    straight = list(_straight(found, full))
+    straight = list(_proportionality_claims(found, full))
     claims = [*judged, Claim(arrived, 0.0, at_least=True, wanted=ARRIVED)]
     claims += [] if kernel else straight
     rows = [
@@ -193,7 +195,7 @@ def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> 
     return Made(
         points,
         rows=rows,
-        judged=(word, [*reasons, *_interpreter(cost), length]),
+        judged=(word, [*reasons, *_excess_reasons(cost), length]),
         notes=(
             f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
             f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a bound: less than "
@@ -203,13 +205,13 @@ def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> 
     )
 
 
-def _share(packet_us: float) -> float:
-    """Return the share of a processor at 1 Gbit/s each way, of what a packet takes of it."""
+def _processor_share(packet_us: float) -> float:
+    """Return the processor share at 1 Gbit/s in each direction, given a packet's time."""
     return packet_us * 1e-6 * 2 * live.PAPERS_MBIT * 125_000 / PACKET_BYTES
 
 
-def _in_the_kernel(kernel: list[list[float]], papers_us: float) -> Iterator[Claim]:
-    """Yield that a packet costs at most what the paper's does, however long it is."""
+def _kernel_claims(kernel: list[list[float]], papers_us: float) -> Iterator[Claim]:
+    """Yield claims that a packet costs at most the paper's bound, whatever its length."""
     row = point(COST, f"{PACKET_BYTES} bytes, eBPF", [long for long, _ in kernel], papers_us)
     yield Claim(row, 0.0, at_most=True)
     ratios = [short / long for long, short in kernel]
@@ -218,14 +220,14 @@ def _in_the_kernel(kernel: list[list[float]], papers_us: float) -> Iterator[Clai
 
 
 def _costs_us(found: list[Measured], packet_bytes: int) -> list[float]:
-    """Return what a packet takes of a processor at full load, turn by turn."""
+    """Return the relay's processor time per packet at full load, in µs, turn by turn."""
     full = max(one.load for one in found)
     own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]
     return [one.share / one.packets_s * 1e6 for one in own]
 
 
-def _straight(found: list[Measured], full: float) -> Iterator[Claim]:
-    """Yield that each load takes its part of what full load does, turn by turn."""
+def _proportionality_claims(found: list[Measured], full: float) -> Iterator[Claim]:
+    """Yield claims that the relay's processor time is proportional to its load."""
     own = [one for one in found if one.packet_bytes == PACKET_BYTES]
     most = [one.share for one in own if one.load == full]
     for load in sorted({one.load for one in own} - {full}):
@@ -235,8 +237,8 @@ def _straight(found: list[Measured], full: float) -> Iterator[Claim]:
         yield Claim(row, STRAIGHT, wanted=load / full)
 
 
-def _interpreter(cost: Point) -> list[str]:
-    """Return why a packet costs more than the paper's bound, if it does."""
+def _excess_reasons(cost: Point) -> list[str]:
+    """Return the reason why a relayed packet costs more than the paper's bound, if it does."""
     ours, papers = cost.ours, cost.paper
     assert ours is not None
     assert papers is not None

@@ -1,1 +1,1 @@
-"""Li 2009's figures and tables."""
+"""Figures and tables of Li 2009."""

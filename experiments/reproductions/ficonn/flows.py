@@ -1,16 +1,16 @@
 """TOR and TAR under random and burst traffic: Li 2009, Fig. 6-9.
 
 The paper's network is FiConn_2 of 32-port switches, 74,528 servers, every link at 1 Gbit/s. Flows
-start one after the other in the first 30 seconds; after that every flow is probed every 30 seconds.
+start one after the other in the first 30 seconds; then every flow is probed every 30 seconds.
 
-How the paper computes throughput is not said, nor how a server knows the available bandwidth. Ours
-is max-min fair, with equal shares beside it (a flow has the least of its links' equal parts, and
-what it cannot use is lost), and available bandwidth is told by the number of flows
-(`experiments.analysis.simulator.tar`). The curves are not printed as numbers; section V says what
-is claimed here.
+The paper does not say how it computes throughput, nor how a server knows the available bandwidth.
+Our throughput is max-min fair, compared with equal shares (a flow gets the minimum of its links'
+equal shares, and any share that it cannot use is lost), and our available bandwidth is measured by
+the number of flows (`experiments.analysis.simulator.tar`). The curves are not printed as numbers;
+the claims here are from section V.
 
-How long a virtual flow lasts (section IV.D, Algorithm 3) has several readings. `virtual_flows.py`
-holds each against all that is claimed here; the figures take that of the routers.
+The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings. `virtual_flows.py`
+compares each reading with all these claims; the figures use the routers' reading.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from topos.ficonn import FiConn
 
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
-STEADY = 3  # rounds at the end
-RUNS, OTHERS_RUNS = 6, 3  # of the reading that is taken; of the others
+STEADY = 3  # number of last rounds that count as steady state
+RUNS, OTHERS_RUNS = 6, 3  # number of runs: of the routers' reading, and of other readings
 TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 
 
 class Sample(NamedTuple):
-    """All flows after a round: rates in links, and hops."""
+    """Result of all flows after a round of probes: total rates in links, and mean hops."""
 
     max_min: float
     equal: float
@@ -57,14 +57,14 @@ class Sample(NamedTuple):
 
 
 class Run(NamedTuple):
-    """One draw of the flows, and what became of them; a list has a sample of each round."""
+    """Result of one draw of flows: TOR's sample, and TAR's after each round of probes."""
 
     flows: int
     tor: Sample
     tar: list[Sample]
 
     def samples(self, routing: str) -> list[Sample]:
-        """Return what a routing came to, round by round; TOR never changes."""
+        """Return a routing's results, one per round of probes; TOR's never change."""
         return [self.tor] * len(self.tar) if routing == TOR else self.tar
 
 
@@ -78,7 +78,7 @@ def random_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
 
 
 def burst_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
-    """Return a flow from every server of a random FiConn_{k-1} to every one of another."""
+    """Return a flow from every server of a random FiConn_{k-1} to every server of another."""
     size = ficonn.sizes[-2]
     first, second = random.choice(ficonn.servers // size, 2, replace=False) * size
     members = numpy.arange(size)
@@ -92,16 +92,16 @@ TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
 def measure(
     spec: str, traffic: str, reading: str, rounds: int, random: numpy.random.Generator
 ) -> Run:
-    """Draw flows, and let them look for paths, round by round."""
+    """Draw flows, and let TAR choose their paths, one round of probes after the other."""
     ficonn = parse(spec)
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
     tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
     tar = Tar(ficonn, *ends, random, virtual=READINGS[reading])
-    return Run(len(ends[0]), tor, _rounds(tar, rounds))
+    return Run(len(ends[0]), tor, _samples_by_round(tar, rounds))
 
 
-def _rounds(flows: Tar, rounds: int) -> list[Sample]:
+def _samples_by_round(flows: Tar, rounds: int) -> list[Sample]:
     samples = []
     for _ in range(rounds):
         flows.probe()
@@ -119,7 +119,7 @@ def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> Sample:
 
 
 def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[Run]:
-    """Return the runs, each with flows of its own, which are the same by every reading."""
+    """Return the runs, each with its own flows, which are the same for every reading."""
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     cases = [(NETWORK, traffic, reading, rounds)]
     runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
@@ -138,7 +138,7 @@ def curves(
     routings: Sequence[str] = (TOR, TAR),
     model: str = "",
 ) -> list[Point]:
-    """Return each routing's value at the end of every round; its name says the model."""
+    """Return each routing's value after every round of probes; `model` is appended to its name."""
     return by_series(
         point(routing + model, (i + 1) * ROUND_S, [value(run.samples(routing)[i]) for run in runs])
         for routing in routings
@@ -154,7 +154,7 @@ def after(
     paper: float,
     routing: str = TAR,
 ) -> Point:
-    """Return a value of TOR's sample and a routing's: after the first round, or in steady state."""
+    """Return a value of TOR's and a routing's samples after the first round or in steady state."""
     values = []
     for run in runs:
         samples = run.samples(routing)
@@ -164,7 +164,7 @@ def after(
 
 
 def notes(runs: list[Run], settings: Settings) -> tuple[str, ...]:
-    """Return how it was measured."""
+    """Return the figures' notes on network, flows, throughput model and virtual flows."""
     return (
         f"{NETWORK}, {runs[0].flows:,} flows, links of "
         f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
@@ -178,12 +178,12 @@ def notes(runs: list[Run], settings: Settings) -> tuple[str, ...]:
 # -- Fig. 6 and 8: throughput ----------------------------------------------------------------------
 
 THROUGHPUT = ("time, s", "aggregate throughput, Gbit/s")
-# Percent by which TOR is above TAR: after 30 seconds, and at most in the end.
+# Percentage by which TOR exceeds TAR: after 30 seconds, and at most in steady state.
 PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
 
 
 def ahead(runs: list[Run]) -> list[Claim]:
-    """Return what section V says of Fig. 6."""
+    """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
 
     def percent(tor: Sample, tar: Sample) -> float:
         return (tor.max_min / tar.max_min - 1) * 100
@@ -202,15 +202,15 @@ def ahead(runs: list[Run]) -> list[Claim]:
     *THROUGHPUT,
 )
 def fig6(settings: Settings) -> Made:
-    """Let flows between random pairs look for paths."""
+    """Reproduce Li 2009, Fig. 6: throughput of TOR and TAR between random pairs of servers."""
     runs = simulated(settings, "random")
     points = curves(runs, lambda sample: sample.max_min)
     return Made(points, ahead(runs), notes=notes(runs, settings))
 
 
-# By TOR all flows share the one level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s. A
-# FiConn_1 of 32-port switches has 136 level-2 links, and no routing brings more out of it.
-PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # Gbit/s
+# With TOR all flows share the only level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s.
+# A FiConn_1 of 32-port switches has 136 level-2 links, an upper bound for every routing.
+PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # paper's throughput in Gbit/s
 EXACT, NEAR_TAR = 1e-9, 5.0
 EQUAL_SHARES = (
     "By equal shares a flow has the least of its links' equal parts, and what it cannot use of the "
@@ -219,7 +219,7 @@ EQUAL_SHARES = (
 
 
 def carried(runs: list[Run]) -> list[Claim]:
-    """Return what section V says of Fig. 8, of which equal shares come nearest."""
+    """Return the claims of Li 2009, section V, on Fig. 8, for which equal shares are nearest."""
     tor = after(runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR)
     tar = after(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
     return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]
@@ -233,7 +233,7 @@ def carried(runs: list[Run]) -> list[Claim]:
     log_y=True,
 )
 def fig8(settings: Settings) -> Made:
-    """Let the flows between two FiConn_1s look for paths."""
+    """Reproduce Li 2009, Fig. 8: throughput of TOR and TAR between two FiConn_1s."""
     runs = simulated(settings, "burst")
     points = [
         *curves(runs, lambda sample: sample.max_min),
@@ -248,12 +248,13 @@ def fig8(settings: Settings) -> Made:
 
 # -- Fig. 7 and 9: path lengths --------------------------------------------------------------------
 
-PAPERS_HOPS = {"random": 1.5, "burst": 3.0}  # by less than which TAR's are longer, in the end
+# maximum hops by which TAR's paths are longer than TOR's, in steady state
+PAPERS_HOPS = {"random": 1.5, "burst": 3.0}
 NEAR_HOPS = 0.1
 
 
 def longer(runs: list[Run], traffic: str) -> list[Claim]:
-    """Return what section V says of Fig. 7 and 9: how much longer TAR's paths are in the end."""
+    """Return the claims of section V on Fig. 7 and 9: additional hops of TAR's paths."""
 
     def hops(tor: Sample, tar: Sample) -> float:
         return tar.hops - tor.hops
@@ -262,7 +263,7 @@ def longer(runs: list[Run], traffic: str) -> list[Claim]:
     return [Claim(row, NEAR_HOPS, at_most=True)]
 
 
-def _lengths(name: str, traffic: str) -> Figure:
+def _length_figure(name: str, traffic: str) -> Figure:
     about = f"path lengths of FiConn's routings, {traffic} traffic (Li 2009)"
     title = f"Path lengths in FiConn, {traffic} traffic"
 
@@ -274,4 +275,4 @@ def _lengths(name: str, traffic: str) -> Figure:
     return figure(name, about, title, "time, s", "average path length, hops")(made)
 
 
-fig7, fig9 = _lengths("ficonn-fig7", "random"), _lengths("ficonn-fig9", "burst")
+fig7, fig9 = _length_figure("ficonn-fig7", "random"), _length_figure("ficonn-fig9", "burst")

@@ -1,6 +1,6 @@
-"""Li 2009, Fig. 4: how many servers FiConn_k has, doubly exponential in k.
+"""Li 2009, Fig. 4: number of servers of FiConn_k, doubly exponential in k.
 
-The paper draws log10(log10 N) against k, which is almost a line, and gives two values of N.
+The paper plots log10(log10 N) against k, which is almost a line, and gives two values of N.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
 PORTS, MOST_LEVEL = (16, 32, 48), 4
-PAPERS = {(48, 2): 361_200, (16, 3): 3_553_776}  # section III.A
-LEAST_CORRELATION = 0.999  # "clearly linear"
+# paper's number of servers by (n, k) (section III.A)
+PAPERS = {(48, 2): 361_200, (16, 3): 3_553_776}
+LEAST_CORRELATION = 0.999  # minimum correlation for "clearly linear"
 
 
 @figure(
@@ -28,7 +29,7 @@ LEAST_CORRELATION = 0.999  # "clearly linear"
     "log10(log10 N)",
 )
 def fig4(_: Settings) -> Made:
-    """Count servers, up to what 32-bit addresses can name."""
+    """Reproduce Li 2009, Fig. 4: count the servers of all FiConns that 32-bit addresses allow."""
     counts = {}
     for n in PORTS:
         with suppress(PillarboxError):
@@ -40,7 +41,7 @@ def fig4(_: Settings) -> Made:
         points.append(Point(f"n = {n}", k, _twice_log(servers), paper and _twice_log(paper)))
     for (n, k), paper in PAPERS.items():
         claims.append(Claim(Point(f"servers, n = {n}", k, counts[n, k], paper), 0.0))
-    for n in PORTS:  # a line would have 1
+    for n in PORTS:  # log10(log10 N) has correlation 1 with k if the plot is a line
         own = [(point.x, point.ours) for point in points if point.series == f"n = {n}"]
         near = float(numpy.corrcoef(numpy.array(own, float).T)[0, 1])
         row = Point(f"correlation with k, n = {n}", "", near, 1.0)

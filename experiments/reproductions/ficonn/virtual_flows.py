@@ -1,8 +1,8 @@
 """Li 2009, Fig. 6 to 9 by every reading of virtual flows (section IV.D).
 
-The text and Algorithm 3 let a virtual flow end in more than one way (`hosts.ficonn.tar.READINGS`).
-Each reading is held against all that section V says of the four figures; how near it comes is the
-worst of its misses, as a share of the paper's value. The routers take the one that comes nearest.
+The text and Algorithm 3 allow several ends of a virtual flow (`hosts.ficonn.tar.READINGS`). Each
+reading is compared with all claims of section V on the four figures; its distance is the largest
+deviation, relative to the paper's value. The routers use the reading with the smallest distance.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from hosts.ficonn.tar import READINGS
     kind="table",
 )
 def readings(settings: Settings) -> Made:
-    """Let flows look for paths by each reading."""
+    """Compare all readings of FiConn's virtual flows with the claims on Fig. 6 to 9."""
     held = {reading: list(_claims(settings, reading)) for reading in READINGS}
     misses = {reading: max(missed(claim) for claim in held[reading]) for reading in held}
     nearest = min(misses, key=misses.__getitem__)
     reasons = [
-        f"{reading}: {_holding(claims)} of {len(claims)} claims hold, and the "
+        f"{reading}: {_claims_held(claims)} of {len(claims)} claims hold, and the "
         f"worst is missed by {misses[reading]:.0%} of the paper's value."
         for reading, claims in held.items()
     ]
@@ -66,9 +66,9 @@ def _claims(settings: Settings, reading: str) -> Iterator[Claim]:
 
 
 def judged(held: Mapping[str, Sequence[Claim]]) -> str:
-    """Tell whether the reading taken comes nearest, whatever other draws would bring."""
+    """Return the verdict whether the reading used is nearest, whatever other draws may yield."""
     ends = {
-        reading: [max(end) for end in zip(*map(_between, claims), strict=True)]
+        reading: [max(end) for end in zip(*map(_deviation_range, claims), strict=True)]
         for reading, claims in held.items()
     }
     least, most = ends.pop(TAKEN)
@@ -78,27 +78,28 @@ def judged(held: Mapping[str, Sequence[Claim]]) -> str:
 
 
 def missed(claim: Claim) -> float:
-    """Return by what share of the paper's value a claim is missed, 0 where it holds."""
+    """Return the deviation from a claim, relative to the paper's value; 0 if the claim holds."""
     ours = claim.row.ours
     assert ours is not None
-    return _missed(claim, ours)
+    return _deviation(claim, ours)
 
 
-def _missed(claim: Claim, ours: float) -> float:
+def _deviation(claim: Claim, ours: float) -> float:
     paper = claim.row.paper
     assert paper is not None
     own = claim._replace(row=replace(claim.row, ours=ours, draws=0))
     return 0.0 if own.holds else abs(ours / paper - 1)
 
 
-def _between(claim: Claim) -> tuple[float, float]:
-    """Return by how much a claim is missed at least, and at most."""
+def _deviation_range(claim: Claim) -> tuple[float, float]:
+    """Return the minimum and maximum deviation from a claim within its confidence interval."""
     low, high = interval(claim.row)
-    ends = sorted(_missed(claim, end) for end in (low, high))
+    ends = sorted(_deviation(claim, end) for end in (low, high))
     assert claim.row.paper is not None
-    beyond = low <= claim.row.paper <= high  # so that it may be met as well
+    # the interval contains the paper's value: the deviation may be 0
+    beyond = low <= claim.row.paper <= high
     return (0.0 if beyond else ends[0]), ends[1]
 
 
-def _holding(claims: Sequence[Claim]) -> int:
+def _claims_held(claims: Sequence[Claim]) -> int:
     return sum(claim.holds is True for claim in claims)

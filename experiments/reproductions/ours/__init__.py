@@ -1,1 +1,1 @@
-"""Figures that no paper has: all networks side by side."""
+"""Figures that are in no paper: comparisons of all networks."""

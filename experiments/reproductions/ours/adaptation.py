@@ -1,11 +1,11 @@
-"""No paper's figure, but what three papers say: routing that adapts to traffic settles.
+"""Not a paper's figure, but based on three papers: routing that adapts to traffic settles.
 
 - Guo 2009, 4.3: flows that arrive at the same time may choose the same path, and all choose another
   when their timers expire, for ever; a small random part in the timers avoids that.
 - Liao 2012, 4.5.2: a source probes its paths and puts each flow on the one with the most bandwidth.
 - Li 2009, section V: TAR has a steady state. (By how much it beats TOR: ficonn-fig8.)
 
-In all three networks one group of servers begins to send to another at the same time.
+In all three networks one group of servers starts sending to another simultaneously.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 DPILLAR, BCUBE, FICONN = "DPillar", "BCube", "FiConn"
-# Of each its spec, the routing that adapts, and its single paths.
+# For each network: its spec, the routing that adapts, and its single-path routing.
 NETWORKS = {
     DPILLAR: ("dpillar,8,4", "mp-aware", "sp-cw"),
     BCUBE: ("bcube,10,2", "bsr", "bcube"),
@@ -38,17 +38,18 @@ QUICK_NETWORKS = {
     BCUBE: ("bcube,6,2", "bsr", "bcube"),
     FICONN: ("ficonn,6,2", "tar", "tor"),
 }
-GROUPS = 16  # of as many servers in a row; all of one send to all of another
+# number of groups of consecutive servers; all servers of one group send to all of another
+GROUPS = 16
 ROUNDS, QUICK_ROUNDS, RUNS = 20, 12, 5
-FAILED = 0.05  # of the servers
+FAILED = 0.05  # share of failed servers
 PLAIN, WITHOUT, FAILING = "", ", no random part", f", {FAILED:.0%} of servers failed"
 CASES = {
     DPILLAR: (PLAIN, WITHOUT, FAILING),
     BCUBE: (PLAIN, WITHOUT, FAILING),
-    FICONN: (PLAIN, FAILING),  # its probes follow one another
+    FICONN: (PLAIN, FAILING),  # TAR probes flows one after the other, so it has no random part
 }
-SETTLED = 0.01  # of the flows, that still move in a round
-LAST, STEADY = 5, 0.05  # rounds at the end, and by what share the throughput may change in them
+SETTLED = 0.01  # maximum share of flows that still move in a round
+LAST, STEADY = 5, 0.05  # last rounds, and the maximum relative change of throughput in them
 
 
 @drawn
@@ -60,10 +61,10 @@ def measure(
     rounds: int,
     random: numpy.random.Generator,
 ) -> Found:
-    """Let a group of servers send to another one, and look after each round.
+    """Simulate a burst from one group of servers to another, round by round.
 
-    Returns after each round the throughput by that of single paths, and the share of flows that
-    moved; and which share of the flows has no path in the end.
+    Returns the throughput after each round, relative to that of single paths; the share of flows
+    that moved in each round; and the share of flows without a path at the end.
     """
     network = parse(spec)
     broken = draw(network, random, servers=FAILED if case == FAILING else 0.0)
@@ -71,16 +72,16 @@ def measure(
     sources, destinations = burst(network, random)
     alive = ~(broken.servers[sources] | broken.servers[destinations])
     ends = sources[alive], destinations[alive]
-    single = _total(network, around.routes(network, single_paths, *ends, works, random))
+    single = _total_rate(network, around.routes(network, single_paths, *ends, works, random))
     times = Times(at_once=True, random_part=case != WITHOUT)
     flows = adapting(network, routing, *ends, random, works, times)
     throughput, moved = [], []
-    before = _rows(flows.routes())
+    before = _link_rows(flows.routes())
     for _ in range(rounds):
         flows.probe()
         now = flows.routes()
-        throughput.append(_total(network, now) / single)
-        rows = _rows(now, before.shape[1])
+        throughput.append(_total_rate(network, now) / single)
+        rows = _link_rows(now, before.shape[1])
         before = numpy.pad(before, ((0, 0), (0, rows.shape[1] - before.shape[1])))
         moved.append(float((rows != before).any(axis=1).mean()))
         before = rows
@@ -89,19 +90,19 @@ def measure(
 
 
 def burst(network: Topology, random: numpy.random.Generator) -> tuple[Ints, Ints]:
-    """Return a flow from every server of one group to every one of another."""
+    """Return a flow from every server of one group to every server of another."""
     size = network.servers // GROUPS
     first, second = random.choice(GROUPS, 2, replace=False) * size
     members = numpy.arange(size)
     return numpy.repeat(first + members, size), numpy.tile(second + members, size)
 
 
-def _total(network: Topology, routes: Routes) -> float:
+def _total_rate(network: Topology, routes: Routes) -> float:
     return float(numpy.nansum(max_min(routes, 1.0, link_count(network))))
 
 
-def _rows(routes: Routes, least: int = 0) -> Ints:
-    """Return the links of each flow as a row, 0 behind them; each link's number is one more."""
+def _link_rows(routes: Routes, least: int = 0) -> Ints:
+    """Return the links of each flow as a row, padded with 0; link numbers are increased by one."""
     counts = numpy.diff(routes.starts)
     rows = numpy.zeros((routes.flows, max(least, int(counts.max(initial=0)))), numpy.int64)
     rows[numpy.arange(rows.shape[1]) < counts[:, None]] = routes.links + 1
@@ -117,7 +118,7 @@ def _rows(routes: Routes, least: int = 0) -> Ints:
     log_y=True,
 )
 def adaptation(settings: Settings) -> Made:
-    """Let flows of all three networks adapt."""
+    """Simulate a burst in three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     count = repeats(settings, RUNS, 2)
@@ -135,41 +136,44 @@ def adaptation(settings: Settings) -> Made:
     word, reasons = verdict(claims)
     return Made(
         curves,
-        rows=(*(claim.row for claim in claims), *_others(runs, rounds)),
+        rows=(*(claim.row for claim in claims), *_final_points(runs, rounds)),
         judged=(word, [*reasons, *_reasons(runs)]),
         notes=_notes(networks, settings, count),
     )
 
 
-def _last(what: str) -> Callable[[Found], float]:
+def _last_value(what: str) -> Callable[[Found], float]:
     return lambda run: float(run[what][-1])
 
 
-def _moved(runs: Runs, name: str, rounds: int, paper: float | None = None) -> Point:
-    what = f"{name}: flows that move, share", f"round {rounds}", _last("moved")
+def _moving_share(runs: Runs, name: str, rounds: int, paper: float | None = None) -> Point:
+    what = f"{name}: flows that move, share", f"round {rounds}", _last_value("moved")
     return runs.point(*what, paper)
 
 
 def _claims(runs: dict[str, Runs], rounds: int) -> list[Claim]:
-    """Return what the papers say; none has a number, and 0 is what its words come to."""
+    """Return the papers' claims; the papers give no numbers, and their words correspond to 0."""
 
     def change(run: Found) -> float:
         return float(run["throughput"][-1] / run["throughput"][-1 - LAST] - 1)
 
     what = f"{FICONN}: change of the throughput, share", f"last {LAST} rounds", change
     return [
-        *(Claim(_moved(runs[name], name, rounds, 0.0), SETTLED) for name in (BCUBE, DPILLAR)),
+        *(
+            Claim(_moving_share(runs[name], name, rounds, 0.0), SETTLED)
+            for name in (BCUBE, DPILLAR)
+        ),
         Claim(runs[FICONN].point(*what, 0.0), STEADY),
     ]
 
 
-def _others(runs: dict[str, Runs], rounds: int) -> list[Point]:
-    """Return how each of them ends."""
+def _final_points(runs: dict[str, Runs], rounds: int) -> list[Point]:
+    """Return the final throughput, moving flows and cut-off flows of all simulated cases."""
     points, x = [], f"round {rounds}"
     for name, of in runs.items():
-        points.append(of.point(f"{name}: throughput", x, _last("throughput")))
-        if name not in (BCUBE, DPILLAR):  # which are claims
-            points.append(_moved(of, name, rounds))
+        points.append(of.point(f"{name}: throughput", x, _last_value("throughput")))
+        if name not in (BCUBE, DPILLAR):  # the points of these two are in the claims
+            points.append(_moving_share(of, name, rounds))
         if name.endswith(FAILING):
             points.append(of.point(f"{name}: flows cut off, share", x, "cut_off"))
     return points
@@ -177,10 +181,10 @@ def _others(runs: dict[str, Runs], rounds: int) -> list[Point]:
 
 def _reasons(runs: dict[str, Runs]) -> list[str]:
     def moved(name: str) -> str:
-        return f"{numpy.mean(runs[name].values(_last('moved'))):.1%}"
+        return f"{numpy.mean(runs[name].values(_last_value('moved'))):.1%}"
 
     def throughput(name: str) -> float:
-        return float(numpy.mean(runs[name].values(_last("throughput"))))
+        return float(numpy.mean(runs[name].values(_last_value("throughput"))))
 
     return [
         *(

@@ -1,9 +1,9 @@
-"""No paper's figure: routing that adapts to traffic, while servers or switches fail.
+"""Not a paper's figure: routing that adapts to traffic, while servers or switches fail.
 
-`six-degradation` lets flows take random paths of their sets, and FiConn's take the only one that
-TOR knows. Here they look for bandwidth as the papers say, all-to-all, in networks of about 190
+In `six-degradation` flows take random paths of their sets, and FiConn's the only path that TOR
+knows. Here flows probe for bandwidth as in the papers, all-to-all, in networks of about 190
 servers: traffic-aware DPillarMP (Liao 2012, 4.5.2), BSR (Guo 2009, 4.3) and TAR, which also finds
-ways that TOR does not have (Li 2009, IV.A).
+paths that TOR does not have (Li 2009, IV.A).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 DPILLAR, FICONN = "DPillar", "FiConn"
-# Of each its spec, the routing that adapts, and what flows take without it.
+# For each network: its spec, the routing that adapts, and the routing that does not.
 NETWORKS = {
     DPILLAR: ("dpillar,8,3", "mp-aware", "mp-random"),
     BCUBE: ("bcube,4,3,servers=192", "bsr", "bsr"),
@@ -51,18 +51,18 @@ LABELS = {
 }
 SHARES = (0.0, 0.05, 0.1, 0.2)
 LAST = SHARES[-1]
-ROUNDS, RUNS = 4, 5  # all-to-all flows come to rest in the first round or two
-# Where the verdict needs more: a few switches decide, and DPillar's ratio is near one.
+ROUNDS, RUNS = 4, 5  # all-to-all flows stop moving in the first round or two
+# Runs where the verdict needs more: a few switches decide, and DPillar's ratio is near one.
 MORE_RUNS = {(DPILLAR, SWITCHES, LAST): 100, (BCUBE, SWITCHES, LAST): 24}
 
-Case = tuple[str, str, float]  # network, what fails, its share
+Case = tuple[str, str, float]  # network, kind of failure, failed share
 
 
 @drawn
 def measure(
     spec: str, routing: str, plain: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
-    """Draw failures, and send from all to all without adapting and with it.
+    """Draw failures, and measure all-to-all traffic by adaptive and by plain routing.
 
     Returns the aggregate bottleneck throughput in links, and the share of pairs that is cut off.
     """
@@ -72,12 +72,12 @@ def measure(
     flows = adapting(network, routing, *ends, random, works)
     for _ in range(ROUNDS):
         flows.probe()
-    found = _spread(network, flows.routes())
-    by_plain = _spread(network, around.routes(network, plain, *ends, works, random))
+    found = _throughput_and_loss(network, flows.routes())
+    by_plain = _throughput_and_loss(network, around.routes(network, plain, *ends, works, random))
     return {**found, **{f"plain_{name}": value for name, value in by_plain.items()}}
 
 
-def _spread(network: Topology, routes: Routes) -> Found:
+def _throughput_and_loss(network: Topology, routes: Routes) -> Found:
     sent = int(numpy.count_nonzero(numpy.diff(routes.starts)))
     most = float(link_loads(routes, None, link_count(network)).max())
     return {"abt": sent / most if sent else 0.0, "lost": 1 - sent / routes.flows}
@@ -91,28 +91,28 @@ def _spread(network: Topology, routes: Routes) -> Found:
     "what a server sends, of a cable's rate",
 )
 def adaptive(settings: Settings) -> Made:
-    """Fail servers, then switches, of all three."""
+    """Fail servers, then switches, of three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     cases = [
         (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
     ]
     tasks = [(*networks[name], kind if share else SERVERS, share) for name, kind, share in cases]
-    counts = [repeats(settings, _runs(case), 2) for case in cases]
+    counts = [repeats(settings, _run_count(case), 2) for case in cases]
     runs = dict(zip(cases, draws(settings, measure, tasks, counts), strict=True))
     claims = [
-        *(_carries(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
-        *(_finds(runs[FICONN, kind, LAST], kind) for kind in (SERVERS, SWITCHES)),
+        *(_throughput_claim(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
+        *(_reachability_claim(runs[FICONN, kind, LAST], kind) for kind in (SERVERS, SWITCHES)),
     ]
     points = by_series(
         one
         for case, of in runs.items()
-        for one in _throughput(parse(networks[case[0]][0]).servers, case, of)
+        for one in _throughput_points(parse(networks[case[0]][0]).servers, case, of)
     )
     lost = [
         one
         for case, of in runs.items()
         if case[2] == LAST
-        for one in _of(case, of, "lost", 100.0, ": pairs cut off, %")
+        for one in _points_of(case, of, "lost", 100.0, ": pairs cut off, %")
     ]
     whole = [one for one in points if one.x == 0 and one.series.endswith(SERVERS)]
     ends = [*whole, *(one for one in points if one.x == LAST * 100)]
@@ -124,31 +124,31 @@ def adaptive(settings: Settings) -> Made:
     )
 
 
-def _runs(case: Case) -> int:
-    """Return how many runs a case has: few where no claim is about it."""
+def _run_count(case: Case) -> int:
+    """Return the number of simulation runs of a case: few if no claim is about the case."""
     return MORE_RUNS.get(case, RUNS if case[0] == FICONN and case[2] == LAST else CURVE_RUNS)
 
 
-def _carries(name: str, runs: Runs) -> Claim:
-    """Claim that looking for bandwidth brings some."""
+def _throughput_claim(name: str, runs: Runs) -> Claim:
+    """Claim that probing for available bandwidth increases the throughput."""
     times = paired(truediv, (runs, "abt"), (runs, "plain_abt"))
     row = point(f"{name}: throughput, of that of random paths", f"{LAST:.0%} of switches", times)
     return Claim(row, 0.0, at_least=True, wanted=1.0)
 
 
-def _finds(runs: Runs, kind: str) -> Claim:
+def _reachability_claim(runs: Runs, kind: str) -> Claim:
     """Claim that TAR cuts off no more pairs than TOR."""
     more = [lost * 100 for lost in paired(sub, (runs, "lost"), (runs, "plain_lost"))]
     row = point("FiConn: pairs cut off by TAR, above TOR's, %", f"{LAST:.0%} of {kind}", more)
     return Claim(row, 0.0, at_most=True, wanted=0.0)
 
 
-def _throughput(servers: int, case: Case, runs: Runs) -> list[Point]:
-    return _of(case, runs, "abt", 1 / servers, "")
+def _throughput_points(servers: int, case: Case, runs: Runs) -> list[Point]:
+    return _points_of(case, runs, "abt", 1 / servers, "")
 
 
-def _of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
-    """Return a number with adapting and without."""
+def _points_of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
+    """Return a quantity's points for adaptive and for plain routing."""
     name, kind, share = case
     return [
         runs.point(

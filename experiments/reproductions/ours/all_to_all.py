@@ -1,7 +1,7 @@
-"""No paper's: all four networks, a tree and a fat-tree under the same all-to-all.
+"""Not from a paper: four networks, a tree and a fat-tree with the same all-to-all traffic.
 
-Every server sends the same volume to every other, over cables of the same rate. The networks do not
-have the same number of servers: what each server sends, as a share of a cable's rate, compares.
+Every server sends the same volume to every other, over cables of the same rate. The networks have
+different numbers of servers: a server's throughput, as a share of a cable's rate, is compared.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ ABOUT = "four networks, a tree and a fat-tree under the same all-to-all traffic 
 SYSTEMS = (
     System("dcell,4,1", routing="dfr", label="DCell"),
     System("bcube,4,1", routing="bsr", label="BCube"),
-    # Clockwise paths alone would leave half of every cable unused.
+    # Clockwise paths only would leave half of every cable unused.
     System("dpillar,4,3", routing="mp-both", label="DPillar"),
     System("ficonn,6,1", routing="tar", label="FiConn"),
     System("tree,4,4", label="tree"),
     System("fattree,4", label="fat-tree"),
 )
 NETWORKS = {system.name: parse(system.network) for system in SYSTEMS}
-BYTES = 1e9  # of each flow, at 1 Gbit/s: for whole numbers
-GOAL = 0.9  # of the ideal
+BYTES = 1e9  # volume of each flow at 1 Gbit/s, chosen for round numbers
+GOAL = 0.9  # minimum share of the ideal
 SERIES = "throughput of a server"
 
 
@@ -45,12 +45,12 @@ SERIES = "throughput of a server"
     kind="bars",
 )
 def six(settings: Settings) -> Made:
-    """Run all six, in turns."""
+    """Run all-to-all traffic over all six networks in turns."""
     return made(*all_to_all.run(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
 
 
 def made(done: Run, scale: live.Scale) -> Made:
-    """Return what a run's records say."""
+    """Return the figure's points and verdict from a run's records."""
     valid = live.believed(done)
     points = [_point(valid, system, scale) for system in done.systems]
     claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]
@@ -81,7 +81,7 @@ def _point(done: Run, system: str, scale: live.Scale) -> Point:
 
 
 def _reasons(points: list[Point]) -> list[str]:
-    """Return what each network reaches of its ideal, and how they compare."""
+    """Return sentences on each network's share of its ideal, and on their comparison."""
     known = [point for point in points if point.ours and point.ideal]
     reasons = [f"{p.x}: {(p.ours or 0) / (p.ideal or 1):.2f} of its ideal" for p in known]
     if known:

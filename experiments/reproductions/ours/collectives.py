@@ -1,8 +1,9 @@
-"""No paper's: an all-reduce in six networks of the same price, and in six small ones that run.
+"""Not from a paper: an all-reduce in six networks of the same price, and in six small live
+networks.
 
-How long it takes over the least that the ports of the servers allow: a ring in every network, with
-the ranks in the order of addresses and at random, and BML in BCube. Networks of the same price are
-those of `six`; they are looked at as fluids that go from step to step together.
+Its time relative to the lower bound by the servers' ports: a ring in every network, with the ranks
+in the order of addresses and at random, and BML in BCube. Networks of the same price are those of
+`six`; they are simulated as fluids whose steps are synchronous.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5
-NEAR = 0.10  # of the bound
+NEAR = 0.10  # tolerance, relative to the bound
 PRICED = {name: spec for name, (spec, _) in SAME_PRICE.items()}
 ABOUT = "an all-reduce in six networks of the same price, over its lower bound (no paper's)"
 ABOUT_LIVE = "an all-reduce in six small networks that run, over its lower bound (no paper's)"
@@ -46,7 +47,7 @@ SYSTEMS = (
     System("tree,4,4", algorithm="ring", label="tree, ring"),
     System("fattree,4", algorithm="ring", label="fat-tree, ring"),
 )
-SECONDS, QUICK_SECONDS = 5.0, 2.5  # of a ring that meets the bound of one port
+SECONDS, QUICK_SECONDS = 5.0, 2.5  # duration of a ring that meets the bound of one port
 
 
 @figure(
@@ -58,16 +59,18 @@ SECONDS, QUICK_SECONDS = 5.0, 2.5  # of a ring that meets the bound of one port
     kind="bars",
 )
 def collectives(settings: Settings) -> Made:
-    """Look at the paths of all six."""
+    """Compute the all-reduce over the paths of all six networks."""
     count = repeats(settings, DRAWS, 2)
     points: list[Point] = []
     seconds: list[Point] = []
     for name, spec in PRICED.items():
         network = parse(spec)
-        for series, took in _cases(network, settings.seed, count):
+        for series, took in _series_times(network, settings.seed, count):
             least = all_reduce_share(network, range(network.servers))
-            points.append(_mean(series, name, [one / least for one in took]))
-            seconds.append(_mean(f"{series}, 1 GB at 1 Gbit/s, s", name, [8 * t for t in took]))
+            points.append(_mean_point(series, name, [one / least for one in took]))
+            seconds.append(
+                _mean_point(f"{series}, 1 GB at 1 Gbit/s, s", name, [8 * t for t in took])
+            )
     meets = [
         Claim(one, NEAR, wanted=1.0)
         for one in points
@@ -93,26 +96,26 @@ def collectives(settings: Settings) -> Made:
     )
 
 
-def _cases(network: Topology, seed: int, count: int) -> Iterable[tuple[str, list[float]]]:
-    """Yield what takes how long: a time, or those of draws, in that of all data over a cable."""
+def _series_times(network: Topology, seed: int, count: int) -> Iterable[tuple[str, list[float]]]:
+    """Yield series and their times or drawn times, in units of all data over one cable."""
     ranks = network.servers
     ring = of_ring(ranks)
     yield RING, [phases_s(network, ring, range(ranks))]
-    yield RANDOM, [phases_s(network, ring, _drawn(ranks, seed, run)) for run in range(count)]
+    yield RANDOM, [phases_s(network, ring, _random_ranks(ranks, seed, run)) for run in range(count)]
     if network.kind == "bcube":
         phases: list[Phase] = of_digits(bml_threads(network.radices()[::-1]))
         yield BML, [phases_s(network, phases, range(ranks), "bcube")]
 
 
-def _mean(series: str, x: str, values: list[float]) -> Point:
-    """Return the mean of all draws; chance has no part in a value that is alone."""
+def _mean_point(series: str, x: str, values: list[float]) -> Point:
+    """Return the mean time of all draws of ranks as a point; a single time is not random."""
     if series.startswith(RANDOM):
         return point(series, x, values, least=0.0)
     (value,) = values
     return Point(series, x, value)
 
 
-def _drawn(ranks: int, seed: int, run: int) -> Sequence[int]:
+def _random_ranks(ranks: int, seed: int, run: int) -> Sequence[int]:
     return Random(f"{seed} {run} ranks").sample(range(ranks), ranks)
 
 
@@ -126,7 +129,7 @@ def _drawn(ranks: int, seed: int, run: int) -> Sequence[int]:
     kind="bars",
 )
 def collectives_live(settings: Settings) -> Made:
-    """Run them, in turns."""
+    """Run an all-reduce over the six live networks in turns."""
     systems = live.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
@@ -142,9 +145,9 @@ def collectives_live(settings: Settings) -> Made:
 
 
 def live_made(done: Run) -> Made:
-    """Return what the records say."""
+    """Return the live figure's points and verdict from the records."""
     found = live.believed(done)
-    points = [_over_bound(found, system) for system in done.systems]
+    points = [_time_over_bound(found, system) for system in done.systems]
     claims = [Claim(one, NEAR, at_most=True, wanted=1.0) for one in points if one.x in MEETS]
     return Made(
         points,
@@ -160,8 +163,8 @@ def live_made(done: Run) -> Made:
     )
 
 
-def _over_bound(done: Run, system: str) -> Point:
-    """Return the time over the bound."""
+def _time_over_bound(done: Run, system: str) -> Point:
+    """Return the time of a system's all-reduce, relative to the lower bound."""
     trials = done.of(system).trials
     over = trials.bound_bps / trials.goodput_bps
     ideal = live.ideal_of(trials.bound_bps / trials.ideal_bps)

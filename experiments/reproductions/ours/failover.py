@@ -1,7 +1,7 @@
-"""No paper's: all four networks under the same schedule of faults.
+"""Not from a paper: all four networks with the same schedule of faults.
 
-One kind of fault after the other strikes at random, at the same moments in every network, each at
-things of its own. Every server sends to one other and receives from one.
+One kind of fault after the other occurs at random, at the same times in every network, but each
+network at its own random places. Every server sends to one other server and receives from one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ABOUT = "four networks under the same faults: when flows move, and recover (no paper's)"
 
-# Of each network the routing that goes around failures.
+# Each network with its routing that avoids failures.
 SYSTEMS = (
     System("dpillar,4,2", routing="mp-both", label="DPillar"),
     System("dcell,4,1", routing="dfr", label="DCell"),
@@ -42,7 +42,7 @@ COLUMNS = {
 }
 GOAL_S = 1.0
 FROM_S, LASTING_S, REST_S = 1.5, 1.0, 1.0
-STRIKES, QUICK_STRIKES = 5, 2  # of each kind, on average
+STRIKES, QUICK_STRIKES = 5, 2  # mean number of faults of each kind
 PER_MINUTE = 60.0
 
 
@@ -56,7 +56,7 @@ PER_MINUTE = 60.0
     kind="bars",
 )
 def failover(settings: Settings) -> Made:
-    """Run the same faults in all four, in turns."""
+    """Run the same faults in all four networks, in turns."""
     strikes = QUICK_STRIKES if settings.quick else STRIKES
     window_s = strikes * 60.0 / PER_MINUTE
     faults, at_s = [], FROM_S
@@ -76,7 +76,7 @@ def failover(settings: Settings) -> Made:
 
 
 def made(done: Run) -> Made:
-    """Return what a run's records say."""
+    """Return the figure's points and verdict from a run's records."""
     import pandas
 
     events = pandas.DataFrame(faults_of(done, SYSTEMS))
@@ -87,11 +87,11 @@ def made(done: Run) -> Made:
         for kind in KINDS
         for name in done.systems
     ]
-    # By system: of some kinds of faults most stop no flow that has a path.
+    # By system over all kinds: most faults of some kinds stop no flow that has a path.
     whole = [_point(events, name, "", "rerouted_s", f"any: {MOVED}") for name in done.systems]
     moved = [point for point in whole if point.ours is not None]
     word, reasons = verdict(Claim(point, 0.0, at_most=True, wanted=GOAL_S) for point in moved)
-    lost = _lost(events, done.systems)
+    lost = _stuck_flow_notes(events, done.systems)
     return Made(
         points,
         rows=[*whole, *rows],
@@ -110,22 +110,22 @@ def made(done: Run) -> Made:
     )
 
 
-def _of(events: pandas.DataFrame, system: str, kind: str) -> pandas.DataFrame:
-    """Return the faults of a system that are of a kind, or all of them."""
+def _faults_of_kind(events: pandas.DataFrame, system: str, kind: str) -> pandas.DataFrame:
+    """Return a system's faults of one kind, or of all kinds."""
     of_kind = events.event == KINDS[kind] if kind else events.event.notna()
     return events[(events.system == system) & of_kind]
 
 
 def _point(events: pandas.DataFrame, system: str, kind: str, column: str, x: str = "") -> Point:
-    return live.spread(system, x or kind, _of(events, system, kind)[column])
+    return live.spread(system, x or kind, _faults_of_kind(events, system, kind)[column])
 
 
-def _lost(events: pandas.DataFrame, systems: Sequence[str]) -> list[str]:
-    """Return which faults stopped flows that did not all go on."""
+def _stuck_flow_notes(events: pandas.DataFrame, systems: Sequence[str]) -> list[str]:
+    """Return sentences on faults after which some stopped flows did not continue."""
     lost = []
     for kind in KINDS:
         for system in systems:
-            found = _of(events, system, kind)
+            found = _faults_of_kind(events, system, kind)
             stuck = found[(found.stopped_flows > 0) & found.rerouted_s.isna()]
             lost += [
                 f"{system}, {kind} of {what}: not all of {count} flows that stopped went on"

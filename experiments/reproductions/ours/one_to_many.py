@@ -1,14 +1,14 @@
-"""No paper's figure, but what the papers say: one server sends to many by all of its ports at once.
+"""Not a paper's figure, but based on papers: one server sends to many by all of its ports.
 
-- Guo 2008, section 4.1.2 and Theorem 6: the others fall into groups, by the link that the source
-  reaches them with. With one of each group, m servers get min(m, k + 1) times a link's rate.
+- Guo 2008, section 4.1.2 and Theorem 6: the others form groups, by the link by which the source
+  reaches them. With one server of each group, m servers get min(m, k + 1) times a link's rate.
 - Guo 2009, section 3.4: k + 1 in BCube, to a server at each level.
 - Liao 2012, section 4: two ports, of which one leads to the clockwise proxies and one to the
   counter-clockwise ones.
 - Li 2009, section IV: the level-0 link and the backup link.
 
-In every network the groups are those of the first link of the routing's path, and the receiver is
-the last server of each. Beside it all receivers are of one group, and have one link.
+In every network the groups are those of the first link of the routing's path, and the receivers are
+the last server of each. For comparison, all receivers are of one group and share one link.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ LARGE = (
     System("bcube,4,3", routing="bcube", label="BCube"),
     System("ficonn,8,2", routing="tor", label="FiConn"),
 )
-PAPERS = {"DCell", "BCube"}  # which give a number: as many links as a server has ports
+# networks whose paper gives a number: as many links as a server has ports
+PAPERS = {"DCell", "BCube"}
 EACH, ONE = "one of each group", "all of one group"
 SECONDS, QUICK_SECONDS = 6.0, 2.0
-GOAL = 0.9  # of the bound
+GOAL = 0.9  # minimum share of the bound
 
 
 def receivers(system: System, what: str) -> list[int]:
-    """Return whom the first server sends to.
+    """Return the destinations of the first server.
 
     >>> receivers(SYSTEMS[1], EACH), receivers(SYSTEMS[1], ONE)
     ([19, 7], [19, 18])
@@ -70,7 +71,7 @@ def receivers(system: System, what: str) -> list[int]:
     kind="bars",
 )
 def one_to_many(settings: Settings) -> Made:
-    """Send from one server, in each network to two choices of receivers."""
+    """Send from one server to two choices of receivers, in each of four networks."""
     systems = live.with_rate(settings, SYSTEMS)
     runs = {
         (system.name, what): live.run(settings, _experiment(settings, system, what))
@@ -101,7 +102,7 @@ def _experiment(settings: Settings, system: System, what: str) -> Experiment:
 
 
 def made(runs: dict[tuple[str, str], Run]) -> Made:
-    """Return what the runs' records say, and what the paths of larger networks carry."""
+    """Return the figure from the runs' records, and from the paths of larger networks."""
     points, notes = [], []
     for (name, what), done in runs.items():
         points.append(_point(name, what, live.believed(done)))
@@ -111,7 +112,7 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
         for point in points
         if point.series == EACH and point.ideal
     ]
-    larger = [_by_paths(system) for system in LARGE]
+    larger = [_rate_by_paths(system) for system in LARGE]
     claims += [Claim(point, 1e-9, wanted=point.ideal) for point in larger]
     return Made(
         points,
@@ -127,7 +128,7 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
 
 
 def _point(name: str, what: str, done: Run) -> Point:
-    """Return what the source sent, in links."""
+    """Return the sending server's goodput as a point, in units of a link's rate."""
     system = next(one for one in SYSTEMS if one.name == name)
     network = parse(system.network)
     rate_bps = done.manifest["plan"]["systems"][0]["rate_mbit"] * 1e6
@@ -138,8 +139,8 @@ def _point(name: str, what: str, done: Run) -> Point:
     return replace(live.spread(what, name, goodput, factor=1 / link_bps, paper=paper), ideal=bound)
 
 
-def _by_paths(system: System) -> Point:
-    """Return what the paths to one of each group carry in a larger network."""
+def _rate_by_paths(system: System) -> Point:
+    """Return the rate of the paths to one server of each group in a larger network, in links."""
     network = parse(system.network)
     bound = float(network.ports)
     paper = bound if system.name in PAPERS else None

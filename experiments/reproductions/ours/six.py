@@ -1,9 +1,9 @@
-"""No paper's: six networks while servers or switches fail, of the same size and of the same price.
+"""Not from a paper: six networks of the same size or price while servers or switches fail.
 
-Every server that works sends to every other. Networks of about 2000 servers have not quite the same
-number of them, and cost differently: what a server sends compares, and what a thousand dollars
-carry. For some 22,500 dollars of switches, cables and network cards, one network joins 500 servers
-and another 1800: a thousand dollars of each compare.
+Every working server sends to every other. Networks of about 2000 servers have slightly different
+numbers of servers and different costs: throughput per server, and per thousand dollars, is
+compared. For some 22,500 dollars of switches, cables and network cards, one network connects 500
+servers and another 1800: throughput per thousand dollars is compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ QUICK_SAME_SIZE: Networks = {
     "tree": ("tree,12,16", "bridge"),
     FATTREE: ("fattree,4,levels=7", "any"),
 }
-# Sizes come in large steps: no network's price is farther from this than the share says.
+# Sizes come in large steps: a network's price may differ from the budget by this share.
 BUDGET_USD, OFF = 22_500.0, 0.15
 SAME_PRICE: Networks = {
     "DPillar": ("dpillar,14,3", "mp-random"),
@@ -60,12 +60,12 @@ RUNS = 5
 
 
 def servers(networks: Networks, name: str) -> int:
-    """Return how many servers a network has."""
+    """Return the number of servers of a network."""
     return parse(networks[name][0]).servers
 
 
 def cost_usd(networks: Networks, name: str) -> float:
-    """Return what a network's switches, network cards and cables cost."""
+    """Return the cost of a network's switches, network cards and cables."""
     cost = bill(parse(networks[name][0]), LIAO)
     assert cost.network_usd is not None
     assert cost.nics_usd is not None
@@ -73,19 +73,19 @@ def cost_usd(networks: Networks, name: str) -> float:
 
 
 def per_server(networks: Networks, one: Failing) -> Point:
-    """Return what a server sends, of a link's rate; failed servers count."""
+    """Return the throughput per server, in units of a link's rate; failed servers count."""
     return one.throughput(1 / servers(networks, one.series))
 
 
 def per_price(networks: Networks, one: Failing) -> Point:
-    """Return what a thousand dollars carry, in links."""
+    """Return a network's throughput per thousand dollars, in units of a link's rate."""
     return one.throughput(1000 / cost_usd(networks, one.series))
 
 
 def ahead(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
-    """Claim that BCube is ahead of the fat-tree and DCell, as Guo 2009, section 6, has it.
+    """Claim that BCube is ahead of the fat-tree and DCell, as in Guo 2009, section 6.
 
-    `value` says what a network's throughput is multiplied by.
+    `value` returns the factor of a network's throughput.
     """
     last = {one.series: one for one in runs if (one.kind, one.share) == (SWITCHES, LAST)}
     compared = [(last[name].runs, value(name)) for name in (BCUBE, FATTREE, DCELL)]
@@ -108,17 +108,17 @@ def ahead(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
     "what a server sends, of a cable's rate",
 )
 def degradation(settings: Settings) -> Made:
-    """Fail servers, then switches, of all six."""
+    """Fail servers, then switches, of six networks of about 2000 servers."""
     networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
     count = repeats(settings, RUNS, 2)
-    runs = runs_of(settings, networks, SHARES, count, judged=_compared)
+    runs = runs_of(settings, networks, SHARES, count, judged=_is_compared)
     points = [per_server(networks, one) for one in runs]
     claim = ahead(runs, lambda name: 1 / servers(networks, name))
     reason = f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed."
-    whole, last = _ends(runs)
+    whole, last = _end_runs(runs)
     rows = [
         *(per_server(networks, one) for one in (*whole, *last)),
-        *(_named(per_price(networks, one), "ABT per 1000 $") for one in (*whole, *last)),
+        *(_with_quantity(per_price(networks, one), "ABT per 1000 $") for one in (*whole, *last)),
         *(one.lost() for one in last),
     ]
     return _made(networks, settings, count, points, [claim.row, *rows], claim, reason)
@@ -132,40 +132,40 @@ def degradation(settings: Settings) -> Made:
     "throughput per 1000 dollars, in links",
 )
 def equal_cost(settings: Settings) -> Made:
-    """Fail servers, then switches, of all six."""
+    """Fail servers, then switches, of six networks of the same price."""
     shares = (SHARES[0], LAST) if settings.quick else SHARES
     count = repeats(settings, RUNS, 2)
-    runs = runs_of(settings, SAME_PRICE, shares, count, judged=_compared)
+    runs = runs_of(settings, SAME_PRICE, shares, count, judged=_is_compared)
     points = [per_price(SAME_PRICE, one) for one in runs]
     claim = ahead(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
     reason = (
         f"Guo 2009, section 6, has {BCUBE} ahead with {LAST:.0%} of the switches failed for the "
         "same number of servers; here it is for the same price."
     )
-    whole, last = _ends(runs)
+    whole, last = _end_runs(runs)
     rows = [
         *(Point(name, "servers", servers(SAME_PRICE, name)) for name in SAME_PRICE),
         *(Point(name, "price, $", cost_usd(SAME_PRICE, name)) for name in SAME_PRICE),
-        *(_named(per_price(SAME_PRICE, one), "per 1000 $") for one in (*whole, *last)),
-        *(_named(per_server(SAME_PRICE, one), "a server") for one in (*whole, *last)),
+        *(_with_quantity(per_price(SAME_PRICE, one), "per 1000 $") for one in (*whole, *last)),
+        *(_with_quantity(per_server(SAME_PRICE, one), "a server") for one in (*whole, *last)),
         *(one.lost() for one in last),
     ]
     return _made(SAME_PRICE, settings, count, points, [claim.row, *rows], claim, reason)
 
 
-def _compared(series: str, kind: str, share: float) -> bool:
-    """Tell what the claim is about (see `ahead`)."""
+def _is_compared(series: str, kind: str, share: float) -> bool:
+    """Return True for the simulated cases that the claim compares (see `ahead`)."""
     return series in (BCUBE, FATTREE, DCELL) and (kind, share) == (SWITCHES, LAST)
 
 
-def _ends(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
-    """Return the runs without failures, and those with the most."""
+def _end_runs(runs: list[Failing]) -> tuple[list[Failing], list[Failing]]:
+    """Return the simulation runs without failures, and those with the most failures."""
     whole = [one for one in runs if one.share == 0 and one.kind == SERVERS]
     return whole, [one for one in runs if one.share == LAST]
 
 
-def _named(point: Point, what: str) -> Point:
-    """Return a point whose series says what it is."""
+def _with_quantity(point: Point, what: str) -> Point:
+    """Return a point with the measured quantity appended to its series' name."""
     return replace(point, series=f"{point.series}: {what}")
 
 
@@ -191,7 +191,7 @@ def _made(
     if draws == 1:
         drawn = "One draw of failures"
     return Made(
-        # Twelve curves would be too many: those of failed servers are told by their ends.
+        # Twelve curves would be too many: rows give the end points of those of failed servers.
         [one for one in points if one.series.endswith(SWITCHES)],
         rows=rows,
         judged=(word, (*reasons, reason)),

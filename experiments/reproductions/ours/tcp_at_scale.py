@@ -1,13 +1,13 @@
-"""Guo 2009, Fig. 11, beyond its 16 servers: BCube and a two-level tree, by TCP packet by packet.
+"""Guo 2009, Fig. 11, beyond its 16 servers: BCube and a two-level tree, simulated TCP by packets.
 
-Paper (section 7.5): BCube_1 of n = 4 carries 750 Mbit/s a server all-to-all at 1 Gbit/s; the tree,
-of four mini-switches below a fifth, 260. Here BCube has more levels of the same switches, and the
-tree more leaves of four servers below a root that has a port for each. As in the testbed a server
-sends to 15 others: with 16 servers to all, and with more of them to others that are drawn.
+Paper (section 7.5): BCube_1 of n = 4 carries 750 Mbit/s per server all-to-all at 1 Gbit/s; the
+tree, of four mini-switches below a fifth, 260. Here BCube has more levels of the same switches, and
+the tree more leaves of four servers below a root that has a port for each. As in the testbed a
+server sends to 15 others: with 16 servers to all, and with more servers to random ones.
 
-The paper's flows carry 683 MB each. For so many packets there is no time here, and in short flows
-the last time-outs would count for more than all else: so throughput is that until four fifths of
-the bytes are delivered.
+The paper's flows carry 683 MB each. Simulating that many packets takes too long, and in short
+flows the last timeouts would dominate: so throughput is measured until four fifths of the bytes are
+delivered.
 """
 
 from __future__ import annotations
@@ -36,30 +36,32 @@ from topos.base.spec import parse
 BCUBE, TREE = "BCube", "tree"
 SIZES, QUICK_SIZES = (16, 256, 1024, 4096), (16, 64)
 LEVELS = {16: 1, 64: 2, 256: 3, 1024: 4, 4096: 5}
-OTHERS = 15  # that a server sends to
+OTHERS = 15  # number of destinations of a server
 MTU, QUEUE_PACKETS = 9000, 100
-RATE_BPS, PAPERS_BPS = 100e6, 1e9  # time-outs count for as much as in labs of that rate
+# ^simulated rate and paper's rate: timeouts weigh as much as in live labs of the simulated rate
+RATE_BPS, PAPERS_BPS = 100e6, 1e9
 VOLUME_BYTES = 500_000
 PAPERS_GBPS = {(BCUBE, 16): 0.75, (TREE, 16): 0.26}
 PAPERS_RATIO = 750 / 260
 RUNS = 2
-MOST = 0.8  # of the bytes
-MOMENTS, LASTING = 400, 4.0  # until so many times as long as fluids take
+MOST = 0.8  # fraction of the bytes delivered during the measurement
+# number of samples, and their duration relative to the completion time of fluids
+MOMENTS, LASTING = 400, 4.0
 
 
 def spec_of(name: str, servers: int) -> str:
-    """Return the network of that many servers."""
+    """Return the spec of the BCube or tree with that many servers."""
     return f"bcube,4,{LEVELS[servers]}" if name == BCUBE else f"tree,4,{servers // 4}"
 
 
 def pairs(servers: int, random: numpy.random.Generator) -> list[tuple[int, int]]:
-    """Return who sends to whom: every server to as many others, and from as many.
+    """Return source and destination of all flows: every server sends and receives the same number.
 
     >>> found = pairs(64, numpy.random.default_rng(1))
     >>> len(found), len(set(found)), {sum(1 for _, d in found if d == one) for one in range(64)}
     (960, 960, {15})
     """
-    # In a circle of servers in random order, each sends to those at distances that are drawn.
+    # Servers form a random ring; all send to those at the same random distances in the ring.
     order = random.permutation(servers)
     away = 1 + random.permutation(servers - 1)[:OTHERS]
     places = numpy.arange(servers)
@@ -72,7 +74,7 @@ def pairs(servers: int, random: numpy.random.Generator) -> list[tuple[int, int]]
 
 @drawn
 def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
-    """Return what a server sends, of a cable's rate, by TCP and as fluids; and what is dropped."""
+    """Return a server's throughput in cables, by TCP and as fluids; drops, timeouts and events."""
     network = parse(spec_of(name, servers))
     header = header_bytes(network, "")
     frame_bytes = MTU + 14 + header
@@ -83,10 +85,12 @@ def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
     last_s = float(flows.fluid().end_s.max())
     moments_s = numpy.linspace(0, LASTING * last_s, MOMENTS)
     fluid, found = flows.fluid(moments_s), flows.packets(moments_s)
-    bits = 8.0 * VOLUME_BYTES * OTHERS / RATE_BPS  # of a server, in seconds of a cable
+    # volume of a server, in seconds of a cable's rate
+    bits = 8.0 * VOLUME_BYTES * OTHERS / RATE_BPS
     return {
-        "throughput": _until_most(moments_s, found.delivered_bits, bits * servers) / servers,
-        "ideal": _until_most(moments_s, fluid.delivered_bits, bits * servers) / servers,
+        "throughput": _throughput_until_most(moments_s, found.delivered_bits, bits * servers)
+        / servers,
+        "ideal": _throughput_until_most(moments_s, fluid.delivered_bits, bits * servers) / servers,
         "last": last_s / float(found.end_s.max()),
         "drops": int(found.drops.sum()) / int(found.passed.sum()),
         "timeouts": int(found.timeouts.sum()) / len(found.end_s),
@@ -94,8 +98,8 @@ def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
     }
 
 
-def _until_most(moments_s: Any, delivered_bits: Any, cables_s: float) -> float:
-    """Return how many cables are full of data, until most of it is delivered."""
+def _throughput_until_most(moments_s: Any, delivered_bits: Any, cables_s: float) -> float:
+    """Return the mean number of cables' worth of goodput until most data is delivered."""
     passed_s = float(numpy.interp(MOST * cables_s * RATE_BPS, delivered_bits, moments_s))
     return MOST * cables_s / passed_s
 
@@ -109,15 +113,17 @@ def _until_most(moments_s: Any, delivered_bits: Any, cables_s: float) -> float:
     log_x=True,
 )
 def tcp_at_scale(settings: Settings) -> Made:
-    """Simulate both networks at each size."""
+    """Simulate all-to-all TCP traffic over BCube and a tree, with 16 to 4096 servers."""
     sizes = QUICK_SIZES if settings.quick else SIZES
     count = repeats(settings, RUNS, 2)
     series = [(name, servers) for name in (BCUBE, TREE) for servers in sizes]
     cases = [(name, servers) for name, servers in series]
     runs = dict(zip(series, draws(settings, measure, cases, count), strict=True))
-    points = [_throughput(of, name, servers) for (name, servers), of in runs.items()]
-    claims = [_ratio(runs, servers) for servers in sizes]
-    others = [row for (name, servers), of in runs.items() for row in _others(of, name, servers)]
+    points = [_throughput_point(of, name, servers) for (name, servers), of in runs.items()]
+    claims = [_ratio_claim(runs, servers) for servers in sizes]
+    others = [
+        row for (name, servers), of in runs.items() for row in _other_points(of, name, servers)
+    ]
     return Made(
         points,
         rows=[*points, *(claim.row for claim in claims), *others],
@@ -136,15 +142,15 @@ def tcp_at_scale(settings: Settings) -> Made:
     )
 
 
-def _throughput(of: Runs, name: str, servers: int) -> Point:
+def _throughput_point(of: Runs, name: str, servers: int) -> Point:
     scale = PAPERS_BPS / 1e9
     paper = PAPERS_GBPS.get((name, servers))
     found = of.point(name, servers, lambda run: run["throughput"] * scale, paper)
     return replace(found, ideal=float(numpy.mean(of.values("ideal"))) * scale)
 
 
-def _ratio(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
-    """Claim that BCube is as much ahead of the tree as in the testbed."""
+def _ratio_claim(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
+    """Claim that BCube's throughput exceeds the tree's by the same factor as in the testbed."""
     both = ((runs[name, servers], "throughput") for name in (BCUBE, TREE))
     times = paired(lambda bcube, tree: bcube / tree, *both)
     paper = PAPERS_RATIO if servers == min(SIZES) else None
@@ -152,7 +158,7 @@ def _ratio(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
     return Claim(row, 0.0, at_least=True, wanted=PAPERS_RATIO)
 
 
-def _others(of: Runs, name: str, servers: int) -> list[Point]:
+def _other_points(of: Runs, name: str, servers: int) -> list[Point]:
     return [
         of.point(f"{name}: until the last flow ends, of fluids", servers, "last"),
         of.point(f"{name}: dropped, share of packets", servers, "drops", least=0.0),

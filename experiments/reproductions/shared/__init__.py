@@ -1,1 +1,1 @@
-"""What several figures share."""
+"""Code shared by several figures."""

@@ -1,7 +1,8 @@
-"""What the figures of all-to-all traffic share: one volume from every server to every other.
+"""Shared code of figures of all-to-all traffic: one flow of equal volume between all pairs of
+servers.
 
-The servers run the papers' timers, as in the papers' testbeds. Nothing fails here, and fast timers
-would take a server for dead that a busy processor only let wait.
+The servers run the papers' timers, as in the papers' testbeds. There are no faults here, and with
+fast timers a server delayed by a busy processor would be declared dead.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 
 TREE = "tree"
 TIMEOUT_S = 150.0
-# What one flow carries, as seconds of a cable's time.
+# Volume of a flow, as seconds of a cable's rate.
 SECONDS, QUICK_SECONDS = 0.3, 0.06
 
 
 def run(
     settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
 ) -> tuple[Run, live.Scale]:
-    """Run systems all-to-all, in turns; return the records, and the scale to the paper's volume."""
+    """Run all-to-all traffic on all systems in turns; return the records, and the scale to the
+    paper.
+    """
     systems = live.with_rate(settings, [replace(one, timers="paper") for one in systems])
     rate_mbit = systems[0].rate_mbit or 0.0
     seconds = QUICK_SECONDS if settings.quick else SECONDS
@@ -36,7 +39,7 @@ def run(
         name=name,
         about=about,
         systems=systems,
-        # Two processes of iperf3 for each flow would take the processors from the network.
+        # Two iperf3 processes per flow would take processor time from the network.
         workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
         repeats=live.repeats(settings),
         seed=settings.seed,
@@ -46,7 +49,7 @@ def run(
 
 
 def completion(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
-    """Return when the last flow had ended."""
+    """Return a system's completion time, that of its last flow, as a point."""
     trials = done.of(system).trials
     ideal = live.ideal_of(trials.ideal_s)
     return live.spread(
@@ -55,7 +58,7 @@ def completion(done: Run, system: str, scale: live.Scale, paper: float | None = 
 
 
 def maximum(done: Run, system: str, scale: live.Scale, paper: float) -> Point:
-    """Return the largest total throughput, of a twentieth of the time."""
+    """Return a system's maximum total throughput, averaged over a twentieth of the time."""
     found = live.over_time(done.of(system).intervals, points=20)
     most = found.groupby("trial").goodput_bps.max()
     return live.spread(system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper)
@@ -69,7 +72,7 @@ def ended(
     scale: live.Scale,
     paper: float,
 ) -> Point:
-    """Return when the last of the flows between such servers had ended."""
+    """Return the completion time of the last flow between the pairs selected by `belongs`."""
     flows = done.of(system).flows
     own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
     ends = own.groupby("trial")
@@ -78,6 +81,6 @@ def ended(
 
 
 def speed_up(done: Run, papers_end_s: dict[str, float]) -> Point:
-    """Return how much sooner a network is done than the tree, the second of the two."""
+    """Return the ratio of the tree's completion time to the network's, as a point."""
     network, tree = papers_end_s
     return live.speed_up(done, network, tree, papers_end_s[tree] / papers_end_s[network])

@@ -1,8 +1,9 @@
-"""All-to-all throughput while servers or switches fail: what Guo 2009, Fig. 8 and its kin share.
+"""All-to-all throughput while servers or switches fail: shared by Guo 2009, Fig. 8 and similar
+figures.
 
-In each run failures are drawn anew, and every server that works sends to every other. The aggregate
-bottleneck throughput (ABT) is the number of flows times the rate of the slowest one when each link
-is shared equally (Guo 2009, section 3.6). Flows that failures cut off are not among them.
+Each run draws new failures, and every working server sends to every other. The aggregate bottleneck
+throughput (ABT) is the number of flows times the rate of the slowest one when each link is shared
+equally (Guo 2009, section 3.6). Flows cut off by failures do not count.
 """
 
 from __future__ import annotations
@@ -21,20 +22,20 @@ from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import Found, Runs, drawn, draws
 from topos.base.spec import parse
 
-SERVERS, SWITCHES = "servers", "switches"  # what fails
+SERVERS, SWITCHES = "servers", "switches"  # kinds of failure
 BCUBE, FATTREE, DCELL = "BCube", "fat-tree", "DCell"
 CURVE_RUNS = 2
-Case = tuple[str, str, float]  # what a network is called, what fails, which share
-Networks = Mapping[str, tuple[str, str]]  # the spec and the routing, by what they are called
+Case = tuple[str, str, float]  # network's label, kind of failure, share that fails
+Networks = Mapping[str, tuple[str, str]]  # spec and routing by network's label
 
 
 @drawn
 def measure(
     spec: str, routing: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
-    """Draw failures and send from all to all.
+    """Draw random failures, and measure all-to-all traffic between the working servers.
 
-    Returns the ABT in links, and which share of the flows between servers that work is lost.
+    Returns the ABT in links, and the share of flows between working servers that is lost.
     """
     network = parse(spec)
     broken = draw(network, random, rack_servers=None, **{kind: share})
@@ -43,12 +44,12 @@ def measure(
     for routes in around.blocks(network, routing, *ends, broken.works(network), random):
         loads += link_loads(routes, None, len(loads))
         flows += int(numpy.count_nonzero(numpy.diff(routes.starts)))
-    # No flow is slower than those on the busiest link.
+    # All flows have the rate of those on the busiest link.
     return {"abt": flows / loads.max() if flows else 0.0, "lost": 1 - flows / len(ends[0])}
 
 
 class Failing(NamedTuple):
-    """The runs of one network, with so many failures of one kind."""
+    """The simulation runs of one network in which a share of servers or switches fails."""
 
     series: str
     kind: str
@@ -56,11 +57,11 @@ class Failing(NamedTuple):
     runs: Runs
 
     def throughput(self, scale: float = 1.0) -> Point:
-        """Return the mean ABT, times a scale, and its confidence interval."""
+        """Return the mean aggregate bottleneck throughput (ABT) times a scale, as a point."""
         return self._point("", lambda found: found["abt"] * scale)
 
     def lost(self) -> Point:
-        """Return the share of flows that are cut off, in percent."""
+        """Return the percentage of flows that failures cut off, as a point."""
         return self._point(": flows cut off, %", lambda found: found["lost"] * 100)
 
     def _point(self, what: str, value: Callable[[Found], float]) -> Point:
@@ -77,10 +78,10 @@ def runs_of(
     judged: Callable[[str, str, float], bool] = lambda *_: True,
     more: Mapping[Case, int] | None = None,
 ) -> list[Failing]:
-    """Return the runs of every network, kind and share; kinds share those without failures.
+    """Return the simulation runs of every network, kind of failure and failed share.
 
-    `judged` says of a case whether a verdict depends on it. Others are drawn `CURVE_RUNS` times,
-    and those of `more` as often as it says.
+    Without failures all kinds share their runs. `judged` returns whether a verdict depends on a
+    case. Other cases are drawn `CURVE_RUNS` times, and cases in `more` as often as given there.
     """
     cases = [(series, kind, share) for series in networks for kind in kinds for share in shares]
     drawn_cases = [

@@ -1,7 +1,7 @@
-"""What simulated figures share: cases drawn again and again, over processes or machines.
+"""Shared code of simulated figures: random draws of cases, run on processes or machines.
 
 A measure is a function of a case and a random source that returns named numbers. Each run of a case
-has a random source of its own, from the figure's seed and the run's number.
+has its own random source, seeded by the figure's seed and the run's number.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from experiments.analysis.simulator.sweeps import sweep
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.figure import point
 
-FOLDER = "tasks"  # of a figure's own, for what is finished
-Found = dict[str, Any]  # what a run found, by name
+FOLDER = "tasks"  # subfolder of a figure's folder for results of finished tasks
+Found = dict[str, Any]  # results of a simulation run, by name
 
 
 def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    """Return what `measure` makes of each task (see `experiments.analysis.simulator.sweeps`)."""
+    """Return the results of `measure` for all tasks (see `analysis.simulator.sweeps`)."""
     return sweep(
         measure,
         tasks,
@@ -35,7 +35,7 @@ def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any
 
 
 def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
-    """Make a measure (case..., random) one of a task: the case, then seed and run."""
+    """Turn a measure that takes (case..., random) into a task function of [case..., seed, run]."""
 
     @wraps(measure)
     def of_task(task: Sequence[Any]) -> Any:
@@ -46,13 +46,13 @@ def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
 
 
 class Runs(NamedTuple):
-    """The runs of one case."""
+    """The simulation runs of one case of a figure."""
 
     case: Any
     found: list[Any]
 
     def values(self, what: str | Callable[[Any], float | None]) -> list[float]:
-        """Return a number of each run, those without it left out."""
+        """Return a named number from each simulation run that has it."""
         of_run = what if callable(what) else lambda found: found[what]
         return [value for found in self.found if (value := of_run(found)) is not None]
 
@@ -64,15 +64,15 @@ class Runs(NamedTuple):
         paper: float | None = None,
         **bounds: float,
     ) -> Point:
-        """Return the mean over the runs, and its confidence interval."""
+        """Return the mean of a number over the simulation runs as a point."""
         return point(series, x, self.values(what), paper, **bounds)
 
 
 def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
-    """Return what a function makes of several cases, run by run.
+    """Return a function's value for several cases of a figure, run by run.
 
-    Runs of one number have the same random source, so that what chance does to all of them alike
-    does not count. A case may come with the name of the one number that the function gets of it.
+    Runs with the same number have the same random source, so random effects common to all cases
+    cancel. A case may be given with the name of the number that the function takes from it.
     """
     found = [
         case.found if isinstance(case, Runs) else [run[case[1]] for run in case[0].found]
@@ -82,7 +82,7 @@ def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[fl
 
 
 def repeats(settings: Settings, runs: int, quick: int) -> int:
-    """Return how many runs each case has."""
+    """Return the number of simulation runs of each case of a figure."""
     return settings.repeats or (quick if settings.quick else runs)
 
 
@@ -92,9 +92,9 @@ def draws(
     cases: Iterable[tuple[Any, ...]],
     count: int | Sequence[int],
 ) -> list[Runs]:
-    """Return so many runs of each case, a tuple; `count` may say how many of which.
+    """Return `count` runs of each case (a tuple); `count` may be a number for each case.
 
-    A case that comes twice is run once, as often as either asks for.
+    A case that occurs twice is run once, with the larger number of runs.
     """
     cases = list(cases)
     counts = [count] * len(cases) if isinstance(count, int) else count
@@ -108,5 +108,5 @@ def draws(
 
 
 def drawn_note(settings: Settings, count: int) -> str:
-    """Return the words on repeats and seed with which figures' notes begin."""
+    """Return the sentence about repeats and seed with which figures' notes begin."""
     return f"Mean of {count} runs and its 95 % confidence interval, seed {settings.seed}."

@@ -1,6 +1,6 @@
-"""What a figure is, and what is made of its points and claims: the same for all of them.
+"""Figures, their points and claims, and the verdicts that follow.
 
-A figure is a function of `Settings` that returns what it has `Made`, registered by its name::
+A figure is a function of `Settings` that returns a `Made`, registered under a name::
 
     @figure("dcell-fig7", "path failures of DFR and shortest paths while servers fail (Guo 2008)",
             "Path failures in a DCell_3 while servers fail", "failed servers, %", "ratio, %")
@@ -32,25 +32,26 @@ Papers = Mapping[tuple[str, float | str], float]  # a paper's values, by series 
 
 
 class Claim(NamedTuple):
-    """What a paper says of a row, and how near to it ours has to be."""
+    """A claim: the value that a figure's row should have, and its tolerance."""
 
     row: Point
-    tolerance: float  # in the row's own unit
-    at_most: bool = False  # the paper's value is a bound from above
-    at_least: bool = False  # and from below
-    wanted: float | None = None  # what no paper says; the row's value of the paper by default
+    tolerance: float  # tolerance in the row's unit
+    at_most: bool = False  # whether the wanted value is an upper bound
+    at_least: bool = False  # whether the wanted value is a lower bound
+    # value that is in no paper; by default the row's value of the paper
+    wanted: float | None = None
 
     @property
     def value(self) -> float | None:
-        """What ours has to be near."""
+        """The value that our value should be near."""
         return self.row.paper if self.wanted is None else self.wanted
 
     @property
     def holds(self) -> bool | None:
-        """Tell whether ours is as near as claimed; None where other draws could say otherwise.
+        """Whether ours is within the tolerance; None if other random draws could decide otherwise.
 
-        What is drawn or measured is as near if its whole confidence interval is, and is not if
-        no part of it is.
+        A drawn or measured value is within the tolerance if its whole confidence interval is, and
+        outside if no part of the interval is inside.
 
         >>> of_draws = Point("BCube", 20, ours=990.0, paper=765.0, low=930.0, high=1050.0, draws=5)
         >>> [Claim(of_draws, tolerance).holds for tolerance in (100.0, 200.0, 300.0)]
@@ -82,7 +83,7 @@ class Claim(NamedTuple):
 
 
 def interval(row: Point) -> tuple[float, float]:
-    """Return between what ours lies for sure, which one draw alone does not tell."""
+    """Return the confidence interval of a point's value; infinite for a single draw."""
     if row.ours is None or row.draws == 1:
         return -math.inf, math.inf
     if row.draws == 0 or row.low is None or row.high is None:
@@ -94,7 +95,7 @@ Judged = tuple[str, Sequence[str]]  # a verdict and its reasons
 
 
 def verdict(claims: Iterable[Claim]) -> Judged:
-    """Return whether all claims hold, and a sentence for each that does not, or may not.
+    """Return the verdict on all claims, and a sentence for each that fails or is undecided.
 
     >>> verdict([Claim(Point("DFR", 0.2, ours=22.9, paper=22.3), 1.0)])
     ('agrees', ())
@@ -109,20 +110,20 @@ def verdict(claims: Iterable[Claim]) -> Judged:
 
 
 class Made(NamedTuple):
-    """What came of a figure."""
+    """Result of a figure's function: points, claims, verdict and notes."""
 
     points: Iterable[Point]
     claims: Sequence[Claim] = ()
-    rows: Iterable[Point] | None = None  # those of the claims by default
-    judged: Judged | None = None  # by the claims by default
-    why: str = ""  # the reason why it does not agree, if it does not
+    rows: Iterable[Point] | None = None  # rows of the figure's table (default: the claims' rows)
+    judged: Judged | None = None  # verdict and reasons (default: by the claims)
+    why: str = ""  # reason to add if the figure differs from the paper
     notes: Iterable[str] = ()
-    title: str = ""  # where the figure's own does not say all
+    title: str = ""  # title (default: the figure's)
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A paper's figure or table."""
+    """A figure or table of a paper that can be reproduced."""
 
     name: str
     about: str
@@ -130,15 +131,15 @@ class Figure:
     x: str
     y: str
     make: Callable[[Settings], Made]
-    live: bool = False  # needs a lab, and so root
-    look: Mapping[str, Any] | None = None  # kind, log_x, log_y (see `Reproduction`)
+    live: bool = False  # whether it needs a lab, and therefore root
+    look: Mapping[str, Any] | None = None  # kind of plot, log_x, log_y (see `Reproduction`)
 
     def reproduce(self, settings: Settings) -> Reproduction:
-        """Make it again."""
+        """Reproduce the figure: run its function and judge the result."""
         return self.of(self.make(settings))
 
     def of(self, made: Made) -> Reproduction:
-        """Return what was made, with a verdict."""
+        """Return the reproduction of a figure's result, with its verdict."""
         word, reasons = made.judged or verdict(made.claims)
         if made.why and word == DIFFERS:
             reasons = (*reasons, made.why)
@@ -157,13 +158,13 @@ class Figure:
         )
 
 
-FIGURES: dict[str, Figure] = {}  # all that were registered
+FIGURES: dict[str, Figure] = {}  # all registered figures by name
 
 
 def figure(
     name: str, about: str, title: str, x: str = "", y: str = "", *, live: bool = False, **look: Any
 ) -> Callable[[Callable[[Settings], Made]], Figure]:
-    """Register the decorated function as a figure."""
+    """Register the decorated function as the figure's."""
 
     def register(make: Callable[[Settings], Made]) -> Figure:
         require(name not in FIGURES, f"there are two figures {name}: rename one")
@@ -185,7 +186,7 @@ def point(
 ) -> Point:
     """Return the mean of independent repeats as a point, with its 95 % confidence interval.
 
-    `least` is what the true value cannot be below.
+    `least` is the lower limit of the true value.
 
     >>> point("SPF", 0.02, [10.0, 10.0], paper=10.0)
     Point(series='SPF', x=0.02, ours=10.0, paper=10.0, low=10.0, high=10.0, ideal=None, draws=2)
@@ -208,17 +209,17 @@ def smallest(points: Iterable[Point]) -> Point:
 
 
 def find(points: Iterable[Point], series: str, x: float | str) -> Point:
-    """Return the point of a series at x."""
+    """Return the point of a series at a value of x."""
     return next(one for one in points if (one.series, one.x) == (series, x))
 
 
 def by_series(points: Iterable[Point]) -> list[Point]:
-    """Return points series by series, in the order in which the series came."""
+    """Return points series by series, in the order of each series' first point."""
     points = list(points)
     names = list(dict.fromkeys(one.series for one in points))
     return sorted(points, key=lambda one: names.index(one.series))
 
 
 def with_paper(points: Iterable[Point], paper: Papers) -> list[Point]:
-    """Return the points with the paper's values where it gives them."""
+    """Return the points with the paper's values added where the paper gives them."""
     return [replace(one, paper=paper.get((one.series, one.x), one.paper)) for one in points]

@@ -1,8 +1,8 @@
-"""What the live figures share: an experiment run and kept, and its values as the paper's would be.
+"""Shared code of live figures: running an experiment, and scaling its values to the paper's.
 
-The papers' cables carry 1 Gbit/s, and their flows gigabytes. A lab's carry what the machine can
-emulate faithfully; so its rates are multiplied, and its volumes too, and a completion time becomes
-what it would be with the paper's volume at the paper's rate.
+The papers' cables have 1 Gbit/s, and their flows gigabytes. A lab's cables have the rate that the
+machine can emulate faithfully; so rates and volumes are scaled up, and a completion time becomes
+that of the paper's volume at the paper's rate.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
 PAPERS_MBIT = 1000.0
-MOST_POINTS = 40  # of a curve
-NEAR = 0.1  # of the paper's value: agrees
+MOST_POINTS = 40  # maximum number of points of a curve
+NEAR = 0.1  # maximum relative difference from the paper's value for agreement
 
 
 class Scale(NamedTuple):
-    """From a lab's values to those at the paper's rate, and with the paper's volume."""
+    """Scale factors from a lab's values to the paper's rate and volume."""
 
-    rate: float  # by which ours is multiplied
+    rate: float  # factor from a lab's rates to the paper's
     time: float = 1.0
 
     @classmethod
     def to_paper(cls, rate_mbit: float, volume_bytes: float, papers_bytes: float) -> Scale:
-        """Return the scale for cables of that rate and flows of that volume.
+        """Return the scale from cables of this rate and flows of this volume to the paper's.
 
         >>> Scale.to_paper(rate_mbit=10.0, volume_bytes=1e6, papers_bytes=1e9)
         Scale(rate=100.0, time=10.0)
@@ -44,7 +44,9 @@ class Scale(NamedTuple):
 
 
 def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
-    """Return the systems at one rate: the given one, or one that all are faithful at."""
+    """Return the systems with a common rate: the given one, or one at which all are emulated
+    faithfully.
+    """
     rate = settings.rate_mbit or _faithful_mbit(settings, systems)
     return tuple(replace(system, rate_mbit=rate) for system in systems)
 
@@ -56,23 +58,23 @@ def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
 
 
 def repeats(settings: Settings, count: int = 3) -> int:
-    """Return how often each system is measured."""
+    """Return the number of trials of each system in a live figure."""
     return settings.repeats or (1 if settings.quick else count)
 
 
 def run(settings: Settings, experiment: Experiment) -> Run:
-    """Run an experiment, or what is left of it; return what it measured."""
+    """Run a live figure's experiment, or the rest of an interrupted one; return its records."""
     from experiments.reporting.live import Live
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import run as run_all
 
     trials = sum(len(block) for block in blocks(experiment))
     with Live(trials, experiment.name) as live:
-        return run_all(experiment, _folder(settings, experiment), live=live)
+        return run_all(experiment, _records_folder(settings, experiment), live=live)
 
 
-def _folder(settings: Settings, experiment: Experiment) -> Path:
-    """Return a folder for the records: that of the same run, which was stopped, or a new one."""
+def _records_folder(settings: Settings, experiment: Experiment) -> Path:
+    """Return the folder of the records: that of the same interrupted run, or a new one."""
     from experiments.trials.plans.values import differences, plain
     from experiments.trials.runs.records import MANIFEST
     from experiments.trials.runs.run import new_name
@@ -90,7 +92,7 @@ def _folder(settings: Settings, experiment: Experiment) -> Path:
 def curves(
     done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
 ) -> Iterable[Point]:
-    """Yield each system's total throughput over time, the mean of its trials, in Gbit/s."""
+    """Yield each system's total throughput over time in Gbit/s, the mean of its trials."""
     for system in systems or done.systems:
         found = over_time(done.of(system).intervals, points)
         trials = found.trial.nunique()
@@ -99,7 +101,7 @@ def curves(
 
 
 def over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
-    """Return each trial's throughput in so many equal parts of the time."""
+    """Return each trial's throughput over time, in `points` equal intervals."""
     from experiments.reporting.series import goodput_over_time
 
     longest_s = 0.0 if intervals.empty else float(intervals.end_s.max())
@@ -115,27 +117,27 @@ def spread(
     paper: float | None = None,
     ideal: float | None = None,
 ) -> Point:
-    """Return the mean of several trials as a point, and its confidence interval."""
+    """Return the mean of a value over several trials as a point, with its confidence interval."""
     known = values.dropna().astype(float) * factor
     found = point(series, x, known.tolist(), paper, least=0.0)
     return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
 def believed(done: Run) -> Run:
-    """Return the run without the trials that are not valid, unless some system has no other."""
+    """Return the run without invalid trials, unless a system has only invalid ones."""
     valid = done.valid()
     there = {one["system"] for one in valid.records}
     return valid if there == {one["system"] for one in done.records} else done
 
 
 def ideal_of(values: pandas.Series) -> float | None:
-    """Return the ideal of a system's trials, which is the same for all of them; None for none."""
+    """Return the ideal of a system's trials, which is the same for all; None if there is none."""
     known = values.dropna()
     return None if known.empty else float(known.iloc[0])
 
 
 def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
-    """Return how much sooner one system is done than another, pair by pair of trials."""
+    """Return the ratio of two systems' completion times, slow to fast, by pairs of trials."""
     table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
     ideals = [ideal_of(done.of(system).trials.ideal_s) for system in (fast, slow)]
     ideal = ideals[1] / ideals[0] if ideals[0] and ideals[1] else None
@@ -145,16 +147,17 @@ def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
     )
 
 
-# -- what to think of it -------------------------------------------------------------------------
+# -- verdicts ------------------------------------------------------------------------------------
 
 
 def claims(rows: Iterable[Point]) -> list[Claim]:
-    """Return that ours is near the paper wherever it gives a number."""
+    """Return claims that ours is near the paper's value, for the rows that have one."""
     return [Claim(row, NEAR * row.paper) for row in rows if row.paper]
 
 
 def judged(rows: Sequence[Point]) -> Judged:
-    """Return what follows, and how near to the ideal both are where ours differs.
+    """Return the verdict and its reasons; where ours differs, they compare both values with the
+    ideal.
 
     >>> judged([Point("a", 1, ours=95.0, paper=100.0)])
     ('agrees', [])
@@ -167,7 +170,8 @@ def judged(rows: Sequence[Point]) -> Judged:
 
 
 def against_ideal(rows: Iterable[Point]) -> list[str]:
-    """Return, for rows that differ from the paper, how near to the ideal both are.
+    """Return sentences that compare ours and the paper's value with the ideal, for rows that
+    differ.
 
     >>> against_ideal([Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)])
     ["DCell, completion, s: ours is 0.50 times the paper's; of what the routed paths can do ours
@@ -180,7 +184,9 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
                 f"{row.series}, {row.x}: ours is {row.ours / row.paper:.2f} times the paper's"
             )
             if row.ideal:
-                ours, papers = (_reached(value, row.ideal) for value in (row.ours, row.paper))
+                ours, papers = (
+                    _share_of_ideal(value, row.ideal) for value in (row.ours, row.paper)
+                )
                 sentence += (
                     f"; of what the routed paths can do ours reaches {ours:.2f}, "
                     f"the paper's {papers:.2f}"
@@ -189,18 +195,18 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
     return sentences
 
 
-def _reached(value: float, ideal: float) -> float:
-    """Return a value's share of its ideal, whichever of times and rates they are."""
+def _share_of_ideal(value: float, ideal: float) -> float:
+    """Return the ratio of a value to its ideal, at most 1, for times as well as for rates."""
     return min(value / ideal, ideal / value)
 
 
 def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
-    """Return the points, and a verdict on the rows: how near to the paper's they are."""
+    """Return a figure's points, and the verdict on its rows' differences from the paper."""
     return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale))
 
 
 def notes(done: Run, scale: Scale) -> list[str]:
-    """Return how it was measured, and which trials cannot be believed."""
+    """Return notes on rate, seed and scale of the measurement, and on invalid trials."""
     plan = done.manifest["plan"]
     rate = plan["systems"][0]["rate_mbit"]
     scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""

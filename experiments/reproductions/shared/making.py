@@ -1,8 +1,8 @@
-"""A figure is made once: what is on disk and of the same inputs is not made again.
+"""Making of figures: a figure on disk with the same inputs is not made again.
 
-Inputs are the code that decides about the figure's numbers and its settings. What was stopped goes
-on: simulated figures keep each task that is finished (`experiments.analysis.simulator.sweeps`),
-live ones each trial.
+Inputs are the code on which the figure's numbers depend, and its settings. An interrupted figure
+continues: simulated figures store each finished task (`experiments.analysis.simulator.sweeps`),
+live figures each trial.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ CODE = (
 LIVE_CODE = tuple(
     f"experiments.{floor}" for floor in ("emulation", "linux", "observe", "traffic", "trials")
 )
-SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")  # of the machine
+# machine properties recorded with a figure
+SHOWN = ("processor", "processors", "memory_kib", "kernel", "system")
 
 
 def inputs_of(figure: Figure, settings: Settings) -> str:
-    """Return a hash of all that decides about the figure's numbers."""
+    """Return a hash of the code and settings on which the figure's numbers depend."""
     package = figure.make.__module__.rpartition(".")[0]
     if figure.live:
         code = hash_of(*CODE, *LIVE_CODE, package)
@@ -45,22 +46,22 @@ def inputs_of(figure: Figure, settings: Settings) -> str:
 
 
 def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = False) -> Reproduction:
-    """Make a figure, or take it from the folder, where it is kept."""
+    """Return a reproduced figure from the folder, or reproduce the figure and store it there."""
     found = kept(folder, figure.name)
     inputs = inputs_of(figure, settings)
     if found and not again and found.made.get("inputs") == inputs:
         return found
     began_s = time.monotonic()
-    # Records of an earlier making are no part of one that is made again.
+    # With `again`, records of an earlier making are not reused.
     settings = replace(settings, inputs="" if again else inputs)
     found = figure.reproduce(settings)
-    found = replace(found, made=_record(inputs, settings, time.monotonic() - began_s))
+    found = replace(found, made=_making_record(inputs, settings, time.monotonic() - began_s))
     keep(found, folder)
     return found
 
 
-def _record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
-    """Return of what, when, where and in what time a figure was made."""
+def _making_record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
+    """Return the record of a figure's making: inputs, time, duration, machine and version."""
     here: Mapping[str, Any] = machine()
     program = versions()
     return {
@@ -68,7 +69,7 @@ def _record(inputs: str, settings: Settings, passed_s: float) -> dict[str, Any]:
         "at": moment()["wall"],
         "quick": settings.quick,
         "seed": settings.seed,
-        # What tasks took counts whenever they were done, and as if one came after the other.
+        # Sum of the tasks' times, whenever they were computed, as if run one after the other.
         "seconds": round(sum(settings.tasks_s) or passed_s, 1),
         "machine": {name: here[name] for name in SHOWN},
         "pillarbox": {name: program.get(name) for name in ("version", "commit", "python")},

@@ -1,6 +1,6 @@
-"""The tables that `pillarbox compare --papers` checks, as figures made again.
+"""Reproductions of the papers' tables that `pillarbox compare --papers` checks.
 
-Most print formulas; each is evaluated for a small network or structure, which is measured.
+Most tables print formulas; each is evaluated for a small network or structure, which is measured.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from experiments.analysis.comparison.checks import Check, Table
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point
 from experiments.reproductions.shared.figure import Made, figure
 
-EQUALS = " = "  # between a formula in print and its value
-BISECTION_S = 20.0  # for each exact bisection width; most take a moment
+EQUALS = " = "  # separator of a printed formula and its value
+BISECTION_S = 20.0  # time limit for each exact bisection width, in seconds; most take much less
 TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
     "bcube-table1": (
         "speed-ups, throughput and wires of tree, fat-tree, DCell and BCube (Guo 2009)",
@@ -39,18 +39,18 @@ TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
 
 
 def printed(table: Table) -> Made:
-    """Return the table, each printed value beside ours."""
+    """Return the reproduction of a paper's table, with each printed value next to ours."""
     differing = [check for check in table.checks if check.agrees is False]
     unchecked = [check.what for check in table.checks if check.agrees is None]
     notes = [f"Printed: {table.citation}."]
     if unchecked:
         notes.append(f"Not checked: {', '.join(unchecked)}.")
-    judged = DIFFERS if differing else AGREES, [*map(_reason, differing)]
+    judged = DIFFERS if differing else AGREES, [*map(_difference_sentence, differing)]
     return Made(map(_point, table.checks), judged=judged, notes=notes, title=table.title)
 
 
 def _point(check: Check) -> Point:
-    """Return a row.
+    """Return the check of a printed value as a row of the table.
 
     >>> _point(Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
     Point(series='bcube,4,1', x='servers, n^(l+1)', ours=16, paper=16.0, ...)
@@ -60,19 +60,19 @@ def _point(check: Check) -> Point:
     x = f"{what}, {formula}" if formula else what
     try:
         paper = float(value.replace(",", ""))
-    except ValueError:  # an order of magnitude, which has no value
+    except ValueError:  # an order of magnitude without a value
         return Point(series, f"{what}, {check.printed}", check.ours)
     return Point(series, x, check.ours, paper)
 
 
-def _reason(check: Check) -> str:
+def _difference_sentence(check: Check) -> str:
     why = f": {check.reason}" if check.reason else ""
     return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}."
 
 
-def _registered(name: str, about: str, table: Callable[[float], Table]) -> None:
+def _register_table(name: str, about: str, table: Callable[[float], Table]) -> None:
     figure(name, about, name, "value", kind="table")(lambda _: printed(table(BISECTION_S)))
 
 
 for _name, (_about, _table) in TABLES.items():
-    _registered(_name, _about, _table)
+    _register_table(_name, _about, _table)

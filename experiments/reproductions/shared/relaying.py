@@ -1,9 +1,9 @@
-"""What a relay costs: a lab in a sandbox of its own, and the processor time of one forwarder.
+"""Processor time of a relay: labs in their own sandbox, and the time of one forwarder.
 
-Under the Python plane a server's forwarding is a process, whose time the kernel counts. Under eBPF
-it happens in the kernel, on behalf of whatever process sends, and belongs to no server: what a
-relay costs there is what sending takes longer over one more of them. That holds the relay's two
-ports and the switch behind it as well, which in a lab are the same kernel's work.
+In the Python plane a server's forwarder is a process, whose processor time the kernel counts. Under
+eBPF forwarding happens in the kernel, within whatever process sends, and no server is charged for
+it: the cost of a relay is the additional time of sending over one more relay. This includes the
+relay's two ports and the switch between, which in a lab are work of the same kernel.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDLE_S = 1.0
 
 
 def apart(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of a module returns in a process of its own, where a lab may run."""
+    """Return the result of a module's function, run in its own process, where a lab may run."""
     found = in_child(function, *arguments, time_limit_s=TIME_LIMIT_S)
     require(not found.failure, f"the measurement failed: {found.failure}")
     return found.value
@@ -40,7 +40,7 @@ def apart(function: Callable[..., Any], *arguments: Any) -> Any:
 def lab_of(
     network: str, routing: str, rate_mbit: float | None, mtu: int, plane: str = PYTHON
 ) -> Iterator[Lab]:
-    """Run a lab in a sandbox, which this process never leaves."""
+    """Run a lab in a sandbox; this process cannot leave the sandbox afterwards."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -58,49 +58,49 @@ def lab_of(
 
 
 class Used(NamedTuple):
-    """What a forwarder did for a while."""
+    """Activity of a server's forwarder during a measurement."""
 
-    share: float  # of one processor
-    frames_s: float  # that it sent
+    share: float  # processor time of the forwarder, as a share of one processor
+    frames_s: float  # frames that the forwarder sent per second
 
 
 class Busy:
-    """How much of a processor a server's forwarder takes, from `begin` to `end`."""
+    """A running measurement of a server's forwarder, from construction to `end`."""
 
     def __init__(self, lab: Lab, server: int) -> None:
         assert lab.forwarders is not None
         self._lab, self._server = lab, server
         self._schedstat = Path(f"/proc/{lab.forwarders.pids[server]}/schedstat")
-        self._began = self._now()
+        self._began = self._counters()
 
     def end(self) -> Used:
-        """Return what it did since."""
-        (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._now()
+        """Return the forwarder's activity since the start of the measurement."""
+        (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._counters()
         elapsed_s = end_s - then_s
         return Used((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
 
-    def _now(self) -> tuple[float, float, int]:
-        """Return the moment, the processor time and the frames sent so far."""
-        # The kernel's count: the router's own lacks what the plane repeats without asking it.
+    def _counters(self) -> tuple[float, float, int]:
+        """Return the current time, the forwarder's processor time, and the frames sent so far."""
+        # The kernel's counter: the router's lacks frames that the plane repeats without asking it.
         sent = _frames_sent(self._lab, self._server)
         return time.monotonic(), int(self._schedstat.read_text().split()[0]) * 1e-9, sent
 
 
 def _frames_sent(lab: Lab, server: int) -> int:
-    """Return how many frames a server's ports have sent, as the kernel counts them."""
+    """Return the number of frames sent by a server's ports, as counted by the kernel."""
     from experiments.emulation.nodes import sent_by
 
     return sum(frames for _, frames in sent_by(lab.host(server)).values())
 
 
 def idle(lab: Lab, server: int) -> Used:
-    """Return what a server's forwarder does where nothing is to be forwarded."""
+    """Return the activity of a server's forwarder without traffic."""
     busy = Busy(lab, server)
     time.sleep(IDLE_S)
     return busy.end()
 
 
-# -- in the kernel ---------------------------------------------------------------------------------
+# -- relays in the kernel --------------------------------------------------------------------------
 
 HOW = (
     "Under eBPF, where the machine has it, the relay is in the kernel, as the paper's was: what a "
@@ -109,19 +109,20 @@ HOW = (
 )
 PORT = 5003
 UDP_IP_BYTES = 28
-LEARN_S = 0.3  # until the decisions on both ways are in the kernel
-LEARN, BATCH, BATCHES = 200, 500, 100  # packets; batches of each way in a turn
+LEARN_S = 0.3  # time for the decisions on both paths to reach the kernel, in seconds
+# packets to learn the path, packets per batch; batches of each path per turn
+LEARN, BATCH, BATCHES = 200, 500, 100
 TURNS, QUICK_TURNS = 12, 6
-APART = 0.02  # relays by packet, beyond which some took another way
+APART = 0.02  # maximum deviation of relays per packet from 1; beyond it packets took other paths
 
 
 def in_turns(
     settings: Settings, measure: Callable[..., list[float]], *arguments: Any
 ) -> list[list[float]]:
-    """Return what a measure of eBPF found in each of many labs; nothing where there is no eBPF.
+    """Return the results of an eBPF measurement in each of many labs; empty without eBPF support.
 
-    From lab to lab a packet's cost differs by a fifth, as do the places of everything in memory.
-    Labs in which packets went another way are left out, and others take their place.
+    A packet's cost differs by a fifth from lab to lab, as memory layouts differ. Labs in which
+    packets took another path are replaced by others.
     """
     from hosts.live.bpf import available
 
@@ -136,33 +137,34 @@ def in_turns(
         if len(found) == turns:
             return found
     raise PillarboxError(
-        "in most labs packets went another way than over the relay: the machine is too busy, or "
-        "the relay has lost its way; try again"
+        "in most labs packets did not take the path over the relay: the machine is too busy, or "
+        "the relay no longer forwards; try again"
     )
 
 
 def one_more(
     lab: Lab, ends: tuple[int, int, int], sizes: Sequence[int], batches: int = BATCHES
 ) -> list[float]:
-    """Return what one relay more costs, in µs of a processor for a packet of each size.
+    """Return the processor time in µs that an additional relay costs per packet, for each size.
 
-    Nothing where packets of any size went another way.
+    The result is empty if packets of any size took another path.
 
     Datagrams go from the first server to the second, a neighbour, and over it to the third, in
-    turns. Sending and relaying are done when a call returns, so that the sender's
-    processor time is that of all; what the receiver has no room for is dropped there at no cost.
+    turns. A call returns after sending and relaying, so the sender's processor time covers both;
+    datagrams that exceed the receiver's buffer are dropped there at no cost.
     """
     source, relay, destination = ends
     with ExitStack() as stack:
         near, far = (
-            stack.enter_context(_connected(lab, source, server)) for server in (relay, destination)
+            stack.enter_context(_connected_socket(lab, source, server))
+            for server in (relay, destination)
         )
-        found = [_compared(lab, ends, near, far, size, batches) for size in sizes]
+        found = [_relay_cost_us(lab, ends, near, far, size, batches) for size in sizes]
     return [cost for cost in found if cost is not None] if None not in found else []
 
 
 @contextmanager
-def _connected(lab: Lab, source: int, destination: int) -> Iterator[socket.socket]:
+def _connected_socket(lab: Lab, source: int, destination: int) -> Iterator[socket.socket]:
     address = lab.topology.ip(destination), PORT
     with lab.host(destination).live_namespace():
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -174,7 +176,7 @@ def _connected(lab: Lab, source: int, destination: int) -> Iterator[socket.socke
         yield sender
 
 
-def _compared(
+def _relay_cost_us(
     lab: Lab,
     ends: tuple[int, int, int],
     near: socket.socket,
@@ -184,20 +186,20 @@ def _compared(
 ) -> float | None:
     data = bytes(size - UDP_IP_BYTES)
     for sender in (near, far):
-        _send(sender, data, LEARN)
+        _sending_time_s(sender, data, LEARN)
     time.sleep(LEARN_S)
     _, relay, _ = ends
     costs = []
     before = _frames_sent(lab, relay)
     for _ in range(batches):
-        direct, relayed = (_send(sender, data, BATCH) for sender in (near, far))
+        direct, relayed = (_sending_time_s(sender, data, BATCH) for sender in (near, far))
         costs.append((relayed - direct) / BATCH * 1e6)
     relays = (_frames_sent(lab, relay) - before) / (batches * BATCH)
     return median(costs) if abs(relays - 1) < APART else None
 
 
-def _send(sender: socket.socket, data: bytes, count: int) -> float:
-    """Return the processor time that so many datagrams take."""
+def _sending_time_s(sender: socket.socket, data: bytes, count: int) -> float:
+    """Return the processor time of sending `count` datagrams."""
     began_s = time.thread_time()
     for _ in range(count):
         sender.send(data)

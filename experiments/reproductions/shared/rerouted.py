@@ -1,4 +1,4 @@
-"""What faults did to those flows that they left a path: no routing can carry the others."""
+"""Effects of faults on flows that still had a path: no routing can carry the others."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ Row = dict[str, Any]
 
 
 def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
-    """Return the faults among a run's events, with what they did to flows that had a path left.
+    """Return a run's faults with their effects on flows that still had a path.
 
-    A flow has one as long as its routing, once it knows all that is broken, finds one; it counts if
-    it had one as long as the fault lasted. ``pathless_flows`` are those that stopped and had not.
+    A flow has a path if its routing, once it knows all failures, finds one; it counts if it had a
+    path during the whole fault. ``pathless_flows`` are those that stopped and had no path.
     """
     by_name = {system.name: system for system in systems}
-    flows, intervals = _by_trial(done.flows), _by_trial(done.intervals)
+    flows, intervals = _rows_by_trial(done.flows), _rows_by_trial(done.intervals)
     found = []
-    for trial, events in _by_trial(done.events).items():
-        ends = _Ends(by_name[events[0]["system"]])
+    for trial, events in _rows_by_trial(done.events).items():
+        ends = _FlowPaths(by_name[events[0]["system"]])
         results = ends.results(flows.get(trial, []), intervals.get(trial, []))
         happened = [event for event in events if not event["reason"]]
-        states = list(zip(happened, _broken(ends.network, happened), strict=True))
+        states = list(zip(happened, _failures_after(ends.network, happened), strict=True))
         for place, (event, broken) in enumerate(states):
             if broken_by(ends.network, event):
-                lasting = [broken, *_until_repaired(event["what"], states[place + 1 :])]
+                lasting = [broken, *_failures_until_repair(event["what"], states[place + 1 :])]
                 left = [r for r in results if all(ends.have_path(r.flow, b) for b in lasting)]
                 [row] = recovery([event], left, lambda _: ())
                 pathless = event["stopped_flows"] - row["stopped_flows"]
@@ -47,12 +47,12 @@ def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
     return found
 
 
-def _until_repaired(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:
+def _failures_until_repair(what: str, later: Iterable[tuple[Row, Failures]]) -> Iterator[Failures]:
     return (broken for _, broken in takewhile(lambda one: one[0]["what"] != what, later))
 
 
-def _broken(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
-    """Yield all that is broken after each event."""
+def _failures_after(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
+    """Yield the failures in effect after each fault or repair."""
     broken: dict[str, Failures] = {}
     for event in events:
         fault = broken_by(network, event)
@@ -67,8 +67,8 @@ def _broken(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
         )
 
 
-class _Ends:
-    """The flows of a system, and whether they have paths."""
+class _FlowPaths:
+    """Lookup of whether the two ends of a system's flow still have a path."""
 
     def __init__(self, system: System) -> None:
         self.network, self._routing = parse(system.network), system.routing
@@ -97,8 +97,8 @@ class _Ends:
         ]
 
 
-def _by_trial(table: pandas.DataFrame) -> dict[int, list[Row]]:
-    """Return a table's rows by trial, in the order in which they are."""
+def _rows_by_trial(table: pandas.DataFrame) -> dict[int, list[Row]]:
+    """Return a table's rows by trial, in their order."""
     found: dict[int, list[Row]] = {}
     for row in table.astype(object).where(table.notna(), None).to_dict("records"):
         found.setdefault(row["trial"], []).append(row)

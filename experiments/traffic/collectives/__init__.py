@@ -1,1 +1,1 @@
-"""Collective operations: graphs of transfers, made, checked, and run with real bytes and sums."""
+"""Collective operations over a lab."""

@@ -1,7 +1,7 @@
-"""Algorithms of collective operations: which transfers each of them makes.
+"""Algorithms of collective operations, as the transfers that they make.
 
-Each takes a `Weaver` and adds transfers to it, step by step. Ranks are numbers from 0; where they
-stand in a network is not known here.
+Each takes a `Weaver` and adds transfers to it, step by step. Ranks are numbers from 0; their places
+in a network are unknown here.
 
 - Ring: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations",
   JPDC 2009.
@@ -9,9 +9,9 @@ stand in a network is not known here.
   operations in MPICH", IJHPCA 2005.
 - BCube: Gloo's `allreduce_bcube`, and BML (Wang et al., "BML: A High-performance, Low-cost Gradient
   Synchronization Algorithm for DML Training", NeurIPS 2018). Both exchange by the digits of the
-  ranks, one digit a step, as halving and doubling does by bits. BML does it in as many threads as
-  there are digits, each with a part of the data of its own, and each beginning with another digit:
-  all ports of a BCube server are busy in every step.
+  ranks, one digit per step, as halving and doubling does by bits. BML does so in as many threads as
+  there are digits, each with its own part of the data, and each starting with another digit: all
+  ports of a BCube server are busy in every step.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from typing import Protocol
 from experiments.traffic.collectives.graph import Weaver
 from topos.base.errors import require
 
-Tree = Sequence[tuple[int, int]]  # hops; every sender has what it sends
+Tree = Sequence[tuple[int, int]]  # hops in an order in which every sender already has the data
 
 
 class Exchange(Protocol):
-    """Two halves of an all-reduce: sums, each at its own rank, and from there to all."""
+    """Two halves of an all-reduce: reduce-scatter, then all-gather."""
 
     def share(self, rank: int) -> int:
-        """Return the chunk whose sum a rank has between the halves."""
+        """Return the chunk whose sum a rank has between the halves of an all-reduce."""
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
-        """Sum each rank's share there; return the next step."""
+        """Sum each rank's share at that rank (reduce-scatter); return the next step."""
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
-        """Bring each rank's share to all; return the next step."""
+        """Send each rank's share to all ranks (all-gather); return the next step."""
 
 
 class Ring:
-    """Each rank sends to the next alone."""
+    """Ring algorithm: each rank sends only to the next one."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
 
     def share(self, rank: int) -> int:
-        """Return a rank's own chunk."""
+        """Return the chunk whose sum a rank keeps in the ring."""
         return rank
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
-        """Pass chunks on, each sum growing on its way around, until it is where it belongs."""
-        return self._around(weaver, step, behind=1, reduce=True)
+        """Pass chunks around the ring, adding to each sum, up to the rank that keeps it."""
+        return self._pass_around(weaver, step, behind=1, reduce=True)
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
-        """Pass each sum on around the ring."""
-        return self._around(weaver, step, behind=0, reduce=False)
+        """Pass each sum around the ring."""
+        return self._pass_around(weaver, step, behind=0, reduce=False)
 
-    def _around(self, weaver: Weaver, step: int, behind: int, *, reduce: bool) -> int:
+    def _pass_around(self, weaver: Weaver, step: int, behind: int, *, reduce: bool) -> int:
         for turn in range(self.ranks - 1):
             for rank in range(self.ranks):
                 chunk, to = (rank - turn - behind) % self.ranks, (rank + 1) % self.ranks
@@ -66,19 +66,19 @@ class Ring:
 
 
 class Digits:
-    """Ranks as numbers of several digits, which exchange by one digit after the other.
+    """Exchange by digits: ranks are numbers of several digits, and exchange by one digit per step.
 
-    In each step the ranks that differ in one digit alone split what they have among them, and go on
-    with a part each: all have the same share at the end, one over the number of ranks.
+    In each step the ranks that differ in one digit only split their data among them, and continue
+    with one part each: at the end all have the same share, one over the number of ranks.
 
     Parameters
     ----------
     radices : sequence of int
-        How many values the digits have, the last digit of a rank first.
+        Number of values of each digit, starting with a rank's last digit.
     order : sequence of int
-        In which order the digits are taken.
+        Order of the digits.
     first : int
-        The first chunk of as many as there are ranks.
+        Number of the first chunk; there are as many chunks as ranks.
     """
 
     def __init__(self, radices: Sequence[int], order: Sequence[int], first: int = 0) -> None:
@@ -87,51 +87,53 @@ class Digits:
         self._weights = [prod(radices[:digit]) for digit in range(len(radices))]
 
     def share(self, rank: int) -> int:
-        """Return the chunk that is a rank's own after the last digit."""
-        return self._range(rank, len(self.order))[0]
+        """Return the chunk whose sum a rank keeps after the last digit."""
+        return self._chunk_range(rank, len(self.order))[0]
 
     def _digit(self, rank: int, digit: int) -> int:
         return rank // self._weights[digit] % self.radices[digit]
 
-    def _range(self, rank: int, depth: int) -> tuple[int, int]:
-        """Return the first chunk and how many a rank goes on with after so many digits."""
+    def _chunk_range(self, rank: int, depth: int) -> tuple[int, int]:
+        """Return the first chunk and number of chunks of a rank after `depth` digits."""
         first, count = self.first, self.ranks
         for digit in self.order[:depth]:
             count //= self.radices[digit]
             first += self._digit(rank, digit) * count
         return first, count
 
-    def _others(self, rank: int, digit: int) -> Iterator[int]:
-        """Yield the ranks that differ in a digit alone, each rank's next one first."""
+    def _exchange_partners(self, rank: int, digit: int) -> Iterator[int]:
+        """Yield the ranks whose numbers differ in this digit only, the rank's next one first."""
         own, radix = self._digit(rank, digit), self.radices[digit]
         for ahead in range(1, radix):
             yield rank + ((own + ahead) % radix - own) * self._weights[digit]
 
     def pairs(self, depth: int) -> Iterator[tuple[int, int]]:
-        """Yield who sends to whom by one of the digits, there as well as back."""
+        """Yield sender and receiver of all transfers by one digit, the same in both halves."""
         for rank in range(self.ranks):
-            for other in self._others(rank, self.order[depth]):
+            for other in self._exchange_partners(rank, self.order[depth]):
                 yield rank, other
 
     def scatter(self, weaver: Weaver, step: int = 0) -> int:
-        """Sum each rank's share there; return the next step."""
+        """Sum each rank's share at that rank; return the next step."""
         for depth in range(len(self.order)):
             for rank, other in self.pairs(depth):
-                part = self._range(other, depth + 1)
+                part = self._chunk_range(other, depth + 1)
                 weaver.send(rank, other, *part, reduce=True, step=step + depth)
         return step + len(self.order)
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
-        """Bring each rank's share to all, the way back; return the next step."""
+        """Send each rank's share to all ranks, in reverse order of digits; return the next step."""
         for turn, depth in enumerate(reversed(range(len(self.order)))):
             for rank, other in self.pairs(depth):
-                part = self._range(rank, depth + 1)
+                part = self._chunk_range(rank, depth + 1)
                 weaver.send(rank, other, *part, reduce=False, step=step + turn)
         return step + len(self.order)
 
 
 def digits_of(ranks: int, base: int) -> int:
-    """Return how many digits of a base count the ranks; raise PillarboxError where none do."""
+    """Return the number of digits for `ranks` in a base; raise PillarboxError if not a power of the
+    base.
+    """
     require(base >= 2, f"ranks are counted in a base of at least 2, not {base}")
     digits, power = 0, 1
     while power < ranks:
@@ -156,13 +158,13 @@ def halving(ranks: int) -> Digits:
 
 
 def bcube_scheme(ranks: int, base: int) -> Digits:
-    """Return Gloo's exchange: by digits, the nearest ranks first."""
+    """Return Gloo's exchange by digits, the nearest ranks first."""
     digits = digits_of(ranks, base)
     return Digits([base] * digits, range(digits))
 
 
 def bml_threads(radices: Sequence[int]) -> list[Digits]:
-    """Return BML's threads: each begins with another digit, and goes on with the next ones.
+    """Return BML's threads, which start with different digits and continue in the same order.
 
     >>> [thread.order for thread in bml_threads([3, 3])]
     [[0, 1], [1, 0]]
@@ -175,10 +177,10 @@ def bml_threads(radices: Sequence[int]) -> list[Digits]:
 
 
 def parameter_servers(weaver: Weaver, ranks: int, count: int) -> None:
-    """Sum at `count` of the ranks, a chunk at each, and bring the sums to all from there.
+    """Sum at `count` of the ranks, one chunk at each, and send the sums to all ranks from there.
 
-    The servers are spread evenly over the ranks. Those that do not serve talk to all servers at
-    once, beginning with different ones.
+    The parameter servers are spread evenly over the ranks. The other ranks send to all servers
+    simultaneously, starting with different ones.
     """
     servers = [number * ranks // count for number in range(count)]
     for reduce in (True, False):
@@ -192,7 +194,7 @@ def parameter_servers(weaver: Weaver, ranks: int, count: int) -> None:
 
 
 def direct_exchange(weaver: Weaver, ranks: int, *, at_once: bool) -> None:
-    """Send chunk (i, j) from i to j: all at once, or with one other rank at a time."""
+    """Send chunk (i, j) from i to j: all simultaneously, or one other rank at a time."""
     latest: dict[int, list[int]] = {}
     for turn in range(1, ranks):
         sent: dict[int, list[int]] = {rank: [] for rank in range(ranks)}
@@ -209,7 +211,9 @@ def direct_exchange(weaver: Weaver, ranks: int, *, at_once: bool) -> None:
 
 
 def by_trees(weaver: Weaver, trees: Sequence[Tree], pieces: int) -> None:
-    """Send each tree's part from its root to all, piece by piece: a hop follows the one before."""
+    """Send each tree's part from its root to all ranks, piece by piece: each hop follows the
+    previous.
+    """
     for tree, hops in enumerate(trees):
         depth = {hops[0][0]: 0}
         for sender, receiver in hops:
@@ -222,7 +226,7 @@ def by_trees(weaver: Weaver, trees: Sequence[Tree], pieces: int) -> None:
 
 
 def binomial(ranks: int, root: int) -> list[tuple[int, int]]:
-    """Return a tree in which each rank that has the data sends it to one more rank each step.
+    """Return a binomial tree, in which each rank with the data sends to one more rank per step.
 
     >>> binomial(5, 0)
     [(0, 1), (0, 2), (1, 3), (0, 4)]

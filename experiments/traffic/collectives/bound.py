@@ -1,9 +1,10 @@
-"""How soon a collective operation can be done at best, in any network whose servers have ports.
+"""Lower bound of the time of a collective operation, in any network whose servers have ports.
 
-Let N servers hold M bytes each. In an all-reduce they send 2 (N - 1) M bytes in all (Patarasuk,
-Yuan, JPDC 2009): each chunk's N parts meet over N - 1 transfers at least, and the sum goes to N - 1
-others. Where all have p ports of a rate R that takes 2 (N - 1) / N x M / (p R). It is likewise with
-the other operations; and no server is done before it has sent and received what it must.
+Let N servers hold M bytes each. In an all-reduce they send 2 (N - 1) M bytes in total (Patarasuk,
+Yuan, JPDC 2009): the N parts of each chunk meet over at least N - 1 transfers, and the sum goes to
+N - 1 others. If all servers have p ports of rate R, this takes 2 (N - 1) / N x M / (p R). The
+bounds of other operations follow in the same way; and no server can end before it has sent and
+received its own minimum.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from topos.base.topology import Topology
 
 
 def least_s(topology: Topology, plan: Plan, port_bps: float) -> float:
-    """Return the least time of an operation, if ports carry so many bits of it a second.
+    """Return the lower bound of an operation's time, for ports with a goodput of `port_bps`.
 
     >>> import topos
     >>> from experiments.traffic.collectives.plan import plan_for
@@ -30,7 +31,7 @@ def least_s(topology: Topology, plan: Plan, port_bps: float) -> float:
 
 
 def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
-    """Return what share of the data of each server must pass the busiest port in an all-reduce.
+    """Return the share of a server's data that must pass the busiest port in an all-reduce.
 
     >>> import topos
     >>> round(all_reduce_share(topos.parse("tree,2,2"), range(4)), 6)  # 2 x 3/4
@@ -42,13 +43,13 @@ def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
 def _port_bytes(
     topology: Topology, servers: Sequence[int], total: float, own: Sequence[float]
 ) -> float:
-    """Return what passes a port at least: of all servers' together, and of each server's own."""
+    """Return the minimum bytes per port: by the total of all servers, and by each server's own."""
     ports = [sum(1 for _ in topology.neighbours(server)) for server in servers]
     return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 
 
 def _least_bytes(plan: Plan) -> tuple[float, list[float]]:
-    """Return what all send together, and what each server sends or receives, at least."""
+    """Return the minimum bytes sent by all servers, and those sent or received by each server."""
     ranks = plan.graph.ranks
     size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)
     others = size * (ranks - 1)

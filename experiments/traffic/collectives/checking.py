@@ -1,6 +1,6 @@
-"""Whether a graph of transfers does what it is to do, whatever order the network brings them in.
+"""Check that a graph of transfers computes its operation in every possible order of arrival.
 
-This looks at a graph from outside: it knows nothing of how graphs are made.
+The check uses only the graph, and does not know how graphs are made.
 """
 
 from __future__ import annotations
@@ -12,31 +12,32 @@ from experiments.traffic.collectives.graph import Graph, Transfer
 
 
 def problems(graph: Graph) -> Iterator[str]:
-    """Yield a sentence for all that is wrong; nothing where the graph is right.
+    """Yield a sentence for each error in a graph; none for a correct graph.
 
-    Right is: no transfer takes a chunk that its sender does not have, none adds what is in a sum
-    already, every rank ends with the sum of what the holders began with, and of two transfers that
-    touch the same chunk of a rank one waits for the other, unless both only read or both add.
+    In a correct graph no transfer sends a chunk that its sender does not have, no transfer adds a
+    part that a sum already contains, every rank ends with the sum of all holders' initial parts,
+    and of two transfers that access the same chunk of a rank one waits for the other, unless both
+    only read or both add.
     """
-    yield from _malformed(graph)
-    yield from _wrong_sums(graph)
+    yield from _format_errors(graph)
+    yield from _sum_errors(graph)
     yield from _races(graph)
 
 
-def _malformed(graph: Graph) -> Iterator[str]:
+def _format_errors(graph: Graph) -> Iterator[str]:
     for number, one in enumerate(graph.transfers):
         if one.sender == one.receiver:
             yield f"transfer {number} goes from rank {one.sender} to itself"
         if not 0 <= one.first < one.first + one.size <= graph.chunks:
-            yield f"transfer {number} takes chunks that there are not"
+            yield f"transfer {number} sends chunks that do not exist"
         if any(not 0 <= other < number for other in one.after):
-            yield f"transfer {number} waits for one that does not stand before it"
+            yield f"transfer {number} waits for a transfer that is not before it"
 
 
-def _wrong_sums(graph: Graph) -> Iterator[str]:
-    """Do the transfers in their order; what a rank has of a chunk is a set of whose parts, in bits.
+def _sum_errors(graph: Graph) -> Iterator[str]:
+    """Apply the transfers in order; a rank's state of a chunk is the set of summed parts, as bits.
 
-    Where there are no races, every other order that keeps to what transfers wait for is as good.
+    Without races, every other order that respects the dependencies has the same result.
     """
     parts: dict[tuple[int, int], int] = defaultdict(int)
     whole: dict[int, int] = defaultdict(int)
@@ -48,10 +49,10 @@ def _wrong_sums(graph: Graph) -> Iterator[str]:
         for chunk in one.chunks:
             brought = parts[one.sender, chunk]
             if not brought:
-                yield f"transfer {number} takes chunk {chunk}, which rank {one.sender} has not got"
+                yield f"transfer {number} sends chunk {chunk} that rank {one.sender} does not have"
             if one.reduce:
                 if brought & parts[one.receiver, chunk]:
-                    yield f"transfer {number} adds to chunk {chunk} what is in it already"
+                    yield f"transfer {number} adds to chunk {chunk} a part that is already in it"
                 brought |= parts[one.receiver, chunk]
             parts[one.receiver, chunk] = brought
     for rank, wanted in enumerate(graph.ends):
@@ -61,14 +62,17 @@ def _wrong_sums(graph: Graph) -> Iterator[str]:
 
 
 def _races(graph: Graph) -> Iterator[str]:
-    before = [0] * len(graph.transfers)  # which transfers each comes after for certain, in bits
+    # all direct and indirect dependencies of each transfer, as bits
+    before = [0] * len(graph.transfers)
     touched: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, one in enumerate(graph.transfers):
         for other in one.after:
             before[number] |= before[other] | 1 << other
         for place in _places(one):
             for other in touched[place]:
-                if not before[number] >> other & 1 and _clash(graph.transfers[other], one, place):
+                if not before[number] >> other & 1 and _conflict(
+                    graph.transfers[other], one, place
+                ):
                     yield f"transfers {other} and {number} race for chunk {place[1]} of {place[0]}"
             touched[place].append(number)
 
@@ -79,8 +83,8 @@ def _places(one: Transfer) -> Iterator[tuple[int, int]]:
         yield one.receiver, chunk
 
 
-def _clash(first: Transfer, second: Transfer, place: tuple[int, int]) -> bool:
-    """Tell whether two transfers at a place must not be under way together."""
+def _conflict(first: Transfer, second: Transfer, place: tuple[int, int]) -> bool:
+    """Return True if two transfers must not access a place simultaneously."""
     writes = [one.receiver == place[0] for one in (first, second)]
     if not any(writes):
         return False

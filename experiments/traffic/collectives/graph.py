@@ -1,17 +1,17 @@
-"""A collective operation as data: transfers between ranks, each after those that it needs.
+"""Collective operations as data: transfers between ranks, and their dependencies.
 
-All data of an operation are a row of `chunks`. A rank holds some of them at the beginning, and is
-to have some at the end, each with the sum of what all its holders began with: one holder's sum is
-its own content. A transfer sends a range of chunks; the receiver adds it to what it has, or puts it
-in its place.
+All data of an operation are a sequence of `chunks`. A rank holds some of them at the start, and
+must have some at the end, each with the sum of all holders' initial content: with a single holder,
+the sum is its content. A transfer sends a range of chunks; the receiver adds it to its own data, or
+replaces them.
 
     all-reduce, 3 ranks      begins      ends          a ring's first transfers
     rank 0                   a b c       A B C         0 -> 1: c, to be added
     rank 1                   a b c       A B C         1 -> 2: a
     rank 2                   a b c       A B C         2 -> 0: b
 
-Who needs whom is not written by hand: a `Weaver` takes transfers in an order in which they could be
-done one by one, and finds what each has to wait for.
+Dependencies are not written by hand: a `Weaver` takes transfers in a valid sequential order, and
+finds the transfers that each has to wait for.
 """
 
 from __future__ import annotations
@@ -25,54 +25,55 @@ from topos.base.errors import require
 
 Chunks = Sequence[int]
 
-# Upper bounds for an operation, all its transfers together: about what memory holds.
-MOST_SENT = 2_000_000  # chunks sent
-MOST_NEEDED = 20_000_000  # dependencies between transfers
+# Limits of an operation, over all its transfers: approximate limits of memory.
+MOST_SENT = 2_000_000  # maximum number of chunks sent in an operation
+MOST_NEEDED = 20_000_000  # maximum number of dependencies between transfers
 
 
 class Transfer(NamedTuple):
-    """A range of chunks on its way from one rank to another."""
+    """A range of chunks sent from one rank to another."""
 
     sender: int
     receiver: int
     first: int
-    size: int  # how many chunks
-    reduce: bool  # added at the receiver, else put in place
-    step: int  # as the algorithm counts: those of one step could go at once
-    after: tuple[int, ...] = ()  # transfers that must have arrived
+    size: int  # number of chunks that the transfer carries
+    reduce: bool  # whether the receiver adds the data, instead of replacing its own
+    step: int  # algorithm's step: transfers of the same step can run simultaneously
+    after: tuple[int, ...] = ()  # transfers that must have arrived before this one starts
 
     @property
     def chunks(self) -> range:
-        """The chunks that it takes along."""
+        """Numbers of the chunks that the transfer carries."""
         return range(self.first, self.first + self.size)
 
 
 @dataclass(frozen=True)
 class Graph:
-    """A collective operation."""
+    """A collective operation as a graph of transfers."""
 
     ranks: int
     chunks: int
-    begins: tuple[Chunks, ...]  # what each rank holds
-    ends: tuple[Chunks, ...]  # and what it is to have
-    transfers: tuple[Transfer, ...]  # none stands before one that it needs
+    begins: tuple[Chunks, ...]  # chunks that each rank holds at the start
+    ends: tuple[Chunks, ...]  # chunks that each rank must have at the end
+    transfers: tuple[Transfer, ...]  # no transfer precedes one that it needs
 
     @property
     def steps(self) -> int:
-        """How many steps there are."""
+        """Number of steps of the collective operation."""
         return 1 + max((one.step for one in self.transfers), default=-1)
 
 
 class Weaver:
-    """Takes transfers one by one, and finds which need which.
+    """Collects transfers one by one, and finds their dependencies.
 
-    What is sent must have arrived. What is put in the place of something, or added to it, must not
-    disturb what is still being sent from there. Sums may come in any order.
+    Data must have arrived before it is sent. Data that is replaced or added to must not be in use
+    by an earlier transfer. Sums may be added in any order.
     """
 
     def __init__(self) -> None:
         self.transfers: list[Transfer] = []
-        # By rank and chunk: which transfers made what is there, and which have sent it since.
+        # By rank and chunk: transfers that wrote the current data, and transfers that sent it
+        # since.
         self._makers: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._summed: dict[tuple[int, int], bool] = {}
         self._readers: dict[tuple[int, int], set[int]] = defaultdict(set)
@@ -90,7 +91,7 @@ class Weaver:
         step: int,
         after: Iterable[int] = (),
     ) -> int:
-        """Add a transfer; return its number. `after` has those that it waits for besides.
+        """Add a transfer; return its number. `after` has additional transfers that it waits for.
 
         Raises PillarboxError if the operation has more transfers than memory holds.
         """
@@ -106,7 +107,7 @@ class Weaver:
         for chunk in range(first, first + count):
             needed |= self._makers[sender, chunk]
             self._readers[sender, chunk].add(number)
-            needed |= self._written((receiver, chunk), number, reduce)
+            needed |= self._record_write((receiver, chunk), number, reduce)
         self._dependencies += len(needed)
         require(
             self._dependencies <= MOST_NEEDED,
@@ -118,8 +119,8 @@ class Weaver:
         )
         return number
 
-    def _written(self, place: tuple[int, int], number: int, reduce: bool) -> set[int]:
-        """Take note that a transfer writes a place; return what it has to wait for there."""
+    def _record_write(self, place: tuple[int, int], number: int, reduce: bool) -> set[int]:
+        """Record that a transfer writes a rank's chunk; return the transfers that it waits for."""
         makers, readers = self._makers[place], self._readers[place]
         if reduce and not readers and self._summed.get(place, True):
             makers.add(number)
@@ -131,6 +132,6 @@ class Weaver:
         return needed
 
     def graph(self, begins: Sequence[Chunks], ends: Sequence[Chunks]) -> Graph:
-        """Return the operation, for what ranks hold at the beginning and have at the end."""
+        """Return the collective operation, given each rank's chunks at the start and the end."""
         chunks = 1 + max((max(held) for held in (*begins, *ends) if held), default=-1)
         return Graph(len(begins), chunks, tuple(begins), tuple(ends), tuple(self.transfers))

@@ -1,7 +1,7 @@
-"""A large all-reduce as few phases: which ranks send at once, and how much, without its transfers.
+"""Large all-reduce operations as few phases of simultaneous transfers.
 
-A ring of a thousand ranks has two million transfers, and yet one pattern, a thousand times. Where
-all ranks go from step to step together, that is all there is to know.
+A ring of a thousand ranks has two million transfers, but they repeat one pattern a thousand times.
+If all ranks are in the same step, the phases describe the operation completely.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from experiments.traffic.collectives.algorithms import Digits
 
 
 class Phase(NamedTuple):
-    """Transfers that go at once, so many times one set after the other."""
+    """Simultaneous transfers, repeated `times` times in sequence."""
 
     pairs: tuple[tuple[int, int], ...]  # senders and receivers, by rank
-    share: float  # of all data, that each of them has
+    share: float  # share of all data in each transfer
     times: int
 
 
@@ -32,7 +32,7 @@ def of_ring(ranks: int) -> list[Phase]:
 
 
 def of_digits(threads: Sequence[Digits]) -> list[Phase]:
-    """Return the phases of an all-reduce by digits, in threads that go together.
+    """Return the phases of an all-reduce by digits, in simultaneous threads.
 
     >>> from experiments.traffic.collectives.algorithms import bml_threads
     >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
@@ -45,5 +45,6 @@ def of_digits(threads: Sequence[Digits]) -> list[Phase]:
         assert len(radices) == 1, "threads go together where all digits have as many values"
         share /= radices.pop()
         pairs = chain.from_iterable(thread.pairs(depth) for thread in threads)
-        found.append(Phase(tuple(pairs), share, 2))  # there, and back again
+        # each step occurs once in each half of the all-reduce
+        found.append(Phase(tuple(pairs), share, 2))
     return found

@@ -1,8 +1,8 @@
-"""A collective operation on a network: which servers take part, what goes where, and the bound.
+"""Plan of a collective operation on a network: its servers, transfers and flows.
 
-The workload's pattern names the operation, the system's `algorithm` how it is done. `volume_bytes`
-is what every server has of the data at the end, of a broadcast and an all-gather, or at the
-beginning, of the others.
+The workload's pattern names the operation, the system's `algorithm` its algorithm. `volume_bytes`
+is the size of every server's data: at the end of a broadcast or all-gather, and at the start of
+other operations.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from experiments.traffic.workload import Workload
 from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
-ELEMENT_BYTES = 4  # int32
-MOST_BYTES = 1 << 31  # of all servers together: they are in one process's memory
-PAPER, RANDOM = "paper", "random"  # placements
+ELEMENT_BYTES = 4  # size of an int32
+MOST_BYTES = 1 << 31  # total of all servers: their data is in one process's memory
+PAPER, RANDOM = "paper", "random"  # placements of ranks
 BCUBE = "bcube"
-PIECES = 32  # of each tree's part of a broadcast
+PIECES = 32  # number of pieces of each tree's part of a broadcast
 
 
 class Asked(NamedTuple):
-    """What an algorithm is told."""
+    """Input of a collective algorithm: network, servers and options."""
 
     topology: Topology
-    servers: tuple[int, ...]  # of each rank
+    servers: tuple[int, ...]  # server of each rank
     options: Mapping[str, Any]
 
     @property
     def ranks(self) -> int:
-        """How many take part."""
+        """Number of ranks of the collective operation."""
         return len(self.servers)
 
     def number(self, name: str, usual: int, least: int, most: int | None = None) -> int:
-        """Return an option that is a whole number."""
+        """Return the value of an option that is a whole number."""
         value = self.options.get(name, usual)
         limit = f"from {least} to {most}" if most is not None else f"of at least {least}"
         require(
@@ -56,42 +56,42 @@ class Asked(NamedTuple):
         return int(value)
 
     def base(self) -> int:
-        """Return the base of Gloo's scheme: the ports of BCube's switches, 2 elsewhere."""
+        """Return the base of Gloo's scheme: the ports of BCube's switches, 2 in other networks."""
         return self.number("base", getattr(self.topology, "n", 2) if self.is_bcube else 2, 2)
 
     @property
     def is_bcube(self) -> bool:
-        """Tell whether the network is a BCube."""
+        """Whether the network is a BCube."""
         return self.topology.kind == BCUBE
 
     def bml(self) -> list[algorithms.Digits]:
         """Return BML's threads, a digit for each level of BCube."""
         require(
             self.is_bcube,
-            f"BML runs on BCube alone, and {self.topology.spec} is none: choose another algorithm",
+            f"BML needs a BCube, and {self.topology.spec} is not one: choose another algorithm",
         )
         require(
             self.ranks == self.topology.servers,
-            f"BML takes all {self.topology.servers} servers of {self.topology.spec}, "
-            f"not {self.ranks}: leave ranks away",
+            f"BML needs all {self.topology.servers} servers of {self.topology.spec}, "
+            f"not {self.ranks}: omit ranks",
         )
         return algorithms.bml_threads(self.topology.radices()[::-1])
 
     def root(self) -> int:
-        """Return the rank whose data are broadcast."""
+        """Return the rank whose data is broadcast."""
         return self.number("root", 0, 0, self.ranks - 1)
 
 
 Make = Callable[[Asked], Graph]
-HALVES = {  # of an all-reduce, which two other operations have one of
+HALVES = {  # the halves of an all-reduce that make up each operation
     "all-reduce": ("scatter", "gather"),
     "reduce-scatter": ("scatter",),
     "all-gather": ("gather",),
 }
 
 
-def _by_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
-    """Return what does an operation's halves, in threads of chunks of their own."""
+def _maker_of_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
+    """Return a function that makes an operation's graph of threads with separate chunks."""
 
     def make(asked: Asked) -> Graph:
         weaver, threads = Weaver(), threads_of(asked)
@@ -116,14 +116,14 @@ EXCHANGES: dict[str, Callable[[Asked], Sequence[Exchange]]] = {
 
 
 def _one_server(asked: Asked) -> Graph:
-    return _servers(asked, 1)
+    return _parameter_servers(asked, 1)
 
 
 def _several_servers(asked: Asked) -> Graph:
-    return _servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
+    return _parameter_servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
 
 
-def _servers(asked: Asked, count: int) -> Graph:
+def _parameter_servers(asked: Asked, count: int) -> Graph:
     weaver = Weaver()
     algorithms.parameter_servers(weaver, asked.ranks, count)
     everything = [range(count)] * asked.ranks
@@ -131,13 +131,13 @@ def _servers(asked: Asked, count: int) -> Graph:
 
 
 def _trees(asked: Asked) -> Graph:
-    """Broadcast over the network's own trees, or down a pipeline."""
+    """Return a broadcast over the network's own trees, or down a pipeline."""
     source, rank_of = asked.servers[asked.root()], {s: r for r, s in enumerate(asked.servers)}
     others = [server for server in asked.servers if server != source]
     trees = plan_of(asked.topology, source, others).trees
     require(
         {end for tree in trees for hop in tree for end in hop} <= set(rank_of),
-        f"the trees of {asked.topology.spec} pass servers that take no part: leave ranks away, or "
+        f"the trees of {asked.topology.spec} pass servers that do not take part: omit ranks, or "
         "choose the algorithm binomial",
     )
     found = [[(rank_of[a], rank_of[b]) for a, b in tree] for tree in trees]
@@ -156,7 +156,7 @@ def _broadcast(asked: Asked, trees: Sequence[algorithms.Tree], pieces: int) -> G
     return weaver.graph(begins, [everything] * asked.ranks)
 
 
-def _direct(*, at_once: bool) -> Make:
+def _total_exchange(*, at_once: bool) -> Make:
     def make(asked: Asked) -> Graph:
         weaver, ranks = Weaver(), range(asked.ranks)
         algorithms.direct_exchange(weaver, asked.ranks, at_once=at_once)
@@ -167,58 +167,61 @@ def _direct(*, at_once: bool) -> Make:
     return make
 
 
-def _exchanging(operation: str) -> dict[str, Make]:
-    return {name: _by_threads(threads, operation) for name, threads in EXCHANGES.items()}
+def _exchange_makers(operation: str) -> dict[str, Make]:
+    return {name: _maker_of_threads(threads, operation) for name, threads in EXCHANGES.items()}
 
 
-# By operation and algorithm; the first algorithm is the usual one.
+# By operation and algorithm; the first algorithm is the default.
 ALGORITHMS: dict[str, dict[str, Make]] = {
     "all-reduce": {
-        **_exchanging("all-reduce"),
+        **_exchange_makers("all-reduce"),
         "parameter-server": _one_server,
         "parameter-servers": _several_servers,
     },
-    "reduce-scatter": _exchanging("reduce-scatter"),
-    "all-gather": _exchanging("all-gather"),
-    "total-exchange": {"pairwise": _direct(at_once=False), "at-once": _direct(at_once=True)},
+    "reduce-scatter": _exchange_makers("reduce-scatter"),
+    "all-gather": _exchange_makers("all-gather"),
+    "total-exchange": {
+        "pairwise": _total_exchange(at_once=False),
+        "at-once": _total_exchange(at_once=True),
+    },
     "broadcast": {"trees": _trees, "binomial": _binomial},
 }
-# What some algorithms take is no mistake where another system of the experiment does without.
+# All algorithms accept these options, since other systems of an experiment may need them.
 OPTIONS = ("ranks", "placement", "parameter_servers", "base", "root", "pieces")
 
 
 def is_collective(workload: Workload) -> bool:
-    """Tell whether a workload is a collective operation."""
+    """Return True if a workload is a collective operation."""
     return workload.pattern in ALGORITHMS
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A collective operation of one size on certain servers."""
+    """A collective operation of a given size on given servers."""
 
     operation: str
     algorithm: str
     graph: Graph
-    servers: tuple[int, ...]  # of each rank
-    size_bytes: int  # of what `Graph.chunks` are, all of them
+    servers: tuple[int, ...]  # server of each rank
+    size_bytes: int  # total size of the graph's chunks
 
     def offset(self, chunk: int) -> int:
-        """Return where a chunk begins, in bytes: all are equal, but for an element."""
+        """Return the offset of a chunk in bytes; chunk sizes differ by at most one element."""
         elements = self.size_bytes // ELEMENT_BYTES
         return chunk * elements // self.graph.chunks * ELEMENT_BYTES
 
     def bytes_of(self, first: int, count: int = 1) -> int:
-        """Return how many bytes a range of chunks has."""
+        """Return the size of a range of chunks in bytes."""
         return self.offset(first + count) - self.offset(first)
 
     @cached_property
     def volumes(self) -> tuple[int, ...]:
-        """Bytes of each transfer."""
+        """Size of each transfer of the collective operation in bytes."""
         return tuple(self.bytes_of(one.first, one.size) for one in self.graph.transfers)
 
     @cached_property
     def pairs(self) -> dict[tuple[int, int], int]:
-        """The flows' numbers, by sending and receiving rank: a connection serves all transfers."""
+        """Flow numbers by sending and receiving rank: a connection carries all their transfers."""
         found: dict[tuple[int, int], int] = {}
         for one in self.graph.transfers:
             found.setdefault((one.sender, one.receiver), len(found))
@@ -226,11 +229,11 @@ class Plan:
 
     @cached_property
     def flow_of(self) -> tuple[int, ...]:
-        """The flow of each transfer."""
+        """Number of the flow that carries each transfer."""
         return tuple(self.pairs[one.sender, one.receiver] for one in self.graph.transfers)
 
     def flows(self) -> list[Flow]:
-        """Return the connections, each with all the bytes that it carries."""
+        """Return the connections as flows, each with the total of its transfers' bytes."""
         volumes = [0] * len(self.pairs)
         for flow, volume in zip(self.flow_of, self.volumes, strict=True):
             volumes[flow] += volume
@@ -241,22 +244,22 @@ class Plan:
 
 
 def collective_of(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan | None:
-    """Return a workload's collective operation, None where it is none.
+    """Return a workload's collective operation, or None if it is not one.
 
-    An algorithm is then refused, since nothing would come of it.
+    An algorithm is refused for other workloads, since it would have no effect.
     """
     if is_collective(workload):
         return plan_for(topology, workload, algorithm, seed)
     require(
         not algorithm,
         f"algorithm = {algorithm} is for collective operations ({', '.join(ALGORITHMS)}), and "
-        f"{workload.pattern} is none",
+        f"{workload.pattern} is not one",
     )
     return None
 
 
 def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan:
-    """Return a workload's collective operation; raise PillarboxError for what cannot be.
+    """Return a workload's collective operation; raise PillarboxError if it is invalid.
 
     >>> import topos
     >>> plan = plan_for(topos.parse("bcube,3,1"), Workload("all-reduce", 7200), "bml", seed=1)
@@ -271,19 +274,19 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
     )
     require(
         workload.volume_bytes is not None,
-        f"{workload.pattern} ends when all is there: give it volume_bytes, and no duration_s",
+        f"{workload.pattern} ends after a volume: set volume_bytes, and no duration_s",
     )
     assert workload.volume_bytes is not None
     require(
         workload.tool == "auto",
-        f"{workload.pattern} has a tool of its own: leave tool = {workload.tool} away",
+        f"{workload.pattern} has its own tool: omit tool = {workload.tool}",
     )
     for option in workload.options:
         require(
             option in OPTIONS,
             f"{workload.pattern} has no option {option!r}: {meant(option, OPTIONS)}",
         )
-    asked = Asked(topology, _placed(topology, workload, seed), workload.options)
+    asked = Asked(topology, _rank_servers(topology, workload, seed), workload.options)
     graph = known[name](asked)
     copies = asked.ranks if workload.pattern == "total-exchange" else 1
     _check_size(workload, graph, copies)
@@ -292,12 +295,12 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
 
 
 def most_bytes(ranks: int) -> int:
-    """Return how much each of so many ranks may have: all of it is in one process's memory."""
+    """Return the maximum size of each rank's data: all data is in one process's memory."""
     return MOST_BYTES // ranks
 
 
 def _check_size(workload: Workload, graph: Graph, copies: int) -> None:
-    """Refuse data of which some chunk would be empty, and more than one process can hold."""
+    """Raise PillarboxError if chunks would be empty, or if the data exceeds the memory limit."""
     assert workload.volume_bytes is not None
     least = -(-graph.chunks // copies) * ELEMENT_BYTES
     require(
@@ -316,8 +319,8 @@ def _check_size(workload: Workload, graph: Graph, copies: int) -> None:
     )
 
 
-def _placed(topology: Topology, workload: Workload, seed: int) -> tuple[int, ...]:
-    """Return the server of each rank: in the order of their addresses, or drawn."""
+def _rank_servers(topology: Topology, workload: Workload, seed: int) -> tuple[int, ...]:
+    """Return the server of each rank: in the order of addresses, or random."""
     ranks = workload.options.get("ranks", topology.servers)
     require(
         isinstance(ranks, int) and 2 <= ranks <= topology.servers,

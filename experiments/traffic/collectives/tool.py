@@ -1,4 +1,4 @@
-"""The tool that does a collective operation on a running lab, by a process of its own."""
+"""Tool that runs a collective operation on a running lab, in one process."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Step(NamedTuple):
-    """What became of a transfer; moments are missing where it did not come to that."""
+    """Result of a transfer; times are missing for events that did not happen."""
 
     transfer: int
     flow: int
     step: int
-    deed: str  # reduce or copy
+    deed: str  # effect at the receiver: reduce or copy
     volume_bytes: int
-    ready_s: float | None  # all that it needs had arrived
+    ready_s: float | None  # when all transfers that this one needs had arrived
     begin_s: float | None
     end_s: float | None
 
 
 class Collective(Generator):
-    """Does a collective operation."""
+    """Tool that runs a collective operation."""
 
     name = "collective"
     worker = "experiments.traffic.collectives.worker"
@@ -37,9 +37,9 @@ class Collective(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: Plan,  # what goes where
-        sending: Sending,  # how it is sent
-        seed: int = 0,  # decides the numbers
+        plan: Plan,  # the operation, its servers and transfers
+        sending: Sending,  # congestion control, intervals and timeout
+        seed: int = 0,  # seed of the data
     ) -> None:
         self.plan, self._seed = plan, seed
         self._moments: list[list[float | None]] = []
@@ -64,7 +64,7 @@ class Collective(Generator):
         return results
 
     def steps(self) -> list[Step]:
-        """Return what became of each transfer, after the end."""
+        """Return the times of each transfer of the collective operation, after the end."""
         self.results()
         plan = self.plan
         never: list[list[float | None]] = [[None] * 3] * len(plan.volumes)
@@ -77,7 +77,7 @@ class Collective(Generator):
         ]
 
     def versions(self) -> dict[str, Any]:
-        """Return what does it, and what was asked for."""
+        """Return the manifest's entries of the tool and the operation."""
         plan = self.plan
         asked = {"operation": plan.operation, "algorithm": plan.algorithm}
         return {**super().versions(), **asked, "ranks": plan.graph.ranks, "servers": plan.servers}

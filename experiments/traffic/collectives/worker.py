@@ -1,12 +1,12 @@
-"""The process that does a collective operation: the generator's, but what it moves are numbers.
+"""Process that runs a collective operation: the generator's loop, but with real data.
 
-It holds every rank's data, arrays of int32 that are drawn from the seed. A transfer begins when all
-that it needs have arrived; its bytes are read from the sender's array, go through the network, and
-are added to the receiver's array while they arrive, or written into it. After the last transfer
-every rank's data are compared with the sums, which are drawn and added again without any network.
+The process holds every rank's data, arrays of int32 drawn from the seed. A transfer starts when all
+transfers that it needs have arrived; its bytes are read from the sender's array, sent through the
+network, and added to the receiver's array as they arrive, or written into it. After the last
+transfer every rank's data is compared with the sums, which are drawn and added again without any
+network.
 
-All transfers between two ranks share a connection, one after the other in the order in which they
-could begin.
+All transfers between two ranks share a connection, in the order in which they become ready.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from experiments.traffic.generator_worker import Deaths, Loop, Task, main
 
 Numbers: TypeAlias = NDArray[numpy.int32]
 ELEMENT_BYTES = 4
-SEND_BYTES = 1 << 18  # in one call to the kernel
+SEND_BYTES = 1 << 18  # bytes per system call
 BUFFER = bytearray(1 << 18)
 
 
 class CollectiveTask(Task):
-    """What the process is to do: the flows are connections between two ranks each."""
+    """Task of the process that runs a collective operation; each flow connects two ranks."""
 
-    transfers: list[list[Any]]  # the fields of each Transfer
-    flow_of: list[int]  # of each transfer
-    offsets: list[int]  # of each chunk in all data, in bytes, and where the last one ends
-    begins: list[list[int]]  # of each rank, the chunks that it holds
+    transfers: list[list[Any]]  # fields of each Transfer
+    flow_of: list[int]  # flow of each transfer
+    offsets: list[int]  # offset of each chunk in bytes, and the end of the last one
+    begins: list[list[int]]  # chunks that each rank holds at the start
     ends: list[list[int]]
-    servers: list[int]  # of each rank
+    servers: list[int]  # server of each rank
     seed: int
 
 
 def drawn(seed: int, rank: int, chunk: int, size_bytes: int) -> Numbers:
-    """Return what a rank has in a chunk at the beginning."""
+    """Return a rank's initial data of a chunk in a collective operation."""
     draw = numpy.random.Generator(numpy.random.SFC64([seed, rank, chunk]))
     return numpy.frombuffer(draw.bytes(size_bytes), numpy.int32)
 
 
 class Store:
-    """What each rank has: room for the chunks that it ever holds, in their order."""
+    """Data of each rank of a collective operation: the chunks that it ever holds, in order."""
 
     def __init__(self, graph: Graph, offsets: list[int], seed: int) -> None:
         self._graph, self._offsets, self._seed = graph, offsets, seed
@@ -61,22 +61,22 @@ class Store:
             places, size = {}, 0
             for chunk in sorted(chunks):
                 places[chunk] = size
-                size += self._bytes(chunk)
+                size += self._size_bytes(chunk)
             self._places.append(places)
             self._data.append(numpy.zeros(size // ELEMENT_BYTES, numpy.int32))
             for chunk in graph.begins[rank]:
-                self.of(rank, chunk)[:] = drawn(seed, rank, chunk, self._bytes(chunk))
+                self.of(rank, chunk)[:] = drawn(seed, rank, chunk, self._size_bytes(chunk))
 
-    def _bytes(self, chunk: int, count: int = 1) -> int:
+    def _size_bytes(self, chunk: int, count: int = 1) -> int:
         return self._offsets[chunk + count] - self._offsets[chunk]
 
     def of(self, rank: int, chunk: int, count: int = 1) -> Numbers:
-        """Return a rank's data in a range of chunks, to be read and written."""
+        """Return a rank's data of a range of chunks, readable and writable."""
         begin = self._places[rank][chunk] // ELEMENT_BYTES
-        return self._data[rank][begin : begin + self._bytes(chunk, count) // ELEMENT_BYTES]
+        return self._data[rank][begin : begin + self._size_bytes(chunk, count) // ELEMENT_BYTES]
 
     def wrong(self) -> Iterator[int]:
-        """Yield the ranks that do not have what they should have at the end."""
+        """Yield the ranks whose final data differs from the expected sums."""
         holders: dict[int, list[int]] = {}
         for rank, held in enumerate(self._graph.begins):
             for chunk in held:
@@ -87,7 +87,7 @@ class Store:
                 wanting.setdefault(chunk, []).append(rank)
         found = set()
         for chunk, ranks in wanting.items():
-            size = self._bytes(chunk)
+            size = self._size_bytes(chunk)
             total = numpy.zeros(size // ELEMENT_BYTES, numpy.int32)
             for holder in holders[chunk]:
                 total += drawn(self._seed, holder, chunk, size)
@@ -96,7 +96,7 @@ class Store:
 
 
 class Moving:
-    """A transfer on its way."""
+    """A transfer of a collective operation in progress."""
 
     def __init__(self, number: int, transfer: Transfer, flow: int, store: Store) -> None:
         self.number, self.flow, self.reduce = number, flow, transfer.reduce
@@ -104,7 +104,8 @@ class Moving:
         source = store.of(transfer.sender, transfer.first, transfer.size)
         self.unsent = source.view(numpy.uint8).data
         self.unwritten = self.target.view(numpy.uint8).data
-        self.added, self.rest = 0, b""  # elements, and bytes of one that has not arrived wholly
+        # number of elements added, and the bytes of an incomplete one
+        self.added, self.rest = 0, b""
         self.waits_for = len(transfer.after)
         self.needed_by: list[Moving] = []
         self.ready_s: float | None = None
@@ -113,11 +114,11 @@ class Moving:
 
     @property
     def left(self) -> int:
-        """How many bytes have not arrived."""
+        """Number of the transfer's bytes that have not arrived."""
         return len(self.unwritten)
 
     def take(self, receiver: Any) -> int:
-        """Take what has arrived; return how many bytes, 0 where the connection was closed."""
+        """Receive available data; return the number of bytes, 0 if the connection was closed."""
         if not self.reduce:
             arrived = int(receiver.recv_into(self.unwritten))
             self.unwritten = self.unwritten[arrived:]
@@ -136,7 +137,7 @@ class Moving:
 
 
 class Exchanging(Loop):
-    """Sends and receives until every transfer has arrived, or one cannot."""
+    """Event loop that runs until every transfer has arrived, or one cannot."""
 
     def __init__(self, connections: list[Connection], task: CollectiveTask, deaths: Deaths) -> None:
         super().__init__(connections, task, deaths)
@@ -157,18 +158,18 @@ class Exchanging(Loop):
         self._sending: list[deque[Moving]] = [deque() for _ in connections]
         self._arriving: list[deque[Moving]] = [deque() for _ in connections]
         for failed in [one for one in connections if one.ended]:
-            self._break_off(failed)
+            self._abort_others(failed)
 
     def run(self, barrier_s: float) -> dict[str, Any]:
-        """Do everything, and look at the sums; return the cost, and the transfers' moments."""
+        """Run all transfers, and check the sums; return the cost and the transfers' times."""
         self._now = barrier_s
         for moving in self._moving:
             if not moving.waits_for:
-                self._ready_to_go(moving)
+                self._enqueue(moving)
         cost = super().run(barrier_s)
         if not any(one.reason for one in self.connections):
             for rank in self._store.wrong():
-                self._accuse(self._servers[rank])
+                self._fail_flows_to(self._servers[rank])
         return {**cost, "transfers": [self._moments(one) for one in self._moving]}
 
     def _moments(self, one: Moving) -> list[float | None]:
@@ -177,17 +178,17 @@ class Exchanging(Loop):
             for moment in (one.ready_s, one.begin_s, one.end_s)
         ]
 
-    def _accuse(self, server: int) -> None:
-        """Let the flows to a server fail that has not got the right sum."""
+    def _fail_flows_to(self, server: int) -> None:
+        """Fail the flows to a server whose sum is wrong."""
         for one in self.connections:
             if one.flow.destination == server:
-                one.reason = f"server {self._names[server]} has not got the right numbers"
+                one.reason = f"server {self._names[server]} ended with wrong sums"
 
-    def _ready_to_go(self, moving: Moving) -> None:
+    def _enqueue(self, moving: Moving) -> None:
         moving.ready_s = self._now
         self._sending[moving.flow].append(moving)
         self._arriving[moving.flow].append(moving)
-        self._tell_writable(self.connections[moving.flow], True)
+        self._poll_writable(self.connections[moving.flow], True)
 
     def _send(self, one: Connection) -> None:
         assert one.sender is not None
@@ -202,9 +203,9 @@ class Exchanging(Loop):
             if not moving.unsent:
                 queue.popleft()
         elif one.flow.number in self._idle:
-            self._closed(one)
+            self._fail_closed(one)
             return
-        self._tell_writable(one, bool(queue))
+        self._poll_writable(one, bool(queue))
 
     def _receive(self, one: Connection) -> None:
         assert one.receiver is not None
@@ -212,24 +213,24 @@ class Exchanging(Loop):
         arrived = queue[0].take(one.receiver) if queue else len(one.receiver.recv(1))
         whole = self._count(one, arrived)
         if arrived and not queue[0].left:
-            self._arrived(queue.popleft())
+            self._transfer_arrived(queue.popleft())
         if whole:
             self._end(one)
 
-    def _arrived(self, moving: Moving) -> None:
+    def _transfer_arrived(self, moving: Moving) -> None:
         moving.end_s = self._now
         for onward in moving.needed_by:
             onward.waits_for -= 1
             if not onward.waits_for:
-                self._ready_to_go(onward)
+                self._enqueue(onward)
 
     def _end(self, one: Connection, reason: str = "") -> None:
         super()._end(one, reason)
         if reason:
-            self._break_off(one)
+            self._abort_others(one)
 
-    def _break_off(self, failed: Connection) -> None:
-        """End all other flows: without one, no rank gets the sum."""
+    def _abort_others(self, failed: Connection) -> None:
+        """End all other flows: after one failure no rank can get its sum."""
         ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
         reason = f"broken off: {' to '.join(ends)} failed ({failed.reason})"
         for other in self.connections:
@@ -237,7 +238,7 @@ class Exchanging(Loop):
                 continue
             if other.flow.number in self._running:
                 super()._end(other, reason)
-            else:  # before the barrier
+            else:  # the loop has not started: before the barrier
                 other.fail(reason)
 
 

@@ -64,7 +64,7 @@ def test_a_burst_is_from_one_group_to_another() -> None:
 
 def test_rows_tell_paths_apart() -> None:
     routes = Routes(numpy.array([0, 2, 2, 3]), numpy.array([5, 0, 7]))
-    assert adaptation._rows(routes, 3).tolist() == [[6, 1, 0], [0, 0, 0], [8, 0, 0]]
+    assert adaptation._link_rows(routes, 3).tolist() == [[6, 1, 0], [0, 0, 0], [8, 0, 0]]
 
 
 def test_gap_shows_what_flows_come_to_after_rounds() -> None:

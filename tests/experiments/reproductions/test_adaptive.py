@@ -41,5 +41,5 @@ def test_chance_turns_no_verdict() -> None:
     ]
     worse = [{**one, "abt": 0.5, "lost": 0.3} for one in draws]
     for runs, word in ((draws, AGREES), (worse, DIFFERS), (draws[:2] + worse[:2], UNDECIDED)):
-        assert verdict([adaptive._carries("BCube", Runs(None, runs))])[0] == word
-        assert verdict([adaptive._finds(Runs(None, runs), SERVERS)])[0] == word
+        assert verdict([adaptive._throughput_claim("BCube", Runs(None, runs))])[0] == word
+        assert verdict([adaptive._reachability_claim(Runs(None, runs), SERVERS)])[0] == word

@@ -82,7 +82,7 @@ def test_the_verdict_on_fig_8(found: list[Claim], word: str) -> None:
 
 def test_what_is_not_drawn_is_decided_by_its_value() -> None:
     # Guo 2009, section 6: 298 Gbit/s by DCellRouting, to the flow.
-    assert [claim.holds for claim in bcube_fig8._routed_dcell()] == [True] * 4
+    assert [claim.holds for claim in bcube_fig8._dcell_routing_claims()] == [True] * 4
 
 
 def test_six_networks_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

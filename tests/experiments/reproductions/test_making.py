@@ -176,12 +176,12 @@ def test_a_live_run_goes_on_in_its_folder(tmp_path: Path) -> None:
     systems = (System("tree,2,2", rate_mbit=10.0),)
     experiment = Experiment("some", "about", systems, Workload("all-to-all", 1000))
     settings = Settings(tmp_path, inputs="0123456789abcdef")
-    same = live._folder(settings, experiment)
+    same = live._records_folder(settings, experiment)
     assert same == tmp_path / "some-0123456789ab"
     same.mkdir()
     write_json(same / MANIFEST, {"plan": plain(experiment)})
-    assert live._folder(settings, experiment) == same
+    assert live._records_folder(settings, experiment) == same
     # The machine's rate is another one by now: trials of both are not compared.
     other = replace(experiment, systems=(replace(systems[0], rate_mbit=20.0),))
-    assert live._folder(settings, other) != same
-    assert live._folder(replace(settings, inputs=""), experiment) != same
+    assert live._records_folder(settings, other) != same
+    assert live._records_folder(replace(settings, inputs=""), experiment) != same

@@ -141,10 +141,10 @@ def test_requests_come_on_top_of_their_background_and_within_the_load() -> None:
         ({"load": None}, "need a load"),
         ({"load_of": "server"}, "did you mean servers"),
         ({"duration_s": None}, "need duration_s"),
-        ({"volume_bytes": 5}, "leave volume_bytes away"),
+        ({"volume_bytes": 5}, "omit volume_bytes"),
         ({"arrivals": "posson"}, "arrivals are poisson, or a trace"),
-        ({"arrivals": None}, "a load is that of arrivals"),
-        ({"arrivals": "mine.csv"}, "leave load away"),
+        ({"arrivals": None}, "a load needs arrivals"),
+        ({"arrivals": "mine.csv"}, "omit load"),
         ({"warm_up_s": -1.0}, "warm_up_s is at least 0"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path, ending: str, numbers:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        ("", "without a flow"),
+        ("", "without flows"),
         ("1,0.0,0.1,10\n0.5,0.0,0.1,10", "row 2 .*, column time_s: 0.5 s goes back in time"),
         ("-1,0.0,0.1,10", "column time_s: time begins at 0"),
         ("1e10,0.0,0.1,10", "column time_s: a flow begins by 1e.09 s"),

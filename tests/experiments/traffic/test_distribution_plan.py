@@ -136,7 +136,7 @@ def test_near_servers_are_of_different_ports_first(spec: str) -> None:
             if digit(topology.n, near, level) != digit(topology.n, 1, level)
         }
         assert len(levels) == 2
-    with pytest.raises(PillarboxError, match="beside the source"):
+    with pytest.raises(PillarboxError, match="except the source"):
         near_servers(topology, 0, topology.servers)
 
 

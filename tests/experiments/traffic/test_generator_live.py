@@ -206,7 +206,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         refused = Generator(lab, flows, Sending(congestion="nosuch"))
         with closing(refused), pytest.raises(PillarboxError, match="no congestion control"):
             refused.prepare()
-        with pytest.raises(PillarboxError, match="no flow to send"):
+        with pytest.raises(PillarboxError, match="no flows to send"):
             Generator(lab, [], Sending())
         with pytest.raises(PillarboxError, match="no traffic tool 'nosuch'"):
             tool_for("nosuch", lab, flows, Sending())

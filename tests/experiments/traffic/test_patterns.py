@@ -190,5 +190,5 @@ def test_amounts_and_sizes_are_checked() -> None:
             flows_of(BCUBE, workload, 1)
     with pytest.raises(topos.PillarboxError, match="is more than 1000000 flows"):
         flows(topos.parse("bcube,8,3"), "all-to-all")
-    with pytest.raises(topos.PillarboxError, match="one server only"):
+    with pytest.raises(topos.PillarboxError, match="only one server"):
         flows(topos.parse("tree,1,1"), "all-to-all")

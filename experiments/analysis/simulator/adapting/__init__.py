@@ -1,7 +1,9 @@
-"""Routing that adapts to traffic, over time; one file a network: ``bcube.py`` is topos/bcube.py's.
+"""Routing that adapts to traffic over time, one file per network: ``bcube.py`` is for
+topos/bcube.py.
 
-Each file has ADAPTING, by the names that hosts/NETWORK.py gives the routings: functions that make
-`Adapting` flows of a network, the flows' ends, a random source, what works, and `Times`.
+Each file has a table ADAPTING, keyed by the names that hosts/NETWORK.py gives the routings. Its
+functions make `Adapting` flows from a network, the flows' ends, a random source, the working links,
+and `Times`.
 """
 
 from __future__ import annotations
@@ -20,20 +22,21 @@ from topos.base.topology import Topology
 
 
 class Times(NamedTuple):
-    """When flows begin and are probed; where probes follow one another (TAR) nothing is at once."""
+    """Start times of flows and intervals of probes (TAR's probes are sequential)."""
 
-    at_once: bool = False  # whether flows begin in the same moment, or in the course of a round
-    random_part: bool = True  # whether the time between two probes has one, against oscillation
+    at_once: bool = False  # whether all flows start simultaneously, or spread over a round
+    # whether probe intervals have a random part, which prevents oscillation
+    random_part: bool = True
 
 
 class Adapting(Protocol):
-    """Flows that look for their paths again and again."""
+    """Flows that repeatedly probe for their paths."""
 
     def probe(self) -> None:
-        """Let every flow be probed once more: a round."""
+        """Run one round of probes: every flow probes its paths once."""
 
     def routes(self) -> Routes:
-        """Return the links of the present paths; a flow without a path has none."""
+        """Return the links of the current paths; a flow without a path has none."""
 
 
 Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", Times], Adapting]
@@ -53,28 +56,28 @@ def adapting(
     works: Bools | None = None,
     times: Times = Times(),  # noqa: B008
 ) -> Adapting:
-    """Return flows that adapt.
+    """Return flows whose routing adapts to traffic.
 
     Parameters
     ----------
     topology : Topology
         The network.
     name : str
-        Of the routing, as in `pillarbox path`.
+        Name of the routing, as in `pillarbox path`.
     sources, destinations : arrays
-        Of the flows; the two ends of a flow differ.
+        Ends of each flow, which differ.
     random : Generator
-        Of all that is random.
+        Random source of all choices.
     works : array, optional
-        By the number of each link, whether it works (see `analysis.simulator.failures`); servers
-        have learned it.
+        Whether each link works, by link number (see `analysis.simulator.failures`); servers know
+        it.
     times : Times
-        When flows begin and are probed.
+        Start times of flows and intervals of probes.
 
     Examples
     --------
-    By BCubeRouting two flows would share the last link; the second one sees that, and each has its
-    own.
+    By BCubeRouting two flows would share the last link; the second one detects this, and each flow
+    gets its own link.
 
     >>> import numpy
     >>> import topos

@@ -1,9 +1,9 @@
-"""BSR over time (hosts/bcube/selection.py, bsr.py and pairs.py): every flow is probed for itself.
+"""BSR over time (hosts/bcube/selection.py, bsr.py and pairs.py): every flow has its own probes.
 
-A flow begins on its default path, a shortest one. When the answers are in, it takes the path with
-the most bandwidth left, where a longer one, and one that is not in use, has to have more; what the
-flow itself sends counts as left on its own. Large flows of one pair look once ahead of their turn,
-one of them in each step.
+A flow starts on its default path, a shortest one. When the answers of its probes arrive, it takes
+the path with the most available bandwidth, where a longer path, and a path not in use, must have a
+margin; the flow's own rate counts as available on its current path. Large flows of a pair probe
+once ahead of their time, one flow of the pair in each step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from topos.bcube import BCube
 
 
 class Bsr(Probed):
-    """Flows of BSR; see `Probed`."""
+    """BSR flows that probe their paths and move to the best (see `Probed`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -36,27 +36,27 @@ class Bsr(Probed):
         different, pair = numpy.unique(ends, return_inverse=True)
         beside = numpy.zeros((len(different), self.sets.size), numpy.int32)
         self._pairs = Pairs(pair, self.path, numpy.full(flows, -numpy.inf), beside)
-        self._rate = numpy.zeros(flows)  # of each flow, when it was probed last
+        self._rate = numpy.zeros(flows)  # rate of each flow at its last probe
         self._looked_ahead = numpy.zeros(flows, bool)
-        self._gain = numpy.full(flows, MOVE_GAIN)  # what another path must offer more
+        self._gain = numpy.full(flows, MOVE_GAIN)  # minimum gain in bandwidth for a change of path
 
     def choose(self) -> None:
-        """Let flows begin, and choose for those whose answers are in."""
+        """Start flows, and choose paths for those whose answers have arrived."""
         begin = numpy.flatnonzero((self.path == NONE) & (self.starts_s <= self.now_s))
         self.move(begin, self.default[begin])
         flows, free = self.answers
         known = flows, free, self.hops, self._rate, self._gain, self._pairs, self.now_s
-        self.move(flows, _best_of_each(*known))
+        self.move(flows, _best_paths(*known))
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
-        """Probe all paths of the flows whose time has come, and of those that look ahead."""
+        """Probe all paths of the flows whose time has come, and of those that probe ahead of it."""
         due = self.due()
         asking = numpy.zeros(len(self.path), bool)
         asking[due] = True
         self._gain[due] = MOVE_GAIN
         done = self._looked_ahead, asking, self._gain
-        _look_ahead(self.sent, self.since_s, self.hops, *done, self._pairs, self.now_s)
+        _probe_early(self.sent, self.since_s, self.hops, *done, self._pairs, self.now_s)
         flows = numpy.flatnonzero(asking)
         self._rate[flows] = self.rates(flows)
         self.answers = flows, self.measured(flows)
@@ -64,31 +64,31 @@ class Bsr(Probed):
 
 
 class Pairs(NamedTuple):
-    """Flows by their pairs: what `hosts.bcube.pairs` knows."""
+    """Pairs of servers with their large flows, as in `hosts.bcube.pairs`."""
 
-    pair: Any  # of each flow
-    path: Any
-    large_s: Any  # when it was last seen to be large
-    beside: Any  # of each pair and path: how many large flows use it
+    pair: Any  # pair of servers of each flow
+    path: Any  # current path of each flow
+    large_s: Any  # time at which each flow was last large
+    beside: Any  # number of large flows by pair and path
 
 
 @native
-def _best_of_each(
+def _best_paths(
     flows: Any, free: Any, hops: Any, rate: Any, gain: Any, pairs: Pairs, now_s: float
 ) -> Any:
-    """Return the number of the best path of each flow; one moves after the other."""
+    """Return the number of the best path of each flow; flows choose one after the other."""
     _count_large(pairs, now_s)
     found = numpy.empty(len(flows), numpy.int64)
     for i in range(len(flows)):
         flow = flows[i]
         beside, using = pairs.beside[pairs.pair[flow]], pairs.path[flow]
-        large = _lately_large(pairs, flow, now_s)
+        large = _recently_large(pairs, flow, now_s)
         if large:
             beside[using] -= 1
         for path in range(len(beside)):
             own = rate[flow] if path == using else 0.0
             free[i, path] = min(free[i, path], unshared(1.0, beside[path], own))
-        # A path that does not work has no hops.
+        # A path that has failed has 0 hops.
         ways = free[i], hops[flow], hops[flow]
         found[i] = best_of(*ways, using, rate[flow] + gain[flow], HOP_COST)
         if large:
@@ -97,7 +97,7 @@ def _best_of_each(
 
 
 @native
-def _look_ahead(
+def _probe_early(
     sent: Any,
     since_s: Any,
     hops: Any,
@@ -107,14 +107,14 @@ def _look_ahead(
     pairs: Pairs,
     now_s: float,
 ) -> None:
-    """Note which flows are large; let one of each pair probe where others crowd its path."""
+    """Record large flows; let one flow of each pair probe early if others crowd its path."""
     probing = numpy.zeros(len(pairs.beside), numpy.bool_)
     large = numpy.zeros(len(sent), numpy.bool_)
     for flow in range(len(sent)):
         large[flow] = is_large(sent[flow], 1.0, now_s - since_s[flow])
         if large[flow]:
             pairs.large_s[flow] = now_s
-        if asking[flow] and _lately_large(pairs, flow, now_s):
+        if asking[flow] and _recently_large(pairs, flow, now_s):
             probing[pairs.pair[flow]] = True
     _count_large(pairs, now_s)
     for flow in range(len(sent)):
@@ -124,17 +124,17 @@ def _look_ahead(
         beside = pairs.beside[pair]
         if crowded(beside, hops[flow], beside[pairs.path[flow]] - 1):
             looked[flow] = asking[flow] = probing[pair] = True
-            gain[flow] = 0.0  # it moves alone
+            gain[flow] = 0.0  # needs no margin: no other flow of the pair moves now
 
 
 def _count_large(pairs: Pairs, now_s: float) -> None:
     pairs.beside[:] = 0
     for flow in range(len(pairs.pair)):
-        if _lately_large(pairs, flow, now_s):
+        if _recently_large(pairs, flow, now_s):
             pairs.beside[pairs.pair[flow], pairs.path[flow]] += 1
 
 
-def _lately_large(pairs: Pairs, flow: int, now_s: float) -> bool:
+def _recently_large(pairs: Pairs, flow: int, now_s: float) -> bool:
     return now_s - pairs.large_s[flow] < LATELY_S
 
 

@@ -1,8 +1,8 @@
 """Traffic-aware DPillarMP over time (hosts/dpillar/aware.py and choices.py).
 
-A source probes its paths, of both directions, to each of its destinations. Every flow chooses at
-times of its own by the last answers, and books what it takes: so the flows of one source spread,
-though they all see the same. A flow begins on a shortest path.
+A source probes its paths, in both directions, to each of its destinations. Every flow chooses at
+its own times by the last answers, and books the bandwidth that it takes: so the flows of one source
+spread over the paths, though all use the same answers. A flow starts on a shortest path.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ PATHS = "mp-both"
 
 
 class Aware(Probed):
-    """Flows of traffic-aware DPillarMP; see `Probed`."""
+    """Flows of traffic-aware DPillarMP, which probe their paths (see `Probed`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        self._again_s = self.starts_s.copy()  # when each flow is looked at again
-        # Of each path of a pair, as booked since the answers came; missing before the first.
+        self._again_s = self.starts_s.copy()  # next time at which each flow chooses
+        # Free bandwidth by pair and path after bookings; NaN until the first probe's answers.
         self._free = numpy.full(self.hops.shape, numpy.nan)
 
     def joined(self) -> Ints:
-        """Return the pair of servers of each flow."""
+        """Return for each flow a number that identifies its pair of servers."""
         numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
         return numbers + self.destinations
 
     def choose(self) -> None:
-        """Choose for the flows that are to be looked at, one after the other."""
+        """Choose paths for the flows whose time has come, one after the other."""
         pairs, free = self.answers
         self._free[pairs] = free
         self.answers = pairs[:0], free[:0]
         flows = numpy.flatnonzero(self._again_s <= self.now_s)
         paths, known = self.path[flows], numpy.empty(len(flows), numpy.bool_)
-        _schedule(
+        _choose_and_book(
             self._free, self.hops, self.default, self.pair[flows], self.rates(flows), paths, known
         )
         self.move(flows, paths)
@@ -56,22 +56,22 @@ class Aware(Probed):
         self._again_s[flows[~known]] = self.now_s + self.timers.probe_timeout_s
 
     def ask(self) -> None:
-        """Probe all paths of the pairs whose time has come."""
+        """Probe all paths of the pairs of servers whose probe time has come."""
         pairs = self.due()
         self.answers = pairs, self.measured(pairs)
         self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))
 
 
 @native
-def _schedule(
+def _choose_and_book(
     free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
 ) -> None:
-    """Choose each flow's path and book it; note which flows have answers to go by."""
+    """Choose and book each flow's path; record in `known` which flows had answers."""
     for flow in range(len(pairs)):
         pair = pairs[flow]
         known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])
         if known[flow]:
-            # A path that does not work has no hops.
+            # A path that has failed has 0 hops.
             ways = free[pair], hops[pair], hops[pair]
             paths[flow] = booked(*ways, paths[flow], own[flow])
         else:
@@ -85,7 +85,7 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
         ends = numpy.repeat(sources, count), numpy.repeat(destinations, count)
         choice = numpy.tile(numpy.arange(count), len(sources))
         found = routes(dpillar, PATHS, *ends, choice)
-        # The paths of a direction are disjoint: with the same first hop they are the same.
+        # The paths of a direction are disjoint: paths with the same first hop are the same.
         first_hops: Ints = found.links[found.starts[:-1] + 1].astype(numpy.int64)
         different = only(found, ~repeated(first_hops.reshape(-1, count)).ravel())
         return different if works is None else surviving(different, works)

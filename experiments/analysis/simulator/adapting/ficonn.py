@@ -1,4 +1,4 @@
-"""FiConn's traffic-aware routing: `analysis.simulator.tar`, in which probes are the steps."""
+"""FiConn's traffic-aware routing: `analysis.simulator.tar`, in which each probe is a step."""
 
 from __future__ import annotations
 

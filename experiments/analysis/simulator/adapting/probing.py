@@ -1,19 +1,20 @@
-"""Flows that probe their paths, again and again, and move to the one with the most bandwidth left.
+"""Flows that probe their paths repeatedly and move to the path with the most available bandwidth.
 
-So do BSR's (Guo 2009, sections 4.1 and 4.3) and those of traffic-aware DPillarMP (Liao 2012,
-section 4.5.2). What a routing decides is in `analysis.simulator.adapting`; here is the time that
-goes by, in steps of how often a server reads its ports' counters. In each step
+This is how flows of BSR (Guo 2009, sections 4.1 and 4.3) and of traffic-aware DPillarMP (Liao 2012,
+section 4.5.2) adapt. The routings' decisions are in `analysis.simulator.adapting`; this module
+simulates time, in steps as long as the interval at which servers read their ports' counters. In
+each step
 
-    flows choose                  by the answers that are in
+    flows choose paths            by the answers that have arrived
     flows send                    at max-min fair rates over their paths
-    sources probe                 those whose time has come; the answers are in by the next step
+    sources probe                 flows that are due; answers arrive by the next step
     servers read their counters   and keep a mean, half of it the newest (hosts/base/bandwidth.py)
 
-So a flow begins on a shortest path, which it has while it is probed for the first time, and what
-probes see is a little out of date. The next ones come after an interval and a random part.
+So a flow starts on a shortest path, which it keeps during its first probes, and probe results are
+slightly out of date. Later probes follow after an interval and a random part.
 
-The links of all paths of a pair are found anew whenever it is probed; what is kept is the present
-path of each flow. Bandwidths are shares of a link's rate.
+The links of all paths of a pair are computed again at each probe; only the current path of each
+flow is stored. Bandwidths are fractions of a link's rate.
 """
 
 from __future__ import annotations
@@ -37,33 +38,34 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-BLOCK = 1 << 12  # pairs that are probed, handled at once
+BLOCK = 1 << 12  # number of pairs probed per block
 
 
 class PathSets(NamedTuple):
-    """The paths among which a routing chooses: so many for each pair of servers."""
+    """Paths among which a routing chooses: `size` per pair of servers."""
 
     size: int
-    # The links of all paths of some pairs, a set after the other. What has failed, or is the same
-    # as an earlier one, has none. Of equally long paths the routing prefers the first.
+    # Function that finds the links of all paths of the given pairs, one set after the other. Paths
+    # that have failed, or equal an earlier path, have no links. The first of equally long paths is
+    # preferred.
     find: Callable[[Ints, Ints], Routes]
 
 
 class Probed:
-    """Flows on the paths that they chose last; a routing says how, in a class of its own.
+    """Flows on their last chosen paths; a routing's subclass decides how they choose.
 
     Parameters
     ----------
     topology : Topology
         The network.
     sets : PathSets
-        Of the routing.
+        Path sets of the routing.
     sources, destinations : arrays
-        Of the flows; the two ends of a flow differ.
+        Ends of each flow, which differ.
     random : Generator
-        Draws the random parts of the times between probes.
+        Random source for the random parts of probe intervals.
     times : Times
-        When flows begin, and whether the times between probes have a random part.
+        Start times of flows, and whether probe intervals have a random part.
     """
 
     def __init__(
@@ -84,33 +86,34 @@ class Probed:
             last_s = self.timers.probe_interval_s - self.timers.heart_beat_s
         self.starts_s = random.random(flows) * last_s
         self.now_s, self.moves = 0.0, 0
-        # Which are probed together: here each flow for itself.
+        # Groups of flows that are probed together: by default, each flow is a group.
         self.sources, self.destinations = sources, destinations
         self.pair: Ints = numpy.arange(flows)
         self._join_pairs()
         pairs = len(self.sources)
-        self.probe_s = numpy.full(pairs, numpy.inf)  # when each is probed next
+        self.probe_s = numpy.full(pairs, numpy.inf)  # next probe of each pair
         numpy.minimum.at(self.probe_s, self.pair, self.starts_s)
-        self.hops = numpy.zeros((pairs, sets.size), numpy.int16)  # 0 where there is no path
-        self.default = self._default()
+        # hops by pair and path; 0 where there is no path
+        self.hops = numpy.zeros((pairs, sets.size), numpy.int16)
+        self.default = self._default_paths()
         self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, sets.size)))
-        # Of each flow: the number of its path, and what it has sent since when.
+        # For each flow: the number of its path, the volume sent, and the time since when.
         self.path = numpy.full(flows, NONE, numpy.int64)
         self.sent, self.since_s = numpy.zeros(flows), self.starts_s.copy()
-        # The links of its path, in the order of the way, and what is behind them.
+        # The links of each flow's path in order, padded with NONE; and the mean load of each link.
         self._links = numpy.full((flows, 0), NONE, numpy.int32)
         self._used = numpy.zeros(link_count(topology))
 
     # -- for a user ------------------------------------------------------------------------------
 
     def probe(self) -> None:
-        """Let the time go by that is between two probes, but for the random part: a round."""
+        """Simulate one round: the interval between two probes, without the random part."""
         end_s = self.now_s + self.timers.probe_interval_s
         while self.now_s < end_s:
             self.step()
 
     def step(self) -> None:
-        """Let flows choose, send and probe, and servers read their counters."""
+        """Simulate one step: flows choose, send and probe, and servers read their counters."""
         tick_s = self.timers.heart_beat_s
         self.choose()
         routes = self.routes()
@@ -122,48 +125,48 @@ class Probed:
         self.now_s += tick_s
 
     def routes(self) -> Routes:
-        """Return the links of the present paths; flows that have not begun have none."""
+        """Return the links of the current paths; flows that have not started have none."""
         there = self._links != NONE
         starts = numpy.zeros(len(there) + 1, numpy.int64)
         numpy.cumsum(there.sum(axis=1), out=starts[1:])
         return Routes(starts, self._links[there])
 
-    # -- what a routing decides ------------------------------------------------------------------
+    # -- decisions of a routing ------------------------------------------------------------------
 
     def choose(self) -> None:
-        """Choose paths, those of flows that begin included, by `answers`, and `move` to them."""
+        """Choose paths from `answers`, also for flows that start, and `move` flows to them."""
         raise NotImplementedError
 
     def ask(self) -> None:
-        """Probe the pairs whose time has come, and set the next one."""
+        """Probe the pairs of servers that are due, and schedule their next probes."""
         raise NotImplementedError
 
     def joined(self) -> Ints | None:
-        """Return a number for each flow, the same for those that are probed together."""
+        """Return a group number for each flow; flows of the same group are probed together."""
         return None
 
     # -- for a routing to use --------------------------------------------------------------------
 
     def due(self) -> Ints:
-        """Return the pairs whose time has come."""
+        """Return the pairs of servers whose probe time has come."""
         found: Ints = numpy.flatnonzero(self.probe_s <= self.now_s)
         return found
 
     def pauses_s(self, count: int) -> Floats:
-        """Draw so many times until something is to be done again."""
+        """Return `count` random times until the next probe or choice, in seconds."""
         timers = self.timers
         found: Floats = timers.probe_interval_s + self.random.random(count) * timers.probe_jitter_s
         return found
 
     def rates(self, flows: Ints) -> Floats:
-        """Return what flows have sent on average since the last time, and count anew."""
+        """Return the mean rate of flows since the last call, and reset their counters."""
         since = self.now_s - self.since_s[flows]
         found = numpy.divide(self.sent[flows], since, out=numpy.zeros(len(flows)), where=since > 0)
         self.sent[flows], self.since_s[flows] = 0.0, self.now_s
         return found
 
     def measured(self, pairs: Ints) -> Floats:
-        """Return what is free on each path of these pairs: on its fullest link."""
+        """Return the available bandwidth of each path of these pairs: that of its fullest link."""
         free = numpy.maximum(0.0, 1.0 - self._used)
         found = numpy.zeros((len(pairs), self.sets.size))
         for part in in_blocks(len(pairs), BLOCK):
@@ -175,13 +178,13 @@ class Probed:
         return found
 
     def move(self, flows: Ints, paths: Ints) -> None:
-        """Let flows take these paths of theirs from now on."""
+        """Move flows to other paths of their path sets."""
         other = self.path[flows] != paths
         flows, paths = flows[other], paths[other]
         self.moves += int(numpy.count_nonzero(self.path[flows] != NONE))
         self.path[flows] = paths
         for part in in_blocks(len(flows), BLOCK):
-            self._write(flows[part], paths[part])
+            self._store_links(flows[part], paths[part])
 
     # -- paths -----------------------------------------------------------------------------------
 
@@ -194,9 +197,10 @@ class Probed:
     def _paths(self, pairs: Ints) -> Routes:
         return self.sets.find(self.sources[pairs], self.destinations[pairs])
 
-    def _default(self) -> Ints:
-        """Note how long all paths are; return the first of the shortest of each pair."""
-        ports = self.topology.servers * self.topology.ports  # links by which servers send
+    def _default_paths(self) -> Ints:
+        """Compute the length of all paths; return the first of the shortest paths of each pair."""
+        # link numbers below this are servers' ports
+        ports = self.topology.servers * self.topology.ports
         for part in in_blocks(len(self.hops), BLOCK):
             routes = self._paths(numpy.arange(len(self.hops))[part])
             before = numpy.concatenate([[0], numpy.cumsum(routes.links < ports)])
@@ -206,8 +210,8 @@ class Probed:
         found: Ints = numpy.where(self.hops.any(axis=1), length.argmin(axis=1), NONE)
         return found
 
-    def _write(self, flows: Ints, paths: Ints) -> None:
-        """Write down the links of these flows' paths."""
+    def _store_links(self, flows: Ints, paths: Ints) -> None:
+        """Store the links of these flows' paths."""
         found = self._paths(self.pair[flows])
         rows = numpy.arange(len(flows)) * self.sets.size + numpy.maximum(paths, 0)
         first = found.starts[rows]

@@ -1,9 +1,9 @@
-"""Compiled routing around failures, one file a network: ``bcube.py`` is for topos/bcube.py.
+"""Compiled routing around failures, one file per network: ``bcube.py`` is for topos/bcube.py.
 
-Each file has AROUND, by the names that hosts/NETWORK.py gives the routings (or `paths` does):
-functions that are given a network, what works and a random source, and return what finds the links
-of flows. Routing without an entry goes as in `paths`: a flow takes a random one of its paths that
-work. What is compiled nowhere goes flow by flow, by its own answer to failures.
+Each file has a table AROUND, keyed by the names that hosts/NETWORK.py (or `paths`) gives the
+routings. Its functions take a network, the working links and a random source, and return a function
+that finds the links of flows. Other compiled routings use `paths`: a flow takes a random one of its
+working paths. Routings that are not compiled run flow by flow, with their own answer to failures.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-Find: TypeAlias = Callable[[Ints, Ints], Routes]  # the links of flows, by their ends
+Find: TypeAlias = Callable[[Ints, Ints], Routes]  # the links of flows, by sources and destinations
 Around: TypeAlias = Callable[[Any, Bools, Generator], Find]
 
 
 def routings(topology: Topology) -> list[str]:
-    """Return the names of the network's routings here, those that go around failures first."""
-    return list(dict.fromkeys([*_own(topology), *compiled(topology), *algorithms(topology)]))
+    """Return the names of the network's simulated routings, those that avoid failures first."""
+    return list(dict.fromkeys([*_around_of(topology), *compiled(topology), *algorithms(topology)]))
 
 
 def routes(
@@ -41,25 +41,25 @@ def routes(
     works: Bools,
     random: Generator,
 ) -> Routes:
-    """Return the links of flows once servers have learned what works.
+    """Return the links of flows after servers have learned which links work.
 
     Parameters
     ----------
     topology : Topology
         The network.
     name : str
-        One of `routings`.
+        Name of a routing, one of `routings`.
     sources, destinations : array
-        Of the flows.
+        Ends of each flow.
     works : array
-        By the number of each link, whether it works (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `analysis.simulator.failures`).
     random : Generator
-        Decides between paths that are as good.
+        Random source that selects among equally good paths.
 
     Returns
     -------
     Routes
-        A flow without a path has no links.
+        Links of each flow; a flow without a path has none.
 
     Examples
     --------
@@ -85,14 +85,14 @@ def blocks(
     works: Bools,
     random: Generator,
 ) -> Iterator[Routes]:
-    """Yield the same flow by flow, in blocks: for what need not hold the links of all flows."""
-    find = _find(topology, name, works, random)
+    """Yield the links of flows in blocks, so that those of all flows need not be in memory."""
+    find = _route_finder(topology, name, works, random)
     for part in in_blocks(len(sources)):
         yield find(sources[part], destinations[part])
 
 
-def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
-    around = _own(topology)
+def _route_finder(topology: Topology, name: str, works: Bools, random: Generator) -> Find:
+    around = _around_of(topology)
     if name in around:
         return around[name](topology, works, random)
     if name in compiled(topology):
@@ -105,5 +105,5 @@ def _find(topology: Topology, name: str, works: Bools, random: Generator) -> Fin
     return lambda sources, destinations: routes_by(topology, find, sources, destinations)
 
 
-def _own(topology: Topology) -> dict[str, Around]:
+def _around_of(topology: Topology) -> dict[str, Around]:
     return own("around", topology.kind, "AROUND")

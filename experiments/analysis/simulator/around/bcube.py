@@ -1,13 +1,14 @@
 """BSR's parallel paths around failures, for arrays of flows (hosts/bcube/selection.py).
 
-A flow's set is the paths of BuildPathSet that work and, for each other one, what a breadth-first
-search finds beside them; the flow takes a random one of the set. A search costs many times what a
-path of BuildPathSet does, so only what the choice depends on is looked for. The flow draws one of
-k + 1 places. If the path of BuildPathSet that stands there works, nothing else matters. Otherwise
-replacements fill the empty places, the first one first, up to the drawn one; if that stays empty,
-the set is known, and the flow draws from it. So each path of the set is as likely.
+A flow's path set consists of the working paths of BuildPathSet and, for each failed one, a
+replacement that a breadth-first search finds disjoint from the others; the flow takes a random path
+of the set. A search costs many times as much as a path of BuildPathSet, so only paths on which the
+choice depends are searched. The flow draws one of k + 1 places. If the BuildPathSet path at that
+place works, the flow takes it. Otherwise replacements fill the empty places in order, up to the
+drawn place; if that stays empty, the set is complete, and the flow draws from it. So each path of
+the set is equally likely.
 
-All that can fail is known by the cables: one is dead if it, its server or its switch is.
+All failures are represented by cables: a cable is dead if it, its server or its switch has failed.
 """
 
 from __future__ import annotations
@@ -32,56 +33,56 @@ from topos.bcube import BCube
 
 
 class State(NamedTuple):
-    """The network, and the tables of its searches.
+    """State of path searches in a BCube: the network, and the tables of the searches.
 
-    Marks there are numbers of searches, so that nothing has to be cleared.
+    Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
     """
 
-    numbers: tuple[int, int, int]  # of the network
-    most: int  # hops
+    numbers: tuple[int, int, int]  # the network's numbers, as compiled rules take them
+    most: int  # maximum hops of a path
     plain: bool
-    works: Any  # by server and level: whether the cable works
-    weights: Any  # of digits, by level
-    apart: Any  # no pair of servers is, beyond what their cables say
-    # The number of the flow's first search, which marks what its paths pass, and of the last one.
+    works: Any  # whether the cable works, by server and level
+    weights: Any  # weight of each digit, by level
+    apart: Any  # empty: no pair of servers is disconnected except by cables
+    # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
     number: Any
     closed_servers: Any
     closed_switches: Any
     near: Wave
     far: Wave
-    # The flow's set: hops, a row each as long as the longest path, and how many they are.
+    # The flow's path set: one row of hops per path, as long as the longest path, and the lengths.
     set_ports: Any
     set_peers: Any
     lengths: Any
 
 
 def fill(bcube: BCube, works: Bools, random: Generator, *, plain: bool = False) -> Fill:
-    """Return what writes the hops of flows: at most `most_hops` each, none where no path is left.
+    """Return a function that writes flows' hops: at most `most_hops` each, none without a path.
 
     Parameters
     ----------
     bcube : BCube
-        Full or partial.
+        Full or partial BCube.
     works : array
-        By the number of each link, whether it works (see `analysis.simulator.failures`).
+        Whether each link works, by link number (see `analysis.simulator.failures`).
     random : Generator
-        Chooses from each set.
+        Random source that chooses from each path set.
     plain : bool
-        Whether searches try the digits from 0 on, as one would without a thought. The routers
-        begin behind a server's own digit, so that replacements do not crowd on digit 0.
+        Whether searches try digits in the simplest order, from 0 on. The routers start after the
+        server's own digit, so that replacements do not crowd on digit 0.
     """
-    return partial(_fill, _begun(bcube, works, plain), random)
+    return partial(_fill, _initial_state(bcube, works, plain), random)
 
 
 def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Routes]:
-    """Return what finds the links of all paths of flows' sets, k + 1 of each, those of k first.
+    """Return a function that finds the links of all paths of flows' sets, k + 1 paths per flow.
 
-    Behind the paths of BuildPathSet that work stand their replacements. A set with fewer ends with
-    paths that have no links.
+    The working paths of BuildPathSet come first, followed by their replacements. A smaller set ends
+    with paths that have no links.
     """
     if works is None:
         works = numpy.ones(link_count(bcube), bool)
-    state, most = _begun(bcube, works, plain=False), most_hops(bcube)
+    state, most = _initial_state(bcube, works, plain=False), most_hops(bcube)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         rows = len(sources) * bcube.ports
@@ -93,8 +94,8 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
     return find
 
 
-def _begun(bcube: BCube, works: Bools, plain: bool) -> State:
-    """Return the network as the searches see it, and room for them."""
+def _initial_state(bcube: BCube, works: Bools, plain: bool) -> State:
+    """Return the state of path searches in a BCube, with empty tables."""
     levels, servers = bcube.ports, bcube.servers
     near, far = (
         Wave(
@@ -140,18 +141,18 @@ def _fill(
         source, destination = sources[flow], destinations[flow]
         place = int(random.random() * levels)
         row_ports, row_peers = ports[flow], peers[flow]
-        hops, well = _parallel(state, place, source, destination, row_ports, row_peers)
+        hops, well = _write_parallel_path(state, place, source, destination, row_ports, row_peers)
         if well:
             counts[flow] = hops
             continue
-        state.number[0] = state.number[1] + 1  # no path of an earlier flow is avoided
+        state.number[0] = state.number[1] + 1  # forget the paths of earlier flows
         found, empty = 0, 0
         for other in range(levels):
-            # Places before the drawn one that are empty as well take earlier replacements.
+            # Empty places before the drawn one take earlier replacements.
             to_ports, to_peers = set_ports[found], set_peers[found]
-            hops, well = _parallel(state, other, source, destination, to_ports, to_peers)
+            hops, well = _write_parallel_path(state, other, source, destination, to_ports, to_peers)
             if well:
-                _close(state, source, to_ports[:hops], to_peers[:hops])
+                _exclude(state, source, to_ports[:hops], to_peers[:hops])
                 lengths[found] = hops
                 found += 1
             elif other < place:
@@ -159,10 +160,10 @@ def _fill(
         wanted = found + empty
         while found <= wanted:
             to_ports, to_peers = set_ports[found], set_peers[found]
-            hops = _replacement(state, source, destination, to_ports, to_peers)
+            hops = _write_replacement(state, source, destination, to_ports, to_peers)
             if hops == 0:
                 break
-            _close(state, source, to_ports[:hops], to_peers[:hops])
+            _exclude(state, source, to_ports[:hops], to_peers[:hops])
             lengths[found] = hops
             found += 1
         counts[flow] = 0
@@ -182,36 +183,38 @@ def _fill_sets(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write each flow's set into rows of its own, as many as there are levels."""
+    """Write each flow's set to its own rows, as many as there are levels."""
     levels = state.works.shape[1]
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         state.number[1] += 1
-        state.number[0] = state.number[1]  # no path of an earlier flow is avoided
+        state.number[0] = state.number[1]  # forget the paths of earlier flows
         row, end, wanted = flow * levels, flow * levels, 0
         for other in range(levels):
-            hops, well = _parallel(state, other, source, destination, ports[end], peers[end])
+            hops, well = _write_parallel_path(
+                state, other, source, destination, ports[end], peers[end]
+            )
             wanted += hops > 0
             if well:
-                _close(state, source, ports[end, :hops], peers[end, :hops])
+                _exclude(state, source, ports[end, :hops], peers[end, :hops])
                 counts[end] = hops
                 end += 1
         while end < row + wanted:
             to_ports, to_peers = ports[end], peers[end]
-            hops = _replacement(state, source, destination, to_ports, to_peers)
+            hops = _write_replacement(state, source, destination, to_ports, to_peers)
             if hops == 0:
                 break
-            _close(state, source, to_ports[:hops], to_peers[:hops])
+            _exclude(state, source, to_ports[:hops], to_peers[:hops])
             counts[end] = hops
             end += 1
 
 
-def _parallel(
+def _write_parallel_path(
     state: State, number: int, source: int, destination: int, ports: Any, peers: Any
 ) -> tuple[int, bool]:
-    """Write the path of that number of BuildPathSet, up to a hop of which a cable does not work.
+    """Write path `number` of BuildPathSet, up to the first hop with a failed cable.
 
-    Return the hops, 0 if there is no path, and whether all of it works.
+    Return the number of hops, 0 if there is no such path, and whether the whole path works.
     """
     hops, here = 0, source
     for port, peer in parallel(*state.numbers, source, destination, number):
@@ -223,8 +226,8 @@ def _parallel(
     return hops, hops > 0
 
 
-def _close(state: State, source: int, ports: Any, peers: Any) -> None:
-    """Keep the flow's further searches off this path's switches, and servers but the ends."""
+def _exclude(state: State, source: int, ports: Any, peers: Any) -> None:
+    """Exclude this path's switches, and servers except the ends, from the flow's later searches."""
     here, flow = source, state.number[0]
     for hop in range(len(ports)):
         switch = with_digit(state.numbers[0], here, ports[hop], 0)
@@ -234,8 +237,10 @@ def _close(state: State, source: int, ports: Any, peers: Any) -> None:
             state.closed_servers[here] = flow
 
 
-def _replacement(state: State, source: int, destination: int, ports: Any, peers: Any) -> int:
-    """Write a shortest path that works beside those closed; return its hops, 0 if there is none."""
+def _write_replacement(state: State, source: int, destination: int, ports: Any, peers: Any) -> int:
+    """Write a shortest working path that avoids the excluded nodes; return its hops, 0 without a
+    path.
+    """
     state.number[1] += 1
     closed = state.closed_servers, state.closed_switches, state.number[0]
     net = Net(state.works, state.apart, *closed, state.weights, state.plain)

@@ -1,4 +1,4 @@
-"""DFR, whose servers decide hop by hop (experiments/analysis/simulator/dfr.py)."""
+"""DFR around failures, decided hop by hop (experiments/analysis/simulator/dfr.py)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""DPillarMP's paths around failures, as servers that probe them choose: the shortest that works.
+"""DPillarMP's paths around failures, as servers that probe them choose: the shortest working path.
 
-Of equally short ones it is the first by its number, clockwise before counter-clockwise. A flow of
-`mp-random` draws one, which is what the simulator does of itself.
+Among paths of equal length it is the one with the lowest number, clockwise before
+counter-clockwise. A flow of `mp-random` takes a random working path, which is the simulator's
+default.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from experiments.analysis.simulator.paths import choose, routes
 from topos.dpillar import DPillar
 
 
-def _shortest(name: str) -> Around:
+def _shortest_path_routing(name: str) -> Around:
     def around(dpillar: DPillar, works: Bools, _: Generator) -> Find:
         numbers = range(choose(dpillar, name).choices(dpillar))
 
@@ -26,15 +27,15 @@ def _shortest(name: str) -> Around:
                 surviving(routes(dpillar, name, sources, destinations, number), works)
                 for number in numbers
             ]
-            return _shortest_of(tried)
+            return _shortest_routes(tried)
 
         return find
 
     return around
 
 
-def _shortest_of(tried: list[Routes]) -> Routes:
-    """Return for each flow the route with the fewest links, and at least one, if there is any."""
+def _shortest_routes(tried: list[Routes]) -> Routes:
+    """Return each flow's candidate route with the fewest links, not empty if any is not."""
     counts = numpy.array([numpy.diff(one.starts) for one in tried])
     chosen = numpy.where(counts > 0, counts, counts.max(initial=0) + 1).argmin(axis=0)
     flows = numpy.arange(counts.shape[1])
@@ -46,4 +47,4 @@ def _shortest_of(tried: list[Routes]) -> Routes:
     return Routes(starts, numpy.concatenate([one.links for one in tried])[places])
 
 
-AROUND = {name: _shortest(name) for name in ("mp", "mp-ccw", "mp-both")}
+AROUND = {name: _shortest_path_routing(name) for name in ("mp", "mp-ccw", "mp-both")}

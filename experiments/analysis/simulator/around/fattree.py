@@ -1,9 +1,9 @@
-"""The fat-tree's flows on a random one of the equal-cost paths that work.
+"""Fat-tree flows on a random one of their working equal-cost paths.
 
-A path is two halves: up from the edge switch of the source, and down to that of the destination,
-by the same choices. So what each half has of links, and whether all of them work, is looked up once
-for all flows. Most tries at random find a path soon, where most paths work. Where few or none do,
-all are looked at; either way each path that works is as likely.
+A path has two halves: up from the source's edge switch, and down to the destination's edge switch,
+determined by the same choices. So each half's links, and whether all of them work, are computed
+once for all flows. Where most paths work, a few random tries find one. Where few or none do, all
+are checked; in both cases every working path is equally likely.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from hosts.fattree import equal_cost, numbers, turn
 from topos.fattree import FatTree
 
 TRIES = 32
-Three = tuple[int, int, int]  # numbers of a network
+Three = tuple[int, int, int]  # a network's numbers, as compiled rules take them
 
 
 class Halves(NamedTuple):
-    """The halves of all paths: by edge switch, and by row, which is a level and the choices there.
+    """Halves of all paths, by edge switch and by row, which stands for a level and the choices up
+    to it.
 
     The level is that of the switch where the path turns.
     """
 
-    first: Any  # row of each level
-    links: Any  # up and down: of the switches, the server's cable left out
-    works: Any  # up and down: whether all of these work
-    onto: Any  # by server: the link from its edge switch
+    first: Any  # first row of each level
+    links: Any  # links of the switches, up and down, without the server's cable
+    works: Any  # whether all of these links work, up and down
+    onto: Any  # link from its edge switch to each server
 
 
 def _halves(fattree: FatTree, works: Bools) -> Halves:
@@ -48,31 +49,31 @@ def _halves(fattree: FatTree, works: Bools) -> Halves:
         numpy.ones((2, edges, rows), bool),
         numpy.empty(servers, numpy.int32),
     )
-    _look_up(shape, ports_of(fattree), works, *found)
+    _compute_halves(shape, ports_of(fattree), works, *found)
     return found
 
 
 @native_in_place
-def _look_up(
+def _compute_halves(
     numbers: Three, ports: Three, works: Any, first: Any, links: Any, well: Any, onto: Any
 ) -> None:
-    """Follow each half of a path once, to and from some server whose paths turn at that level."""
+    """Follow each half of a path once, to and from a server whose paths turn at that level."""
     half, levels, servers = numbers
     for edge in range(servers // half):
         for level in range(levels):
-            ends = edge * half, _other(half, levels, edge, level) * half
+            ends = edge * half, _turning_edge(half, levels, edge, level) * half
             for choice in range(half**level):
                 row = first[level] + choice
                 up, down = links[0, edge, row], links[1, edge, row]
-                well[0, edge, row] = _half(numbers, ports, works, *ends, choice, 1, up[:level])
+                well[0, edge, row] = _half_path(numbers, ports, works, *ends, choice, 1, up[:level])
                 back = ends[1], ends[0], choice, 1 + level
-                well[1, edge, row] = _half(numbers, ports, works, *back, down[:level])
+                well[1, edge, row] = _half_path(numbers, ports, works, *back, down[:level])
     for server in range(servers):
         for node, port in equal_cost(*numbers, server, server, 0):
             onto[server] = link_of(*ports, node, port)
 
 
-def _half(
+def _half_path(
     numbers: Three,
     ports: Three,
     works: Any,
@@ -82,7 +83,7 @@ def _half(
     begin: int,
     links: Any,
 ) -> bool:
-    """Write the links of a path from that one on; return whether all of them work."""
+    """Write the links of a path from number `begin` on; return whether all of them work."""
     place, well = -begin, True
     for node, port in equal_cost(*numbers, source, destination, choice):
         if 0 <= place < len(links):
@@ -92,8 +93,8 @@ def _half(
     return well
 
 
-def _other(half: int, levels: int, edge: int, level: int) -> int:
-    """Return an edge switch to which paths turn at that level; at level 0, the same."""
+def _turning_edge(half: int, levels: int, edge: int, level: int) -> int:
+    """Return an edge switch to which paths turn at that level; at level 0, the same switch."""
     if level == 0:
         return edge
     weight = half ** (level - 1)
@@ -103,10 +104,10 @@ def _other(half: int, levels: int, edge: int, level: int) -> int:
 
 
 @native
-def _find(
+def _random_routes(
     numbers: Three, halves: Halves, works: Any, random: Any, sources: Any, destinations: Any
 ) -> Any:
-    """Return where each flow's links begin, and the links: of a random path that works."""
+    """Return the start of each flow's links, and the links of a random working path."""
     half, levels, _ = numbers
     first, of_half, well, onto = halves
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
@@ -114,10 +115,13 @@ def _find(
     place = 0
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        if works[source] and works[onto[destination]]:  # a server has one port
+        # a server's only link to its switch has the server's number
+        if works[source] and works[onto[destination]]:
             level = turn(half, levels, source, destination)
             near, far = source // half, destination // half
-            row = _chosen(well[0, near], well[1, far], first[level], first[level + 1], random)
+            row = _random_working_row(
+                well[0, near], well[1, far], first[level], first[level + 1], random
+            )
             if row != NONE:
                 links[place] = source
                 for hop in range(level):
@@ -129,8 +133,8 @@ def _find(
     return starts, links[:place]
 
 
-def _chosen(up: Any, down: Any, begin: int, end: int, random: Any) -> int:
-    """Return a random row of a path that works, or NONE."""
+def _random_working_row(up: Any, down: Any, begin: int, end: int, random: Any) -> int:
+    """Return the table row of a random working path in a fat-tree, or NONE."""
     for _ in range(TRIES):
         row = begin + int(random.random() * (end - begin))
         if up[row] and down[row]:
@@ -139,18 +143,19 @@ def _chosen(up: Any, down: Any, begin: int, end: int, random: Any) -> int:
     for row in range(begin, end):
         if up[row] and down[row]:
             found += 1
-            if random.random() * found < 1:  # each of those found so far is as likely
+            # reservoir sampling: every working row is equally likely
+            if random.random() * found < 1:
                 chosen = row
     return chosen
 
 
-def _any(fattree: FatTree, works: Bools, random: Generator) -> Find:
+def _any_working_path(fattree: FatTree, works: Bools, random: Generator) -> Find:
     shape, halves = numbers(fattree), _halves(fattree, works)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
-        return Routes(*_find(shape, halves, works, random, sources, destinations))
+        return Routes(*_random_routes(shape, halves, works, random, sources, destinations))
 
     return find
 
 
-AROUND = {"any": _any}
+AROUND = {"any": _any_working_path}

@@ -1,8 +1,8 @@
-"""Compiled routing: the rules that hosts/NETWORK declares, over arrays of flows.
+"""Compiled routing: the rules that hosts/NETWORK declares, for arrays of flows.
 
-Flows are arrays of sources and destinations, which differ, and where a routing has several paths
-for a pair, of the number of the path that each takes. What is no rule yet stands in a file for its
-network, ``fattree.py`` for hosts/fattree.py. What is compiled nowhere goes flow by flow
+Flows are arrays of sources and destinations, which differ; where a routing has several paths for a
+pair, a third array holds the number of each flow's path. Routings without a rule have a file per
+network, ``fattree.py`` for hosts/fattree.py. Routings that are not compiled run flow by flow
 (`uncompiled`).
 """
 
@@ -37,38 +37,39 @@ from hosts.base.rules import NONE, Fabric, Rule
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_HOPS = 255  # of a path that is not compiled
+MOST_HOPS = 255  # maximum hops of a path of a routing that is not compiled
 
 
 class Walk(NamedTuple):
-    """How flows of one network hop from server to server."""
+    """How flows of a network hop from server to server."""
 
-    fill: Callable[[Ints], Fill]  # given the number of each flow's path
-    most: int  # hops of a path
-    arrivals: Sequence[int | None]  # see `routes_of_hops`
+    fill: Callable[[Ints], Fill]  # makes a Fill for the given path numbers of the flows
+    most: int  # maximum hops of a path
+    arrivals: Sequence[int | None]  # arrival port by departure port (see `routes_of_hops`)
 
 
 class Compiled(NamedTuple):
-    """A routing: it walks over servers, or says which links a flow takes; one that is not compiled
-    does either.
+    """A simulated routing: it walks over servers, or returns the links of flows; a routing that is
+    not compiled does both.
     """
 
     walk: Callable[[Any], Walk] | None = None
-    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None  # one hop through switches
-    # How many paths there are for a pair. Where some are the same, they have several numbers.
+    # for networks in which a path is a single hop through switches
+    routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None
+    # Number of paths per pair; equal paths have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
-    # The links of flows on a random one of their paths that work.
+    # The links of flows on a random one of their working paths.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
-    in_python: bool = False  # flow by flow, by what may not run in two threads
+    in_python: bool = False  # whether it runs in Python, flow by flow, which may not be thread-safe
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
-    """Return the network's compiled algorithms by name; none where there is no file for it."""
-    return dict(_of_kind(topology.kind))
+    """Return the network's compiled algorithms by name; empty if the network has none."""
+    return dict(_compiled_of_kind(topology.kind))
 
 
-@cache  # asked again for every block of flows
-def _of_kind(kind: str) -> dict[str, Compiled]:
+@cache  # called again for every block of flows of the same network
+def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
     network = declared(kind)
     rules = network.rules if network else {}
     ruled = {name: _compiled(rule) for name, rule in rules.items()}
@@ -76,25 +77,25 @@ def _of_kind(kind: str) -> dict[str, Compiled]:
 
 
 def _compiled(rule: Rule | Fabric) -> Compiled:
-    working = partial(_working, rule)
+    working = partial(_working_routes, rule)
     if isinstance(rule, Fabric):
-        return Compiled(None, partial(_links, rule), rule.choices, working)
-    return Compiled(partial(_walk, rule), None, rule.choices, working)
+        return Compiled(None, partial(_routes_of_fabric, rule), rule.choices, working)
+    return Compiled(partial(_walk_of_rule, rule), None, rule.choices, working)
 
 
-def _walk(rule: Rule, topology: Topology) -> Walk:
-    fill = partial(native(_write, rule=rule.hops), rule.numbers(topology))
+def _walk_of_rule(rule: Rule, topology: Topology) -> Walk:
+    fill = partial(native(_write_hops, rule=rule.hops), rule.numbers(topology))
     return Walk(
         lambda choice: partial(fill, alike(choice)), rule.most(topology), rule.arrivals(topology)
     )
 
 
 def rule(*_numbers: int) -> Iterator[tuple[int, int]]:
-    """Stand for the rule with which `_write` is compiled."""
+    """Placeholder for the rule with which `_write_hops` is compiled."""
     raise NotImplementedError
 
 
-def _write(
+def _write_hops(
     numbers: Any, choice: Any, sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any
 ) -> None:
     """Write the hops of each flow between its ends (see `hosts.base.rules.Rule`)."""
@@ -113,7 +114,7 @@ def _write(
         counts[flow] = count
 
 
-def _links(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
+def _routes_of_fabric(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
     fill = native_in_place(_write_links, rule=rule.links)
@@ -131,7 +132,7 @@ def _write_links(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow, through switches that interconnect."""
+    """Write the links of each flow through switches that interconnect."""
     end = 0
     for flow in range(len(sources)):
         for node, port in rule(*numbers, sources[flow], destinations[flow], choice[flow]):
@@ -140,16 +141,16 @@ def _write_links(
         starts[flow + 1] = end
 
 
-def _working(
+def _working_routes(
     rule: Rule | Fabric, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
 ) -> Routes:
     order = numpy.arange(rule.choices(topology))
     shape: tuple[Any, ...] = ports_of(topology)
     fill: Callable[..., object]
     if isinstance(rule, Fabric):
-        most, fill = rule.most(topology), native_in_place(_try_links, rule=rule.links)
+        most, fill = rule.most(topology), native_in_place(_write_working_links, rule=rule.links)
     else:
-        most, fill = 2 * rule.most(topology), native_in_place(_try_hops, rule=rule.hops)
+        most, fill = 2 * rule.most(topology), native_in_place(_write_working_hops, rule=rule.hops)
         shape = (*shape[:2], links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * most, link_type(topology))
@@ -157,7 +158,7 @@ def _working(
     return Routes(starts, links[: starts[-1]])
 
 
-def _try_hops(
+def _write_working_hops(
     numbers: Any,
     shape: Any,
     order: Any,
@@ -168,13 +169,13 @@ def _try_hops(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow's path (see `_write` and `hops.routes_of_hops`)."""
+    """Write the links of a random working path of each flow (see `hops.routes_of_hops`)."""
     servers, ports, onto = shape
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
-            _draw(order, tried, random)
+            _draw_number(order, tried, random)
             end, here, well = begin, source, True
             for port, peer in rule(*numbers, source, destination, order[tried]):
                 if peer == source:
@@ -198,7 +199,7 @@ def _try_hops(
                 break
 
 
-def _try_links(
+def _write_working_links(
     numbers: Any,
     ports: tuple[int, int, int],
     order: Any,
@@ -209,11 +210,11 @@ def _try_links(
     starts: Any,
     links: Any,
 ) -> None:
-    """Write the links of each flow's path, through switches that interconnect."""
+    """Write the links of a random working path of each flow through switches that interconnect."""
     for flow in range(len(sources)):
         starts[flow + 1] = begin = starts[flow]
         for tried in range(len(order)):
-            _draw(order, tried, random)
+            _draw_number(order, tried, random)
             end, well = begin, True
             for node, port in rule(*numbers, sources[flow], destinations[flow], order[tried]):
                 links[end] = link_of(*ports, node, port)
@@ -226,8 +227,8 @@ def _try_links(
                 break
 
 
-def _draw(order: Any, tried: int, random: Any) -> None:
-    """Put a random one of the numbers that were not tried yet into the next place."""
+def _draw_number(order: Any, tried: int, random: Any) -> None:
+    """Swap a random one of the numbers not yet tried to position `tried`."""
     drawn = tried + int(random.random() * (len(order) - tried))
     order[tried], order[drawn] = order[drawn], order[tried]
 
@@ -243,10 +244,10 @@ def choose(topology: Topology, name: str) -> Compiled:
         name in others,
         f"{topology.spec} has no routing {name!r}: there are {', '.join([*known, *others])}",
     )
-    return _uncompiled(topology, name)
+    return _uncompiled_routing(topology, name)
 
 
-def _uncompiled(topology: Topology, name: str) -> Compiled:
+def _uncompiled_routing(topology: Topology, name: str) -> Compiled:
     find = finder(topology, name)
     most = min(topology.servers, MOST_HOPS)
     return Compiled(
@@ -265,7 +266,7 @@ def routes(
     destinations: Ints,
     choice: Ints | int = 0,
 ) -> Routes:
-    """Return the links of each flow.
+    """Return the links of each flow on its path by a routing.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -273,7 +274,7 @@ def routes(
     >>> numpy.diff(found.starts).tolist()
     [4, 2]
     """
-    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    algorithm, choice = _checked_choice(topology, name, sources, destinations, choice)
 
     def of_block(part: slice) -> Routes:
         ends = sources[part], destinations[part]
@@ -294,8 +295,8 @@ def lengths(
     destinations: Ints,
     choice: Ints | int = 0,
 ) -> Ints:
-    """Return how many server-to-server hops each flow takes; 0 where it has no path."""
-    algorithm, choice = _checked(topology, name, sources, destinations, choice)
+    """Return the number of server-to-server hops of each flow; 0 without a path."""
+    algorithm, choice = _checked_choice(topology, name, sources, destinations, choice)
     if not algorithm.walk:
         return numpy.ones(len(sources), numpy.int32)
     fill, most, _ = algorithm.walk(topology)
@@ -308,7 +309,7 @@ def lengths(
     return counts
 
 
-def _checked(
+def _checked_choice(
     topology: Topology, name: str, sources: Ints, destinations: Ints, choice: Ints | int
 ) -> tuple[Compiled, Ints]:
     algorithm = choose(topology, name)
@@ -326,7 +327,7 @@ def _checked(
 
 
 def joined(parts: list[Routes]) -> Routes:
-    """Return the flows of all parts, one part after the other."""
+    """Return the routes of all parts, one part after the other."""
     if not parts:
         return Routes(numpy.zeros(1, numpy.int64), numpy.empty(0, numpy.int32))
     before = numpy.cumsum([0, *(part.starts[-1] for part in parts)])

@@ -210,9 +210,9 @@ def test_what_waits_for_itself_never_begins() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"volume_bits": numpy.array([1.0, 0.0, 1.0])}, "something to deliver"),
+        ({"volume_bits": numpy.array([1.0, 0.0, 1.0])}, "a volume of more than 0 bits"),
         ({"volume_bits": numpy.ones(2)}, "as many volumes"),
-        ({"start_s": numpy.array([0.0, numpy.nan, 1.0])}, "a time"),
+        ({"start_s": numpy.array([0.0, numpy.nan, 1.0])}, "a finite earliest start time"),
         ({"choices": 2}, "2 paths each"),
         ({"after": Routes(numpy.array([0, 1, 1, 1]), numpy.array([3]))}, "0 to 2"),
         ({"after": Routes(numpy.array([0, 0]), numpy.array([0]))}, "as many lists"),

@@ -147,6 +147,27 @@ def test_what_was_kept_is_left_when_another_file_changes(
     assert native(new)(0) == then == new(0)
 
 
+PAIRS = """
+from typing import NamedTuple
+
+class Pair(NamedTuple):
+    one: int
+    other: int
+
+def total(pair):
+    return pair.one + pair.other
+"""
+
+
+def test_an_index_with_a_type_that_was_renamed_counts_as_empty(
+    module: Callable[[str, str], ModuleType],
+) -> None:
+    old = module("pairs", PAIRS)
+    assert native(old.total)(old.Pair(1, 2)) == 3
+    new = module("pairs", PAIRS.replace("Pair(", "Ends("))
+    assert native(new.total)(new.Ends(2, 3)) == 5
+
+
 def test_of_processes_that_need_it_at_once_one_compiles(
     module: Callable[[str, str], ModuleType], tmp_path: Path
 ) -> None:

@@ -53,4 +53,4 @@ def test_bits_are_counted_beyond_what_a_byte_holds(count: int) -> None:
     words[::3] = 2**64 - 1
     bits = [[int(word) >> bit & 1 for bit in range(search.SOURCES)] for word in words]
     expected = [sum(column) for column in zip(*bits, strict=True)] or [0] * search.SOURCES
-    assert search._bits(words).tolist() == expected
+    assert search._bit_counts(words).tolist() == expected

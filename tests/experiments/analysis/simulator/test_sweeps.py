@@ -86,7 +86,7 @@ def test_another_code_is_another_task(
     monkeypatch.setattr(sweeps, "code_of", lambda module: "changed")
     sweep(measures.draw, TASKS[:1], tmp_path, workers=1, say=said.append)
     assert not any("before" in one for one in said)
-    with pytest.raises(PillarboxError, match="a worker has other code"):
+    with pytest.raises(PillarboxError, match="a worker runs different code"):
         measured_alike(measures.draw, TASKS[0], "mine")
 
 
@@ -206,13 +206,13 @@ def test_workers_that_have_gone(
     monkeypatch.setattr(sweeps, "LOOK_S", 0.02)
     monkeypatch.setattr(sweeps, "ALONE_S", 0.2)
     tasks = [0.05 + number / 1000 for number in range(20)]
-    keep = sweeps._keep
+    keep = sweeps._store
 
     def last(*result: Any) -> None:
         keep(*result)
         cluster.scale(0)
 
-    monkeypatch.setattr(sweeps, "_keep", last)
+    monkeypatch.setattr(sweeps, "_store", last)
     with pytest.raises(PillarboxError, match="all its workers have gone"):
         sweep(measures.wait, tasks, tmp_path, scheduler=cluster.scheduler_address, say=str)
 

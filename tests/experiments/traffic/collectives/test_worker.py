@@ -99,7 +99,7 @@ def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
         loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2"), flip
     )
     servers = ("0.0", "0.1", "1.0", "1.1")
-    assert set(reasons) == {f"server {one} has not got the right numbers" for one in servers}
+    assert set(reasons) == {f"server {one} ended with wrong sums" for one in servers}
 
 
 def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_without_one_connection_all_is_broken_off(moment: str, tmp_path: Path) -
     loop = loop_of(plan, tmp_path, "bcube,2,1")
     if moment == "before":
         loop.connections[1].fail("no answer")
-        loop._break_off(loop.connections[1])
+        loop._abort_others(loop.connections[1])
     reasons, _ = done(loop, close if moment == "meanwhile" else lambda loop: None)
     assert all(reasons)
     assert all("broken off" in reason for at, reason in enumerate(reasons) if at != 1)
