@@ -31,7 +31,6 @@ LEFT_OUT = {
     "sudo ./pillarbox demo": "test_long_commands_are_known, and test_demo.py runs it, smaller",
     "sudo ./pillarbox test": "it is what runs this test",
     "sudo ./pillarbox run bcube-tree --out tree": "test_long_commands_are_known",
-    "sudo ./pillarbox up dcell,4,1 --page": "it lasts; tests/experiments/page has it",
     "./pillarbox report tree": "report is made of a shorter run, in test_first_report",
     "sudo ./pillarbox reproduce dcell-fig11": "test_long_commands_are_known",
 }
@@ -55,7 +54,6 @@ ASKED = dict.fromkeys([*inline(README), *(line for block in blocks(NETWORKS) for
 COMPUTED_LONG = {
     "./pillarbox gap dcell,4,1",
     "./pillarbox compare --papers",
-    "./pillarbox reproduce dpillar-table1",
 }
 ALONE = [command for command in ASKED if re.match(r"\./pillarbox \S+ \S", command)]
 
