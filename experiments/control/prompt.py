@@ -20,11 +20,10 @@ from experiments.control.showing import one_interrupt, shown
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
-from experiments.emulation.names import line_with_ips
+from experiments.emulation.names import line_with_ips, shell_prompt
 from experiments.text import columns
 from topos.base.errors import PillarboxError, meant, require
 
-SHELL = "exec bash --norc"
 OF_MININET = ("nodes", "net", "links", "intfs", "ports", "dump", "py", "px", "sh", "source", "time")
 EXAMPLES = """\
 ADDR COMMAND       run a program on a server, or a shell's line; without a command, a shell
@@ -92,7 +91,8 @@ class Prompt(CLI):
         """Run a program on a server or switch: its address or name first."""
         first, _, command = line.strip().partition(" ")
         node = self._node(first)
-        line = line_with_ips(self.lab.topology, command) or SHELL
+        topology = self.lab.topology
+        line = line_with_ips(topology, command) or self._shell(first)
         interactive = not self._reading and self.isatty()
         require(command.strip() != "" or interactive, f"write: {first} COMMAND")
         code, unread = run_line(node, line, self.stdin, self.stdout, interactive=interactive)
@@ -101,6 +101,10 @@ class Prompt(CLI):
             self._fail(f"{first} died, and the program with it")
         elif code:
             self.failed += 1
+
+    def _shell(self, name: str) -> str:
+        shown = shell_prompt(self.lab.topology, self.lab.node(name))
+        return f"PS1={shlex.quote(shown)} exec bash --norc"
 
     def _node(self, name: str) -> Any:
         """Return the node on which a program can run."""

@@ -1,16 +1,21 @@
-"""Names of servers in programs: what /etc/hosts says, and what programs are given instead of 4.3.
+"""Names of servers in programs: host names, /etc/hosts, and IP addresses in place of 4.3.
 
-Every server has two names that any program can use, ``h19`` and ``4.3.dcell``, and its address is
-what an IP address is called when a program asks for its name. But the address alone is no name to
-a program: the system reads 4.3 as the IPv4 address 4.0.0.3, and 1.0.0.1 as itself. So where a user
-writes a command line, addresses in it are replaced by the IP addresses that are meant.
+The host name of a server is ``h19``, Mininet's name: a program on the server that asks for its own
+name gets it, and all programs of the lab resolve it to the server's IP address. Aliases are
+``4-3.dcell``, which the reverse look-up of the IP address returns (legal as a host name, so that it
+can be looked up again), ``4.3.dcell`` and ``s4-3``.
+
+The address alone is no name to a program: inet_aton reads 4.3 as the IPv4 address 4.0.0.3, and
+getaddrinfo and gethostbyname ask it before /etc/hosts. So where a user writes a command line,
+addresses in it are replaced by IP addresses.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 from experiments.emulation.outside import ADDRESS, NAME
 from experiments.linux import sandbox
@@ -24,13 +29,19 @@ _MENTION = re.compile(
 # What stands behind one of these is a time, and no server, if it has only one point.
 _TIMED = {"sleep", "timeout", "-i", "-t", "-w", "-W", "-m"}
 _TIMED |= {"--interval", "--time", "--timeout", "--max-time", "--connect-timeout"}
+_UNUSUAL = re.compile(r"[^a-z0-9-]")  # not allowed in a host name
 # A shell's words: what is quoted in any way is left as it is.
 _WORDS = re.compile(r"(?:[^\s'\"\\;|&<>()]|'[^']*'|\"(?:\\.|[^\"])*\"|\\.)+")
 
 
-def make_known(topology: Topology) -> None:
-    """Let the programs of a lab know its servers by name."""
-    sandbox.name_hosts([f"{ADDRESS} {NAME}", *hosts_lines(topology)])
+def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
+    """Let the programs of a lab know its servers by name, and give these servers their host names.
+
+    Outside a sandbox programs know the machine's names, and so keep its host name as well.
+    """
+    if sandbox.name_hosts([f"{ADDRESS} {NAME}", *hosts_lines(topology)]):
+        for host in hosts:
+            host.live_namespace().take_host_name(host.name)
 
 
 def hosts_lines(topology: Topology) -> Iterator[str]:
@@ -38,12 +49,19 @@ def hosts_lines(topology: Topology) -> Iterator[str]:
 
     >>> import topos
     >>> list(hosts_lines(topos.parse("dcell,4,1")))[19]
-    '10.0.0.20 4.3 h19 4.3.dcell'
+    '10.0.0.20 4-3.dcell h19 4.3.dcell s4-3'
     """
+    network = _UNUSUAL.sub("-", topology.kind)
     for server in range(topology.servers):
         address = topology.address(server)
-        names = address, topology.node_name(server), f"{address}.{topology.kind}"
-        yield " ".join([topology.ip(server), *names])
+        hyphened = address.replace(".", "-")
+        names = f"{hyphened}.{network}", topology.node_name(server)
+        yield " ".join([topology.ip(server), *names, f"{address}.{topology.kind}", f"s{hyphened}"])
+
+
+def shell_prompt(topology: Topology, node: int) -> str:
+    """Return what a shell on a node shows as its prompt (PS1 of bash): ``0.0 dcell #``."""
+    return rf"{topology.name(node)} {topology.kind} \$ "
 
 
 def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
