@@ -13,6 +13,7 @@ addresses in it are replaced by IP addresses.
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -26,8 +27,12 @@ from topos.base.topology import Topology
 _MENTION = re.compile(
     r"((?:[a-z+]+://)?(?:[\w.+-]+@)?)(\d+(?:\.\d+)+|h\d+)((?:[:/].*)?)", re.DOTALL
 )
-# What stands behind one of these is a time, and no server, if it has only one point.
-_TIMED = {"sleep", "timeout", "-i", "-t", "-w", "-W", "-m"}
+# Programs whose arguments are hosts: for these, an address that no server has is an error.
+_ASK_HOSTS = {"ping", "traceroute", "tracepath", "mtr", "iperf", "iperf3", "curl", "wget", "ssh"}
+_ASK_HOSTS |= {"scp", "sftp", "nc", "ncat", "telnet", "netperf", "arping", "nping", "hping3", "ab"}
+_IPV4_NUMBERS = 4
+# A number with one dot after one of these is a time or a rate, and no server.
+_TIMED = {"sleep", "timeout", "-i", "-t", "-w", "-W", "-m", "-b", "-O", "--bitrate"}
 _TIMED |= {"--interval", "--time", "--timeout", "--max-time", "--connect-timeout"}
 _UNUSUAL = re.compile(r"[^a-z0-9-]")  # not allowed in a host name
 # A shell's words: what is quoted in any way is left as it is.
@@ -71,13 +76,20 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
     >>> dcell = topos.parse("dcell,4,1")
     >>> " ".join(with_ips(dcell, "ping -i 0.2 -c 3 4.3".split()))
     'ping -i 0.2 -c 3 10.0.0.20'
-    >>> with_ips(dcell, ["curl", "http://4.3:80/0.1", "4.4", "10.0.0.2", "1.1x"])
-    ['curl', 'http://10.0.0.20:80/0.1', '4.4', '10.0.0.2', '1.1x']
-    """
-    found = []
+    >>> with_ips(dcell, ["echo", "http://4.3:80/0.1", "4.4", "10.0.0.2", "1.1x"])
+    ['echo', 'http://10.0.0.20:80/0.1', '4.4', '10.0.0.2', '1.1x']
+
+    A program that takes hosts gets no address that no server has:
+
+    >>> with_ips(dcell, ["ping", "9.9"])
+    Traceback (most recent call last):
+    topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: 9 stands where the numbers go from 0 to 4; ping would send to 9.0.0.9
+    """  # noqa: E501
+    found, program = [], ""
     for before, word in zip(["", *words], words, strict=False):
+        program = word.rpartition("/")[2] if word.rpartition("/")[2] in _ASK_HOSTS else program
         timed = before in _TIMED and word.count(".") == 1
-        found.append(word if timed else _with_ip(topology, word))
+        found.append(word if timed else _with_ip(topology, word, program))
     return found
 
 
@@ -95,7 +107,7 @@ def line_with_ips(topology: Topology, line: str) -> str:
     return line
 
 
-def _with_ip(topology: Topology, word: str) -> str:
+def _with_ip(topology: Topology, word: str, program: str) -> str:
     mention = _MENTION.fullmatch(word)
     if not mention:
         return word
@@ -103,6 +115,19 @@ def _with_ip(topology: Topology, word: str) -> str:
     with suppress(PillarboxError):
         topology.server_of_ip(name)
         return word
-    with suppress(PillarboxError):
+    try:
         return f"{before}{topology.ip(topology.node(name))}{behind}"
-    return word
+    except PillarboxError as error:
+        if not program or name.count(".") + 1 == _IPV4_NUMBERS:
+            return word
+        sent = _as_ipv4(name)
+        raise PillarboxError(
+            f"{error}; {program} would send to {sent}" if sent else str(error)
+        ) from None
+
+
+def _as_ipv4(name: str) -> str:
+    """Return the IPv4 address that programs take dotted numbers for; nothing if for none."""
+    with suppress(OSError):
+        return socket.inet_ntoa(socket.inet_aton(name))
+    return ""
