@@ -19,7 +19,6 @@ __all__ = ["own_run"]  # a fixture
 
 SPECS = ("dcell,4,1", "bcube,4,1", "dpillar,4,2", "ficonn,4,1", "tree,4,4")
 READY = "pillarbox> "
-TAB = "\t\t"
 NO_DISPLAY = "there is no display here|is reached by TCP|xterm is not installed"
 # A line, with A and B for the first and the last server, and what its answer has to contain, as a
 # regular expression.
@@ -118,7 +117,7 @@ class Prompt:
         self._terminal, self._topology, self._file = terminal, topology, file
 
     def check(self, line: str, wanted: str) -> None:
-        """Type a line, and wait for the next prompt: no deadline, traceback or empty answer."""
+        """Type a line, wait for the next prompt, and compare the answer."""
         line, pattern = self._filled(line, quote=False), self._filled(wanted, quote=True)
         answer = self.answer(f"{line}\n")
         assert "Traceback" not in answer, answer
@@ -134,7 +133,7 @@ class Prompt:
         topology = self._topology
         first, last = topology.address(0), topology.address(topology.servers - 1)
         values = {"A": first, "B": last, "FILE": str(self._file), "SPEC": topology.spec}
-        if text.startswith(("write: ", r"write: ")) and "xterm" not in text:
+        if text.startswith("write: ") and "xterm" not in text:
             return text  # a form, where A and B stand for themselves
         for name, value in values.items():
             text = re.sub(rf"\b{name}\b", re.escape(value) if quote else value, text)
@@ -171,7 +170,6 @@ def test_a_fault_of_each_kind_begins_is_explained_and_ends(
     for lab in prompt():
         for line, wanted in FAULTS:
             lab.check(line, wanted)
-        lab.check("pingall", r"% dropped")
 
 
 def test_each_pattern_that_help_names_runs_as_it_is(
