@@ -38,7 +38,11 @@ def words_for(topology: Topology, form: str, given: list[str], begun: str) -> li
     if given[:1] and "NAME=VALUE..." in kinds:
         return _begin(_options(given[0]), begun)
     if len(given) < len(kinds) and "=" not in kinds[len(given)]:
-        found = [word for kind in kinds[len(given)].split("|") for word in _of_kind(topology, kind)]
+        found = [
+            word
+            for kind in kinds[len(given)].split("|")
+            for word in _of_kind(topology, kind, begun)
+        ]
         return _begin(found, begun)
     return _begin((f"{kind.partition('=')[0]}=" for kind in kinds if "=" in kind), begun)
 
@@ -86,14 +90,16 @@ def patterns() -> list[str]:
     return [*PATTERNS, *ALGORITHMS]
 
 
-def _of_kind(topology: Topology, kind: str) -> Iterable[str]:
+def _of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
     if kind in ("A", "B"):
         return addresses(topology)
     if kind in ("A-B", "A-C"):
         if topology.cables > MOST_CABLES:
             return ()
-        cables = topology.links()
-        return (f"{topology.name(one.a)}-{topology.name(one.b)}" for one in cables)
+        ends = [(topology.name(one.a), topology.name(one.b)) for one in topology.links()]
+        # A cable can be named from either end; unasked each is listed once.
+        both = ends + [(b, a) for a, b in ends] if begun else ends
+        return (f"{a}-{b}" for a, b in both)
     if kind == "SWITCH":
         return (topology.node_name(topology.servers + one) for one in range(topology.switches))
     if kind == "PATTERN":

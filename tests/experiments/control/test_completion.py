@@ -20,9 +20,10 @@ __all__ = ["own_run"]  # a fixture
         ("path 0", ["0.0", "0.1"]),
         ("path 0.0 2", ["2.0", "2.1"]),
         ("path 0.0 2.1 ", ["all"]),
-        ("cut 2.1-", ["2.1-s2"]),
+        ("cut 2.1-", ["2.1-s2", "2.1-1.1"]),
+        ("cut s2-", ["s2-2.0", "s2-2.1"]),
         ("cut 2.1-s2 s", ["silent"]),
-        ("heal s", ["s0", "s1", "s2"]),
+        ("heal s1", ["s1-1.0", "s1-1.1", "s1"]),
         ("heal a", ["all"]),
         ("stop ", ["s0", "s1", "s2"]),
         ("cable 2.1-s2 r", ["rate_mbit="]),
@@ -62,7 +63,7 @@ def test_a_program_follows_a_server_and_then_addresses() -> None:
 def test_tab_completes_whole_words_at_a_terminal(own_run: Callable[[], None]) -> None:
     own_run()
     with up("dcell,2,1", "--plane", "python") as terminal:
-        terminal.type("cut 2.1-\t\n")  # the one cable that begins so, besides 1.1-2.1
+        terminal.type("cut 2.1-s\t\n")
         terminal.shows("2.1-s2 is cut")
         terminal.shows("pillarbox> ")
         terminal.type("hea\t a\t\n")
