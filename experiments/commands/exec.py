@@ -14,21 +14,22 @@ from experiments.arguments import complete, lab
 @click.option("--user", metavar="NAME", help="User to run the program as (default: root).")
 @click.option("--raw", is_flag=True, help="Do not replace server addresses in CMD by IP addresses.")
 @click.argument("server", shell_complete=complete("servers"), metavar="ADDR")
-@click.argument("program", metavar="CMD...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.argument("program", metavar="[CMD...]", nargs=-1, type=click.UNPROCESSED)
 def command(
     number: int | None, user: str | None, raw: bool, server: str, program: tuple[str, ...]
 ) -> int:
-    """Run a program on a server of a running lab.
+    """Run a program on a server of a running lab, or a shell without CMD.
 
-    The exit code is the program's. The program sees the server's network and ends with the lab.
-    Server addresses among its arguments are replaced by IP addresses, but not inside a shell
-    command: use host names there (h19 or 4.3.dcell).
+    The exit code is the program's. The program sees the server's network and host name, and ends
+    with the lab. Server addresses among its arguments are replaced by IP addresses, but not inside
+    quotes, where a program reads 4.3 as the IPv4 address 4.0.0.3: write h19 or 4-3.dcell there.
 
     The program runs as root on this machine's files. With --user it runs as that user, without
     capabilities and without root's environment, in a session with its own terminal.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 4.3
+    sudo ./pillarbox exec 0.0
     sudo ./pillarbox exec 4.3 iperf3 -s
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
@@ -42,10 +43,13 @@ def command(
 
     found = entrance_anywhere(registry.folder_of(number), server)
     words = list(program) if raw else with_ips(parse(found.network), program)
+    words = words or ["env", f"PS1={found.prompt}", "bash", "--norc"]
     if found.reach:
         become = [AS_USER, user] if user else []
         os.execv(found.reach[0], [*found.reach, *become, *words])
     account = account_of(user) if user else None
     cgroups.join(found.group)
     code = run_within(found.files, words, account=account)
-    return exit_code(code, f"{program[0]} was killed: the server, or the lab, has died")
+    return exit_code(
+        code, f"{words[0] if program else 'the shell'} was killed: the server, or the lab, has died"
+    )

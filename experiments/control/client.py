@@ -12,21 +12,24 @@ from topos.base.errors import PillarboxError, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # raised when what was understood is not understood any more
-NAMESPACES = ("mnt", "pid")  # of the lab; with the network namespace of the server before them
+NAMESPACES = ("mnt", "pid")  # of the lab
+MOST_FILES = 2 + len(NAMESPACES)  # of an answer: the server's network and UTS namespace come first
 CONNECT_S = 5.0
 
 
 class Entrance(NamedTuple):
-    """A server's network namespace, and the lab's mounts and processes, as open files.
+    """A server's network and host name, and the lab's mounts and processes, as open files.
 
     A server of another computer has none: there `reach` is the command that runs another on it.
     `group` is the control group that programs on servers join (`experiments.linux.cgroups`).
+    `prompt` is what a shell on the server shows as its prompt (PS1).
     """
 
     network: str
     files: list[int]
     reach: tuple[str, ...] = ()
     group: tuple[str, ...] = ()
+    prompt: str = ""
 
 
 def ask(folder: Path, **request: Any) -> Any:
@@ -52,7 +55,7 @@ def entrance_anywhere(folder: Path, server: str) -> Entrance:
     """Return the way into a server that lives, wherever it is."""
     answer, files = _asked(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
-    return Entrance(answer["network"], files, reach, group)
+    return Entrance(answer["network"], files, reach, group, answer["prompt"])
 
 
 def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
@@ -62,7 +65,7 @@ def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
             client.connect(str(folder / NAME))
             client.settimeout(None)  # an answer takes as long as it takes, or the lab ends
             client.sendall(json.dumps(request).encode() + b"\n")
-            data, files, _, _ = socket.recv_fds(client, 1 << 16, 1 + len(NAMESPACES))
+            data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES)
             while not data.endswith(b"\n"):
                 more = client.recv(1 << 16)
                 if not more:

@@ -31,7 +31,8 @@ def run_within(
     Parameters
     ----------
     namespaces : sequence of int
-        The server's network, and the lab's mounts and processes, as `client.entrance` has them.
+        The server's network and host name, and the lab's mounts and processes, as
+        `client.entrance` has them.
     words : sequence of str
         The program, and its arguments.
     before : callable
@@ -39,9 +40,9 @@ def run_within(
     account : Account, optional
         The user who runs it, root by default.
     """
-    network, mounts, processes = namespaces
+    network, host_name, mounts, processes = namespaces
     folder = os.getcwd()  # noqa: PTH109
-    for kind in (mounts, network, processes):
+    for kind in (mounts, network, host_name, processes):
         enter(kind, any_kind=True)
     if account and account.uid:
         return run_as(account, words, folder)

@@ -6,13 +6,16 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from experiments.control.echoes import echoes
+from experiments.emulation.tracing import computed, named
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.runs.means import means_of
 from hosts.base.algorithms import SHORTEST, algorithms, choose, route
+from hosts.base.failures import Failures
 from hosts.base.faults import Fault
 from hosts.base.path import Step
 from topos.base.errors import require
@@ -33,15 +36,13 @@ def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
 
 
-def disjoint(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
     """Return all disjoint paths that work: the paper's, or where it builds none by max-flow."""
-    from experiments.emulation import tracing
-
     topology, failures = lab.topology, lab.failures()
     name = choose(topology, None, several=True, opposite=False)
-    if name != SHORTEST:
+    if by_paper and name != SHORTEST:
         found = route(topology, name, source, destination, failures, several=True)
-        paths = [tracing.named(topology, path, failures) for path in found.paths]
+        paths = [named(topology, path, failures) for path in found.paths]
         return {"by": name, "paths": paths}
     from experiments.analysis.fluid.disjoint import node_disjoint_ways
 
@@ -90,12 +91,15 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
     if source not in lab.dead:
         found = path(lab, source, destination)
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
-        because += _hindrance(lab, found)
-        if not found["delivered"] and not dead:
-            because += _routings_around(lab, source, destination)
-    because += [f"in effect: {fault}" for fault in in_effect(lab)]
+        usual = computed(lab.topology, lab.routing, source, destination, Failures())
+        because += _hindrance(lab, found, usual)
+        if found["delivered"]:
+            because += _detour(lab, usual, found["path"])
+        elif not dead:
+            because += _remedies(lab, source, destination)
+    because += [f"in effect: {fault} (to repair: {_repair(fault)})" for fault in in_effect(lab)]
     others = [lab.name(server) for server in sorted(lab.dead)]
-    because += [f"dead: {name}" for name in others if name not in dead]
+    because += [f"dead: {name} (to repair: revive {name})" for name in others if name not in dead]
     return {**found, "because": because}
 
 
@@ -107,34 +111,70 @@ def in_effect(lab: Lab) -> list[Fault]:
     ]
 
 
-def _hindrance(lab: Lab, found: dict[str, Any]) -> Iterator[str]:
+def _repair(fault: Fault) -> str:
+    return f"heal {'-'.join(fault.what)}"
+
+
+def _detour(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
+    """Yield the path without faults where a packet has taken another one."""
+    if lab.failures() != Failures() and usual and usual != path:
+        yield f"that is a detour: without faults the path is {' '.join(usual)}"
+
+
+def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
+    """Yield what would let a lost packet arrive: a repair, another routing, or time."""
+    names = f"{lab.name(source)} and {lab.name(destination)}"
+    if not disjoint(lab, source, destination, by_paper=False)["paths"]:
+        yield f"no path is left between {names}: no routing can help, repair a fault"
+        return
+    around = list(_routings_around(lab, source, destination))
+    yield from around
+    if not around and lab.computed(source, destination):
+        yield f"{lab.routing} has a path: the packet was lost before all servers knew: try again"
+
+
+def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
     """Yield what is between a packet's last place and where it was to go, as far as is known."""
     at = lab.node(found["path"][-1])
-    if found["delivered"] or at >= lab.topology.servers:
+    if found["delivered"]:
+        return
+    if not lab.relays:
+        yield from _failed_on(lab, usual)
+    if at >= lab.topology.servers:
         return
     if found["lost_to"]:
         step = Step(found["lost_port"], lab.server(found["lost_to"]))
         stopped = lab.failures().of_hop(lab.topology, at, step)
         if stopped:
-            named = "-".join(map(lab.name, stopped))
-            yield f"{named} has failed, and {lab.name(at)} has not noticed yet"
+            cable = "-".join(map(lab.name, stopped))
+            yield f"{cable} has failed, and {lab.name(at)} has not noticed yet"
     down = [link["peer"] for link in lab.state(at).get("links", []) if not link["up"]]
     if down:
         yield f"{lab.name(at)} does not hear {' '.join(down)}"
 
 
+def _failed_on(lab: Lab, path: list[str]) -> Iterator[str]:
+    """Yield the first failed cable or switch of a path that names each switch."""
+    failed, nodes = lab.failures(), [lab.node(name) for name in path]
+    for a, b in pairwise(nodes):
+        if frozenset([a, b]) in failed.links:
+            yield f"{lab.name(a)}-{lab.name(b)} has failed"
+            return
+        if b in failed.nodes:
+            yield f"{lab.name(b)} has failed"
+            return
+
+
 def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
     """Yield which routings have a path where the lab's own has none."""
     topology, failures = lab.topology, lab.failures()
-    computed = [
+    known = [
         name
         for name, one in algorithms(topology).items()
         if one.router and (name == SHORTEST or one.path or one.path_set or one.around)
     ]
-    works = [
-        name for name in computed if route(topology, name, source, destination, failures).paths
-    ]
-    if lab.routing in computed and lab.routing not in works and works:
+    works = [name for name in known if route(topology, name, source, destination, failures).paths]
+    if lab.routing in known and lab.routing not in works and works:
         yield (
             f"{lab.routing} has no path around this failure, {' and '.join(works)} would have one: "
             f"up {topology.spec} --routing {works[0]}"
@@ -168,24 +208,6 @@ def load_text(rows: list[dict[str, Any]]) -> str:
         share = "" if row["share"] is None else f"{row['share']:.0%}"
         cells.append([row["from"], row["to"], f"{row['mbit']:.2f}", share])
     return columns(cells, numbers=[2, 3])
-
-
-def lines(state: dict[str, Any], indent: str = "") -> list[str]:
-    """Return nested data as indented lines."""
-    found = []
-    for key, value in state.items():
-        if isinstance(value, dict):
-            found += [f"{indent}{key}:", *lines(value, indent + "  ")]
-        elif isinstance(value, list) and value and isinstance(value[0], dict):
-            found.append(f"{indent}{key}:")
-            for item in value:
-                found.append(f"{indent}  - " + ", ".join(f"{k} {v}" for k, v in item.items()))
-        elif isinstance(value, list):
-            names = [" ".join(one) if isinstance(one, list) else str(one) for one in value]
-            found.append(f"{indent}{key}: {', '.join(names) or 'none'}")
-        else:
-            found.append(f"{indent}{key}: {value}")
-    return found
 
 
 # -- measuring -----------------------------------------------------------------------------------

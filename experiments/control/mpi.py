@@ -2,8 +2,8 @@
 
 ``mpirun`` runs on one server and starts a daemon on every other, by what it takes for a remote
 shell: this file, as a program. It enters the server by the lab's control socket, and needs neither
-ssh nor keys. Every daemon has a host name of its own, since Open MPI takes what has one name for
-one machine, on which processes would share memory.
+ssh nor keys. Every daemon has its server's host name: Open MPI takes daemons with the same host
+name for one machine, on which processes would share memory.
 
 Traffic, of MPI and of the daemons, goes by TCP over the servers' own addresses alone.
 """
@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +21,7 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
-FAR_START, FAR_DAEMON = "--mpirun", "--named"  # what `experiments.machines.within` is told
+FAR_START = "--mpirun"  # what `experiments.machines.within` is told
 WAY = Path(__file__).parents[2]  # what imports of this package begin from
 
 
@@ -72,6 +71,7 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     import tempfile
 
     from experiments.control.entering import run_within
+    from hosts.linux.calls import die_with_parent
     from topos.base.errors import require
 
     found = mpirun()
@@ -80,29 +80,10 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
         start = command(found, folder, scratch, hosts)
-        return run_within(namespaces, [*start, *words], partial(go_on_as, _name(hosts[0])))
+        # It ends, and all its daemons, with the command that started it.
+        return run_within(namespaces, [*start, *words], partial(die_with_parent, signal.SIGTERM))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _name(host: str) -> str:
-    return host.partition(":")[0]
-
-
-def go_on_as(name: str, last: int = signal.SIGTERM) -> None:
-    """Be mpirun on a server: it ends, and all its daemons, with the command that started it."""
-    from hosts.linux.calls import die_with_parent
-
-    die_with_parent(last)
-    take_name(name)
-
-
-def take_name(name: str) -> None:
-    """Have a host name of one's own, that of the server."""
-    from hosts.linux.calls import CLONE_NEWUTS, unshare
-
-    unshare(CLONE_NEWUTS)
-    socket.sethostname(name)
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -119,14 +100,12 @@ def main(words: Sequence[str]) -> NoReturn:
     except PillarboxError as error:
         sys.exit(f"pillarbox: {error}")
     if found.reach:
-        command = [*found.reach, FAR_DAEMON, host, *shell]
+        command = [*found.reach, *shell]
         os.execv(command[0], command)
-    network, *others = found.files
-    for one in others:  # this is inside the lab already
-        os.close(one)
-    enter(network)
-    os.close(network)
-    take_name(host)
+    for namespace in found.files[:2]:  # this is inside the lab already
+        enter(namespace, any_kind=True)
+    for namespace in found.files:
+        os.close(namespace)
     os.execv("/bin/sh", shell)
 
 

@@ -7,30 +7,39 @@ own (`terminal`). Mininet's commands that send packets or fail links do so by th
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import subprocess
 import sys
+import textwrap
+from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TextIO
 
 from mininet.cli import CLI
 
+from experiments.control import network_text
 from experiments.control.looks import require_alive
 from experiments.control.showing import one_interrupt, shown
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation.lab import Lab
-from experiments.emulation.names import line_with_ips
-from experiments.text import columns
+from experiments.emulation.names import line_with_ips, shell_prompt
 from topos.base.errors import PillarboxError, meant, require
 
-SHELL = "exec bash --norc"
 OF_MININET = ("nodes", "net", "links", "intfs", "ports", "dump", "py", "px", "sh", "source", "time")
-EXAMPLES = """\
-ADDR COMMAND       run a program on a server, or a shell's line; without a command, a shell
-                   0.0 ping -c 3 4.3      0.0 iperf3 -s &      0.3 ip route | head -1
-                   4.3 is its address, h19 its host's name; s0 is a switch
-"""
+OWN = (
+    ("xterm A", "open a terminal window on a server (needs a display)"),
+    ("capture [A[:PORT]]... [-o FILE]", "capture frames for Wireshark, 5 s by default"),
+    ("metrics", "print the counters of the lab, as Prometheus reads them"),
+    ("page", "say how to open the lab in a browser"),
+)
+CAPTURE_S = 5  # at the prompt, unless a limit is given
+WIDE = 120  # characters of the widest help
+QUICK_S = 1.0  # within which a window that cannot be opened says so
 
 
 class Prompt(CLI):
@@ -56,10 +65,10 @@ class Prompt(CLI):
             return None
         first, _, rest = line.strip().partition(" ")
         try:
-            verb = {"trace": "path", "pingpair": "ping"}.get(first, first)
+            verb = {"trace": "path", "pingpair": "ping", "pingpairfull": "ping"}.get(first, first)
             if verb in VERBS:
                 words = shlex.split(rest, comments=True)
-                if first == "pingpair":
+                if verb == "ping" and first != verb:
                     words = [self.lab.name(server) for server in (0, 1)]
                 self._say(self._answer(verb, words))
                 return None
@@ -75,8 +84,39 @@ class Prompt(CLI):
             return answer(self.lab, verb, words).said
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
-        """Return the commands that begin like that."""
-        return super().completenames(text) + [verb for verb in VERBS if verb.startswith(text)]
+        """Return the commands, servers and switches that begin like that."""
+        topology = self.lab.topology
+        names = [*self._commands(), *map(topology.name, range(topology.nodes))]
+        return sorted({name for name in names if name.startswith(text)} - {"EOF"}, key=names.index)
+
+    def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
+        """Return the words that can stand after a command, or after a server."""
+        from experiments.control import completion
+
+        first, *given = line[:begin].split()
+        topology = self.lab.topology
+        if first == "time" and not given:
+            return self.completenames(text)
+        if first in ("exec", "noecho") and given:
+            first, *given = given
+        form = VERBS[first].form if first in VERBS else completion.FORMS.get(first)
+        if form == "source FILE" or first == "sh":
+            return completion.files(text)
+        if form is not None:
+            return completion.words_for(topology, form, given, text)
+        known = self._server(first) is not None or first in self.mn
+        return completion.after_server(topology, given, text) if known else []
+
+    def complete_help(self, text: str, *_: Any) -> list[str]:
+        """Return the commands that `help` explains."""
+        return [name for name in self._commands() if name.startswith(text)]
+
+    def preloop(self) -> None:
+        """Let Tab complete whole words: an address has dots, and a cable a hyphen."""
+        with suppress(ImportError):
+            import readline
+
+            readline.set_completer_delims(" \t\n|;&<>")
 
     def _say(self, text: str) -> None:
         if text:
@@ -92,7 +132,8 @@ class Prompt(CLI):
         """Run a program on a server or switch: its address or name first."""
         first, _, command = line.strip().partition(" ")
         node = self._node(first)
-        line = line_with_ips(self.lab.topology, command) or SHELL
+        topology = self.lab.topology
+        line = line_with_ips(topology, command) or self._shell(first)
         interactive = not self._reading and self.isatty()
         require(command.strip() != "" or interactive, f"write: {first} COMMAND")
         code, unread = run_line(node, line, self.stdin, self.stdout, interactive=interactive)
@@ -102,15 +143,33 @@ class Prompt(CLI):
         elif code:
             self.failed += 1
 
+    def _shell(self, name: str) -> str:
+        shown = shell_prompt(self.lab.topology, self.lab.node(name))
+        return f"PS1={shlex.quote(shown)} exec bash --norc"
+
     def _node(self, name: str) -> Any:
         """Return the node on which a program can run."""
         server = self._server(name)
         if server is None:
-            hint = meant(name, self._commands(), "`help` tells what there is")
-            require(name in self.mn, f"there is no command {name!r}, and no such server: {hint}")
+            require(name in self.mn, self._unknown(name))
             return self.mn[name]
         require_alive(self.lab, server)
         return self.lab.host(server)
+
+    def _unknown(self, name: str) -> str:
+        """Return what is wrong with the first word of a line."""
+        first = self.lab.topology.address(0)
+        if name[:1].isdigit():
+            try:
+                self.lab.server(name)
+            except PillarboxError as error:
+                return str(error)
+        if find_spec(f"experiments.commands.{name.replace('-', '_')}") if name.isascii() else None:
+            return f"{name} is a command of another terminal: sudo ./pillarbox {name}"
+        wrong = f"there is no command {name!r}, and no such server"
+        if shutil.which(name):
+            return f"{wrong}: write `{first} {name}` to run it on a server, `sh {name}` outside"
+        return f"{wrong}: {meant(name, self._commands(), '`help` lists the commands')}"
 
     def _server(self, name: str) -> int | None:
         with suppress(PillarboxError):
@@ -118,9 +177,97 @@ class Prompt(CLI):
         return None
 
     def _commands(self) -> list[str]:
-        return [*VERBS, *(name[3:] for name in self.get_names() if name.startswith("do_"))]
+        own = (name[3:] for name in self.get_names() if name.startswith("do_"))
+        return [*VERBS, "trace", *own]
+
+    # -- commands of other terminals -------------------------------------------------------------
+
+    def do_exec(self, line: str) -> None:
+        """exec ADDR COMMAND: as ADDR COMMAND."""
+        require(line.strip() != "", "write: exec ADDR COMMAND, or ADDR COMMAND")
+        require(
+            not line.startswith("-"),
+            "exec has options in another terminal only: sudo ./pillarbox exec --help",
+        )
+        self.default(line)
+
+    def do_page(self, _line: str) -> None:
+        """page: say how to open the lab in a browser."""
+        self._say(
+            "A browser cannot reach the lab's own network. In another terminal:\n"
+            f"  sudo ./pillarbox page --lab {self.lab.folder.name}\n"
+            "prints the page's address. `up --page` opens the page from the start."
+        )
+
+    def do_metrics(self, line: str) -> None:
+        """metrics: print the counters of the lab, as Prometheus reads them."""
+        from experiments.control.metrics import scraped
+
+        serve = f"sudo ./pillarbox metrics --lab {self.lab.folder.name} {line.strip()}"
+        require(not line.strip(), f"the prompt only prints them; in another terminal: {serve}")
+        self._say(scraped(self.lab.folder).rstrip())
+
+    def do_capture(self, line: str) -> None:
+        """capture [ADDR[:PORT]]... [-o FILE] [--seconds S]: capture frames, 5 s by default."""
+        from experiments.interpreter import module_command
+
+        words = shlex.split(line)
+        if not {"--seconds", "--frames", "--help"} & set(words):
+            words += ["--seconds", str(CAPTURE_S)]
+        command = module_command("experiments", "capture", "--lab", self.lab.folder.name, *words)
+        self.stdout.flush()
+        capturing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.stdout)
+        while capturing.returncode is None:
+            with suppress(KeyboardInterrupt):  # the program got it as well, and ends
+                capturing.wait()
+        self.failed += capturing.returncode != 0
+
+    def do_xterm(self, line: str, term: str = "xterm") -> None:
+        """xterm ADDR...: open a terminal window on each server."""
+        names = line.split()
+        require(bool(names), f"write: {term} {self.lab.topology.address(0)}")
+        nodes = [self._node(name) for name in names]
+        here = f"write `{names[0]}` for a shell in this terminal"
+        display = os.environ.get("DISPLAY", "")
+        # The lab has a network of its own: only a display with a socket in the file system is seen.
+        why = "" if display.startswith((":", "unix:")) else "there is no display here"
+        why = f"the display {display} is reached by TCP, a lab is not" if display and why else why
+        why = why or ("" if shutil.which("xterm") else "xterm is not installed (apt install xterm)")
+        require(not why, f"{why}: {here}, or sudo ./pillarbox exec {names[0]} in another")
+        for name, node in zip(names, nodes, strict=True):
+            title = f"{name} {self.lab.topology.kind}"
+            command = ["xterm", "-T", title, "-e", "bash", "-c", self._shell(name)]
+            window = node.program(command, stdin=subprocess.DEVNULL, start_new_session=True)
+            with suppress(subprocess.TimeoutExpired):
+                window.wait(QUICK_S)
+            require(not window.returncode, f"xterm could not open a window on {display}: {here}")
+
+    do_gterm = do_x = do_xterm
 
     # -- Mininet's commands ----------------------------------------------------------------------
+
+    def do_nodes(self, _line: str) -> None:
+        """nodes: list servers and switches."""
+        self._say(network_text.nodes(self.lab.topology))
+
+    def do_net(self, _line: str) -> None:
+        """net: show the far end of each port."""
+        self._say(network_text.net(self.lab.topology))
+
+    def do_links(self, _line: str) -> None:
+        """links: show each cable with its state."""
+        self._say(network_text.links(self.lab.topology, self.lab.failures()))
+
+    def do_dump(self, _line: str) -> None:
+        """dump: list servers with host name, IP address and ports, and switches with ports."""
+        self._say(network_text.dump(self.lab.topology, self.lab.failures()))
+
+    def do_intfs(self, _line: str) -> None:
+        """intfs: list the interfaces of servers and switches."""
+        own = ["dcn0"] if self.lab.relays else []
+        self._say(network_text.interfaces(self.lab.topology, own))
+
+    do_ports = do_net
 
     def do_link(self, line: str) -> None:
         """link A B up|down: as `heal A-B` and `cut A-B`."""
@@ -167,9 +314,52 @@ class Prompt(CLI):
         elif line:
             super().do_help(line)
         else:
-            rows = [[verb.form, verb.about] for verb in VERBS.values()]
-            mininets = f"From Mininet: {' '.join(OF_MININET)}; exit, or Ctrl-D, ends the lab."
-            self._say("\n".join([EXAMPLES, columns(rows), "", mininets]))
+            self._say(self._help())
+
+    def _help(self) -> str:
+        """Return the list of commands, no wider than the terminal."""
+        from experiments.control.completion import patterns
+
+        topology, width = self.lab.topology, min(WIDE, shutil.get_terminal_size((80, 24)).columns)
+        first, last = topology.address(0), topology.address(topology.servers - 1)
+        programs = [
+            [f"{first} ping -c 3 {last}", "run a program, or a shell's line, on a server"],
+            [f"{first} iperf3 -s &", "the same in the background"],
+            [first, "open a shell on a server"],
+        ]
+        rows = [*programs, *([verb.form, verb.about] for verb in VERBS.values()), *OWN]
+        notes = [
+            f"A and B are servers: {last}, or its host name h{topology.servers - 1}. "
+            f"s0 is a switch. Inside a program write h{topology.servers - 1}: {last} alone is "
+            "an IPv4 address there.",
+            "path, trace and why send one packet: trace is another name of path; why adds what "
+            "is broken and the command that helps.",
+            f"Patterns of run: {', '.join(patterns())}.",
+            "Tab completes; `help COMMAND` explains one; the same commands work in another "
+            f"terminal: sudo ./pillarbox path {first} {last}.",
+            f"From Mininet: {' '.join(OF_MININET)}; exit, or Ctrl-D, ends the lab.",
+        ]
+        return "\n".join([_listed(rows, width), "", *(_paragraph(note, width) for note in notes)])
+
+
+def _paragraph(text: str, width: int) -> str:
+    return textwrap.fill(text, width - 1, subsequent_indent="  ", break_on_hyphens=False)
+
+
+def _listed(rows: Sequence[Sequence[str]], width: int) -> str:
+    """Return forms with their meaning, on a line of its own after a long form."""
+    most = max(len(form) for form, _ in rows if len(form) <= width // 3)
+    lines = []
+    for form, about in rows:
+        indent = " " * (most + 2)
+        text = textwrap.wrap(about, width - most - 3)
+        if len(form) <= most:
+            text[0] = f"{form:<{most}}  {text[0]}"
+        else:
+            lines.append(form)
+            text[0] = indent + text[0]
+        lines += [text[0], *(indent + line for line in text[1:])]
+    return "\n".join(lines)
 
 
 def run(lab: Lab, script: Path | None = None) -> int:

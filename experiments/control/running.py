@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from experiments.control.under_way import UnderWay
+from experiments.traffic.collectives.plan import ALGORITHMS
+from experiments.traffic.patterns import PATTERNS
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.trials import Trial
@@ -13,7 +15,7 @@ from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.run import order_of
 from experiments.trials.runs.worker import measured_in
 from experiments.units import with_prefix
-from topos.base.errors import PillarboxError, require
+from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 NAME = "run"
 # upper bound for many flows to begin and to end, beyond their duration, in seconds
 GRACE_S = 30.0
+# what is sent where no amount is given: flows for some seconds; a collective operation has a size
+USUAL_DURATION, USUAL_VOLUME = {"duration_s": 3.0}, {"volume_bytes": 1_000_000}
 
 
 def run(lab: Lab, words: list[str]) -> dict[str, Any]:
@@ -57,12 +61,22 @@ def said_of(record: dict[str, Any]) -> str:
 
 def _workload(words: list[str]) -> Workload:
     """Return what is sent; a value that no workload has is an option of the pattern."""
+    known = [*PATTERNS, *ALGORITHMS]
+    require(
+        bool(words), f"write: run PATTERN, such as run all-to-all; there are {', '.join(known)}"
+    )
+    if words[0] not in known:
+        hint = meant(words[0], known)
+        raise PillarboxError(f"there is no traffic pattern {words[0]!r}: {hint}")
     values: dict[str, Any] = {"pattern": words[0], "options": {}}
     for word in words[1:]:
         name, equals, text = word.partition("=")
         require(bool(equals), f"{word!r} says nothing: write NAME=VALUE, as duration_s=5")
         at = values if name in fields_of(Workload) else values["options"]
         at[name] = guessed(name, text)
+    if not {"volume_bytes", "duration_s", "arrivals"} & values.keys():
+        usual = USUAL_VOLUME if values["pattern"] in ALGORITHMS else USUAL_DURATION
+        values |= usual
     if "timeout_s" not in values and isinstance(values.get("duration_s"), int | float):
         values["timeout_s"] = values["duration_s"] + GRACE_S
     workload: Workload = made(Workload, values, NAME)

@@ -20,9 +20,11 @@ from typing import Any, TypeAlias
 from experiments.control import looks
 from experiments.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.control.verbs import VERBS, answer
+from experiments.emulation import names
 from experiments.emulation.lab import Lab
 from experiments.emulation.sampling import Sampler
 from experiments.linux import cgroups
+from hosts.linux.calls import current_host_name
 from topos.base.errors import PillarboxError, require
 
 CLIENT_S = 5.0  # for a client to say what it asks, and to take the answer
@@ -174,12 +176,15 @@ class Service:
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
         looks.require_alive(self._lab, server)
-        network, reach = self._lab.topology.spec, self._lab.reach(server)
+        topology, reach = self._lab.topology, self._lab.reach(server)
+        about = {"network": topology.spec, "prompt": names.shell_prompt(topology, server)}
         if reach:
-            return {"network": network, "reach": reach}
+            return {**about, "reach": reach}
         files.append(self._lab.namespace_of(server))
+        with self._lab.host(server).live_namespace():
+            files.append(current_host_name())
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {"network": network, "group": cgroups.programs().lists}
+        return {**about, "group": cgroups.programs().lists}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)

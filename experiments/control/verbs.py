@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from experiments.arguments import MORE
 from experiments.control import looks
 from experiments.control.noticing import noticed
+from experiments.control.status_text import lab_text, server_text
 from experiments.emulation.shapes import Shape
 from experiments.trials.plans.faults import nodes_of
 from hosts.base.faults import Fault as Written
@@ -202,10 +203,9 @@ def _status(lab: Lab, words: list[str]) -> Answer:
     require(len(words) < 2, f"write: {VERBS['status'].form}")
     if words:
         found = lab.state(lab.server(words[0]))
-        return Answer(found, "\n".join(looks.lines(found)))
+        return Answer(found, server_text(found))
     found = lab.status()
-    faults = list(map(str, looks.in_effect(lab)))
-    return Answer(found, "\n".join(looks.lines({**found, "faults": faults})))
+    return Answer(found, lab_text(found, list(map(str, looks.in_effect(lab)))))
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
@@ -237,7 +237,6 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
 def _run(lab: Lab, words: list[str]) -> Answer:
     from experiments.control.running import run, said_of
 
-    require(bool(words), f"write: {VERBS['run'].form}")
     found = run(lab, words)
     return Answer(found, said_of(found))
 
@@ -289,17 +288,20 @@ HOW = (*MADE_OF, "dead", "faults")
 VERBS = {
     "path": Verb(
         "path A B [all]",
-        "show the path of a packet as computed, and as it goes now; or all disjoint ones",
+        "show the computed path, and the path of a packet sent now; all: all disjoint paths",
         _path,
         TAKEN,
     ),
     "why": Verb(
-        "why A B", "tell why packets from A to B do, or do not, arrive", _why, (*TAKEN, "because")
+        "why A B",
+        "explain why packets from A to B arrive or are lost, and name the command that helps",
+        _why,
+        (*TAKEN, "because"),
     ),
     "load": Verb("load", "show the busiest links of the next second", _load, ("links",)),
     "status": Verb(
         "status [A]",
-        "tell what failed, and what was dropped and why; or what A did",
+        "show faults and dropped packets of the lab; or links and counters of a server",
         _status,
         (*HOW, MORE),
     ),
@@ -340,7 +342,7 @@ VERBS = {
     ),
     "run": Verb(
         "run PATTERN [NAME=VALUE]...",
-        "send a pattern's flows; tell their ideal and the verdict",
+        "send the flows of a pattern; show goodput, ideal and verdict (default: 3 s, or 1 MB)",
         _run,
         ("rows", MORE),
     ),

@@ -10,7 +10,7 @@ from experiments.linux import unprivileged
 
 SHELL = ("bash", "--norc")
 # What the page's terminal understands (web/screen.js) is what the console of Linux does.
-SETTINGS = {"TERM": "linux", "PS1": r"\h:\w\$ ", "LANG": "C.UTF-8"}
+SETTINGS = {"TERM": "linux", "LANG": "C.UTF-8"}
 MOST_OPEN_FILES = 512
 
 
@@ -21,7 +21,7 @@ def give_up_rights() -> None:
     unprivileged.give_up_rights(unprivileged.least_account())
 
 
-def execute_shell() -> NoReturn:
+def execute_shell(prompt: str) -> NoReturn:
     """Replace this child process, on a server, by a visitor's shell at its standard input.
 
     Its session's terminal is that input, if it is a terminal.
@@ -30,4 +30,6 @@ def execute_shell() -> NoReturn:
     unprivileged.let_everybody_ping()
     account = unprivileged.least_account()
     terminal = 0 if os.isatty(0) else None
-    unprivileged.execute_as(account, SHELL, terminal=terminal, folder="/tmp", settings=SETTINGS)
+    unprivileged.execute_as(
+        account, SHELL, terminal=terminal, folder="/tmp", settings={**SETTINGS, "PS1": prompt}
+    )

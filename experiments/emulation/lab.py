@@ -164,7 +164,7 @@ class Lab:
         self.net.start()
         if not self.relays and self.topology.servers <= MOST_STATIC_ARP:
             self.net.staticArp()
-        names.make_known(self.topology)
+        self._name_servers()
         if self.forwarders:
             self.forwarders.start(self.here())
             self.net.bound_super_packets()
@@ -173,6 +173,9 @@ class Lab:
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
+
+    def _name_servers(self) -> None:
+        names.make_known(self.topology, map(self.host, self.here()))
 
     def about_machines(self) -> str:
         """Return over how many machines it is, in a few words; nothing where it is on one."""
@@ -385,7 +388,7 @@ class Lab:
                 self._add(after, alive)
             else:
                 self._remove(after, alive)
-            names.make_known(self.topology)
+            self._name_servers()
             self.log("resized", network=after.spec, before=before.spec)
         self.wait_converged()
 

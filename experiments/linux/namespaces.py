@@ -22,7 +22,14 @@ from pathlib import Path
 
 from experiments.linux.netlink import Message, Netlink, delete_group
 from experiments.linux.places import Places
-from hosts.linux.calls import CLONE_NEWNET, current_namespace, enter, unshare
+from hosts.linux.calls import (
+    CLONE_NEWNET,
+    current_host_name,
+    current_namespace,
+    enter,
+    new_host_name,
+    unshare,
+)
 from topos.base.errors import PillarboxError
 
 # Far above the indexes that the kernel gives by itself, so that ours are always free.
@@ -56,7 +63,13 @@ def write_sysctl(name: str, value: str) -> None:
 
 
 class Namespace:
-    """A network namespace and the requests to it; ``with namespace:`` runs code inside it."""
+    """A network namespace and the requests to it; ``with namespace:`` runs code inside it.
+
+    Programs that are started inside have the fabric's host name, unless `take_host_name` gave the
+    namespace its own.
+    """
+
+    host_name: int | None = None  # its own UTS namespace, as an open file
 
     def __init__(self) -> None:
         home = fabric()
@@ -72,10 +85,20 @@ class Namespace:
 
     def __enter__(self) -> Namespace:
         enter(self.descriptor)
+        if self.host_name is not None:
+            enter(self.host_name, any_kind=True)
         return self
 
     def __exit__(self, *error: object) -> None:
-        enter(fabric().descriptor)
+        home = fabric()
+        enter(home.descriptor)
+        if self.host_name is not None and home.host_name is not None:
+            enter(home.host_name, any_kind=True)
+
+    def take_host_name(self, name: str) -> None:
+        """Give programs that are started inside a host name of their own, unless they have one."""
+        if self.host_name is None:
+            self.host_name = new_host_name(name)
 
     def send(self, *messages: Message, ignore: Collection[int] = ()) -> None:
         """Make these requests, now or with the batch that is open."""
@@ -101,13 +124,15 @@ class Namespace:
         """Let go of the namespace: it vanishes when no process is left in it."""
         self.netlink.close()
         os.close(self.descriptor)
+        if self.host_name is not None:
+            os.close(self.host_name)
 
 
 class Fabric(Namespace):
     """The namespace of the switches; it also numbers the lab's interfaces."""
 
     def __init__(self, slot: int = 0) -> None:
-        self.descriptor = current_namespace()
+        self.descriptor, self.host_name = current_namespace(), current_host_name()
         self.netlink = Netlink()
         self._waiting = []
         self.group = FIRST_GROUP + slot

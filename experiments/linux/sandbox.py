@@ -1,6 +1,6 @@
 """Run a lab where nothing of it can outlive it, and nothing else can be touched by it.
 
-A sandbox is a pid, network, mount and IPC namespace of its own. ::
+A sandbox is a pid, network, mount, IPC and UTS namespace of its own. ::
 
     outer          the program as it was called: waits, passes signals in and the exit code out
       init         first process of the sandbox: adopts and buries, dies with the outer
@@ -17,7 +17,8 @@ sandbox's processes and /sys its network; cgroups and whatever else is mounted b
 no others; /tmp only where it is asked for, for programs such as ``mn`` that clear it.
 
 Names of hosts are the sandbox's own as well: from inside no name server can be reached, and a
-look-up would wait for one. What /etc/hosts there says is `name_hosts`'s to change.
+look-up would wait for one. What /etc/hosts there says is `name_hosts`'s to change. A program that
+changes its host name changes the sandbox's, and never the machine's.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ from hosts.linux.calls import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
+    CLONE_NEWUTS,
     MS_BIND,
     MS_NOSUID_NODEV,
     MS_NOSUID_NODEV_NOEXEC,
@@ -90,12 +92,17 @@ def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
             _leave(code)
 
 
-def name_hosts(lines: Iterable[str] = ()) -> None:
-    """Let programs in this sandbox know these hosts, written as in /etc/hosts, and no others."""
+def name_hosts(lines: Iterable[str] = ()) -> bool:
+    """Let programs in this sandbox know these hosts, written as in /etc/hosts, and no others.
+
+    Return False outside a sandbox, where the machine's names stay.
+    """
     hosts = NAMES / "hosts"
-    if inside() and hosts.exists():  # where a test has put another /run over it, none are known
-        own = f"127.0.0.1 localhost {socket.gethostname()}"
-        hosts.write_text("\n".join([own, *lines, ""]))
+    if not inside() or not hosts.exists():  # a test may have mounted another /run over it
+        return False
+    own = f"127.0.0.1 localhost {socket.gethostname()}"
+    hosts.write_text("\n".join([own, *lines, ""]))
+    return True
 
 
 def run(program: Callable[[], int | None], *, private_tmp: bool = False) -> int:
@@ -133,7 +140,7 @@ def _enter(private_tmp: bool) -> int | None:
     _flush()
     groups = cgroups.parents()
     alive, held = os.pipe()  # closed by the outer's death, however it comes
-    unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC)
+    unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS)
     # Signals wait until each of the three is ready for them: init would never see one before, and
     # a Ctrl-C that comes before the other two ignore it would end them, and the program with them.
     waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR | IGNORED)

@@ -34,14 +34,14 @@ from topos.base.topology import Topology
 
 
 class FarNamespace:
-    """A server's network namespace; ``with namespace:`` runs code inside it."""
+    """A server's network and UTS namespace; ``with namespace:`` runs code inside both."""
 
-    def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+    def __init__(self, descriptor: int, host_name: int) -> None:
+        self.descriptor, self._host_name = descriptor, host_name
         self._stay: AbstractContextManager[None] | None = None
 
     def __enter__(self) -> FarNamespace:
-        self._stay = inside(self.descriptor)
+        self._stay = inside(self.descriptor, self._host_name)
         self._stay.__enter__()
         return self
 
@@ -74,11 +74,15 @@ class Entrances:
     ) -> None:
         self._topology, self._folders, self._machine_of = topology, folders, machine_of
         self.reach = reach
-        self._open: dict[int, int] = {}
+        self._open: dict[int, tuple[int, int]] = {}
         self._lock = threading.Lock()
 
     def of(self, server: int) -> int:
-        """Return a living server's namespace, as an open file."""
+        """Return a living server's network namespace, as an open file."""
+        return self.both(server)[0]
+
+    def both(self, server: int) -> tuple[int, int]:
+        """Return a living server's network and UTS namespace, as open files."""
         require(
             not self.reach(server),
             f"{self._topology.name(server)} is on another computer: programs run there, and what "
@@ -87,21 +91,21 @@ class Entrances:
         with self._lock:
             if server not in self._open:
                 folder = self._folders[self._machine_of[server]]
-                self._open[server], *others = entrance(folder, self._topology.address(server)).files
+                network, host_name, *others = entrance(folder, self._topology.address(server)).files
+                self._open[server] = network, host_name
                 for descriptor in others:
                     os.close(descriptor)
             return self._open[server]
 
     def opened(self, servers: Iterable[int]) -> set[int]:
-        """Return what is open of these."""
-        return {self._open[server] for server in servers if server in self._open}
+        """Return the network namespaces that are open of these."""
+        return {self._open[server][0] for server in servers if server in self._open}
 
     def close(self, servers: Iterable[int] | None = None) -> None:
         """Let go of these servers' namespaces, or of all."""
         with self._lock:
             for server in list(self._open) if servers is None else servers:
-                descriptor = self._open.pop(server, None)
-                if descriptor is not None:
+                for descriptor in self._open.pop(server, ()):
                     os.close(descriptor)
 
 
@@ -117,7 +121,7 @@ class FarNode:
     def live_namespace(self) -> FarNamespace:
         """Return the namespace of a server that lives."""
         require(self._is_server, f"{self.name} is a bridge on its machine: programs run on servers")
-        return FarNamespace(self._entrances.of(self._node))
+        return FarNamespace(*self._entrances.both(self._node))
 
     def popen(self, command: Sequence[str], **options: Any) -> Any:
         """Start a program in the server's namespace, in a session of its own."""

@@ -3,8 +3,8 @@
     python -m experiments.machines.within FOLDER SERVER WORDS...
 
 The folder is the part's. Without words it is a shell that has no rights (`control.visitor`). The
-words ``--user NAME`` run the program as that user, ``--named NAME`` give it a host name of its own,
-and ``--mpirun HOST:SLOTS,...`` make it Open MPI's start of what follows (`control.mpi`).
+words ``--user NAME`` run the program as that user, and ``--mpirun HOST:SLOTS,...`` make it
+Open MPI's start of what follows (`control.mpi`).
 """
 
 from __future__ import annotations
@@ -28,18 +28,16 @@ def main() -> None:
     """Run it, and end as it does."""
     folder, server, *words = sys.argv[1:]
     try:
-        namespaces = entrance(Path(folder), server).files
+        found = entrance(Path(folder), server)
+        namespaces = found.files
         if words[:1] == [mpi.FAR_START]:
             end_as(mpi.run(Path(folder), namespaces, words[1].split(","), words[2:]))
         before: Callable[[], object] = partial(die_with_parent, signal.SIGKILL)
-        if words[:1] == [mpi.FAR_DAEMON]:
-            before = partial(mpi.go_on_as, words[1], signal.SIGKILL)
-            words = words[2:]
-        elif words[:1] == [AS_USER]:
+        if words[:1] == [AS_USER]:
             account = unprivileged.account_of(words[1])
             end_as(run_within(namespaces, words[2:], account=account))
         elif not words:
-            before, words = execute_shell, list(SHELL)
+            before, words = partial(execute_shell, found.prompt), list(SHELL)
         end_as(run_within(namespaces, words, before))
     except PillarboxError as error:
         sys.exit(f"pillarbox: {error}")

@@ -1,14 +1,16 @@
 """The process of one shell of a page: it enters a server, and is nobody's there.
 
-Its terminal is its standard input; the command line numbers the open files of the server's
-namespaces, and then names the lists of the control group to join.
+Its terminal is its standard input; the command line has the shell's prompt, the numbers of the open
+files of the server's namespaces, and the lists of the control group to join.
 """
 
 from __future__ import annotations
 
 import signal
 import sys
+from functools import partial
 
+from experiments.control.client import MOST_FILES
 from experiments.control.entering import run_within
 from experiments.control.visitor import SHELL, execute_shell
 from experiments.linux import cgroups
@@ -18,9 +20,9 @@ from hosts.linux.calls import die_with_parent
 def main() -> None:
     """Run the shell until its end."""
     die_with_parent(signal.SIGKILL)
-    namespaces = [int(number) for number in sys.argv[1:4]]
-    cgroups.join(sys.argv[4:])
-    sys.exit(run_within(namespaces, SHELL, execute_shell) != 0)
+    prompt, *numbers = sys.argv[1 : 2 + MOST_FILES]
+    cgroups.join(sys.argv[2 + MOST_FILES :])
+    sys.exit(run_within(list(map(int, numbers)), SHELL, partial(execute_shell, prompt)) != 0)
 
 
 if __name__ == "__main__":

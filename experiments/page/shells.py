@@ -46,7 +46,9 @@ class Shell:
         self._number, self._tell, self._ended = number, tell, ended
         self._near, far = pty.openpty()
         namespaces, reach = entrance.files, entrance.reach
-        command = module_command("experiments.page.shell", *namespaces, *entrance.group)
+        command = module_command(
+            "experiments.page.shell", entrance.prompt, *namespaces, *entrance.group
+        )
         try:
             self._process = subprocess.Popen(
                 # On another computer it runs without rights as well (`machines.within`), and who

@@ -94,6 +94,25 @@ def current_namespace() -> int:
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
+def current_host_name() -> int:
+    """Return an open file that stands for the calling thread's UTS namespace: its host name."""
+    return os.open("/proc/thread-self/ns/uts", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def new_host_name(name: str) -> int:
+    """Return a new UTS namespace with that host name, as an open file; the thread stays outside."""
+    home = current_host_name()
+    try:
+        unshare(CLONE_NEWUTS)
+        try:
+            socket.sethostname(name)
+            return current_host_name()
+        finally:
+            enter(home, any_kind=True)
+    finally:
+        os.close(home)
+
+
 @contextmanager
 def _elsewhere(go: Callable[[], None]) -> Iterator[None]:
     """Be where `go` leads, and come back: a thread that could not leave has no way back to go."""
@@ -108,9 +127,20 @@ def _elsewhere(go: Callable[[], None]) -> Iterator[None]:
         os.close(home)
 
 
-def inside(namespace: int) -> AbstractContextManager[None]:
-    """Be in the network namespace with that descriptor: sockets made meanwhile stay there."""
-    return _elsewhere(partial(enter, namespace))
+@contextmanager
+def inside(namespace: int, host_name: int | None = None) -> Iterator[None]:
+    """Be in a network namespace, and a UTS namespace: sockets made meanwhile stay there."""
+    with _elsewhere(partial(enter, namespace)):
+        if host_name is None:
+            yield
+            return
+        home = current_host_name()
+        try:
+            enter(host_name, any_kind=True)
+            yield
+        finally:
+            enter(home, any_kind=True)
+            os.close(home)
 
 
 def nowhere() -> AbstractContextManager[None]:

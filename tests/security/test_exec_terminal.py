@@ -162,7 +162,7 @@ def test_a_shell_of_the_page_has_only_its_own_terminal() -> None:
         child = os.fork()
         if child == 0:
             os.dup2(far, 0)
-            execute_shell()
+            execute_shell("$ ")
         os.waitpid(child, 0)
 
     attack = ATTACK.encode().hex()

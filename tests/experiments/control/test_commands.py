@@ -59,17 +59,17 @@ def pillarbox(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 
 class Terminal:
-    """`pillarbox up` at a terminal: what is typed, and what appears."""
+    """A command of Pillarbox at a terminal: what is typed, and what appears."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, *words: str, ready: str = "pillarbox> ") -> None:
         self.process, self._terminal = pty.fork()
         if self.process == 0:
             os.chdir(ROOT)
             # Whoever runs the tests in the background has Ctrl-C ignored.
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-            os.execve(sys.executable, [*PILLARBOX, "up", *words], environment())
+            os.execve(sys.executable, [*PILLARBOX, *words], environment())
         self.shown = self._new = ""
-        self.shows("pillarbox> ")
+        self.shows(ready)
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
@@ -97,7 +97,7 @@ class Terminal:
 
 @contextmanager
 def up(*words: str) -> Iterator[Terminal]:
-    terminal = Terminal(*words)
+    terminal = Terminal("up", *words)
     try:
         yield terminal
     finally:
@@ -219,9 +219,10 @@ def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> Non
         assert named.returncode == 0 and "(10.0.0.16)" in named.stdout
         raw = pillarbox("exec", "--raw", "0.0", "ping", "-c", "1", "3.3")
         assert raw.returncode == 1 and "3.0.0.3" in raw.stdout and "Unreachable" in raw.stdout
-        for name in ("h15", "3.3.bcube", "10.0.0.16"):
+        for name in ("h15", "3.3.bcube", "3-3.bcube", "s3-3", "10.0.0.16"):
             known = pillarbox("exec", "0.0", "getent", "hosts", name)
-            assert known.stdout.split() == ["10.0.0.16", "3.3", "h15", "3.3.bcube"]
+            names = ["3-3.bcube", "h15", "3.3.bcube", "s3-3"]
+            assert known.stdout.split() == ["10.0.0.16", *names]
         unknown = ("timeout", "5", "getent", "hosts", "nosuch.example")
         assert pillarbox("exec", "0.0", *unknown).returncode == 2  # and not 124, at its end
         assert pillarbox("exec", "0.0", "sh", "-c", "cat; exit 7", stdin="x").returncode == 7

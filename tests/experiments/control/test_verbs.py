@@ -49,9 +49,10 @@ def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
         assert said(lab, "why 0.0 0.3").splitlines() == [
             "a packet went 0.0 (lost on the way to 0.3)",
             "0.0-s0 has failed, and 0.0 has not noticed yet",
-            "in effect: cut 0.0-s0 silent",
+            "bsr has a path: the packet was lost before all servers knew: try again",
+            "in effect: cut 0.0-s0 silent (to repair: heal 0.0-s0)",
         ]
-        assert "\nfaults: cut 0.0-s0 silent\n" in said(lab, "status")
+        assert "\nfaults   cut 0.0-s0 silent\n" in said(lab, "status")
         assert said(lab, "path 0.0 1.3 all").splitlines() == ["1 disjoint, by bcube", "0.0 1.0 1.3"]
         assert said(lab, "heal 0.0-s0").startswith("0.0-s0 mended")
 

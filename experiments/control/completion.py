@@ -1,0 +1,117 @@
+"""Tab at the prompt: commands, addresses, cables, patterns with their options, and programs.
+
+What a command takes is read off its form, such as ``cut A-B [silent]``: A is a server, A-B a cable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+from experiments.traffic.collectives.plan import ALGORITHMS, OPTIONS
+from experiments.traffic.patterns import COMMON_OPTIONS, PATTERNS
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.values import fields_of
+from topos.base.topology import Topology
+
+MOST_CABLES = 2000  # names that are computed at each key
+# Command forms that are not verbs of a lab.
+FORMS = {
+    "link": "link A B up|down",
+    "switch": "switch SWITCH start|stop",
+    "xterm": "xterm A",
+    "exec": "exec A CMD",
+    "capture": "capture A",
+    "trace": "trace A B",
+    "pingpair": "pingpair",
+    "source": "source FILE",
+}
+
+
+def words_for(topology: Topology, form: str, given: list[str], begun: str) -> list[str]:
+    """Return the words that can stand after `given` in a command and begin with `begun`."""
+    kinds = form.replace("[", "").replace("]", "").split()[1:]
+    if "|" in kinds:  # alternatives for one word
+        kinds = ["|".join(kind for kind in kinds if kind != "|")]
+    if given[:1] and "NAME=VALUE..." in kinds:
+        return _begin(_options(given[0]), begun)
+    if len(given) < len(kinds) and "=" not in kinds[len(given)]:
+        found = [
+            word
+            for kind in kinds[len(given)].split("|")
+            for word in _of_kind(topology, kind, begun)
+        ]
+        return _begin(found, begun)
+    return _begin((f"{kind.partition('=')[0]}=" for kind in kinds if "=" in kind), begun)
+
+
+def addresses(topology: Topology) -> list[str]:
+    """Return the addresses of all servers."""
+    return [topology.address(server) for server in range(topology.servers)]
+
+
+def after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
+    """Return what can follow a server: a program, and then addresses and files."""
+    if not given or given[-1] in {"|", ";", "&&", "||", "sudo", "time"}:
+        return _begin(programs(os.environ.get("PATH", "")), begun)
+    return _begin(addresses(topology), begun) + files(begun)
+
+
+def files(begun: str) -> list[str]:
+    """Return the paths that begin so; folders end in a slash."""
+    folder, _, name = begun.rpartition("/")
+    place = Path(folder or ("/" if begun.startswith("/") else "."))
+    try:
+        found = sorted(one for one in place.iterdir() if one.name.startswith(name))
+    except OSError:
+        return []
+    before = begun[: len(begun) - len(name)]
+    return [
+        f"{before}{one.name}{'/' * one.is_dir()}" for one in found if name or one.name[0] != "."
+    ]
+
+
+@cache
+def programs(path: str) -> tuple[str, ...]:
+    """Return the programs of the folders of a PATH."""
+    found: set[str] = set()
+    for folder in filter(None, path.split(":")):
+        try:
+            found.update(one.name for one in Path(folder).iterdir() if os.access(one, os.X_OK))
+        except OSError:  # missing, or not for this user
+            continue
+    return tuple(sorted(found))
+
+
+def patterns() -> list[str]:
+    """Return the patterns that `run` knows: those of flows, then collective operations."""
+    return [*PATTERNS, *ALGORITHMS]
+
+
+def _of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
+    if kind in ("A", "B"):
+        return addresses(topology)
+    if kind in ("A-B", "A-C"):
+        if topology.cables > MOST_CABLES:
+            return ()
+        ends = [(topology.name(one.a), topology.name(one.b)) for one in topology.links()]
+        # A cable can be named from either end; unasked each is listed once.
+        both = ends + [(b, a) for a, b in ends] if begun else ends
+        return (f"{a}-{b}" for a, b in both)
+    if kind == "SWITCH":
+        return (topology.node_name(topology.servers + one) for one in range(topology.switches))
+    if kind == "PATTERN":
+        return patterns()
+    return [kind] if kind.islower() else ()
+
+
+def _options(pattern: str) -> Iterable[str]:
+    own = [*PATTERNS[pattern].options, *COMMON_OPTIONS] if pattern in PATTERNS else OPTIONS
+    settings = (name for name in fields_of(Workload) if name not in ("pattern", "options"))
+    return (f"{name}=" for name in (*own, *settings))
+
+
+def _begin(words: Iterable[str], begun: str) -> list[str]:
+    return [word for word in words if word.startswith(begun)]
