@@ -56,7 +56,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option(
     "--plain-csv",
     is_flag=True,
-    help="Write addresses in CSV as 1.10, which some take for a number.",
+    help="Write short addresses (1.10) in CSV; many programs read them as numbers.",
 )
 @click.option("--dry-run", is_flag=True, help="Say what would be run, in which order.")
 @json_option("experiments", "order", "folder", "trials", "slowdowns")
