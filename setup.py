@@ -87,6 +87,7 @@ setup(
         "experiments.analysis.simulator.adapting",
         "experiments.analysis.simulator.around",
         "experiments.analysis.simulator.paths",
+        "experiments.api",
         "experiments.benches",
         "experiments.commands",
         "experiments.control",
@@ -115,6 +116,7 @@ setup(
         "experiments.trials.plans",
         "experiments.trials.runs",
         "experiments.trials.trust",
+        "pillarbox-stubs",  # types of pillarbox.py, for which py.typed has no place
     ],
     py_modules=["pillarbox"],
     package_dir={"": "."},
@@ -126,6 +128,7 @@ setup(
         "experiments.observe": ["*.lua"],
         "experiments.page": ["web/*"],
         "experiments.reporting": ["templates/*"],
+        "pillarbox-stubs": ["*.pyi"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
     },
     # What questions about networks, paths and protocols need: `topo`, `path`, `check-router`.
