@@ -29,7 +29,7 @@ EXTRAS = {
     "live": ("aiohttp", "jinja2", "rich"),
     "test": ("pytest",),
 }
-# Which part of vagrant/requirements.lock brings what; ./pillarbox installs a part when it is needed.
+# Parts of vagrant/requirements.lock; ./pillarbox installs a part when a command needs it.
 PARTS = {
     "simulator": ("numba",),
     "machines": ("cryptography", "dask", "distributed"),
