@@ -4,9 +4,9 @@
 
 Releases are in parts, which provision.sh installs when they are needed: each stands in the first
 part that needs it. Each interpreter's pip resolves what setup.py asks for, as of today, for the
-Debian and Ubuntu releases that have it; nothing is installed. Hashes are those of the files that pip would take on
-x86_64 and on aarch64. Run it with a recent pip, on x86_64, after a change of a dependency in
-setup.py, and when a release in the lock has a known weakness.
+Debian and Ubuntu releases that have it; nothing is installed. Hashes are those of the files that
+pip would take on x86_64 and on aarch64. Run it with a recent pip, on x86_64, after a change of a
+dependency in setup.py, and when a release in the lock has a known weakness.
 """
 
 from __future__ import annotations
