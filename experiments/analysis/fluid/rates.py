@@ -20,7 +20,7 @@ try:
     from numba import njit
 except ModuleNotFoundError:  # a lab's flows are few enough for plain Python
 
-    def njit(**_: bool) -> Callable[[Any], Any]:
+    def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         """Return a decorator that leaves a function as it is."""
         return lambda function: function
 
