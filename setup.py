@@ -10,7 +10,18 @@ ROOT = Path(__file__).parent
 SHEETS = ROOT / "vagrant" / "labs"  # beside the packages, where students find them in a checkout
 
 # The newest versions allowed are those that the tests ran with; vagrant/lock.py picks exact ones.
-# What the simulator, drawings and comparisons need; and what live labs, records and reports do.
+# What live labs, records and reports need; what the simulator and comparisons need; all of it.
+LAB = [
+    "aiohttp>=3.9,<4",
+    "highspy>=1.7,<2",
+    "jinja2>=3.1,<4",
+    "matplotlib>=3.7,<4",
+    "networkx>=3.0,<4",
+    "pandas>=2.0,<4",
+    "pyarrow>=14,<27",
+    "rich>=13,<16",
+    "scipy>=1.10,<2",
+]
 SIM = [
     "highspy>=1.7,<2",
     "matplotlib>=3.7,<4",
@@ -20,7 +31,7 @@ SIM = [
     "pyarrow>=14,<27",
     "scipy>=1.10,<2",
 ]
-LIVE = [*SIM, "aiohttp>=3.9,<4", "jinja2>=3.1,<4", "rich>=13,<16"]
+LIVE = sorted({*LAB, *SIM})
 # Sweeps of the simulator, and live networks, over machines; cryptography makes the keys of TLS.
 DASK = ["dask[distributed]>=2024.1,<2027", "cryptography>=41,<51"]
 DOCS = ["mkdocs-material>=9.6,<10", "mkdocstrings-python>=2.0,<3"]  # the guide as a site
@@ -87,6 +98,7 @@ setup(
         "experiments.analysis.simulator.adapting",
         "experiments.analysis.simulator.around",
         "experiments.analysis.simulator.paths",
+        "experiments.api",
         "experiments.benches",
         "experiments.commands",
         "experiments.control",
@@ -115,6 +127,7 @@ setup(
         "experiments.trials.plans",
         "experiments.trials.runs",
         "experiments.trials.trust",
+        "pillarbox-stubs",  # types of pillarbox.py, for which py.typed has no place
     ],
     py_modules=["pillarbox"],
     package_dir={"": "."},
@@ -126,6 +139,7 @@ setup(
         "experiments.observe": ["*.lua"],
         "experiments.page": ["web/*"],
         "experiments.reporting": ["templates/*"],
+        "pillarbox-stubs": ["*.pyi"],
         "hosts.live": ["*.c", "*.h"],  # compiled where they are to run
     },
     # What questions about networks, paths and protocols need: `topo`, `path`, `check-router`.
@@ -136,6 +150,7 @@ setup(
     ],
     extras_require={
         "sim": SIM,
+        "lab": LAB,
         "live": LIVE,
         "test": [
             *LIVE,

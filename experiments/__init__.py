@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from experiments.traffic.workload import Workload
     from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
-    from experiments.trials.runs.records import Run, load
+    from experiments.trials.runs.records import Run
+    from experiments.trials.runs.records import load_with_full_names as load
 
 _HOME = {
     "Experiment": "experiments.trials.plans.experiment",
@@ -19,7 +20,7 @@ _HOME = {
     "Run": "experiments.trials.runs.records",
     "System": "experiments.trials.plans.experiment",
     "Workload": "experiments.traffic.workload",
-    "load": "experiments.trials.runs.records",
+    "load": "experiments.trials.runs.records:load_with_full_names",
 }
 
 __all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "load"]
@@ -28,5 +29,6 @@ __all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "l
 def __getattr__(name: str) -> Any:
     # On demand: most commands have no use for pandas.
     if name in _HOME:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        module, _, other = _HOME[name].partition(":")
+        return getattr(importlib.import_module(module), other or name)
     raise AttributeError(f"module 'experiments' has no attribute {name!r}")

@@ -10,6 +10,7 @@ import os
 import sys
 import sysconfig
 from itertools import chain
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -28,6 +29,13 @@ EXTRAS = {
     "live": ("aiohttp", "jinja2", "rich"),
     "test": ("pytest",),
 }
+# Parts of vagrant/requirements.lock; ./pillarbox installs a part when a command needs it.
+PARTS = {
+    "simulator": ("numba",),
+    "machines": ("cryptography", "dask", "distributed"),
+    "tests": ("fnss", "hypothesis", "importlinter", "mypy", "pytest", "ruff"),
+}
+PARTS_VARIABLE = "PILLARBOX_PARTS"
 RENAMED = {"--algorithm": "--routing"}
 MOVED = {"labs release": "sheets release", "labs autograder": "sheets autograder"}
 SECTIONS = {
@@ -134,9 +142,30 @@ def _run(arguments: list[str] | None) -> NoReturn:
         hint = f" ({usage.command_path} --help tells more)" if usage else ""
         _fail(error.format_message() + hint)
     except ModuleNotFoundError as error:
+        if arguments is None:
+            _install_part(error)
         _fail(missing(error))
     except click.Abort:
         _fail("stopped")
+
+
+def _install_part(error: ModuleNotFoundError) -> None:
+    """Run this command again by ./pillarbox, which installs the part that has the module.
+
+    Return if no part has it, or if ./pillarbox did not make this environment.
+    """
+    from experiments.files import CHECKOUT
+
+    module = (error.name or "").partition(".")[0]
+    part = next((name for name, modules in PARTS.items() if module in modules), None)
+    asked = os.environ.get(PARTS_VARIABLE, "").split()
+    launcher = CHECKOUT / "pillarbox"
+    made = Path(sys.prefix, "pillarbox.stamp").exists() and launcher.is_file()
+    if part is None or part in asked or not made:
+        return
+    click.echo(f"pillarbox: this needs {module}, which is installed now", err=True)
+    os.environ[PARTS_VARIABLE] = " ".join([*asked, part])
+    os.execv(launcher, [str(launcher), *sys.argv[1:]])
 
 
 def missing(error: ModuleNotFoundError) -> str:

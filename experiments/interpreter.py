@@ -8,7 +8,7 @@ isolated mode (``-I``), and receives the import path of its parent as an argumen
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import pwd
@@ -55,6 +55,13 @@ def _isolated() -> list[str]:
     # Isolated mode ignores the environment variables of these two flags.
     flags = ["-B"] * sys.dont_write_bytecode + ["-X", "utf8"] * sys.flags.utf8_mode
     return [sys.executable, "-I", *flags]
+
+
+def require_modules(*names: str) -> None:
+    """Raise ModuleNotFoundError for the first module that is not installed."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def use_own_home() -> None:

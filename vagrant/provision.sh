@@ -14,7 +14,9 @@
 # PILLARBOX_LOG (the full log), PILLARBOX_DIST_PACKAGES (where Debian's Mininet is),
 # PILLARBOX_BROWSER (if set, Chromium as well, for the live page's test), PILLARBOX_OPENFLOW (if set,
 # Open vSwitch, os-ken and Ryu as well: `pillarbox setup openflow`), PILLARBOX_MPI (if set, Open MPI
-# and mpi4py as well: `pillarbox setup mpi`), PILLARBOX_TESTS (if set, what tests skip without it).
+# and mpi4py as well: `pillarbox setup mpi`), PILLARBOX_TESTS (if set, what tests skip without it),
+# PILLARBOX_PARTS (parts of requirements.lock besides `lab`: simulator, machines, tests; commands
+# that need one ask for it).
 # pip is configured as always: PIP_* or pip.conf.
 set -u
 umask 022
@@ -40,9 +42,11 @@ packages="bridge-utils clang ethtool iperf3 iproute2 iputils-ping kmod
     libbpf-dev libseccomp2 mininet net-tools openssl procps psmisc python3 python3-venv tcpdump tshark"
 commands="brctl clang ethtool ifconfig ip iperf3 killall mn mnexec modprobe openssl ping ps tcpdump tshark"
 
+parts=${PILLARBOX_PARTS:-}
+
 # What tests use and few else need. Debian has a Chromium as a package, and Ubuntu has none.
 if [ -n "${PILLARBOX_TESTS:-}" ]; then
-    PILLARBOX_OPENFLOW=1 PILLARBOX_MPI=1
+    PILLARBOX_OPENFLOW=1 PILLARBOX_MPI=1 parts=tests
     packages="$packages openssh-server" commands="$commands sshd ssh"
     grep -qs '^ID=debian' /etc/os-release && PILLARBOX_BROWSER=1
 fi
@@ -107,6 +111,13 @@ has_openflow() {
     has_package "$1" os_ken && has_package "$1" ryu
 }
 
+# Whether a venv has all parts that are asked for; `tests` includes the others.
+has_parts() {
+    for part in $parts; do
+        grep -qsxE -- "$part|tests" "$1/pillarbox.parts" || return 1
+    done
+}
+
 missing_commands() {
     for command in $commands; do
         command -v "$command" >/dev/null || printf ' %s' "$command"
@@ -121,7 +132,7 @@ ready() {
     wanted=$(wanted_stamp)
     venv_places | while read -r place; do
         if [ -x "$place/bin/python" ] && [ "$(stamp_of "$place")" = "$wanted" ] &&
-            { [ -z "${PILLARBOX_OPENFLOW:-}" ] || has_openflow "$place"; } &&
+            { [ -z "${PILLARBOX_OPENFLOW:-}" ] || has_openflow "$place"; } && has_parts "$place" &&
             { [ ! -d "$dist_packages/mininet" ] || has_package "$place" mininet; }; then
             printf '%s\n' "$place"
             break
@@ -390,23 +401,24 @@ is_locked() {
 # may be read-only; setuptools and packaging also are what Mininet imports on a Python without
 # distutils.
 #
-# Without arguments: the releases in requirements.lock, each file checked by its hash, and the
+# Without arguments: the chosen parts of requirements.lock, each file checked by its hash, and the
 # checkout; where the lock is not for this Python or machine, whatever setup.py allows. With one:
-# the checkout with extras.
+# the checkout with extras. Packages are not compiled: importing compiles what is used.
 pip_install() {
     work=$(as_owner mktemp -d) || return 1
     if [ $# -eq 0 ] && is_locked; then
         # shellcheck disable=SC2016 # expanded by the inner shell
-        logged as_owner sh -c 'grep -E "^(pip|packaging|setuptools|wheel)==" -- "$1" >"$2/building.lock"' \
-            sh "$lock" "$work"
-        building="--require-hashes -r $work/building.lock" locked=$lock what=.
+        logged as_owner sh -c 'grep -E "^(pip|packaging|setuptools|wheel)==" -- "$1" >"$2/building.lock" &&
+            awk -v parts=" $3 " "/^# Part: /{on = index(parts, \" \" \$3 \" \")} on && !/^#/" "$1" >"$2/parts.lock"' \
+            sh "$lock" "$work" "$chosen"
+        building="--require-hashes -r $work/building.lock" locked=$work/parts.lock what=.
     else
-        building="pip packaging setuptools wheel" locked='' what=${1:-.[test,bench]}
+        building="pip packaging setuptools wheel" locked='' what=${1:-.[$(extras)]}
     fi
     # shellcheck disable=SC2016 # expanded by the inner shell
     logged as_owner sh -c 'printf "[egg_info]\negg_base = %s\n[build]\nbuild_base = %s\n" "$1" "$1" >"$1/extra.cfg"' sh "$work"
     # shellcheck disable=SC2016 # expanded by the inner shell
-    logged as_owner env DIST_EXTRA_CONFIG="$work/extra.cfg" PIP_USER=0 PIP_NO_INPUT=1 \
+    logged as_owner env DIST_EXTRA_CONFIG="$work/extra.cfg" PIP_USER=0 PIP_NO_INPUT=1 PIP_COMPILE=0 \
         PIP_DISABLE_PIP_VERSION_CHECK=1 sh -c 'cd -- "$1" &&
             "$2" -I -m pip install --upgrade $3 || exit
             [ -n "$4" ] || exec "$2" -I -m pip install --no-build-isolation -e "$5"
@@ -416,6 +428,41 @@ pip_install() {
     code=$?
     as_owner rm -rf -- "$work"
     return "$code"
+}
+
+extras() {
+    printf lab
+    for part in $chosen; do
+        case $part in
+            simulator) printf ,sim ;;
+            machines) printf ,dask ;;
+            tests) printf ,test,bench ;;
+        esac
+    done
+}
+
+# Sets `chosen`: the parts that the venv has, and those that are asked for.
+choose_parts() {
+    asked=" $parts $(echo $(cat -- "$venv/pillarbox.parts" 2>/dev/null)) " chosen=lab
+    for part in simulator machines tests; do
+        case $asked in *" $part "* | *" tests "*) chosen="$chosen $part" ;; esac
+    done
+}
+
+# Says every few seconds how far pip is; ends with the file that it is given.
+show_progress() {
+    while sleep 3 && [ -e "$1" ]; do
+        set -- "$1" "$venv"/lib/python3*/site-packages/*.dist-info
+        say "$(($# - 1)) packages are installed"
+    done
+}
+
+# What packages bring for their own developers is removed: a tenth of the whole.
+remove_tests() {
+    for package in matplotlib numpy pandas pyarrow scipy; do
+        logged as_owner find "$venv"/lib/python3*/site-packages/"$package" \
+            \( -name tests -o -path '*/pyarrow/include' \) -type d -prune -exec rm -rf -- {} +
+    done
 }
 
 # Ryu's last release is built by setuptools of its time.
@@ -454,17 +501,30 @@ provision_venv() {
     choose_venv
     lock_venv
     make_venv
-    if [ "$found" != "$(wanted_stamp)" ]; then
-        say "installing Python packages in $venv (about a minute, once)"
+    if [ "$found" != "$(wanted_stamp)" ] || ! has_parts "$venv"; then
+        choose_parts
+        say "installing Python packages in $venv (about a minute, once; parts: $(echo $chosen))"
         write_stamp unfinished
         find_certificates
-        if ! pip_install; then
+        running=$(mktemp)
+        show_progress "$running" &
+        pip_install
+        code=$?
+        rm -f -- "$running"
+        if [ "$code" -ne 0 ]; then
             # pip fetches before it changes anything: an environment that worked still does.
             [ -z "$found" ] || write_stamp "$found"
             explain_pip
         fi
+        remove_tests
+        # shellcheck disable=SC2016 # expanded by the inner shell
+        as_owner sh -c 'printf "%s\n" $2 >"$1"' sh "$venv/pillarbox.parts" "$chosen" ||
+            explain_venv "$venv cannot be written"
         logged as_owner "$venv/bin/python" -I -m compileall -q \
             "$checkout/topos" "$checkout/hosts" "$checkout/experiments"
+        # By the venv's owner: what root compiles later, the owner could not remove.
+        logged as_owner "$venv/bin/python" -I -c \
+            'import experiments.page.server, experiments.reporting.page, experiments.trials.runs.run'
     fi
     link_mininet
     compile_programs

@@ -21,7 +21,7 @@ def manifests(plans_of: Plans) -> tuple[bytes, ...]:
     plans = [json.loads(plan) for plan in plans_of()]
     machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
     begun = {"wall": "2026-03-01T10:15:00"}
-    current = {"schema_version": 3, "plan": plans[0], "machine": machine, "begun": begun}
+    current = {"schema_version": 4, "plan": plans[0], "machine": machine, "begun": begun}
     fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
     drawn = {"kind": "server", "per_minute": 20, "lasting_s": 0.5}
     old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, drawn]}}

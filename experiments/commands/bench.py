@@ -28,6 +28,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     pillarbox bench cables --json > cables.json
     """
     from experiments.benches import _frame as frame
+    from experiments.interpreter import require_modules
     from experiments.text import columns, records
 
     if name is None:
@@ -35,6 +36,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
         answer(as_json, {"benches": found}, columns(found.items()))
         return 0
     bench = frame.find(name)
+    require_modules("pytest", "numba", "distributed")
     machine = frame.machine()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit is as Ctrl-C
     rows = _AsTheyCome(bench.run(quick))

@@ -8,7 +8,7 @@ import shutil
 import signal
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 
@@ -86,7 +86,7 @@ def command(
         ]
         for kind in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
-        with out.open("wb") as file:
+        with _opened(out) as file:
             give_to_user(out)
             words = f"capturing at {len(tapped)} ports into {out}"
 
@@ -104,6 +104,16 @@ def command(
                 **limits,
             )
     _tell(out, counts.written, counts.missed, as_json)
+
+
+def _opened(out: Path) -> BinaryIO:
+    """Open the capture file, or raise PillarboxError."""
+    from topos.base.errors import PillarboxError
+
+    try:
+        return out.open("wb")
+    except OSError as error:
+        raise PillarboxError(f"{out} cannot be written: {error.strerror}") from None
 
 
 def _tell(out: Path, frames: int, missed: int, as_json: bool) -> None:

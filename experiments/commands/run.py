@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments.arguments import FOLDER, answer, complete, json_option
+from experiments.interpreter import require_modules
 from experiments.text import columns
 from topos.base.errors import PillarboxError, require
 
@@ -62,7 +63,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option(
     "--plain-csv",
     is_flag=True,
-    help="Write addresses in CSV as 1.10, which some take for a number.",
+    help="Write short addresses (1.10) in CSV; many programs read them as numbers.",
 )
 @click.option(
     "--dry-run", is_flag=True, help="Print the trials and their order without running them."
@@ -101,6 +102,8 @@ def command(
         _list(as_json)
         return 0
     require(out is None or resume is None, "--resume names the folder already: leave --out away")
+    if short["cluster"] or (short["machines"] or 0) > 1:
+        require_modules("distributed", "cryptography")
     if short["cluster"] and not short["machines"]:
         short["machines"] = _machines_of(short["cluster"])
     all_changes = [*changes, *_short(short)]

@@ -21,6 +21,7 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, st
     sudo ./pillarbox test --all      long fuzzing, the soak and the benches as well
     """
     from experiments.files import CHECKOUT
+    from experiments.interpreter import require_modules
     from experiments.testing import run, run_static
     from topos.base.errors import require
 
@@ -28,6 +29,8 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, st
         (CHECKOUT / "tests").is_dir(),
         "the tests are no part of what pip installs: run ./pillarbox test in a checkout",
     )
+
+    require_modules("pytest", "mypy", "ruff")
 
     if static + everything + bool(arguments) > 1:
         raise click.UsageError("--all, --static and arguments for pytest exclude one another")

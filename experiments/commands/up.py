@@ -149,6 +149,7 @@ def command(
     """
     from experiments.control import lasting
     from experiments.emulation import registry
+    from experiments.interpreter import require_modules
     from experiments.linux import sandbox
 
     without_prompt = "--detach, --hold and --exec exclude one another"
@@ -161,6 +162,8 @@ def command(
     require(
         bool(not weights or machines or cluster), "--weights are those of --machines or --cluster"
     )
+    if machines or cluster:
+        require_modules("distributed", "cryptography")  # before the sandbox, which has no network
     if detach:
         code = lasting.detached()
         if code is not None:

@@ -12,7 +12,7 @@ from typing import NoReturn
 import click
 
 from experiments.linux.unprivileged import NOT_FOUND, Account, run_as
-from hosts.linux.calls import close_files, enter
+from hosts.linux.calls import close_files, die_with_parent, enter
 from topos.base.errors import require
 
 AS_USER = "--user"  # what `experiments.machines.within` is told, with the user's name
@@ -54,6 +54,7 @@ def run_within(
     if child == 0:
         try:
             signal.signal(signal.SIGINT, at_interrupt)
+            die_with_parent(signal.SIGKILL)
             close_files(3)
             before()
             os.execvp(words[0], list(words))
@@ -61,7 +62,10 @@ def run_within(
             click.echo(f"pillarbox: cannot run {words[0]}: {error.strerror}", err=True)
         finally:
             os._exit(NOT_FOUND)
+    # SIGTERM is passed on, so that the program can clean up; SIGKILL reaches it by the kernel.
+    at_end = signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
     status = os.waitpid(child, 0)[1]
+    signal.signal(signal.SIGTERM, at_end)
     signal.signal(signal.SIGINT, at_interrupt)
     return os.waitstatus_to_exitcode(status)
 

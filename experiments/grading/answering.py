@@ -5,6 +5,7 @@ imported here; what a lab allows besides was imported before the child was seale
 
     {"load": "def peers(n): ..."}                                 ->  {"answer": null}
     {"call": "peers", "arguments": [4], "network": "bcube,4,1"}   ->  {"answer": [1, 2]}
+    {"call": "choose", "arguments": [0, [[[1, 4]]], []], "paths": 1}  ->  {"answer": 0}
     {"router": {"network": "bcube,4,1", "server": 3, ...}}        ->  {"answer": 0.012}
     {"step": [7, null]}                                           ->  {"answer": [0, 7]}
     {"of": "digits", "network": "mine,13,5", "arguments": [7]}    ->  {"answer": [3, 1]}
@@ -27,10 +28,17 @@ import json
 import socket
 import sys
 import types
-from typing import Any
+from typing import Any, NamedTuple
 
 STUDENT = "student"  # the name of the module, and of the file in tracebacks
 LONGEST_ERROR, LONGEST_PRINT = 300, 2000
+
+
+class Hop(NamedTuple):
+    """A step of a path as an argument: a pair that also has the attributes of `Step`."""
+
+    port: int
+    peer: int
 
 
 def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
@@ -87,7 +95,8 @@ class Student:
         if "load" in question:
             return self._load(question["load"])
         if "call" in question:
-            return self._call(question["call"], question["arguments"], question.get("network"))
+            asked = question["call"], question["arguments"], question.get("network")
+            return self._call(*asked, question.get("paths"))
         if "of" in question:
             return self._of(question["of"], question["network"], question["arguments"])
         if "router" in question:
@@ -101,11 +110,13 @@ class Student:
         sys.modules[STUDENT] = self.module
         exec(compile(source, STUDENT, "exec"), vars(self.module))
 
-    def _call(self, name: str, arguments: list[Any], network: str | None) -> Any:
+    def _call(self, name: str, arguments: list[Any], network: str | None, paths: int | None) -> Any:
         function = getattr(self.module, name, None)
         if not callable(function):
             raise NotImplementedError(f"the file has no function {name}")
         given = [_frozen(argument) for argument in arguments]
+        if paths is not None:
+            given[paths] = tuple(tuple(Hop(*step) for step in path) for path in given[paths])
         if network is not None:
             given.insert(0, self._network(network))
         return function(*given)

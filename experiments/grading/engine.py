@@ -38,6 +38,7 @@ from topos.base.topology import Topology
 MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
 WHOLE = 100.0
 UNFILLED = "the skeleton is as it was: fill it in"
+EMPTY = "the file defines nothing: begin with the skeleton of the lab"
 MOST_SHOWN = 4  # cases of a check that are not right
 
 
@@ -142,12 +143,19 @@ class Work:
         """Return a random source that the student cannot know."""
         return random.Random(f"{self._secret}/{self.sheet.number}/{self.sheet.student}/{name}")
 
-    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+    def call(
+        self,
+        function: str,
+        *arguments: Any,
+        network: str | None = None,
+        paths: int | None = None,
+    ) -> Any:
         """Return what a function of the file returns; the network, if any, goes before the rest.
 
-        Lists in the answer may have been tuples. Raises Mistake and Stopped.
+        `paths` is the position of an argument with paths, whose steps have `port` and `peer`. Lists
+        in the answer may have been tuples. Raises Mistake and Stopped.
         """
-        question = {"call": function, "arguments": arguments, "network": network}
+        question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         return self._asked(question)
 
     def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
@@ -217,9 +225,13 @@ def grade(
     skeleton = skeleton_of(sheet.lab)
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         seal()
-        if words(source) == words(skeleton):
+        found = words(source)
+        unfilled = UNFILLED if found == words(skeleton) else ""
+        if not any(map(str.strip, found)) and not files:
+            unfilled = EMPTY
+        if unfilled:
             checks = sheet.lab.CHECKS
-            report.marks = [Mark(check.name, check.points, 0.0, UNFILLED) for check in checks]
+            report.marks = [Mark(check.name, check.points, 0.0, unfilled) for check in checks]
             return report
         hindered = _fault_of_file(keeper)
         work, stops = Work(sheet, keeper, secret, files), 0

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from experiments import cli as cli_module
 from experiments.cli import cli
 from experiments.observe.sniff import _is_regular
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -48,3 +51,33 @@ def test_what_is_sent_all_the_time_can_be_left_out() -> None:
     assert _is_regular(frame(Protocol.LINK_STATE))
     assert not _is_regular(frame(Protocol.IPV4))
     assert not _is_regular(b"")
+
+
+def test_a_part_that_is_missing_is_installed_by_the_launcher_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[tuple[str, list[str]]] = []
+    (tmp_path / "pillarbox.stamp").touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["pillarbox", "gap", "bcube,4,1"])
+    monkeypatch.setattr(os, "execv", lambda path, words: ran.append((Path(path).name, words[1:])))
+    monkeypatch.setenv(cli_module.PARTS_VARIABLE, "machines")
+    error = ModuleNotFoundError("No module named 'numba'", name="numba.core")
+    cli_module._install_part(error)
+    assert ran == [("pillarbox", ["gap", "bcube,4,1"])]
+    assert os.environ[cli_module.PARTS_VARIABLE] == "machines simulator"
+    cli_module._install_part(error)  # it is asked for, and is missing all the same
+    (tmp_path / "pillarbox.stamp").unlink()
+    monkeypatch.delenv(cli_module.PARTS_VARIABLE)
+    cli_module._install_part(error)  # an environment that pip alone has made
+    assert len(ran) == 1
+    assert "this needs numba, which is installed now" in capsys.readouterr().err
+
+
+def test_parts_bring_what_no_lab_needs() -> None:
+    lock = (Path(__file__).parents[2] / "vagrant/requirements.lock").read_text()
+    for part, modules in cli_module.PARTS.items():
+        text = lock.partition(f"# Part: {part}\n")[2].partition("# Part: ")[0]
+        for module in modules:
+            name = {"importlinter": "import-linter"}.get(module, module)
+            assert f"\n{name}==" in f"\n{text}", (part, module)

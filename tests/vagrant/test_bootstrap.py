@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["pillarbox", "vagrant/provision.sh"]
+SCRIPTS = ["pillarbox", "vagrant/provision.sh", "vagrant/help.sh"]
 
 # All that the scripts may ask of a machine without root, apart from the shell's builtins.
 # fmt: off
 TOOLS = [
     "awk", "cat", "cksum", "cp", "cut", "df", "dirname", "env", "find", "flock", "getent",
     "grep", "head", "id", "ln", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "setpriv",
-    "sh", "stat", "tail",
+    "sh", "sleep", "stat", "tail",
 ]
 # fmt: on
 
@@ -34,6 +34,7 @@ case "$*" in
     *"-m pip install --upgrade "*)
         echo "$*" >>"$MACHINE/pip-upgrades"
         for file; do :; done
+        case "$*" in *parts.lock) cat "$file" >"$MACHINE/parts" ;; esac
         case "$*" in *building.lock) cat "$file" >"$MACHINE/building" ;; esac
         ;;
     *"-m pip install "*)
@@ -54,7 +55,8 @@ case "$*" in
     *bpf.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
     */bin/pillarbox*)
         printf '%s\n' "$PWD"
-        shift 2
+        while [ "${1#-}" != "$1" ]; do shift; done
+        shift
         printf '<%s>' "$@"
         ;;
 esac
@@ -63,9 +65,14 @@ esac
 LOCK = """\
 # Python: 3.10 3.11
 # Machines: x86_64
+# Part: lab
 click==8.5.1 --hash=sha256:1
 pip==26.3 --hash=sha256:2
 pip-tools==1 --hash=sha256:3
+# Part: simulator
+numba==1 --hash=sha256:4
+# Part: tests
+mypy==1 --hash=sha256:5
 """
 
 FAKE_APT = r"""#!/bin/sh
@@ -257,7 +264,7 @@ def test_packages_are_those_of_the_lock_by_their_hashes(machine: Machine) -> Non
     building, rest = (machine.folder / "pip-upgrades").read_text().splitlines()
     assert "--require-hashes -r /" in building and building.endswith("/building.lock")
     assert (machine.folder / "building").read_text() == "pip==26.3 --hash=sha256:2\n"
-    assert rest.endswith(f"--require-hashes -r {machine.checkout}/vagrant/requirements.lock")
+    assert "--require-hashes -r /" in rest and rest.endswith("/parts.lock")
     assert (machine.folder / "pip-last").read_text().endswith("--no-deps -e .\n")
     (machine.checkout / "vagrant/requirements.lock").write_text(LOCK.replace("26.3", "26.4"))
     assert machine.provision().returncode == 0
@@ -275,7 +282,55 @@ def test_what_the_lock_is_not_for_is_installed_without_it(
     ran = machine.provision()
     assert "requirements.lock is not for this Python and machine" in ran.stdout
     assert "hashes" not in (machine.folder / "pip-upgrades").read_text()
-    assert (machine.folder / "pip-last").read_text().endswith("-e .[test,bench]\n")
+    assert (machine.folder / "pip-last").read_text().endswith("-e .[lab]\n")
+
+
+def test_parts_are_installed_when_they_are_asked_for_and_kept(machine: Machine) -> None:
+    machine.settings["PYTHON_VERSION"] = "3.11"
+
+    def installed() -> list[str]:
+        ran = machine.provision()
+        assert ran.returncode == 0, ran.stderr
+        lines = (machine.folder / "parts").read_text().splitlines()
+        return [line.partition("=")[0] for line in lines]
+
+    assert installed() == ["click", "pip", "pip-tools"]
+    machine.settings["PILLARBOX_PARTS"] = "simulator"
+    assert installed() == ["click", "pip", "pip-tools", "numba"]
+    assert (installed(), machine.pip_runs) == (["click", "pip", "pip-tools", "numba"], 2)
+    del machine.settings["PILLARBOX_PARTS"]
+    with (machine.checkout / "setup.py").open("a") as setup:
+        setup.write("# one more\n")
+    assert installed() == ["click", "pip", "pip-tools", "numba"]
+    machine.settings["PILLARBOX_TESTS"] = "1"
+    assert installed() == ["click", "pip", "pip-tools", "numba", "mypy"]
+    del machine.settings["PILLARBOX_TESTS"]
+    machine.settings["PILLARBOX_PARTS"] = "simulator machines"  # which are in `tests`
+    assert (machine.pillarbox("topo").returncode, machine.pip_runs) == (0, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "  topo           Describe a network: counts, bounds, addresses.\n"),
+        (["--help"], "\nUsage: pillarbox [OPTIONS] COMMAND [ARGS]...\n"),
+        (["capture", "-h"], "\npillarbox capture [OPTIONS] [ADDR[:PORT]]...\n"),
+        (["setup", "man", "--help"], "Install a man page for each command"),
+    ],
+)
+def test_help_comes_before_anything_is_installed(
+    machine: Machine, words: list[str], said: str
+) -> None:
+    (machine.checkout / "docs").mkdir()
+    shutil.copy(CHECKOUT / "docs/commands.md", machine.checkout / "docs")
+    ran = machine.pillarbox(*words)
+    assert (ran.returncode, ran.stderr, machine.pip_runs) == (0, "", 0)
+    assert said in "\n" + ran.stdout
+    assert not machine.venv.exists()
+
+
+def test_help_of_a_program_on_a_server_is_the_programs(machine: Machine) -> None:
+    assert machine.pillarbox("exec", "0.0", "ip", "--help").stdout.endswith("<ip><--help>")
 
 
 @pytest.mark.parametrize("wish", ["PILLARBOX_OPENFLOW", "PILLARBOX_TESTS"])
@@ -290,10 +345,11 @@ def test_openflow_is_installed_once_and_only_where_it_is_asked_for(
     machine.settings[wish] = "1"
     assert machine.provision().returncode == 0
     assert machine.provision().returncode == 0
-    assert (machine.pip_runs, kits()) == (3, {"os_ken", "ryu"})
+    runs = 4 if wish == "PILLARBOX_TESTS" else 3  # which brings a part of the lock as well
+    assert (machine.pip_runs, kits()) == (runs, {"os_ken", "ryu"})
     del machine.settings[wish]
     assert machine.provision().returncode == 0
-    assert machine.pip_runs == 3
+    assert machine.pip_runs == runs
 
 
 def test_environment_without_kits_is_whole(machine: Machine) -> None:
@@ -353,7 +409,7 @@ def test_failed_update_leaves_the_environment_as_it_was(machine: Machine) -> Non
 def test_moved_checkout_gets_an_environment_of_its_own(machine: Machine) -> None:
     machine.provision()
     moved = machine.checkout.rename(machine.folder / "moved")
-    assert machine.run(moved / "pillarbox").returncode == 0
+    assert machine.run(moved / "pillarbox", "topo").returncode == 0
     stamp = (moved / ".venv" / "pillarbox.stamp").read_text().splitlines()
     assert stamp[1] == str(moved)
 

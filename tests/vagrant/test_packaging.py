@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import setuptools
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ROOTS = ("topos", "hosts", "experiments")
@@ -29,7 +30,7 @@ def settings(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_every_package_is_named(settings: dict[str, Any]) -> None:
     files = [file for root in ROOTS for file in (CHECKOUT / root).rglob("__init__.py")]
     packages = [".".join(file.parent.relative_to(CHECKOUT).parts) for file in files]
-    assert sorted(settings["packages"]) == sorted(packages)
+    assert sorted(settings["packages"]) == sorted([*packages, "pillarbox-stubs"])
 
 
 def test_every_source_of_the_kernels_programs_is_installed(settings: dict[str, Any]) -> None:
@@ -79,3 +80,27 @@ def test_pytest_finds_the_plugin(settings: dict[str, Any]) -> None:
     name, _, module = told.partition(" = ")
     assert name == "pillarbox"
     assert hasattr(importlib.import_module(module), "pillarbox_lab")
+
+
+def test_each_part_of_the_lock_has_what_its_packages_need(settings: dict[str, Any]) -> None:
+    """Parts are installed without looking for dependencies."""
+    there = {"pillarbox"}
+    extras = {"lab": "lab", "simulator": "sim", "machines": "dask", "tests": "test"}
+    lock = (CHECKOUT / "vagrant/requirements.lock").read_text()
+    for text in lock.split("# Part: ")[1:]:
+        part, *lines = text.splitlines()
+        there |= {canonicalize_name(line.partition("==")[0]) for line in lines}
+        todo = [Requirement(line) for line in settings["extras_require"][extras[part]]]
+        seen: set[str] = set()
+        while todo:
+            wanted = todo.pop()
+            if str(wanted) in seen:
+                continue
+            seen.add(str(wanted))
+            assert canonicalize_name(wanted.name) in there, (part, wanted)
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                for line in importlib.metadata.distribution(wanted.name).requires or []:
+                    further = Requirement(line)
+                    chosen = [{"extra": extra} for extra in (*wanted.extras, "")]
+                    if further.marker is None or any(map(further.marker.evaluate, chosen)):
+                        todo.append(further)

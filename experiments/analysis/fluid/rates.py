@@ -8,13 +8,22 @@ its rate is missing (NaN), not 0.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import numba
 import numpy
 from numpy.typing import NDArray
 
 from experiments.analysis.fluid.links import Routes
+
+try:
+    from numba import njit
+except ModuleNotFoundError:  # a lab's flows are few enough for plain Python
+
+    def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
+        """Return a decorator that leaves a function as it is."""
+        return lambda function: function
+
 
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
@@ -101,7 +110,7 @@ def _count(routes: Routes, capacity_bps: float | Floats) -> int:
     return int(routes.links.max(initial=-1)) + 1
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _flows_on(links: Any, count: int) -> Any:
     flows = numpy.zeros(count, numpy.int32)
     for link in links:
@@ -109,7 +118,7 @@ def _flows_on(links: Any, count: int) -> Any:
     return flows
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _by_link(starts: Any, links: Any, count: int) -> Any:
     """Return the same as `Routes`, but the flows of each link."""
     link_starts = numpy.zeros(count + 1, numpy.int64)
@@ -129,7 +138,7 @@ def _by_link(starts: Any, links: Any, count: int) -> Any:
     return link_starts, flows
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _fill(
     starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any
 ) -> Any:
@@ -168,7 +177,7 @@ def _fill(
     return rates
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
     rates = numpy.full(len(starts) - 1, numpy.nan)
     for flow in range(len(rates)):

@@ -15,7 +15,13 @@ class Student(Protocol):
 
     values: dict[str, Any]  # of the student's sheet
 
-    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+    def call(
+        self,
+        function: str,
+        *arguments: Any,
+        network: str | None = None,
+        paths: int | None = None,
+    ) -> Any:
         """Return the answer; raise Mistake for an exception in the file."""
         ...
 
@@ -27,9 +33,16 @@ class Sealed:
         self.child = sealed(given, topology)
         self.values: dict[str, Any] = json.loads(given)["values"]
 
-    def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
+    def call(
+        self,
+        function: str,
+        *arguments: Any,
+        network: str | None = None,
+        paths: int | None = None,
+    ) -> Any:
         """Return what a function of the file returns."""
+        question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         try:
-            return self.child.ask({"call": function, "arguments": arguments, "network": network})
+            return self.child.ask(question)
         except Stopped as stopped:
             raise Mistake(f"stopped: {stopped}") from stopped

@@ -215,7 +215,7 @@ def _choice(work: Work, probed: Probed) -> Case:
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
 
     def judge() -> Judgement:
-        got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT)
+        got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT, paths=0)
         return judged(_same(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
 
     hops = " ".join(str(len(path)) for path in probed.paths)

@@ -1,6 +1,6 @@
 """A run's records: written by the schema, and read again as pandas frames.
 
->>> from experiments import load                                         # doctest: +SKIP
+>>> from pillarbox import load                                           # doctest: +SKIP
 >>> run = load("quick-20260301-101500-seed1")                            # doctest: +SKIP
 >>> run.valid().flows.groupby("system").goodput_bps.describe()          # doctest: +SKIP
 """
@@ -83,6 +83,7 @@ def write_trial(
     record: Mapping[str, Any],
     tables: Mapping[str, Sequence[Mapping[str, Any]]],
     texts: Mapping[str, str],
+    kind: str = "",
 ) -> None:
     """Write one trial: its folder appears when everything is in it.
 
@@ -96,6 +97,8 @@ def write_trial(
         Rows by table, without the columns of schema.TRIAL: those come from `record`.
     texts : mapping
         Further files by name; an empty one is left out.
+    kind : str
+        Kind of the trial's network, such as ``dcell``: the tables have full names of servers.
     """
     common = {name: record[name] for name in schema.TRIAL}
     frames = {
@@ -109,40 +112,45 @@ def write_trial(
         if text:
             (unfinished / name).write_text(text + "\n", encoding="utf-8")
     for table, made in frames.items():
-        made.to_parquet(unfinished / f"{table}.parquet", index=False)
+        named = full_names(made, table, kind) if kind else made
+        named.to_parquet(unfinished / f"{table}.parquet", index=False)
     store.put_in_place(unfinished, folder)
 
 
 def write_combined(run: Run, *, plain_csv: bool = False) -> None:
-    """Write the tables of all trials together, as Parquet and as CSV.
+    """Write the tables of all trials together, as Parquet and as CSV, with the same names in both.
 
-    Programs that read CSV take 1.10 and 1.1 for one number. So an address there is written as the
-    lab's programs know it, `1.10.dcell`; `plain_csv` leaves it as it is.
+    `plain_csv` writes short addresses in CSV: many programs read them as numbers.
     """
+    named, short = replace(run, full_names=True), replace(run, full_names=False)
     for table in (TRIALS, *schema.TABLES):
-        found: pandas.DataFrame = getattr(run, table)
+        found: pandas.DataFrame = getattr(named, table)
         if table in schema.SOME_RUNS and found.empty:
             continue
-        read = found if plain_csv else _with_kinds(found, schema.ADDRESSES.get(table, ()), run)
+        read: pandas.DataFrame = getattr(short, table) if plain_csv else found
         for suffix, write in (("parquet", found.to_parquet), ("csv", read.to_csv)):
             store.write_by(run.folder / f"{table}.{suffix}", partial(write, index=False))
 
 
-def _with_kinds(found: pandas.DataFrame, addresses: Sequence[str], run: Run) -> pandas.DataFrame:
-    """Return a table whose addresses end in the kind of their network."""
-    kinds = found["system"].map(run.kinds)
-    changed = {
-        name: [_with_kind(*cell) for cell in zip(found[name], kinds, strict=True)]
-        for name in addresses
-    }
+def full_names(found: pandas.DataFrame, table: str, kind: str) -> pandas.DataFrame:
+    """Return a table in which servers have full names, ``1.10.dcell``.
+
+    A short address is a number to most programs: pandas reads 1.10 as 1.1. Names of switches and
+    full names stay as they are.
+    """
+    return _replaced(found, table, r"(?<!\S)(\d[\d.]*)(?!\S)", rf"\1.{kind}")
+
+
+def short_names(found: pandas.DataFrame, table: str) -> pandas.DataFrame:
+    """Return a table in which servers have short addresses, ``1.10``, as topologies write them."""
+    return _replaced(found, table, r"(?<=\d)\.[^\W\d]\w*(?!\S)", "")
+
+
+def _replaced(found: pandas.DataFrame, table: str, pattern: str, by: str) -> pandas.DataFrame:
+    """Return a table with a pattern replaced in all columns that contain addresses."""
+    names = schema.ADDRESSES.get(table, ())
+    changed = {name: found[name].str.replace(pattern, by, regex=True) for name in names}
     return found.assign(**changed)
-
-
-def _with_kind(cell: Any, kind: str) -> Any:
-    """Return addresses, and names of switches, with blanks between; what is missing stays so."""
-    if pandas.isna(cell):
-        return cell
-    return " ".join(f"{word}.{kind}" if word[0].isdigit() else word for word in cell.split())
 
 
 @dataclass(frozen=True)
@@ -156,6 +164,7 @@ class Run:
     folder: Path
     manifest: dict[str, Any] = field(repr=False)
     records: tuple[dict[str, Any], ...] = field(repr=False)  # trial.json of each trial, by number
+    full_names: bool = False  # servers in tables are 1.10.dcell, as in the files; else 1.10
 
     def valid(self) -> Run:
         """Return the run without the trials that are not valid by their verdict."""
@@ -217,16 +226,19 @@ class Run:
         return self._table("classes")
 
     def _table(self, table: str) -> pandas.DataFrame:
-        parts = [self._part(one["trial"], table) for one in self.records]
+        kinds = self.kinds if self.full_names else {}
+        parts = [self._part(one["trial"], table, kinds.get(one["system"])) for one in self.records]
         whole = [part for part in parts if len(part)]
         return pandas.concat(whole, ignore_index=True) if whole else frame(table, ())
 
-    def _part(self, trial: int, table: str) -> pandas.DataFrame:
+    def _part(self, trial: int, table: str, kind: str | None) -> pandas.DataFrame:
+        """Return a trial's table; servers have full names if the kind of the network is given."""
         file = trial_folder(self.folder, trial) / f"{table}.parquet"
         if table in schema.SOME_RUNS and not file.exists():
             return frame(table, ())
         try:
-            return typed(table, pandas.read_parquet(file))
+            found = typed(table, pandas.read_parquet(file))
+            return full_names(found, table, kind) if kind else short_names(found, table)
         except (OSError, LookupError, NotImplementedError, TypeError, ValueError) as error:
             raise PillarboxError(f"{file} cannot be read: {error}") from None
 
@@ -242,8 +254,17 @@ def finished_trials(run: Path) -> Sequence[int]:
     return sorted(int(file.parent.name) for file in found if file.parent.name.isdecimal())
 
 
+def load_with_full_names(path: Path | str) -> Run:
+    """Return a run's records, of all finished trials, as pandas frames.
+
+    Servers have the names that they have in the run's files, ``1.10.dcell``. Raises PillarboxError
+    where there is no run, or one of a newer version of the records.
+    """
+    return replace(load(path), full_names=True)
+
+
 def load(path: Path | str) -> Run:
-    """Return a run's records, of all trials that are finished.
+    """Return a run's records, of all trials that are finished, with short addresses of servers.
 
     Raises PillarboxError where there is no run, or one of a newer version of the records.
     """

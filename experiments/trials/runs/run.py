@@ -207,11 +207,11 @@ def _run_trial(
         except TrialError as error:
             ended = failed(trial, str(error))
         printed = log.read_text(errors="replace")
-    _write(ended, records.trial_folder(folder, trial.number), printed)
+    _write(ended, records.trial_folder(folder, trial.number), printed, topology.kind)
     store.write_json(folder / MANIFEST, about)
     live.end_trial(verdict_text(ended.record), totals_text(ended.record))
 
 
-def _write(ended: Outcome, folder: Path, printed: str) -> None:
+def _write(ended: Outcome, folder: Path, printed: str, kind: str) -> None:
     texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
-    records.write_trial(folder, ended.record, ended.tables, texts)
+    records.write_trial(folder, ended.record, ended.tables, texts, kind)

@@ -18,7 +18,7 @@ trial's barrier. Every table begins with the columns of TRIAL.
 
 from __future__ import annotations
 
-VERSION = 3
+VERSION = 4  # from 4 on, servers in tables have full names, 1.10.dcell; before, short ones
 
 TRIAL = {
     "trial": "int64",
@@ -57,7 +57,7 @@ TRIALS = {
 }
 FLOWS = {
     "flow": "int64",
-    "source": "string",  # addresses
+    "source": "string",  # full name of a server, such as 4.3.dcell
     "destination": "string",
     "tool": "string",
     "status": "string",  # completed, failed
@@ -72,7 +72,7 @@ FLOWS = {
     "ideal_end_s": "float64",
     "retransmits": "Int64",
     "tries": "int64",
-    "path": "string",  # that its servers chose, else the computed one: addresses, blanks between
+    "path": "string",  # that its servers chose, else the computed one: names, blanks between
     # Of flows that arrive, missing for others.
     "measured": "boolean",  # begins neither in the warm-up nor in the cool-down
     "completion_s": "float64",  # from the planned start to the last byte
@@ -103,7 +103,7 @@ INTERVALS = {
     "cwnd_bytes": "Int64",
 }
 LINKS = {
-    "from": "string",  # addresses, and names of switches
+    "from": "string",  # full name of a server, or name of a switch
     "to": "string",
     "port": "int64",  # of `from`
     "rate_bps": "float64",
@@ -115,7 +115,7 @@ LINKS = {
 EVENTS = {
     "at_s": "float64",
     "event": "string",  # cut, silent cut, kill, switch, rack, healed, revive, ...
-    "what": "string",  # addresses joined by blanks
+    "what": "string",  # names of servers and switches, joined by blanks
     "detected_s": "float64",  # moments after the event; missing where they do not apply
     "rerouted_s": "float64",
     "recovered_s": "float64",
@@ -132,7 +132,7 @@ TRANSFERS = {  # of a collective operation
     "begin_s": "float64",
     "end_s": "float64",  # of its last byte's arrival; missing if it did not come to that
 }
-# Columns of addresses and of switches' names; several have blanks between.
+# Columns of servers' and switches' names; several names have blanks between.
 ADDRESSES = {
     "flows": ("source", "destination", "path"),
     "links": ("from", "to"),

@@ -153,3 +153,47 @@ def test_live(monkeypatch: pytest.MonkeyPatch) -> None:
     model = str(ANSWERS / "lab2" / "model.py")
     told = json.loads(run("2", "--student", "s0", model, "--live", "--json"))
     assert told["score"] == 120, told
+
+
+CHOOSE = """
+from hosts.base.path import Step
+
+def choose(source, paths, failed):
+    for number, path in enumerate(paths):
+        at, links = source, set()
+        for step in path:
+            links.add((at, step.port, step.peer))
+            at = step.peer
+        for port, peer in path:
+            assert isinstance(port, int)
+        if not links.intersection(failed):
+            return number
+    return None
+"""
+
+
+@pytest.mark.parametrize("student", ["ada", "bob", "carol"])
+def test_a_right_choose_alone_has_its_points(tmp_path: Path, student: str) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(CHOOSE)
+    told = json.loads(run("3", "--student", student, str(file), "--json"))
+    got = {test["name"]: (test["score"], test["max_score"]) for test in told["tests"]}
+    assert got["another path when one fails"] == (20, 20)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def choose(:\n", "the file fails when it is loaded: SyntaxError: .*line 1"),
+        ("x = 1\n\nif x\n", "the file fails when it is loaded: SyntaxError: .*line 3"),
+        ("", "the file defines nothing: begin with the skeleton of the lab"),
+        ("# later\n\n", "the file defines nothing"),
+    ],
+)
+def test_a_file_without_code_and_one_with_a_mistake_differ(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    told = json.loads(run("3", "--student", "ada", str(file), "--json"))
+    assert all(re.match(said, test["output"]) for test in told["tests"])

@@ -91,3 +91,9 @@ def test_sheet_has_what_a_lab_needs(name: str) -> None:
     assert sheet.count("**Question") >= 2
     for link in re.findall(r"\]\(([^)#]+)\)", sheet):
         assert (LABS / name / link).exists(), link
+
+
+def test_no_sheet_shows_ports_of_mininet_in_the_answer_of_load() -> None:
+    """`load` names servers by their addresses."""
+    for sheet in LABS.glob("*/README.md"):
+        assert not re.search(r"^h\d+-eth\d", sheet.read_text(), re.MULTILINE), sheet

@@ -1,5 +1,7 @@
 """Rates against a slow textbook version in exact fractions, and what makes them max-min fair."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy
@@ -93,3 +95,23 @@ def test_only_active_flows_share() -> None:
 def test_aggregate_bottleneck_throughput_counts_flows_that_have_a_path() -> None:
     assert bottleneck_throughput(numpy.array([2.0, numpy.nan, 5.0])) == 4.0
     assert bottleneck_throughput(numpy.array([numpy.nan])) == 0.0
+
+
+def test_rates_without_numba_are_the_same() -> None:
+    """A first start installs no compiler; a lab's flows are few."""
+    code = (
+        "import sys; blocked = sys.argv[1] == 'blocked'\n"
+        "if blocked: sys.modules['numba'] = None\n"
+        "from experiments.analysis.fluid import rates\n"
+        "assert hasattr(rates._fill, 'py_func') != blocked\n"
+        "import numpy; from experiments.analysis.fluid.links import Routes\n"
+        "routes = Routes(numpy.array([0, 2, 3, 5]), numpy.array([0, 1, 1, 1, 2]))\n"
+        "print(rates.MaxMin(routes, 3).rates(numpy.array([4.0, 9.0, 2.0])).tolist())"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code, word], check=True, capture_output=True, text=True
+        ).stdout
+        for word in ("blocked", "compiled")
+    }
+    assert found == {"[3.5, 3.5, 2.0]\n"}

@@ -1,0 +1,1 @@
+"""The Python API: what `import pillarbox` offers, without the command line."""

@@ -1,0 +1,376 @@
+"""Labs as objects: a network that runs in a process, and is asked by its socket."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from experiments.api.answers import Change, Iperf, Link, Ping, Size, Way
+from experiments.api.servers import Capture, Server
+from experiments.api.traffic import Traffic
+from experiments.control.client import ask
+from experiments.control.lasting import READY
+from experiments.emulation.registry import LABS
+from experiments.interpreter import module_command
+from topos.base.errors import PillarboxError, require
+from topos.base.spec import parse
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+END_S = 30.0  # upper bound for a lab to end, in seconds
+
+
+class Lab:
+    """A network that runs, in a process of its own.
+
+    Parameters
+    ----------
+    network : str
+        Such as ``dcell,4,1``.
+    routing : str
+        Name of a routing, or FILE.py with a router; the network's usual one by default.
+    plane : str
+        What forwards packets: ``"ebpf"``, ``"python"``, ``"ovs"``; by default the best available.
+    timers : str
+        ``"fast"``, or ``"paper"`` for those of the papers.
+    rate_mbit : float
+        Rate of every cable; 0 means no limit.
+    switches : str
+        ``"bridges"``, or an application of an OpenFlow controller for Open vSwitch.
+    delay : str, optional
+        Of every cable, such as ``"5ms"``.
+    loss : float, optional
+        Of every cable, in percent.
+    mtu : int
+        Size of the largest packet, in bytes.
+    queue : str
+        Queueing discipline of every port.
+    queue_length : str
+        Of every port: ``"100 packets"``, ``"150 kB"``, ``"10ms"``.
+    gateways : sequence of str
+        Servers with an uplink.
+    machines : int, optional
+        Number of machines, each a network namespace of this computer.
+    cluster : str, optional
+        Name of a running cluster whose computers hold the network.
+    weights : sequence of int
+        Relative speeds of the machines; equal by default.
+    seed : int
+        Seed of the routers' random choices.
+
+    Examples
+    --------
+    >>> import pillarbox
+    >>> with pillarbox.lab("dcell,4,1", rate_mbit=100) as lab:            # doctest: +SKIP
+    ...     print(lab["0.0"].run("ping -c 1 4.3").stdout)
+    """
+
+    def __init__(
+        self,
+        network: str,
+        *,
+        routing: str = "",
+        plane: Literal["auto", "ebpf", "python", "ovs"] = "auto",
+        timers: Literal["fast", "paper"] = "fast",
+        rate_mbit: float = 100.0,
+        switches: Literal["bridges", "learning", "static", "vlan"] = "bridges",
+        delay: str | None = None,
+        loss: float | None = None,
+        mtu: int = 1500,
+        queue: Literal["droptail", "codel", "fq_codel", "ecn"] = "droptail",
+        queue_length: str = "",
+        gateways: Sequence[str] = (),
+        machines: int | None = None,
+        cluster: str | None = None,
+        weights: Sequence[int] = (),
+        seed: int = 0,
+    ) -> None:
+        options = {
+            "routing": routing,
+            "plane": plane,
+            "timers": timers,
+            "rate_mbit": rate_mbit,
+            "switches": switches,
+            "delay": delay,
+            "loss": loss,
+            "mtu": mtu,
+            "queue": queue,
+            "queue_length": queue_length,
+            "machines": machines,
+            "cluster": cluster,
+            "weights": ",".join(map(str, weights)),
+            "seed": seed,
+        }
+        given = {name: value for name, value in options.items() if value not in (None, "")}
+        words = [f"{_option(name)}={value}" for name, value in given.items()]
+        words += [f"--gateway={server}" for server in gateways]
+        with tempfile.TemporaryFile() as errors:
+            self._process = subprocess.Popen(
+                module_command("experiments", "up", network, "--hold", *words),
+                stdin=subprocess.PIPE,  # its end is the lab's
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,  # Ctrl-C is for this process
+            )
+            try:
+                said = self._until_ready()
+            except BaseException:
+                self.close()
+                raise
+            errors.seek(0)
+            why = errors.read().decode().strip().removeprefix("pillarbox: ")
+        number = re.match(r"lab (\d+)", said)
+        if number is None:
+            self.close()
+            raise PillarboxError(_in_python(why, options) or f"the lab has ended: {said}")
+        self.number = int(number[1])
+        self.network = network
+
+    def _until_ready(self) -> str:
+        assert self._process.stdout
+        text = b""
+        while not text.endswith(READY):
+            more = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not more:
+                break
+            text += more
+        return text.removesuffix(READY).decode()
+
+    def __enter__(self) -> Lab:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<lab {self.number}: {self.network}>"
+
+    def close(self) -> None:
+        """End the lab, and wait until nothing of it is left; once more does no harm."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # and the kernel everything in its sandbox
+            self._process.wait()
+        self._process.stdout.close()
+
+    def ask(self, verb: str, *words: str) -> dict[str, Any]:
+        """Return what a verb of the prompt answers, as data."""
+        require(self._process.poll() is None, "this lab has ended: make another")
+        answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
+        return answer
+
+    # -- servers ---------------------------------------------------------------------------------
+
+    def __getitem__(self, address: str) -> Server:
+        """Return a server, by its address or its host name: ``lab["0.0"]``, ``lab["h0"]``."""
+        topology = self._topology()
+        server = topology.node(address)
+        require(server < topology.servers, f"{address} is a switch: name a server")
+        return Server(self.number, topology.address(server), topology.ip(server))
+
+    def __iter__(self) -> Iterator[Server]:
+        """Yield all servers."""
+        topology = self._topology()
+        for server in range(topology.servers):
+            yield Server(self.number, topology.address(server), topology.ip(server))
+
+    def __len__(self) -> int:
+        """Return the number of servers."""
+        return self._topology().servers
+
+    def _topology(self) -> Topology:
+        return parse(self.ask("about")["network"])
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def fault(self, text: str) -> Change:
+        """Cause a fault, as it is written everywhere: ``cut 0.3-4.0 silent``, ``kill 1.3``."""
+        return self._change(*text.split())
+
+    def cut(self, a: str, b: str, *, silent: bool = False) -> Change:
+        """Cut the cable between two nodes; silently: no port notices."""
+        return self._change("cut", f"{a}-{b}", *(["silent"] if silent else []))
+
+    def heal(self, *what: str) -> Change:
+        """Repair a cable, by its ends, or a switch; everything, if nothing is named."""
+        return self._change("heal", "-".join(what) or "all")
+
+    def stop(self, switch: str) -> Change:
+        """Power off a switch."""
+        return self._change("stop", switch)
+
+    def rack(self, switch: str) -> Change:
+        """Power off a switch and all servers attached to it."""
+        return self._change("rack", switch)
+
+    def kill(self, server: str) -> Change:
+        """Kill a server, with all its programs."""
+        return self._change("kill", server)
+
+    def revive(self, server: str) -> Change:
+        """Start a dead server again."""
+        return self._change("revive", server)
+
+    def cable(
+        self,
+        a: str,
+        b: str,
+        *,
+        rate_mbit: float | None = None,
+        delay: str | None = None,
+        loss: float | None = None,
+    ) -> Mapping[str, Any]:
+        """Change the rate, the delay or the loss (in percent) of a cable; all as usual without."""
+        values = {"rate_mbit": rate_mbit, "delay": delay, "loss": loss}
+        given = (f"{name}={value}" for name, value in values.items() if value is not None)
+        found = self.ask("cable", f"{a}-{b}", *given)
+        del found["said"]
+        return found
+
+    def _change(self, verb: str, *words: str) -> Change:
+        found = self.ask(verb, *words)
+        return Change(found["did"], found.get("noticed_ms", {}), found.get("not_noticed", []))
+
+    # -- growing and shrinking -------------------------------------------------------------------
+
+    def grow(self, servers: int | None = None) -> Size:
+        """Let servers join a partial network: as many as can join together, by default."""
+        return self._resize("grow", servers)
+
+    def shrink(self, servers: int | None = None) -> Size:
+        """Let the servers that joined last leave."""
+        return self._resize("shrink", servers)
+
+    def _resize(self, verb: str, servers: int | None) -> Size:
+        require(servers is None or servers > 0, f"servers is above 0, not {servers}")
+        found = self.ask(verb, *([] if servers is None else [str(servers)]))
+        self.network = found["network"]
+        return Size(self.network, found["servers"], found["switches"])
+
+    # -- queries and measurements ----------------------------------------------------------------
+
+    def status(self, server: str | None = None) -> Mapping[str, Any]:
+        """Return the lab's state, or what a server knows."""
+        found = self.ask("status", *([server] if server else []))
+        del found["said"]
+        return found
+
+    def path(self, source: str, destination: str) -> Way:
+        """Return the current path of a packet."""
+        found = self.ask("path", source, destination)
+        ended = found["delivered"], found["dropped"], found["lost_to"]
+        return Way(found["path"], *ended, found["computed"])
+
+    def why(self, source: str, destination: str) -> list[str]:
+        """Return the reasons why packets arrive or are lost, as sentences."""
+        sentences: list[str] = self.ask("why", source, destination)["because"]
+        return sentences
+
+    def load(self) -> list[Link]:
+        """Return what every port of a server sends during the next second, busiest first."""
+        rows = self.ask("load")["links"]
+        return [
+            Link(*(row[key] for key in ("from", "to", "port", "mbit", "share"))) for row in rows
+        ]
+
+    def capture(
+        self,
+        file: str | Path = "lab.pcapng",
+        ports: Sequence[str] = (),
+        *,
+        seconds: float | None = None,
+        frames: int | None = None,
+        snap_bytes: int = 65535,
+        heart_beats: bool = True,
+        overwrite: bool = False,
+    ) -> Capture:
+        """Start to capture frames into a file for Wireshark.
+
+        Parameters
+        ----------
+        file : str or Path
+            File to write.
+        ports : sequence of str
+            Servers (``"0.3"``) or their ports (``"0.3:1"``); all ports by default.
+        seconds, frames
+            Limits at which the capture ends, for `Capture.wait`.
+        snap_bytes : int
+            Number of bytes kept of each frame.
+        heart_beats : bool
+            Include heart-beats and link states, which servers send continuously.
+        overwrite : bool
+            Replace a file that exists.
+
+        Examples
+        --------
+        >>> with lab.capture("ping.pcapng", ["0.0"]) as capture:          # doctest: +SKIP
+        ...     lab.ping("0.0", "4.3")
+        >>> capture.wait().frames                                         # doctest: +SKIP
+        """
+        require(
+            overwrite or not Path(file).exists(),
+            f"{file} exists: name another file, or set overwrite=True",
+        )
+        words = [f"--lab={self.number}", f"--out={file}", f"--bytes={snap_bytes}"]
+        words += [] if seconds is None else [f"--seconds={seconds}"]
+        words += [] if frames is None else [f"--frames={frames}"]
+        words += ["--no-heart-beats"] * (not heart_beats) + ["--force"] * overwrite
+        return Capture([*words, *ports])
+
+    def ping(self, source: str, destination: str) -> Ping:
+        """Send an ICMP echo."""
+        found = self.ask("ping", source, destination)
+        return Ping(found["source"], found["destination"], found["ms"])
+
+    def iperf(self, source: str, destination: str, seconds: float = 2.0) -> Iperf:
+        """Measure the throughput of one TCP connection."""
+        found = self.ask("iperf", source, destination, f"{seconds:g}")
+        return Iperf(*(found[name] for name in Iperf._fields))
+
+    def run(self, traffic: Traffic) -> pd.DataFrame:
+        """Send flows; return a row for each, as docs/records.md has them.
+
+        Its ``attrs`` are the trial: ``valid`` and ``verdict``, ``goodput_bps``, ``ideal_bps``.
+        """
+        import pandas as pd
+
+        from experiments.trials.runs import records
+
+        found = self.ask("run", *traffic.words)
+        rows = pd.DataFrame(found.pop("rows"))
+        rows = records.full_names(rows, "flows", self._topology().kind)
+        del found["said"]
+        rows.insert(0, "valid", found["valid"])
+        rows.attrs = found
+        return rows
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _in_python(why: str, options: Mapping[str, object]) -> str:
+    """Return the command line's error message in the names of keyword parameters.
+
+    >>> _in_python("Invalid value for '--mtu': 3 is not in it. (up --help tells more)", {"mtu": 3})
+    'Invalid value for mtu: 3 is not in it.'
+    """
+    names = {_option(name): name for name in options} | {"--gateway": "gateways"}
+    why = re.sub(r"'?(--[a-z-]+)'?", lambda found: names.get(found[1], found[0]), why)
+    return re.sub(r" \([a-z ]+ --help tells more\)", "", why)

@@ -1,0 +1,28 @@
+# Types of pillarbox.py for type checkers and editors: a single module has no place for py.typed.
+from pathlib import Path
+
+from experiments.api.answers import Captured as Captured
+from experiments.api.answers import Change as Change
+from experiments.api.answers import Iperf as Iperf
+from experiments.api.answers import Link as Link
+from experiments.api.answers import Ping as Ping
+from experiments.api.answers import Size as Size
+from experiments.api.answers import Way as Way
+from experiments.api.labs import Lab as Lab
+from experiments.api.servers import Capture as Capture
+from experiments.api.servers import Program as Program
+from experiments.api.servers import Server as Server
+from experiments.api.traffic import AllToAll as AllToAll
+from experiments.api.traffic import Burst as Burst
+from experiments.api.traffic import OneToAll as OneToAll
+from experiments.api.traffic import OneToOne as OneToOne
+from experiments.api.traffic import OneToSeveral as OneToSeveral
+from experiments.api.traffic import Permutation as Permutation
+from experiments.api.traffic import SeveralToOne as SeveralToOne
+from experiments.api.traffic import Traffic as Traffic
+from experiments.trials.runs.records import Run
+from topos.base.errors import PillarboxError as PillarboxError
+
+lab = Lab
+
+def load(run: Path | str) -> Run: ...
