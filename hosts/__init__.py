@@ -1,1 +1,1 @@
-"""What a server does with a packet: headers, routers and the forwarder that carries them."""
+"""Packet processing on a server: headers, routers, and the forwarder that runs them."""

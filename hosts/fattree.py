@@ -1,15 +1,15 @@
-"""Which way through the switches a fat-tree takes (Al-Fares 2008, sections 3.3 to 3.5).
+"""Paths through the switches of a fat-tree (Al-Fares 2008, sections 3.3 to 3.5).
 
-A server has one port, and every other server is one hop away: the choice is with the switches. A
-packet goes up until a switch has both ends below it, then down. The way down is fixed by the
-destination's prefix. On the way up, a switch of level l has n/2 ports to choose from; the choices
-u_1, u_2, ... name every switch on the way (`topos.fattree` numbers them so).
+A server has one port, and every other server is one hop away, so the switches choose the path. A
+packet goes up until a switch has both servers below it, then down. The destination's prefix
+determines the downward path. On the upward path, a switch of level l chooses one of n/2 ports; the
+choices u_1, u_2, ... identify every switch of the path (`topos.fattree` has the numbering).
 
-- *Two-level* routing tables choose by the suffix, the destination's last digit, and by the
-  switch's place z: port (digit + z) mod n/2 (Algorithm 1). Packets to one server always come the
-  same way from there on, and to other servers other ways.
-- *Hashed* (equal-cost multi-path) chooses by a hash of the flow's ends. Where that way has failed,
-  the switches, which are told, use the next one that works.
+- *Two-level* routing tables choose by the suffix (the destination's last digit) and the switch's
+  position z: port (digit + z) mod n/2 (Algorithm 1). Packets to one server always take the same
+  path from a switch on; packets to other servers take other paths.
+- *Hashed* (equal-cost multi-path) chooses by a hash of the flow's source and destination. If that
+  path has failed, the switches are notified and use the next path that works.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ Links = Iterator[tuple[int, int]]
 
 
 def numbers(fattree: FatTree) -> tuple[int, int, int]:
-    """Return n/2, the levels and the servers."""
+    """Return n/2, the number of levels and the number of servers."""
     return fattree.half, fattree.levels, fattree.servers
 
 
 def turn(half: int, levels: int, source: int, destination: int) -> int:
-    """Return the level of the switch where the way turns from up to down."""
+    """Return the level of the switch at which a path turns from up to down."""
     level, near, far = 0, source // half, destination // half
     while level < levels - 1 and near != far:
         level, near, far = level + 1, near // half, far // half
@@ -46,15 +46,16 @@ def turn(half: int, levels: int, source: int, destination: int) -> int:
 def equal_cost(
     half: int, levels: int, servers: int, source: int, destination: int, choice: int
 ) -> Links:
-    """Yield the links of the path of these choices; in `choice`, u_1 is the last digit.
+    """Yield the links of the path with these upward choices; u_1 is the last digit of `choice`.
 
-    A switch of level l is known by what is left of a server below it without its last l + 1 digits
-    (nothing at the top, which is above all servers), and by the l choices that lead to it.
+    A switch of level l is identified by the digits of a server below it without the last l + 1
+    (no digits at the top, which is above all servers), and by the l choices that lead to it.
     """
     yield source, PORT
-    width, first = 2 * half ** (levels - 1), servers  # of a level
+    # Switches per level, and node number of the current level's first switch.
+    width, first = 2 * half ** (levels - 1), servers
     top = turn(half, levels, source, destination)
-    ups, choices = 1, 0  # how many choices there are for what was chosen so far
+    ups, choices = 1, 0  # number of up-port combinations so far; chosen combination
     prefix = source
     for _ in range(top):
         prefix //= half
@@ -72,14 +73,14 @@ def equal_cost(
 
 
 def suffix(half: int, levels: int, source: int, destination: int) -> int:
-    """Return the choices of the suffix tables on the way up."""
+    """Return the upward choices of the suffix tables."""
     choice, up, weight = 0, 0, 1
     for level in range(turn(half, levels, source, destination)):
-        # z of Algorithm 1 numbers the switches of a pod: an edge switch by its digit d_1, an
-        # aggregation switch by its u_1. With more levels there are switches that have both.
+        # Position z of Algorithm 1 in a pod: d_1 for edge switches, u_1 for aggregation switches.
+        # With more than three levels of switches, the position is the sum of both.
         inside_pod = level + 1 < levels - 1
-        place = up + (source // (weight * half) % half if inside_pod else 0)
-        up = (destination + place) % half
+        position = up + (source // (weight * half) % half if inside_pod else 0)
+        up = (destination + position) % half
         choice += up * weight
         weight *= half
     return choice
@@ -88,7 +89,7 @@ def suffix(half: int, levels: int, source: int, destination: int) -> int:
 def two_level(
     half: int, levels: int, servers: int, source: int, destination: int, _choice: int
 ) -> Links:
-    """Return the links of the two-level tables' path."""
+    """Return the links of the path that two-level tables choose."""
     choice = suffix(half, levels, source, destination)
     return equal_cost(half, levels, servers, source, destination, choice)
 
@@ -108,7 +109,7 @@ RULES = {"two-level": TWO_LEVEL, "any": EQUAL_COST}
 
 
 def two_level_path(fattree: FatTree, source: int, destination: int) -> Path:
-    """Return the way of the two-level tables, which know nothing of failures.
+    """Return the path of the two-level tables, which do not react to failures.
 
     From 10.0.1.2 to 10.2.0.3, section 3.4's example: out of port 2 of the edge switch, then out of
     port 3 (the aggregation switch's second port upwards).
@@ -122,14 +123,14 @@ def two_level_path(fattree: FatTree, source: int, destination: int) -> Path:
 
 
 def hashed_path(fattree: FatTree, source: int, destination: int, flow: int = 0) -> Path:
-    """Return the way that the hash of a flow picks, all switches working.
+    """Return the path that a flow's hash selects if no switch has failed.
 
     Parameters
     ----------
     flow : int
-        Tells several flows between the same two servers apart.
+        Number that distinguishes flows between the same two servers.
     """
-    return next(_hashed(fattree, source, destination, flow))
+    return next(_hashed_paths(fattree, source, destination, flow))
 
 
 def hashed_around(
@@ -140,32 +141,32 @@ def hashed_around(
     _several: bool = False,
     flow: int = 0,
 ) -> Routed:
-    """Return the first way that works, beginning at that of the flow's hash."""
-    ways = list(_hashed(fattree, source, destination, flow))
-    for path in ways:
+    """Return the first path that works, in the order that starts with the hashed path."""
+    paths = list(_hashed_paths(fattree, source, destination, flow))
+    for path in paths:
         if not failures.first_on(fattree, path):
             return Routed([path])
-    return Routed([], f"all {len(ways)} ways through the switches have failed")
+    return Routed([], f"all {len(paths)} ways through the switches have failed")
 
 
-def _hashed(fattree: FatTree, source: int, destination: int, flow: int) -> Iterator[Path]:
-    """Yield every way, beginning at the one of the flow's hash."""
-    ways = fattree.half ** turn(fattree.half, fattree.levels, source, destination)
-    # Python's own hash of numbers is no hash, and that of bytes is another in every process.
+def _hashed_paths(fattree: FatTree, source: int, destination: int, flow: int) -> Iterator[Path]:
+    """Yield every path, starting with the path that the flow's hash selects."""
+    count = fattree.half ** turn(fattree.half, fattree.levels, source, destination)
+    # CRC-32, since Python's hash() of an int is the int, and hash() of bytes differs per process.
     first = crc32(b"%d %d %d" % (source, destination, flow))
-    for number in range(first, first + ways):
+    for number in range(first, first + count):
         yield EQUAL_COST.path(fattree, source, destination, number)
 
 
 NETWORK = Network(
     algorithms={
         "two-level": Algorithm(
-            "two-level tables: the way up by the destination's suffix (Al-Fares 2008, Algorithm 1)",
+            "two-level tables: upward ports by destination suffix (Al-Fares 2008, Algorithm 1)",
             two_level_path,
             router=Direct,
         ),
         "hashed": Algorithm(
-            "equal-cost multi-path: the way up by a hash, another where it has failed",
+            "equal-cost multi-path: upward ports by a hash, the next path if that one has failed",
             hashed_path,
             around=hashed_around,
             router=Direct,

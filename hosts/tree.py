@@ -1,6 +1,6 @@
-"""The tree of learning bridges that the papers' testbeds are measured against.
+"""Routing in the tree of learning bridges with which the papers compare their testbeds.
 
-The switches learn where each server is, and a tree leaves them one way: a host has nothing to do.
+The switches learn the port of each server, and a tree has only one path: servers do not route.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topos.tree import Tree
 def bridged(
     n: int, m: int, servers: int, source: int, destination: int, _choice: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the links of the one way: over the leaves, and the root where they differ."""
+    """Yield the links of the tree's only path: over the leaves, and the root if they differ."""
     near, far = source // n, destination // n
     yield source, PORT
     if near != far:
@@ -33,14 +33,14 @@ RULES = {"bridge": BRIDGE}
 
 
 def bridge_path(tree: Tree, source: int, destination: int) -> Path:
-    """Return the one hop there is, and its switches."""
+    """Return the path between two servers: one hop through its switches."""
     return BRIDGE.path(tree, source, destination)
 
 
 NETWORK = Network(
     algorithms={
         "bridge": Algorithm(
-            "learning bridges: the one way through the tree", bridge_path, router=Direct
+            "learning bridges: the only path through the tree", bridge_path, router=Direct
         )
     },
     rules=RULES,

@@ -1,4 +1,4 @@
-"""What is wired to what: the networks of the four papers and the two they are measured against.
+"""Topologies: the networks of the four papers, and the two that the papers compare them with.
 
 >>> import topos
 >>> bcube = topos.parse("bcube,4,1")
@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # On demand, because the networks import their base class while this package is loading.
+    # Lazy import: the networks import their base class while this package is still loading.
     if name in _HOME:
         import importlib
 

@@ -1,8 +1,7 @@
-"""BCube (Guo 2009): servers whose address is an array of digits, one switch port per digit.
+"""BCube (Guo 2009): servers addressed by k + 1 digits, with one port and one switch per digit.
 
-A BCube_k of n-port switches has n^(k+1) servers ``a_k ... a_0``. The level-l port of a server is
-cabled to the level-l switch that it shares with the n servers which differ from it in digit l
-alone (section 3.1, Fig. 1)::
+A BCube_k of n-port switches has n^(k+1) servers ``a_k ... a_0``. Each level-l switch connects the
+level-l ports of the n servers whose addresses differ only in digit l (section 3.1, Fig. 1)::
 
     <1,0>    <1,1>    <1,2>    <1,3>      level-1 switches: digit 1 removed
      |||\\     ...                          port i leads to server i.s
@@ -11,7 +10,7 @@ alone (section 3.1, Fig. 1)::
        <0,0>          <0,1> ...           level-0 switches: digit 0 removed
 
 A partial BCube (section 5.1) holds the first m BCube_{k-1}s, and *all* n^k level-k switches, so
-that BCubeRouting works as in a full one. Switches are numbered level by level.
+that BCubeRouting works as in a full BCube. Switches are numbered level by level.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from topos.base.topology import Bound, Plug, Topology, counted
 
 
 class BCube(Topology):
-    """BCube_k of n-port switches, or the first `servers` of it.
+    """BCube_k of n-port switches, or a partial BCube of its first `servers` servers.
 
     >>> bcube = BCube(4, 1)
     >>> bcube.address(13), bcube.server("3.1")
@@ -58,65 +57,70 @@ class BCube(Topology):
         self.servers = full if servers is None else servers
         require(
             0 < self.servers <= full and self.servers % self.block == 0,
-            f"bcube,{n},{k} holds {full} servers; a partial one is made of whole BCube_{k - 1}s: "
+            f"bcube,{n},{k} holds {full} servers; a partial BCube has whole BCube_{k - 1}s: "
             f"servers= takes a multiple of {self.block} up to {full}, not {self.servers} "
             "(Guo 2009, section 5.1)",
         )
         super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
-        # The levels below the top one are only as wide as the servers that are there.
-        self._lower = self.servers // n if k else 0  # switches of each level below k
-        self.switches = k * self._lower + self.block
+        # Switches per level below the top level, which has all its switches in a partial BCube too.
+        self._lower_switches = self.servers // n if k else 0
+        self.switches = k * self._lower_switches + self.block
         self.ports = k + 1
         self.switch_ports = n
         self.cables = self.servers * self.ports
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Level `port`'s switch is the server's address without that digit, which is its port."""
+        """Return the switch and port at a server's level-`port` port.
+
+        The switch is the address without digit `port`; that digit is the number of its port.
+        """
         rest, digit = remove_digit(server, self.n**port, self.n)
-        return Plug(self.servers + port * self._lower + rest, digit, port)
+        return Plug(self.servers + port * self._lower_switches + rest, digit, port)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Port i of switch <l, s> leads to the server with i put into s at digit l."""
-        level = select(switch < self.k * self._lower, switch // max(self._lower, 1), self.k)
+        """Return the server at port i of switch <l, s>: the digits s with i inserted as digit l."""
+        level = select(
+            switch < self.k * self._lower_switches, switch // max(self._lower_switches, 1), self.k
+        )
         weight = self.n**level
-        server = insert_digit(switch - level * self._lower, weight, self.n, port)
+        server = insert_digit(switch - level * self._lower_switches, weight, self.n, port)
         return Plug(select(server < self.servers, server, NOTHING), level, level)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """``a_k, ..., a_0``."""
+        """Return the digits of a server's address: ``a_k, ..., a_0``."""
         return tuple(server // self.n**i % self.n for i in range(self.k, -1, -1))
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """The BCube address ``baddr``, the sum of a_i n^i."""
+        """Return the server with address ``baddr``, the sum of a_i n^i."""
         return sum(digit * self.n**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
-        """n values for each digit; a partial BCube has fewer for the first."""
+        """Return n for each digit, and fewer for the first digit of a partial BCube."""
         return (self.servers // self.block, *[self.n] * self.k)
 
     def switch_label(self, switch: int) -> str:
-        """``<l,s>`` as in Fig. 1."""
-        level = min(switch // self._lower, self.k) if self._lower else 0
-        rest = switch - level * self._lower
+        """Return the switch's label ``<l,s>`` as in Fig. 1."""
+        level = min(switch // self._lower_switches, self.k) if self._lower_switches else 0
+        rest = switch - level * self._lower_switches
         digits = [rest // self.n**i % self.n for i in range(self.k - 1, -1, -1)]
         separator = "" if self.n <= 10 else "."
         return f"<{level},{separator.join(map(str, digits))}>"
 
     def diameter_bound(self) -> Bound:
-        """Each hop corrects one digit."""
+        """Return the longest path, k + 1 hops: each hop corrects one digit."""
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 1")
 
     def bisection(self) -> Bound:
-        """Cut the top level: each of its switches loses the cables of half its servers."""
+        """Return the bisection width: half the cables of every top-level switch are cut."""
         return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
 
     def disjoint_paths(self) -> Bound:
-        """One for each digit that BuildPathSet starts with."""
+        """Return the number of disjoint paths, k + 1: one per first digit of BuildPathSet."""
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 3")
 
     def description(self) -> str:
-        """A server has a port for each level."""
+        """Return a sentence that describes the BCube: servers, switches and ports."""
         ports = f"{counted(self.ports, 'port')}, one per level" if self.k else "1 port"
         return (
             f"{cell_name('BCube', self.k)} of {self.servers_text()} with {self.n}-port switches: "
@@ -124,46 +128,48 @@ class BCube(Topology):
         )
 
     def layout(self) -> Layout:
-        """Servers in one row with their BCube_0s' switches, the upper levels above: Fig. 1."""
-        gap = 0.8  # between BCube_0s, and again between larger cells
+        """Return the drawing of BCube's Fig. 1: servers in one row, levels of switches above."""
+        gap = 0.8  # gap between BCube_0s, and additional gap between larger cells
 
-        def place(server: int) -> float:
+        def x_of(server: int) -> float:
             gaps: int = sum(server // self.n**level for level in range(1, self.k + 1))
             return server + gap * gaps
 
-        layout = Layout({server: (place(server), 0.0) for server in range(self.servers)})
-        height = row_height(1.5 * place(self.servers - 1))
+        layout = Layout({server: (x_of(server), 0.0) for server in range(self.servers)})
+        height = row_height(1.5 * x_of(self.servers - 1))
         rows = []
         for level in range(self.ports):
             y = ROW_HEIGHT + height * level
             rows.append((y, f"level {level}"))
-            count = self.block if level == self.k else self.n**level  # switches above a cell
+            count = (
+                self.block if level == self.k else self.n**level
+            )  # switches of a level above a cell
             size = self.servers if level == self.k else self.n ** (level + 1)  # servers of a cell
-            for i in range(self.block if level == self.k else self._lower):
+            for i in range(self.block if level == self.k else self._lower_switches):
                 cell, j = divmod(i, count)
-                left, right = place(cell * size), place(cell * size + size - 1)
+                left, right = x_of(cell * size), x_of(cell * size + size - 1)
                 x = left + (j + 0.5) * (right - left + 1) / count - 0.5
-                layout.positions[self.servers + level * self._lower + i] = (x, y)
-        self._frame_cells(layout, place)
+                layout.positions[self.servers + level * self._lower_switches + i] = (x, y)
+        self._frame_cells(layout, x_of)
         layout.name_rows(rows)
         return layout
 
-    def _frame_cells(self, layout: Layout, place: Callable[[int], float]) -> None:
-        """Add a frame for each BCube_l below the whole, larger ones first, with its name inside."""
+    def _frame_cells(self, layout: Layout, x_of: Callable[[int], float]) -> None:
+        """Add a named frame for each BCube_l with l < k, larger frames first."""
         foot = 0.0
         for level in range(max(self.k, 1)):
             size = self.n ** (level + 1)
-            width = place(size - 1) - place(0) + 1.0
+            width = x_of(size - 1) - x_of(0) + 1.0
             cells, frames = self.servers // size, []
             for cell in range(cells):
                 digits = self.digits(cell * size)[: self.k - level]
                 first = cell * size
                 below = range(cell * self.n**level, (cell + 1) * self.n**level)
-                nodes = [self.servers + level * self._lower + switch for switch in below]
+                nodes = [self.servers + level * self._lower_switches + switch for switch in below]
                 name = cell_name("BCube", level, digits)
                 frames.append(Box([*range(first, first + size), *nodes], name, 0.62 + 0.2 * level))
             letters = min(
-                name_size(place(self.servers - 1)),
+                name_size(x_of(self.servers - 1)),
                 *(width / (LETTER * len(frame.name)) for frame in frames),
             )
             foot += letters + 0.1

@@ -1,8 +1,8 @@
-"""For stock Mininet: ``mn --custom topos/custom.py --topo dcell,4,1 --switch lxbr ...``.
+"""Topologies for stock Mininet: ``mn --custom topos/custom.py --topo dcell,4,1 --switch lxbr ...``.
 
-Mininet executes this text by itself, without ``__file__`` and outside the package, and reads the
-name ``topos`` from it as a dict of constructors: so the project's folder has to be put on the path
-here, and the package ``topos`` must not be bound to its own name.
+Mininet executes this file outside the package, without ``__file__``, and reads the name ``topos``
+from it as a dict of constructors. So this file adds the project's folder to ``sys.path``, and must
+not bind the name ``topos`` to the package.
 """
 
 import inspect

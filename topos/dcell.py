@@ -1,21 +1,21 @@
-"""DCell (Guo 2008): complete graphs of complete graphs of servers on mini-switches.
+"""DCell (Guo 2008): recursive complete graphs; a DCell_0 is n servers on one mini-switch.
 
 A DCell_0 is n servers on a switch (port 0). A DCell_l is g_l = t_{l-1} + 1 DCell_{l-1}s of t_{l-1}
-servers each, every two of them joined by one cable between level-l ports (port l), by the rule of
+servers each. One cable between level-l ports (port l) joins every two DCell_{l-1}s, by the rule of
 section 3.2, Fig. 2::
 
     [i, j - 1] -- [j, i]     for all i < j,  numbers of DCell_{l-1} and of a server in it
 
-A server is known by its digits [a_k, ..., a_0] or by its uid = a_0 + sum of a_j t_{j-1}.
+A server is identified by its digits [a_k, ..., a_0] or by its uid = a_0 + sum of a_j t_{j-1}.
 
 A partial DCell grows by whole DCell_1s, top down (section 5, AddDCell): in a DCell_l with l > 2,
 the first t_1 + 1 DCell_1s go each to a new DCell_{l-1}; then the first of these is filled, then
-the second, ...; then further DCell_{l-1}s are filled one by one. So every interim structure is
-complete at each level but for its last member (Theorem 7). Servers of a partial DCell are
-numbered in the order in which they join: no server is renumbered, or gets another address, when it
-grows. So it is in one that has grown to be full (``dcell,2,3,servers=1806``); others that are full
-number servers by their uids. The last DCell_1 may be partial itself, with its lowest servers there.
-A cable whose other end has not joined is missing.
+the second, ...; then further DCell_{l-1}s are filled one by one. So every intermediate structure
+is complete at each level except for its last member (Theorem 7). Servers of a partial DCell are
+numbered in joining order: when the DCell grows, servers keep their numbers and addresses. A DCell
+that has grown to full size (``dcell,2,3,servers=1806``) keeps that order; other full DCells number
+their servers by uid. The last DCell_1 may itself be partial: it holds its lowest servers. A cable
+whose other end has not joined is missing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from topos.structures.circles import nested_circles
 
 
 class DCell(Topology):
-    """DCell_k of n-port switches, or the first `servers` that AddDCell brings in.
+    """DCell_k of n-port switches, or a partial DCell of the first `servers` that AddDCell adds.
 
     >>> dcell = DCell(4, 1)
     >>> dcell.servers, dcell.sizes
@@ -70,13 +70,13 @@ class DCell(Topology):
             0 < self.servers <= full,
             f"dcell,{n},{k} holds 1 to {full} servers, not {self.servers}",
         )
-        # In one of a single DCell_2 joining order is the order of uids, and a full DCell has that
-        # of uids unless it says how many servers it holds: then it has grown to be full.
+        # Up to level 2, the joining order of servers equals their uid order.
+        # A full DCell with servers= in its spec has grown to full size, and keeps joining order.
         self._in_uid_order = k <= 2 or servers is None
         whole = self._in_uid_order and self.servers == full
         super().__init__(n=n, k=k, servers=None if whole else servers)
         self.unit = self.sizes[min(1, k)]  # servers of a DCell_1: what AddDCell adds
-        self.growth = self.unit if k > 1 else n  # below, a DCell_0 at a time
+        self.growth = self.unit if k > 1 else n  # up to level 1, a DCell grows by DCell_0s
         self.switches = -(-self.servers // n)
         self.ports = k + 1
         self.switch_ports = n
@@ -89,105 +89,108 @@ class DCell(Topology):
         """Return the paper's uid of the server."""
         if self._in_uid_order:
             return server
-        unit = self._place(server // self.unit, self.k)
+        unit = self._position(server // self.unit, self.k)
         return unit * self.unit + server % self.unit  # type: ignore[no-any-return]
 
     def server_of_uid(self, uid: Number) -> Number:
-        """Return when the server with that uid joins: from `servers` on, it has not."""
+        """Return the server with this uid; a number >= `servers` means that it has not joined."""
         if self._in_uid_order:
             return uid
-        joined = self._joined(uid // self.unit, self.k)
+        joined = self._joining_order(uid // self.unit, self.k)
         return joined * self.unit + uid % self.unit  # type: ignore[no-any-return]
 
-    def _place(self, joined: Any, level: int) -> Any:
-        """Return where AddDCell puts the DCell_1 that joins as number `joined` (0 is first)."""
+    def _position(self, joined: Any, level: int) -> Any:
+        """Return the position of the DCell_1 that AddDCell adds as number `joined`."""
         if level <= 2:
             return joined
         size = self.sizes[level - 1] // self.unit  # DCell_1s of a DCell_{level-1}
-        opened = self.unit + 1  # DCell_{level-1}s that are opened before any is filled
+        opened = self.unit + 1  # DCell_{level-1}s that get their first DCell_1 before any is filled
         early = joined < opened
         filling = joined < opened * size
         past = joined - opened
         cell = select(early, joined, select(filling, past // (size - 1), joined // size))
         inner = select(early, 0, select(filling, 1 + past % (size - 1), joined % size))
-        return cell * size + self._place(inner, level - 1)
+        return cell * size + self._position(inner, level - 1)
 
-    def _joined(self, place: Any, level: int) -> Any:
-        """Return when the DCell_1 at that place joins: the inverse of `_place`."""
+    def _joining_order(self, place: Any, level: int) -> Any:
+        """Return the joining order of the DCell_1 at a position: the inverse of `_position`."""
         if level <= 2:
             return place
         size = self.sizes[level - 1] // self.unit
         opened = self.unit + 1
-        cell, inner = place // size, self._joined(place % size, level - 1)
+        cell, inner = place // size, self._joining_order(place % size, level - 1)
         filling = select(inner == 0, cell, opened + cell * (size - 1) + inner - 1)
         return select(cell < opened, filling, cell * size + inner)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """``a_k, ..., a_0``."""
+        """Return the digits of a server's address: ``a_k, ..., a_0``."""
         uid = self.uid(server)
         upper: list[Any] = [uid % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)]
         return (*upper, uid % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """The server whose uid the digits make."""
+        """Return the server whose uid has these digits."""
         uid: Any = sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
         return self.server_of_uid(uid)
 
     def radices(self) -> tuple[int, ...]:
-        """``g_k, ..., g_1, n``."""
+        """Return the number of values of each address digit: ``g_k, ..., g_1, n``."""
         return (*(self.sizes[i - 1] + 1 for i in range(self.k, 0, -1)), self.n)
 
     # -- wiring ----------------------------------------------------------------------------------
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Port 0 to the DCell_0's switch, port l as BuildDCells cables level l."""
+        """Return the far end of a server's port: the switch (port 0) or the level-l peer."""
         if port == 0:
             return Plug(self.servers + server // self.n, server % self.n, 0)
         below, size = self.sizes[port - 1], self.sizes[port]
         uid = self.uid(server)
         cell, inner = uid % size // below, uid % below
-        # Server `inner` leads to the inner-th other cell, skipping its own number.
+        # Server `inner` is cabled to the inner-th other DCell, not counting its own.
         other = inner + (inner >= cell)
         other_inner = cell - (cell > other)
         far = self.server_of_uid(uid // size * size + other * below + other_inner)
         return Plug(select(far < self.servers, far, NOTHING), port, port)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Port i of a DCell_0's switch leads to its i-th server."""
+        """Return the server at port i of a DCell_0's switch: the i-th server of the DCell_0."""
         server = switch * self.n + port
         return Plug(select(server < self.servers, server, NOTHING), 0, 0)
 
     # -- counts of a partial DCell ---------------------------------------------------------------
 
     def _direct_cables(self, level: int) -> int:
-        """Return how many cables of that level have both ends in the network."""
+        """Return the number of cables of a level with both ends in the partial DCell."""
         units, rest = divmod(self.servers, self.unit)
         return self._cables_in(self.k, units, rest, level)
 
     def _cables_in(self, cell: int, units: int, rest: int, level: int) -> int:
-        """Return the level's cables in a DCell_cell of so many DCell_1s and `rest` more servers."""
+        """Return the number of cables of a level in a partial DCell_cell.
+
+        The DCell_cell has `units` DCell_1s and `rest` further servers.
+        """
         if cell <= 2:
             whole, part = divmod(units * self.unit + rest, self.sizes[level])
-            return whole * math.comb(self.sizes[level - 1] + 1, 2) + self._mesh(part, level)
+            return whole * math.comb(self.sizes[level - 1] + 1, 2) + self._top_cables(part, level)
         size = self.sizes[cell - 1] // self.unit
         opened = self.unit + 1
         if level < cell:
             members = self._members(cell, units, rest)
-            return sum(many * self._cables_in(cell - 1, u, r, level) for many, u, r in members)
+            return sum(count * self._cables_in(cell - 1, u, r, level) for count, u, r in members)
         if units < opened:
             return math.comb(units, 2) + min(units, rest)
         if units < opened * size:
             return math.comb(opened, 2)
         whole, part = divmod(units, size)
-        return math.comb(whole, 2) + self._present_below(whole, cell - 1, part, rest)
+        return math.comb(whole, 2) + self._servers_below(whole, cell - 1, part, rest)
 
-    def _mesh(self, servers: int, level: int) -> int:
-        """Return the top cables of a DCell_level that holds just its first servers."""
+    def _top_cables(self, servers: int, level: int) -> int:
+        """Return the number of top-level cables in a DCell_level of its first `servers` servers."""
         whole, part = divmod(servers, self.sizes[level - 1])
         return math.comb(whole, 2) + min(whole, part)
 
     def _members(self, cell: int, units: int, rest: int) -> list[tuple[int, int, int]]:
-        """Return (how many, DCell_1s of each, further servers) for the members of a DCell_cell."""
+        """Return the members of a partial DCell_cell, as (count, DCell_1s each, servers more)."""
         size = self.sizes[cell - 1] // self.unit
         opened = self.unit + 1
         if units < opened:
@@ -198,49 +201,50 @@ class DCell(Topology):
         whole, part = divmod(units, size)
         return [(whole, size, 0), (1, part, rest)]
 
-    def _present_below(self, uid: int, cell: int, units: int, rest: int) -> int:
-        """Return how many servers of lower uid a DCell_cell of so many DCell_1s has."""
+    def _servers_below(self, uid: int, cell: int, units: int, rest: int) -> int:
+        """Return the number of servers with a lower uid in a partial DCell_cell."""
         if cell <= 2:
             return min(uid, units * self.unit + rest)
         present, size = 0, self.sizes[cell - 1]
-        for many, of_each, more in self._members(cell, units, rest):
-            passed = min(many, uid // size)
-            present += passed * (of_each * self.unit + more)
-            uid -= passed * size
-            if passed < many:
-                return present + self._present_below(uid, cell - 1, of_each, more)
+        for count, of_each, more in self._members(cell, units, rest):
+            whole_members = min(count, uid // size)
+            present += whole_members * (of_each * self.unit + more)
+            uid -= whole_members * size
+            if whole_members < count:
+                return present + self._servers_below(uid, cell - 1, of_each, more)
         return present
 
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """``[a_k,...,a_1]``: the prefix of the DCell_0's servers."""
+        """Return the label ``[a_k,...,a_1]``, the address prefix of the DCell_0's servers."""
         prefix = self.digits(switch * self.n)[:-1]
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
-        """DCellRouting's longest path, where the DCell is full."""
+        """Return the longest path of DCellRouting, if the DCell is full."""
         value = 2 ** (self.k + 1) - 1
-        return self._if_full(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
+        return self._full_bound(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
 
     def bisection(self) -> Bound:
-        """A lower bound, where the DCell is full."""
+        """Return the lower bound of the bisection width, if the DCell is full."""
         if self.k == 0:
             return Bound(self.servers // 2, "N / 2", "one switch: half of its cables")
         value = self.servers / (4 * math.log(self.servers, self.n)) if self.servers > 1 else 0.0
-        return self._if_full(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
+        return self._full_bound(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
 
-    def _if_full(self, value: float, formula: str, source: str) -> Bound:
+    def _full_bound(self, value: float, formula: str, source: str) -> Bound:
+        """Return the paper's bound, with value None if the DCell is partial."""
         if self.servers == self.sizes[self.k]:
             return Bound(value, formula, source)
         return Bound(None, formula, f"{source}, for full DCells only")
 
     def disjoint_paths(self) -> Bound:
-        """One for each port of a server."""
+        """Return the number of disjoint paths, k + 1: one per port of a server."""
         return Bound(self.k + 1, "k + 1", "Liao 2012, Table 2")
 
     def description(self) -> str:
-        """A server has a port to its switch, and one for each level above."""
+        """Return a sentence that describes the DCell: servers, switches and ports."""
         ports = {
             0: "1 port",
             1: f"2 ports, one to its switch and one to a server of another {cell_name('DCell', 0)}",
@@ -254,5 +258,5 @@ class DCell(Topology):
         )
 
     def layout(self) -> Layout:
-        """DCell_0s around a circle, as in Fig. 1; a circle of circles from level 2 on."""
+        """Return the layout of Fig. 1: DCell_0s on a circle, nested circles from level 2 on."""
         return nested_circles(self, "DCell")

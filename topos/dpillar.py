@@ -1,4 +1,4 @@
-"""DPillar (Liao 2012): columns of dual-port servers and columns of switches, set in a circle.
+"""DPillar (Liao 2012): columns of dual-port servers and columns of switches, alternating in a ring.
 
 An (n, k) DPillar has k columns H_0 .. H_{k-1} of (n/2)^k servers and, between H_i and H_{i+1}, the
 switch column S_i of (n/2)^(k-1) n-port switches (sections 2.1-2.3, Fig. 2)::
@@ -8,7 +8,7 @@ switch column S_i of (n/2)^(k-1) n-port switches (sections 2.1-2.3, Fig. 2)::
 
 Server (C, v^{k-1}...v^0) reaches S_C, where symbol v^C is free, by its clockwise port 0, and
 S_{C-1}, where v^{C-1} is free, by its counter-clockwise port 1. A switch's first n/2 ports lead to
-the column before it, the others to the column behind it, each in the order of the free symbol.
+the previous column, the others to the next column, each in the order of the free symbol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topos.base.polymorphic import Number, insert_digit, remove_digit
 from topos.base.topology import Bound, Plug, Topology
 
 CLOCKWISE, COUNTER_CLOCKWISE = 0, 1
-LOW_BITS = 24  # of an address, below the octet that names the column
+LOW_BITS = 24  # address bits below the octet of the column
 
 
 class DPillar(Topology):
@@ -55,7 +55,7 @@ class DPillar(Topology):
         )
         super().__init__(n=n, k=k)
         self.n, self.k = n, k
-        self.half = n // 2  # values of a label symbol
+        self.half = n // 2  # number of values of a label symbol
         self.column_servers: int = self.half**k
         self.column_switches: int = self.half ** (k - 1)
         self.servers = k * self.column_servers
@@ -67,7 +67,7 @@ class DPillar(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Clockwise to S_C at symbol C, counter-clockwise to S_{C-1} at symbol C-1."""
+        """Return the far end of a server's port: S_C clockwise, S_{C-1} counter-clockwise."""
         column, label = server // self.column_servers, server % self.column_servers
         switch_column = (column - port) % self.k
         weight = self.half**switch_column
@@ -77,7 +77,7 @@ class DPillar(Topology):
         return Plug(self.servers + switch, switch_port, switch_column)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """The first n/2 ports lead to the clockwise ports of H_i, the others to H_{i+1}."""
+        """Return the server at a switch port: of H_i at the first n/2 ports, else of H_{i+1}."""
         side, symbol = divmod(port, self.half)
         switch_column, rest = switch // self.column_switches, switch % self.column_switches
         label = insert_digit(rest, self.half**switch_column, self.half, symbol)
@@ -85,24 +85,24 @@ class DPillar(Topology):
         return Plug(column * self.column_servers + label, side, switch_column)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Column C, then the label ``v^{k-1}, ..., v^0``."""
+        """Return the digits of a server's address: column C, label ``v^{k-1}, ..., v^0``."""
         symbols: list[Any] = [server // self.half**i % self.half for i in range(self.k - 1, -1, -1)]
         return (server // self.column_servers, *symbols)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Number servers column by column, in the order of their labels."""
+        """Return the server with this column and label; numbers go by column, then by label."""
         column, *symbols = digits
         label = sum(symbol * self.half**i for i, symbol in enumerate(reversed(symbols)))
         return column * self.column_servers + label
 
     def radices(self) -> tuple[int, ...]:
-        """K columns, n/2 values for each symbol."""
+        """Return the number of values of each address digit: k columns, then n/2 per symbol."""
         return (self.k, *[self.half] * self.k)
 
     # -- addresses of Fig. 5 ---------------------------------------------------------------------
 
     def check_addressable(self) -> None:
-        """The label and the NIC bit must fit below the column's octet (Fig. 5)."""
+        """Raise PillarboxError unless label and NIC bit fit below the column's octet (Fig. 5)."""
         bits = self.k * self.symbol_bits + 1
         require(
             bits <= LOW_BITS,
@@ -111,9 +111,11 @@ class DPillar(Topology):
         )
 
     def ipv4(self, server: Number, nic: int = 0) -> Any:
-        """Column in the top octet, symbols of ceil(log2(n/2)) bits, NIC in the lowest bit (Fig. 5).
+        """Return the IPv4 address of a server's NIC (Fig. 5).
 
-        Departs from the paper: the top octet is 10 + column, since 0.x.x.x is no host's address.
+        The top octet holds the column, then follow symbols of ceil(log2(n/2)) bits, and the lowest
+        bit is the NIC. Departs from the paper: the top octet is 10 + column, since 0.x.x.x is not a
+        host address.
         """
         self.check_addressable()
         column, *symbols = self.digits(server)
@@ -123,7 +125,7 @@ class DPillar(Topology):
         return NETWORK + column * 2**LOW_BITS + low * 2 + nic
 
     def server_of_ipv4(self, ipv4: Number) -> Any:
-        """The server of either NIC's address."""
+        """Return the server that has this address at either NIC."""
         column = ipv4 // 2**LOW_BITS - NETWORK // 2**LOW_BITS
         low = ipv4 % 2**LOW_BITS // 2
         size = 2**self.symbol_bits
@@ -133,7 +135,7 @@ class DPillar(Topology):
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """``S1:*0``: the switch column, and the label with a star for the free symbol."""
+        """Return the label ``S1:*0``: switch column, then symbols with a star for the free one."""
         column, rest = divmod(switch, self.column_switches)
         symbols = [str(rest // self.half**i % self.half) for i in range(self.k - 1)]
         symbols.insert(column, "*")
@@ -141,26 +143,26 @@ class DPillar(Topology):
         return f"S{column}:{separator.join(reversed(symbols))}"
 
     def diameter_bound(self) -> Bound:
-        """At most k hops to set the symbols, at most k - 1 to reach the column."""
+        """Return the longest path: k hops to set all symbols, k - 1 to reach the column."""
         return Bound(2 * self.k - 1, "2k - 1", "Liao 2012, section 3.2")
 
     def bisection(self) -> Bound:
-        """Cut every switch of one column into halves."""
+        """Return the bisection width: half the cables of every switch of one column are cut."""
         return Bound(self.column_servers, "(n/2)^k", "Liao 2012, Proposition 2.3")
 
     def disjoint_paths(self) -> Bound:
-        """One for each value of the first symbol set, in one direction."""
+        """Return the number of disjoint paths, n / 2: one per first symbol in one direction."""
         return Bound(self.half, "n / 2", "Liao 2012, Table 2")
 
     def description(self) -> str:
-        """A server has a port to the switch columns on either side."""
+        """Return a sentence that describes the DPillar: columns, servers, switches and ports."""
         return (
             f"DPillar of {self.servers_text()} in {self.k} columns with {self.n}-port switches: "
             "each server has 2 ports, one to a switch on each side of its column."
         )
 
     def layout(self) -> Layout:
-        """Columns side by side with column 0 on both sides, labels in them, as in Fig. 2."""
+        """Return the layout of Fig. 2: columns from left to right, column 0 on both sides."""
         step = max(3.0, self.column_servers / 3.5)
         layout = Layout({}, styles=("solid",))
         layout.level_names = tuple(f"H{c}-S{c}-H{(c + 1) % self.k}" for c in range(self.k))
@@ -176,7 +178,7 @@ class DPillar(Topology):
             column, rest = divmod(switch, self.column_switches)
             y = -1.05 * ((rest + 0.5) * self.half - 0.5)
             layout.positions[self.servers + switch] = ((2 * column + 1) * step, y)
-        # Two names side by side take the distance between two columns.
+        # Two adjacent names must fit into the distance between two columns.
         size = min(name_size(2 * self.k * step), step / (10 * LETTER))
         for c in range(2 * self.k + 1):
             column, of_switches = c // 2 % self.k, c % 2

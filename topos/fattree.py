@@ -1,16 +1,16 @@
 """The fat-tree of Al-Fares, Loukissas and Vahdat (SIGCOMM 2008), of any number of levels.
 
-With n-port switches and L levels (3 in that paper) it holds 2 (n/2)^L servers, and every level
-has as much bandwidth as the servers. A switch of level l is a pair: the digits of the servers
-below it without their last l + 1, and l "up" digits, the choices that lead to it from below::
+A fat-tree of n-port switches and L levels (3 in that paper) has 2 (n/2)^L servers, and every level
+has the total bandwidth of the servers. A switch of level l is identified by a pair: the digits of
+the servers below it without the last l + 1, and l "up" digits, the upward ports that lead to it::
 
     server  d_{L-1} ... d_1 d_0                        pod . edge . host for L = 3
     level l switch  (d_{L-1} ... d_{l+1} ; u_1 ... u_l)
-    its down port i (0 .. n/2-1)  leads to  (d_{L-1} ... d_{l+1} i ; u_1 ... u_{l-1})
-    its up port n/2 + x           leads to  (d_{L-1} ... d_{l+2} ; u_1 ... u_l x)
+    down port i (0 .. n/2-1)  leads to  (d_{L-1} ... d_{l+1} i ; u_1 ... u_{l-1})
+    up port n/2 + x           leads to  (d_{L-1} ... d_{l+2} ; u_1 ... u_l x)
 
 The top level has no up ports and n down ports. BCube's section 6 uses five levels of 8-port
-switches; the three-level addresses 10.pod.switch.host are those of Al-Fares's section 3.2.
+switches. Three-level fat-trees have the addresses 10.pod.switch.host of Al-Fares's section 3.2.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from topos.base.layout import LETTER, ROW_HEIGHT, Box, Layout, Note, name_size, 
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
-LEVELS = 3
+LEVELS = 3  # default number of switch levels, that of the paper
 
 
 class FatTree(Topology):
-    """Fat-tree of n-port switches with that many levels of them (3 where none is given).
+    """Fat-tree of n-port switches with `levels` levels of switches (default: 3).
 
     >>> fattree = FatTree(4)
     >>> fattree.servers, fattree.switches, fattree.ip(fattree.server("3.1.1"))
@@ -54,7 +54,7 @@ class FatTree(Topology):
         self.n, self.levels = n, count
         self.half = n // 2
         self.servers = 2 * self.half**count
-        self.width = 2 * self.half ** (count - 1)  # switches of each level but the top
+        self.width = 2 * self.half ** (count - 1)  # switches per level below the top
         self.switches = (count - 1) * self.width + self.width // 2
         self.cables = count * self.servers
         self.ports = 1
@@ -62,14 +62,17 @@ class FatTree(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """The only port leads to the edge switch."""
+        """Return the edge switch and port at the server's only port."""
         return Plug(self.servers + server // self.half, server % self.half, 0)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """See the module's text; a cable's level is that of the switch on its upper end."""
+        """Return the far end of a switch's port (rules in the module's docstring).
+
+        The level of a cable is that of the switch at its upper end.
+        """
         half, last = self.half, self.levels - 1
         level, index = switch // self.width, switch % self.width
-        ups = half**level  # choices of up digits at this level
+        ups = half**level  # combinations of up digits at this level
         prefix, up = index // ups, index % ups
         if port < half:
             downward: Any = level == level
@@ -82,7 +85,7 @@ class FatTree(Topology):
             level == 0, index * half + port, self.servers + (level - 1) * self.width + below
         )
         lower_port = select(level == 0, 0, half + up % half)
-        # Below the top, the digit that the way up forgets is the pod: it goes from 0 to n - 1.
+        # One level below the top, the upward step drops the pod digit, which has n values, not n/2.
         pods = level == last - 1
         above = select(pods, 0, prefix // half) * (ups * half) + up * half + choice
         upper = self.servers + (level + 1) * self.width + above
@@ -94,22 +97,22 @@ class FatTree(Topology):
         )
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Pod, ..., edge switch, host: n values for the first, n/2 for each other."""
+        """Return the digits of a server's address: pod (n values), ..., edge, host (n/2 each)."""
         return tuple(
             server // self.half**i % (self.n if i == self.levels - 1 else self.half)
             for i in range(self.levels - 1, -1, -1)
         )
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Number servers from left to right."""
+        """Return the server with these digits; servers are numbered from left to right."""
         return sum(digit * self.half**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
-        """``n, n/2, ..., n/2``."""
+        """Return the number of values of each address digit: ``n, n/2, ..., n/2``."""
         return (self.n, *[self.half] * (self.levels - 1))
 
     def check_addressable(self) -> None:
-        """10.pod.switch.host needs pods and hosts below 255."""
+        """Raise PillarboxError unless pods and hosts fit the octets of 10.pod.switch.host."""
         super().check_addressable()
         require(
             self.levels != LEVELS or self.n <= 254,
@@ -118,7 +121,7 @@ class FatTree(Topology):
         )
 
     def ipv4(self, server: Number) -> Number:
-        """``10.pod.switch.host``, hosts from 2 on (Al-Fares 2008, section 3.2)."""
+        """Return ``10.pod.switch.host``, hosts from 2 on (Al-Fares 2008, section 3.2)."""
         if self.levels != LEVELS:
             return super().ipv4(server)
         self.check_addressable()
@@ -126,15 +129,15 @@ class FatTree(Topology):
         return NETWORK + pod * 65536 + edge * 256 + host + 2
 
     def server_of_ipv4(self, ipv4: Number) -> Number:
-        """The server at that place of pod, switch and host."""
+        """Return the server with the address ``10.pod.switch.host``."""
         if self.levels != LEVELS:
             return super().server_of_ipv4(ipv4)
         low = ipv4 - NETWORK
-        place = [low // 65536, low // 256 % 256, low % 256 - 2]
-        return self.server_at(place)  # type: ignore[no-any-return]
+        group = [low // 65536, low // 256 % 256, low % 256 - 2]
+        return self.server_at(group)  # type: ignore[no-any-return]
 
     def switch_ipv4(self, switch: int) -> int:
-        """``10.pod.switch.1``, and ``10.n.j.i`` in the core (Al-Fares 2008, section 3.2).
+        """Return ``10.pod.switch.1``, or ``10.n.j.i`` for the core (Al-Fares 2008, section 3.2).
 
         >>> from topos.base.addressing import dotted_quad
         >>> fattree = FatTree(4)
@@ -144,15 +147,15 @@ class FatTree(Topology):
         if self.levels != LEVELS:
             return super().switch_ipv4(switch)
         level, index = divmod(switch, self.width)
-        place, position = divmod(index, self.half)
+        group, position = divmod(index, self.half)
         if level == LEVELS - 1:
-            octets = (self.n, place + 1, position + 1)
+            octets = (self.n, group + 1, position + 1)
         else:
-            octets = (place, level * self.half + position, 1)
+            octets = (group, level * self.half + position, 1)
         return NETWORK + int.from_bytes(bytes(octets), "big")
 
     def switch_label(self, switch: int) -> str:
-        """``edge 0.1``, ``aggregation 0.1`` and ``core 2``, or ``level 3:17``."""
+        """Return the label ``edge 0.1``, ``aggregation 0.1``, ``core 2`` or ``level 3:17``."""
         level, index = divmod(switch, self.width)
         if level == self.levels - 1:
             return f"core {index}"
@@ -162,32 +165,32 @@ class FatTree(Topology):
         return f"level {level}:{index}"
 
     def diameter_bound(self) -> Bound:
-        """No server relays: one hop, through at most 2L - 1 switches."""
+        """Return 1: no server relays, so a path is one hop through at most 2L - 1 switches."""
         return Bound(1, "1 (up to 2L - 1 switches)", "the structure")
 
     def bisection(self) -> Bound:
-        """Full: as wide as half the servers' ports."""
+        """Return the full bisection width: half the servers' ports."""
         return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
 
     def disjoint_paths(self) -> Bound:
-        """A server has one cable."""
+        """Return 1: a server has one cable, so no second disjoint path exists."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def description(self) -> str:
-        """Servers have one port."""
+        """Return a sentence that describes the fat-tree: servers, switches and levels."""
         return (
             f"Fat-tree of {self.servers_text()} with {self.n}-port switches on {self.levels} "
             "levels: each server has 1 port and relays nothing."
         )
 
     def layout(self) -> Layout:
-        """Servers, and the levels of switches above them, the core on top."""
-        gap = 0.35 if self.half > 2 else 0.6  # between edge switches
+        """Return the layout: servers at the bottom, levels of switches above, the core on top."""
+        gap = 0.35 if self.half > 2 else 0.6  # horizontal gap between edge switches
         layout = Layout({s: (s + s // self.half * gap, 0.0) for s in range(self.servers)})
         width = layout.positions[self.servers - 1][0] + gap + 1
         heights = [ROW_HEIGHT]
         for level in range(1, self.levels):
-            # The higher a level, the more servers its cables span, up to all at the core.
+            # Rows get farther apart towards the core, where cables span all servers.
             span = width if level == self.levels - 1 else self.half**level * (self.half + gap)
             heights.append(heights[-1] + row_height(1.5 * span))
         for switch in range(self.switches):
@@ -205,8 +208,11 @@ class FatTree(Topology):
         return layout
 
     def _frame_pods(self, layout: Layout, gap: float) -> None:
-        """Add a frame for each pod, with its name inside, below the servers."""
-        size, switches = self.servers // self.n, self.width // self.n  # of a pod; of one level
+        """Add a frame for each pod, with the pod's name below its servers."""
+        size, switches = (
+            self.servers // self.n,
+            self.width // self.n,
+        )  # servers per pod; switches of a pod per level
         width = layout.positions[size - 1][0] + 1.0
         letters = min(name_size(layout.positions[self.servers - 1][0]), width / (LETTER * 6))
         for pod in range(self.n):

@@ -1,7 +1,7 @@
-"""FiConn (Li 2009): commodity switches and the backup port that every server has anyway.
+"""FiConn (Li 2009): commodity switches, and cables between the backup ports of servers.
 
-A FiConn_0 is n servers on an n-port switch (port 0). Of the servers whose backup port (port 1) is
-still free, half are cabled at each further level, so that a FiConn_k is a full mesh of
+A FiConn_0 is n servers on an n-port switch (port 0). Each further level cables half of the servers
+whose backup port (port 1) is still free, so that a FiConn_k is a full mesh of
 g_k = N_{k-1} / 2^k + 1 FiConn_{k-1}s (section III.A, Algorithm 1)::
 
     server u of a FiConn_{l-1} is a level-l server  when  u mod 2^l = 2^(l-1) - 1
@@ -66,7 +66,7 @@ class FiConn(Topology):
         self.check_size()
 
     def level(self, server: Number) -> Number:
-        """Return the level of the server's backup cable, 0 where there is none.
+        """Return the level of the server's backup cable, 0 if the backup port is free.
 
         >>> [FiConn(4, 2).level(server) for server in range(4)]
         [1, 2, 1, 0]
@@ -78,7 +78,7 @@ class FiConn(Topology):
         return found  # type: ignore[no-any-return]
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Port 0 to the FiConn_0's switch, the backup port as Algorithm 1 cables it."""
+        """Return the far end of a server's port: the switch (port 0) or Algorithm 1's peer."""
         if port == SWITCH:
             return Plug(self.servers + server // self.n, server % self.n, 0)
         peer: Any = 0 * server + NOTHING
@@ -87,7 +87,7 @@ class FiConn(Topology):
             step, start = 2**level, 2 ** (level - 1) - 1
             below, size = self.sizes[level - 1], self.sizes[level]
             own, j = server % size // below, server % below
-            # The j-th server of sub-FiConn `own` leads to the (j - start) / step-th *other* one.
+            # Server j of member `own` is cabled to the (j - start) / step-th *other* FiConn_{l-1}.
             rank = (j - start) // step
             other = rank + (rank >= own)
             other_j = (own - (own > other)) * step + start
@@ -96,44 +96,44 @@ class FiConn(Topology):
         return Plug(peer, BACKUP, level_of)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Port i of a FiConn_0's switch leads to its i-th server."""
+        """Return the server at port i of a FiConn_0's switch: the i-th server of the FiConn_0."""
         return Plug(switch * self.n + port, SWITCH, 0)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """``a_k, ..., a_0``."""
+        """Return the digits of a server's address: ``a_k, ..., a_0``."""
         upper: list[Any] = [
             server % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)
         ]
         return (*upper, server % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """``u_k = a_0 + sum of a_l N_{l-1}``."""
+        """Return the server ``u_k = a_0 + sum of a_l N_{l-1}``."""
         return sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
 
     def radices(self) -> tuple[int, ...]:
-        """``g_k, ..., g_1, n``."""
+        """Return the number of values of each address digit: ``g_k, ..., g_1, n``."""
         upper = (self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
         return (*upper, self.n)
 
     def switch_label(self, switch: int) -> str:
-        """``[a_k,...,a_1]``: the prefix of the FiConn_0's servers."""
+        """Return the label ``[a_k,...,a_1]``, the address prefix of the FiConn_0's servers."""
         prefix = self.digits(switch * self.n)[:-1]
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
-        """TOR's longest path."""
+        """Return the longest path of traffic-oblivious routing (TOR)."""
         return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Li 2009, Theorem 4")
 
     def bisection(self) -> Bound:
-        """A lower bound."""
+        """Return the lower bound of the bisection width."""
         return Bound(self.servers / (4 * 2**self.k), ">= N / (4 * 2^k)", "Li 2009, Theorem 5")
 
     def disjoint_paths(self) -> Bound:
-        """Servers without a backup cable have one port in use."""
+        """Return 1: servers with a free backup port have only one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def description(self) -> str:
-        """A server has a port to its switch and a backup port, which may be free."""
+        """Return a sentence that describes the FiConn: servers, switches and ports."""
         ports = "1 port"
         if self.k:
             used = self.servers - self.servers // 2**self.k
@@ -146,7 +146,7 @@ class FiConn(Topology):
         )
 
     def layout(self) -> Layout:
-        """FiConn_0s around a circle, those of a FiConn_1 in a frame, cables dashed as in Fig. 3."""
+        """Return the layout of Fig. 3: FiConn_0s on a circle, framed FiConn_1s, dashed cables."""
         layout = nested_circles(self, "FiConn")
         layout.styles = ("dashdot", "solid", "dashed")
         return layout

@@ -1,8 +1,8 @@
-"""The two-level tree that the papers' testbeds are measured against (Guo 2008, 2009).
+"""The two-level tree with which the papers compare their testbeds (Guo 2008, 2009).
 
 m leaf switches of n servers each under one root switch. Leaf j's ports 0 .. n-1 lead to its
 servers and port n to port j of the root, which is the last switch. The servers have one port and
-relay nothing: plain learning bridges do all the work. With `servers=` the last leaf is not full.
+do not relay: learning bridges forward all packets. With `servers=` the last leaf is not full.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOSTS_LEVEL, ROOT_LEVEL = 0, 1
 
 
 class Tree(Topology):
-    """m leaf switches of n servers under a root.
+    """Tree of m leaf switches with n servers each under one root switch.
 
     >>> tree = Tree(4, 5)
     >>> tree.servers, tree.switches, tree.cables
@@ -52,11 +52,15 @@ class Tree(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """The only port leads to the leaf."""
+        """Return the leaf switch and port at the server's only port."""
         return Plug(self.servers + server // self.n, server % self.n, HOSTS_LEVEL)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """A leaf's ports lead to its n servers, then to the root; the root's to the leaves."""
+        """Return the far end of a switch's port.
+
+        A leaf's first n ports lead to its servers and the next port to the root. The root's ports
+        lead to the leaves.
+        """
         root = switch == self.m
         if port < self.n:
             server = switch * self.n + port
@@ -69,28 +73,31 @@ class Tree(Topology):
         return Plug(*(select(root, *both) for both in zip(of_root, of_leaf, strict=True)))
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Leaf, server on the leaf."""
+        """Return the digits of a server's address: leaf, then server on the leaf."""
         return server // self.n, server % self.n
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Number servers leaf by leaf."""
+        """Return the server with this leaf and index; servers are numbered leaf by leaf."""
         leaf, index = digits
         return leaf * self.n + index
 
     def radices(self) -> tuple[int, ...]:
-        """``m, n``."""
+        """Return the number of values of each address digit: ``m, n``."""
         return self.m, self.n
 
     def switch_label(self, switch: int) -> str:
-        """``root`` or ``leaf 3``."""
+        """Return the label of a switch: ``root`` or ``leaf 3``."""
         return "root" if switch == self.m else f"leaf {switch}"
 
     def diameter_bound(self) -> Bound:
-        """No server relays: one hop, through at most three switches."""
+        """Return 1: no server relays, so a path is one hop through at most three switches."""
         return Bound(1, "1 (up to 3 switches)", "the structure")
 
     def bisection(self) -> Bound:
-        """Cut the uplinks of half the leaves, and half of the middle leaf where m is odd."""
+        """Return the bisection width: the uplinks of half the leaves are cut.
+
+        If m is odd, the middle leaf is cut in half as well.
+        """
         if self.m == 1:
             return Bound(self.servers // 2, "N / 2", "one leaf: half of its cables")
         half, odd = divmod(self.m, 2)
@@ -98,19 +105,19 @@ class Tree(Topology):
         return Bound(half + max(middle, 0), "floor(m/2) + (n/2 if m is odd)", "the structure")
 
     def disjoint_paths(self) -> Bound:
-        """A server has one cable."""
+        """Return 1: a server has one cable, so no second disjoint path exists."""
         return Bound(1, "1", "Guo 2009, Table 1")
 
     def description(self) -> str:
-        """Servers have one port."""
+        """Return a sentence that describes the tree: servers, leaves and root."""
         return (
             f"Two-level tree of {self.servers_text()}: {counted(self.m, 'leaf switch')} below one "
             "root switch; each server has 1 port and relays nothing."
         )
 
     def layout(self) -> Layout:
-        """Servers, leaves above them, the root on top."""
-        pitch = max(self.n, 2) + 0.6  # from leaf to leaf
+        """Return the layout: servers at the bottom, leaves above them, the root on top."""
+        pitch = max(self.n, 2) + 0.6  # horizontal distance between leaves
         layout = Layout({}, level_names=("servers to leaves", "leaves to the root"))
         for server in range(self.servers):
             leaf, index = divmod(server, self.n)

@@ -1,1 +1,1 @@
-"""What the routing of all networks shares."""
+"""Routing framework of all networks: the Router contract, link states, probing, faults, timers."""

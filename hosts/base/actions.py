@@ -1,9 +1,9 @@
-"""What a router answers: a frame to send, a packet to deliver, or a reason for a drop.
+"""Actions of a router: send a frame, deliver a packet, or drop it with a reason.
 
-An answer that holds for the packets that follow says so, and what makes a packet like the one that
-was answered: then a data plane repeats it without asking again, until the router's `generation`
-changes, or its ground is among those that are `gone`. Everything else (messages, broadcasts, what
-depends on the moment) says nothing.
+An action that is valid for later packets too has the key of those packets (`repeat`, `key`). The
+data plane then caches the action and repeats it without calling the router, until the router's
+`generation` changes or the action's `ground` is in the router's `gone` set. Actions without a key
+(messages, broadcasts, time-dependent decisions) are valid once.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from hosts.wire.frame import Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import HOP, Change, RelayKey
 
-# As the peer of a `Send`: every server that this port reaches, by a broadcast MAC address.
+# Peer of a `Send` to all servers that the port reaches (broadcast MAC address).
 EVERYONE = -1
 
 
 class Pushed(NamedTuple):
-    """The frame is a packet of this server's own behind a header; so are all of its flow."""
+    """Repeat key of a packet from this server: add the same header to all packets of the flow."""
 
     flow: FlowKey
-    header: bytes = b""  # none where IP packets go as they are
-    ground: Hashable = None  # what the answer follows from; where none is named, its hop
+    header: bytes = b""  # empty if IP packets are sent without an added header
+    ground: Hashable = None  # the state on which the action depends; None means its hop
 
 
 class Relayed(NamedTuple):
-    """The frame is the one that came, with a header that was changed like that.
+    """Repeat key of a relayed frame: apply the same header change to all frames with this key.
 
-    Or it is a message ahead of such frames, and sets up their way.
+    The frame may also be a message that precedes such frames and sets up their path.
     """
 
     key: RelayKey
@@ -39,13 +39,13 @@ class Relayed(NamedTuple):
 
 
 class Unwrapped(NamedTuple):
-    """The frame is the packet that came in a tunnel, its own TTL lowered."""
+    """Repeat key of a tunnelled packet: remove the outer header and decrement the inner TTL."""
 
     key: RelayKey
 
 
 class Send(NamedTuple):
-    """Put the frame on that port, to that peer's MAC address (or EVERYONE's)."""
+    """Send the frame out of a port, to the MAC address of a peer (or of EVERYONE)."""
 
     port: int
     peer: int
@@ -54,14 +54,14 @@ class Send(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Hand the IPv4 packet to the server's own applications; so all that come with that key."""
+    """Deliver the IPv4 packet, and later packets with the same key, to local applications."""
 
     packet: bytes
     key: RelayKey | None = None
 
 
 class Drop(NamedTuple):
-    """Forget the packet; the reason is counted. `packet` tells tracers what was lost."""
+    """Drop the packet and count the reason; `packet` is for tracers."""
 
     reason: str
     packet: bytes = b""

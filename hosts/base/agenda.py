@@ -1,4 +1,4 @@
-"""What is to be done when: a router's timers, each under a name, in virtual or real time."""
+"""Named timers of a router, in virtual or real time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Hashable, Iterator
 
 from hosts.base.actions import Action
 
-Deed = Callable[[float], list[Action]]
+Callback = Callable[[float], list[Action]]
 
 
 class Agenda:
-    """Timers by name. Setting a name again moves it; a cancelled one is forgotten.
+    """Timers by name: setting a name again replaces its timer.
 
-    The heap keeps outdated entries until they come up or outnumber the valid ones, so its size
-    is bounded by the number of names.
+    The heap keeps outdated entries until they expire or outnumber the valid ones, so its size is
+    bounded by the number of names.
 
     >>> agenda = Agenda()
     >>> agenda.set("heart-beat", 1.0, lambda now: [])
@@ -25,43 +25,43 @@ class Agenda:
     """
 
     def __init__(self) -> None:
-        self._deeds: dict[Hashable, tuple[float, int, Deed]] = {}
+        self._timers: dict[Hashable, tuple[float, int, Callback]] = {}
         self._heap: list[tuple[float, int, Hashable]] = []
         self._entries = 0
 
     def __len__(self) -> int:
-        return len(self._deeds)
+        return len(self._timers)
 
-    def set(self, name: Hashable, when: float, deed: Deed) -> None:
-        """Do that at that time, once, instead of what stood under the name."""
+    def set(self, name: Hashable, when: float, callback: Callback) -> None:
+        """Set a timer: call `callback` once at time `when`; replaces a timer of the same name."""
         self._entries += 1
-        self._deeds[name] = (when, self._entries, deed)
-        if len(self._heap) > 2 * len(self._deeds) + 64:
-            self._heap = [(at, entry, key) for key, (at, entry, _) in self._deeds.items()]
+        self._timers[name] = (when, self._entries, callback)
+        if len(self._heap) > 2 * len(self._timers) + 64:
+            self._heap = [(at, entry, key) for key, (at, entry, _) in self._timers.items()]
             heapq.heapify(self._heap)
         else:
             heapq.heappush(self._heap, (when, self._entries, name))
 
     def cancel(self, name: Hashable) -> None:
-        """Forget what stands under the name, if anything does."""
-        self._deeds.pop(name, None)
+        """Cancel the timer with this name, if it is set."""
+        self._timers.pop(name, None)
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._deeds
+        return name in self._timers
 
     @property
     def next_at(self) -> float:
-        """When something is to be done next; infinity for never."""
-        while self._heap and not self._valid(self._heap[0]):
+        """Time at which the next timer expires; infinity if no timer is set."""
+        while self._heap and not self._is_current(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
-    def due(self, now: float) -> Iterator[Deed]:
-        """Yield, in order of time, what is to be done by now; each only once."""
+    def due(self, now: float) -> Iterator[Callback]:
+        """Yield the callbacks of all timers that have expired by `now`, in order of time."""
         while self.next_at <= now:
             name = heapq.heappop(self._heap)[2]
-            yield self._deeds.pop(name)[2]
+            yield self._timers.pop(name)[2]
 
-    def _valid(self, entry: tuple[float, int, Hashable]) -> bool:
-        deed = self._deeds.get(entry[2])
-        return deed is not None and deed[1] == entry[1]
+    def _is_current(self, entry: tuple[float, int, Hashable]) -> bool:
+        callback = self._timers.get(entry[2])
+        return callback is not None and callback[1] == entry[1]

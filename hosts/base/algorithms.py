@@ -1,6 +1,7 @@
-"""Routing algorithms by name, and what becomes of a packet under each when things have failed.
+"""Routing algorithms by name, and the paths that each computes under given failures.
 
-hosts/NETWORK declares them (`hosts.base.network`). Shortest-path routing works in every network.
+hosts/NETWORK declares the algorithms (`hosts.base.network`). Shortest-path routing works in every
+network.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ from topos.base.topology import Topology
 
 
 class Algorithm(NamedTuple):
-    """A way to compute paths. The callables take a topology, a source and a destination.
+    """A routing algorithm. The callables take a topology, a source and a destination.
 
-    `path_set` gives the disjoint paths, best first. Without a `path` of its own, an algorithm
-    uses the first path of its set that works, as a server does that probes them all.
+    `path_set` returns the disjoint paths, best first. An algorithm without `path` uses the first
+    path of its set that works, like a server that probes all paths.
     """
 
     about: str
     path: Callable[[Any, int, int], Path] | None = None
     path_set: Callable[[Any, int, int], list[Path]] | None = None
     opposite: str = ""  # the same algorithm in the other direction
-    # The paths that its servers take once they have learned of the failures; for routing that
-    # goes around them. The last argument asks for the whole set of disjoint paths.
+    # Paths that servers use once they know of the failures (algorithms that route around failures).
+    # The last argument is True for the whole set of disjoint paths.
     around: Callable[[Any, int, int, Failures, bool], Routed] | None = None
-    router: type[Router] | None = None  # what a live server runs
+    router: type[Router] | None = None  # router class of live servers
 
 
 class Routed(NamedTuple):
-    """The paths that work; or none, and the reason why a packet is dropped."""
+    """Result of a routing algorithm: paths that work, or the reason for a packet drop."""
 
     paths: list[Path]
     dropped: str = ""
@@ -46,14 +47,14 @@ SHORTEST = "shortest"
 
 
 def algorithms(topology: Topology) -> dict[str, Algorithm]:
-    """Return the network's algorithms by name, the usual one first."""
+    """Return the network's routing algorithms by name, the default algorithm first."""
     network = declared(topology.kind)
     shortest = Algorithm("fewest hops, every failure known", router=shortest_router(topology))
     return {**(network.algorithms if network else {}), SHORTEST: shortest}
 
 
 def choose(topology: Topology, name: str | None, several: bool, opposite: bool) -> str:
-    """Return the name of the algorithm that a user means, or raise PillarboxError."""
+    """Return the name of the algorithm for a user's options, or raise PillarboxError."""
     known = algorithms(topology)
     if name is None:
         fitting = (n for n, algorithm in known.items() if algorithm.path_set or not several)
@@ -76,7 +77,7 @@ def route(
     *,
     several: bool = False,
 ) -> Routed:
-    """Return the path that the algorithm takes, or all that work of its disjoint set."""
+    """Return the path that the algorithm uses, or with `several` all disjoint paths that work."""
     for end in (source, destination):
         if end in failures.nodes:
             return Routed([], f"server {topology.address(end)} has failed")
@@ -96,16 +97,17 @@ def route(
         return Routed(working if several else working[:1])
     if not algorithm.path:
         raise PillarboxError(
-            f"{name} of {topology.spec} computes no paths: let its servers find them, by --protocol"
+            f"{name} of {topology.spec} has no path computation: run its protocol with --protocol"
         )
     path = algorithm.path(topology, source, destination)
-    stopped = failures.first_on(topology, path)
-    return Routed([], _reason(topology, stopped)) if stopped else Routed([path])
+    failed = failures.first_on(topology, path)
+    return Routed([], _drop_reason(topology, failed)) if failed else Routed([path])
 
 
-def _reason(topology: Topology, stopped: tuple[int, ...]) -> str:
-    names = [topology.name(node) for node in stopped]
+def _drop_reason(topology: Topology, failed: tuple[int, ...]) -> str:
+    """Return the drop reason for a failed node (one number) or link (two numbers)."""
+    names = [topology.name(node) for node in failed]
     if len(names) == 2:
         return f"link {'-'.join(names)} has failed"
-    kind = "server" if stopped[0] < topology.servers else "switch"
+    kind = "server" if failed[0] < topology.servers else "switch"
     return f"{kind} {names[0]} has failed"

@@ -1,10 +1,10 @@
-"""A token bucket: how often something may happen, on average and at once."""
+"""Token bucket: rate limit with an average rate and a burst size."""
 
 from __future__ import annotations
 
 
 class Allowance:
-    """Tokens that come back at a rate; each event takes one.
+    """Token bucket of `at_once` tokens, refilled at `per_s` tokens per second.
 
     >>> allowance = Allowance(per_s=2.0, at_once=3, now=0.0)
     >>> [allowance.take(0.0) for _ in range(4)], allowance.take(0.5), allowance.take(0.5)
@@ -16,7 +16,7 @@ class Allowance:
         self._left, self._at_s = float(at_once), now
 
     def take(self, now: float) -> bool:
-        """Take a token; return False if none is left."""
+        """Take a token; return False if the bucket is empty."""
         self._left = min(self.at_once, self._left + max(0.0, now - self._at_s) * self.per_s)
         self._at_s = now
         if self._left < 1:

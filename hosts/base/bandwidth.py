@@ -1,28 +1,28 @@
-"""How much of each port's rate is free, from the port's byte counters."""
+"""Available bandwidth of each port, measured with the port's byte counters."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Any
 
-# The weight of the newest measurement against the mean so far.
+# Weight of the newest sample in the exponential moving average.
 NEWEST = 0.5
 
 
 def mean(before: Any, newest: Any) -> Any:
-    """Return the mean so far with the newest measurement in it; arrays for arrays."""
+    """Return the moving average updated with the newest sample (numbers or arrays)."""
     return NEWEST * newest + (1 - NEWEST) * before
 
 
 class Direction(Enum):
-    """Which of a full-duplex port's two directions."""
+    """Direction of traffic on a full-duplex port."""
 
     IN = 0
     OUT = 1
 
 
 class Bandwidth:
-    """Available bandwidth of a server's ports, as a data plane's counters show it.
+    """Available bandwidth of a server's ports, computed from the data plane's byte counters.
 
     >>> bandwidth = Bandwidth(ports=2, rate_bps=1e9)
     >>> bandwidth.observe(0, received_bytes=0, sent_bytes=0, now=0.0)
@@ -37,7 +37,7 @@ class Bandwidth:
         self._last: dict[int, tuple[float, dict[Direction, int]]] = {}
 
     def observe(self, port: int, received_bytes: int, sent_bytes: int, now: float) -> None:
-        """Take in a port's counters, which only ever grow."""
+        """Update a port's bandwidth with new values of its monotonic byte counters."""
         counters = {Direction.IN: received_bytes, Direction.OUT: sent_bytes}
         last = self._last.get(port)
         if last is not None and now <= last[0]:
@@ -52,18 +52,18 @@ class Bandwidth:
             self._used[port, direction] = rate if used is None else mean(used, rate)
 
     def begin_anew(self) -> None:
-        """Take the next counters of each port for its first ones."""
+        """Discard the last counter values, so that the next ones start a new measurement."""
         self._last.clear()
 
     def used_bps(self, port: int, direction: Direction) -> float:
-        """Return how much flows through the port that way."""
+        """Return the used bandwidth of a port in one direction, in bit/s."""
         return self._used.get((port, direction), 0.0)
 
     @property
     def most_used_bps(self) -> float:
-        """Return how much flows through the busiest port, in its busier direction."""
+        """Return the used bandwidth of the busiest port and direction, in bit/s."""
         return max(self._used.values(), default=0.0)
 
     def available_bps(self, port: int, direction: Direction) -> float:
-        """Return how much more could flow through the port that way."""
+        """Return the available bandwidth of a port in one direction, in bit/s."""
         return max(0.0, self.rate_bps - self.used_bps(port, direction))

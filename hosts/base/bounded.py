@@ -1,4 +1,4 @@
-"""Tables that cannot grow without end: what was not used for longest makes room."""
+"""Tables of bounded size that evict the least recently used entry."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Value = TypeVar("Value")
 
 
 class Bounded(Generic[Key, Value]):
-    """A dict of at most `limit` entries that forgets the least recently used, and what is idle.
+    """A dict of at most `limit` entries with LRU eviction and expiry of idle entries.
 
     >>> table = Bounded(limit=2, idle_s=10.0)
     >>> for now, name in enumerate("abac"):
@@ -34,7 +34,7 @@ class Bounded(Generic[Key, Value]):
         return key in self._entries
 
     def put(self, key: Key, value: Value, now: float) -> Key | None:
-        """Set an entry that was used now; return the key that had to go for it, if any."""
+        """Set an entry and mark it as used at `now`; return the evicted key, if any."""
         self._entries[key] = (value, now)
         self._entries.move_to_end(key)
         if len(self._entries) <= self.limit:
@@ -43,7 +43,7 @@ class Bounded(Generic[Key, Value]):
         return self._entries.popitem(last=False)[0]
 
     def use(self, key: Key, now: float) -> Value | None:
-        """Return the entry and remember that it was used now; None if there is none."""
+        """Return the value of a key and mark its entry as used; None for an unknown key."""
         found = self._entries.get(key)
         if found is None:
             return None
@@ -52,48 +52,48 @@ class Bounded(Generic[Key, Value]):
         return found[0]
 
     def get(self, key: Key) -> Value | None:
-        """Return the entry without using it; None if there is none."""
+        """Return the value of a key without marking its entry as used; None for an unknown key."""
         found = self._entries.get(key)
         return found[0] if found is not None else None
 
     def idle_for(self, key: Key, now: float) -> float:
-        """Return for how long an entry has not been used, which must be there."""
+        """Return the idle time of an existing table entry, in seconds."""
         return now - self._entries[key][1]
 
     def pop(self, key: Key) -> Value | None:
-        """Forget an entry and return it; None if there is none."""
+        """Remove an entry and return it; None if the key is not in the table."""
         found = self._entries.pop(key, None)
         return found[0] if found is not None else None
 
     def values(self) -> list[Value]:
-        """Return all entries, least recently used first."""
+        """Return all values of the table, least recently used first."""
         return [value for value, _ in self._entries.values()]
 
     def items(self) -> list[tuple[Key, Value]]:
-        """Return keys and entries, least recently used first."""
+        """Return all (key, value) pairs of the table, least recently used first."""
         return [(key, value) for key, (value, _) in self._entries.items()]
 
     def expire(self, now: float) -> list[tuple[Key, Value]]:
-        """Forget, and return, what was not used for `idle_s`."""
-        gone = []
+        """Remove and return the table entries that have been idle for `idle_s` seconds."""
+        expired = []
         while self._entries:
             key, (value, used) = next(iter(self._entries.items()))
             if now - used < self.idle_s:
                 break
             del self._entries[key]
-            gone.append((key, value))
-        return gone
+            expired.append((key, value))
+        return expired
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all entries of the table."""
         self._entries.clear()
 
 
 class Seen(Bounded[tuple[int, int], None]):
-    """Which broadcasts were seen, by sender and identification."""
+    """Cache of received broadcasts, by source and identification, for duplicate detection."""
 
     def is_new(self, source: int, identification: int, now: float) -> bool:
-        """Tell whether one was not seen before, and remember it."""
+        """Return True if a broadcast is not a duplicate, and add it to the cache."""
         self.expire(now)
         key = source, identification
         if key in self:

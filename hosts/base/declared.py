@@ -1,7 +1,7 @@
-"""What hosts/NETWORK declares, found by the network's name: the only look-up of its kind.
+"""Look-up of a network's routing declaration by the network's name.
 
-A file hosts/NETWORK.py, or a folder of that name, has one NETWORK (`hosts.base.network.Network`).
-This file knows nothing of what stands in it, so that everything below may ask.
+A file hosts/KIND.py, or a folder of that name, defines one NETWORK (`hosts.base.network.Network`).
+This module does not import the class Network, so that the modules below may import this module.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from topos.base.spec import kinds
 
 @cache
 def declared(kind: str) -> Any:
-    """Return the NETWORK of hosts/KIND; None where a network has no routing of its own."""
+    """Return the NETWORK of hosts/KIND; None if the network declares no routing."""
     if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return None
     module = importlib.import_module(f"hosts.{kind}")
@@ -32,5 +32,5 @@ def declared(kind: str) -> Any:
 
 
 def all_declared() -> list[Any]:
-    """Return the NETWORK of every network that has one, by the networks' names."""
+    """Return the NETWORK of every network that declares routing, in the order of `kinds`."""
     return [found for kind in kinds() if (found := declared(kind)) is not None]

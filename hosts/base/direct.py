@@ -1,4 +1,4 @@
-"""Servers behind switches that do all the routing: the host's side of trees and fat-trees."""
+"""Router of trees and fat-trees, in which the switches do all routing."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import ClassVar
 from hosts.base.hop_by_hop import HopByHop
 from hosts.base.path import Step
 
-PORT = 0  # the only one
+PORT = 0  # the only port of a server
 
 
 class Direct(HopByHop):
-    """Plain IP out of the only port: every other server is one hop away.
+    """Router that sends plain IP out of the only port: every other server is one hop away.
 
-    There are no heart-beats. What goes on among the switches a server cannot tell; of its own
-    cable its port does.
+    It sends no heart-beats: a server cannot detect failures among the switches, and the carrier
+    reports the state of its own cable.
     """
 
     plain_ip = True
     watches_neighbours: ClassVar[bool] = False
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
-        """Return the hop to the destination itself."""
+        """Return the hop to the destination, which is the next server."""
         return Step(PORT, destination)

@@ -1,4 +1,4 @@
-"""What has failed in a network: servers, switches, cables, and links between servers."""
+"""Failed servers, switches, cables and links of a network."""
 
 from __future__ import annotations
 
@@ -18,46 +18,46 @@ Pair = frozenset[int]
 class Failures:
     """Failed nodes (servers and switches), and failed links by the two nodes at their ends.
 
-    A link between two servers is their direct cable or, where they only share a switch, the way
-    between them over any switch: other servers on that switch still reach both.
+    A link between two servers is their direct cable or, if they only share a switch, the
+    connection between them over any switch: other servers on that switch still reach both.
     """
 
     nodes: frozenset[int] = frozenset()
     links: frozenset[Pair] = frozenset()
 
     def of_hop(self, topology: Topology, server: int, step: Step) -> tuple[int, ...] | None:
-        """Return the node, or the two nodes of the link, that stops this hop; None if none does.
+        """Return the failed node (one number) or link (two numbers) on this hop; None if it works.
 
-        A link that a partial network does not have is one that has failed (Guo 2008, section 5).
+        A link that is missing in a partial network counts as failed (Guo 2008, section 5).
         """
         try:
-            passed = [server, *_switches(topology, server, step, self), step.peer]
+            hop_nodes = [server, *_hop_switches(topology, server, step, self), step.peer]
         except ValueError:
             return server, step.peer
-        for node in passed:
+        for node in hop_nodes:
             if node in self.nodes:
                 return (node,)
-        for ends in [*pairwise(passed), (server, step.peer)]:
+        for ends in [*pairwise(hop_nodes), (server, step.peer)]:
             if frozenset(ends) in self.links:
                 return ends
         return None
 
     def first_on(self, topology: Topology, path: Path) -> tuple[int, ...] | None:
-        """Return what stops a packet on the path, None if nothing does."""
+        """Return the first failed node or link on the path, None if the path works."""
         if path.source in self.nodes:
             return (path.source,)
         for server, step in zip(path.servers, path.steps, strict=False):
-            stopped = self.of_hop(topology, server, step)
-            if stopped:
-                return stopped
+            failed = self.of_hop(topology, server, step)
+            if failed:
+                return failed
         return None
 
 
 NONE = Failures()
 
 
-def _switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
-    """Return the switches of a hop, around the failed ones where switches have several ways."""
+def _hop_switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
+    """Return the switches of a hop, avoiding failures if switches offer several paths."""
     try:
         return switches_between(topology, server, step, failures.nodes, failures.links)
     except ValueError:
@@ -67,8 +67,8 @@ def _switches(topology: Topology, server: int, step: Step, failures: Failures) -
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
     """Return the failures written as ``kill 0.3``, ``stop s2``, ``rack s2``, ``cut 0.3-4.0``.
 
-    Raises PillarboxError for what is not in the network, and for a moment: these are in effect
-    from the beginning.
+    Raises PillarboxError for unknown nodes and cables, and for `at` and `until`: these failures
+    last from the beginning to the end.
     """
     nodes: set[int] = set()
     links = set()
@@ -76,7 +76,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
         fault = read(text)
         require(
             (fault.at_s, fault.until_s) == (0.0, None),
-            f"nothing begins or ends here: write {fault.named!r}",
+            f"failures have no at or until here: write {fault.named!r}",
         )
         if len(fault.what) == 2:
             links.add(_link(topology, *fault.what))
@@ -89,13 +89,13 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
 
 
 def rack(topology: Topology, switch: int) -> list[int]:
-    """Return the servers that lose their power with a switch: those plugged into it."""
+    """Return the servers of a rack: those plugged into its switch, which lose power with it."""
     around = (plug.node for _, plug in topology.neighbours(switch))
     return [node for node in around if node < topology.servers]
 
 
 def failure_texts(topology: Topology, failures: Failures) -> list[str]:
-    """Return failures as `parse_failures` takes them.
+    """Return failures as texts in the form that `parse_failures` reads.
 
     >>> import topos
     >>> bcube, texts = topos.parse("bcube,4,1"), ["kill 0.3", "stop s2", "cut 0.0-s0"]
@@ -112,6 +112,7 @@ def failure_texts(topology: Topology, failures: Failures) -> list[str]:
 
 
 def _link(topology: Topology, a: str, b: str) -> Pair:
+    """Return the link between two named nodes, or raise PillarboxError."""
     ends = [topology.node(end) for end in (a, b)]
     around = {plug.node for _, plug in topology.neighbours(ends[0])}
     if ends[0] < topology.servers and ends[1] < topology.servers:

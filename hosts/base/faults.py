@@ -1,14 +1,14 @@
-"""How a fault is written, everywhere alike: ``cut 0.3-4.0 silent at 2 until 4``.
+"""Parser of the text form of faults: ``cut 0.3-4.0 silent at 2 until 4``.
 
-The prompt, the commands, ``--fail``, and experiments in TOML and in Python read it here.
+The prompt, the commands, ``--fail``, and experiments in TOML and in Python share this syntax.
 
-    cut A-B [silent]    the cable between two nodes; silent: no port notices
-    kill A              a server, with all its programs
-    stop SWITCH         a switch
-    rack SWITCH         a switch and the servers on it
+    cut A-B [silent]    cut the cable between two nodes; silent: ports keep their carrier
+    kill A              kill a server with all its programs
+    stop SWITCH         stop a switch
+    rack SWITCH         stop a switch and kill the servers plugged into it
 
-``at`` and ``until`` are seconds of an experiment, after its flows begin: without them a fault is
-there from the beginning, and to the end.
+``at`` and ``until`` are seconds after the flows of an experiment begin; without them a fault lasts
+from the beginning to the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from topos.base.errors import PillarboxError, meant, require
 
 SILENT = "silent"
-# What is written, and what records and logs call it.
+# Verbs of the text form, and the kind of fault in records and logs.
 KINDS = {
     "cut": "cut",
     f"cut {SILENT}": "silent cut",
@@ -29,11 +29,12 @@ KINDS = {
 }
 FORMS = {"cut": "cut A-B", "kill": "kill A", "stop": "stop SWITCH", "rack": "rack SWITCH"}
 MOMENTS = ("at", "until")
-BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}  # as in link:0.3-4.0
+# Verbs of the former syntax, such as link:0.3-4.0, with their present form.
+BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}
 
 
 class Fault(NamedTuple):
-    """A fault as it is written; `what` are its nodes, by their names."""
+    """A fault: its kind, the names of its nodes (`what`), begin and end in seconds."""
 
     kind: str
     what: tuple[str, ...]
@@ -41,7 +42,7 @@ class Fault(NamedTuple):
     until_s: float | None = None
 
     def __str__(self) -> str:
-        """Return it as `read` takes it.
+        """Return the fault in the text form that `read` parses.
 
         >>> str(Fault("silent cut", ("0.3", "4.0"), 2.0, 4.5))
         'cut 0.3-4.0 silent at 2 until 4.5'
@@ -53,17 +54,17 @@ class Fault(NamedTuple):
 
     @property
     def named(self) -> str:
-        """The fault without its moments."""
+        """Text form of the fault without ``at`` and ``until``."""
         return str(self._replace(at_s=0.0, until_s=None))
 
 
 def verb_of(kind: str) -> str:
-    """Return how a kind of fault is written: ``cut silent`` for ``silent cut``."""
+    """Return the verb of a kind of fault: ``cut silent`` for ``silent cut``."""
     return {known: verb for verb, known in KINDS.items()}[kind]
 
 
 def kind_of(verb: str) -> str:
-    """Return the kind of fault that a verb makes, or raise PillarboxError."""
+    """Return the kind of fault that a verb stands for, or raise PillarboxError."""
     if verb in KINDS:
         return KINDS[verb]
     before = {kind: verb for verb, kind in KINDS.items()}.get(verb)
@@ -72,7 +73,7 @@ def kind_of(verb: str) -> str:
 
 
 def read(text: str | Sequence[str]) -> Fault:
-    """Return a fault as it is written, as one text or as its words.
+    """Return the fault parsed from one text or from its words.
 
     >>> read("cut 0.3-4.0 silent at 2 until 4.5")
     Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5)
@@ -106,7 +107,7 @@ def read(text: str | Sequence[str]) -> Fault:
 
 
 def ends_of(cable: str) -> tuple[str, str]:
-    """Return the names of the two ends of a cable, as ``0.3-4.0`` has them."""
+    """Return the names of the two nodes of a cable such as ``0.3-4.0``."""
     a, dash, b = cable.partition("-")
     require(
         bool(a and dash and b), f"{cable!r} is no cable: write its two ends, as 0.3-4.0 or 0.3-s2"

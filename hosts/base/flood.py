@@ -1,21 +1,22 @@
-"""How servers tell each other of their links: floods of link states (Guo 2008, section 7.1).
+"""Flooding of link states between servers (Guo 2008, section 7.1).
 
-A server floods its link state as soon as one of its links changes, and again at each refresh, a
-little earlier at random so that not all do it at once. After a flood it keeps silent for one
-heart-beat interval, whatever its links do; then it tells how they are by then. So a flapping link
-costs the others no more than so many floods a second.
+A server floods its link state when one of its links changes, and again at each refresh, earlier by
+a random jitter so that servers do not flood simultaneously. After a flood, a server sends no other
+flood for one heart-beat interval, even if its links change; then it floods their current state.
+So a flapping link causes at most one flood per heart-beat interval.
 
-A link state that is news goes on out of all other ports. Behind a port with a switch are all of
-the switch's servers: they get one frame together, and none of them sends it back there. What is
-no news goes no further. So each link state crosses each link at most once in each direction.
+A new link state is forwarded out of all other ports. If a port leads to a switch, all servers on
+the switch receive the same frame, and none of them forwards it back. A known link state is not
+forwarded. So each link state crosses each link at most once in each direction.
 
-A server that starts anew counts from one again, and what it says looks outdated to all who have
-heard more of it. They answer with the newest they know, and it goes on counting from there.
+A server that restarts counts sequence numbers from one, so its link states look outdated to
+servers that know later ones. They reply with the newest link state they have, and the restarted
+server continues from its sequence number.
 
-Who was cut off, or had ended, has missed what was told meanwhile. So a server whose neighbour is
-back sends what it knows of links that do not work out of that port; what of this is outdated is
-answered by those who know better. That much is needed of OSPF's exchange of databases (RFC 2328,
-section 10.8): of all other links everybody believes that they work.
+A server that was disconnected or stopped has missed link states. So when a neighbour comes back, a
+server sends the link states with failed links out of that port; servers that have newer ones
+correct outdated link states. No more of OSPF's database exchange is needed (RFC 2328, section
+10.8): servers assume that all other links work.
 """
 
 from __future__ import annotations
@@ -34,25 +35,25 @@ from hosts.wire.messages import LinkState
 if TYPE_CHECKING:
     from hosts.base.router import Router
 
-RESIZED_S = 1.0  # until all servers know how large the network is now
-JITTER = 0.25  # a refresh comes earlier by up to this share of its interval
+RESIZED_S = 1.0  # delay after a resize until all servers know the new size, in seconds
+JITTER = 0.25  # maximum fraction of the interval by which a refresh is early
 
 
 class Flooding:
-    """The part of a router that keeps its `states` and those of others the same.
+    """Link-state flooding of a router: synchronises its `states` with those of other servers.
 
     Parameters
     ----------
     router : Router
-        It hands over its link changes (`changed`) and each link state it receives (`heard`).
+        Router that reports its link changes (`changed`) and received link states (`heard`).
     members : iterable of int
-        The servers that tell each other of their links, the router's own among them.
+        Servers that exchange link states, including the router's own server.
     ports : iterable of int
-        The ports that lead to members.
+        Ports that lead to members.
     address : int
-        The multicast address of the members.
+        Multicast address of the members.
     order : callable
-        See `LinkStates`.
+        Sort key of equally short paths' hops (see `LinkStates`).
     """
 
     def __init__(
@@ -77,51 +78,51 @@ class Flooding:
             on_change=router.link_states_change,
         )
         self._sequence = 0
-        self._said = router.neighbours.up
-        self._silent_until_s = now
+        self._advertised = router.neighbours.up
+        self._next_flood_s = now
         first = now + router.random.random() * router.timers.link_state_refresh_s
         router.agenda.set("link state", first, self._flood)
-        router.agenda.set("link-state ageing", self.states.next_expiry, self._age)
+        router.agenda.set("link-state ageing", self.states.next_expiry, self._expire)
 
     def resize(self, members: Iterable[int], now: float) -> None:
-        """Take in who the members are in the router's network, which is larger or smaller now.
+        """Update the link-state members after the router's network has grown or shrunk.
 
-        Who hears of it later has believed those who knew it already, and the other way round: so
-        this server says once more how its links are.
+        Servers learn of the new size at different times and may have ignored or assumed links
+        meanwhile, so this server floods its link state again after RESIZED_S.
         """
         self.states.resize(self.router.topology, members, now)
-        self._said = self.router.neighbours.up
-        self.states.say(self._sequence, self._said, now)
+        self._advertised = self.router.neighbours.up
+        self.states.say(self._sequence, self._advertised, now)
         self.router.agenda.set("link state", now + RESIZED_S, self._flood)
 
     def changed(self, now: float) -> list[Action]:
-        """Tell of a change of this server's own links."""
+        """Flood this server's link state after a change of its links."""
         links = self.router.neighbours.up
         self.states.say(self._sequence, links, now)
-        return [] if links == self._said else self._flood_soon(now)
+        return [] if links == self._advertised else self._flood_soon(now)
 
     def heard(
         self, port: int, peer: int, header: DcnHeader, body: bytes, now: float
     ) -> list[Action]:
-        """Take in a link state, and send it on if it is news."""
+        """Process a received link state, and forward it if it is new."""
         message = LinkState.parse(body)
         server_of_uid = self.router.topology.server_of_uid
         origin: int = server_of_uid(header.source)
         if origin == self.router.server:
-            return self._own_copy(message.sequence, now)
+            return self._resume_sequence(message.sequence, now)
         links = [Step(port_, server_of_uid(uid)) for port_, uid in message.links]
         heard = self.states.hear(origin, message.sequence, links, now)
         self.router.counters[f"link states {heard.value}"] += 1
         if heard is Heard.NEWS:
             return spread(self.router.neighbours, self.ports, header, body, port)
         if heard is Heard.OUTDATED:
-            return self._correct(origin, Step(port, peer))
+            return self._send_newest(origin, Step(port, peer))
         if heard is Heard.FOREIGN:
             return [Drop("link state of a server that is no member", body)]
         return []
 
     def state(self) -> list[dict[str, Any]]:
-        """Return what is known, as plain data."""
+        """Return the link states of all members, as plain data."""
         address = self.router.topology.address
         return [
             {
@@ -136,53 +137,56 @@ class Flooding:
         ]
 
     def _flood_soon(self, now: float) -> list[Action]:
-        if now >= self._silent_until_s:
+        """Flood this server's link state now, or when the pause after its last flood ends."""
+        if now >= self._next_flood_s:
             return self._flood(now)
-        self.router.agenda.set("link state", self._silent_until_s, self._flood)
+        self.router.agenda.set("link state", self._next_flood_s, self._flood)
         return []
 
     def _flood(self, now: float) -> list[Action]:
-        """Say how this server's links are, and again after the refresh interval."""
+        """Flood this server's link state and schedule the next refresh."""
         router = self.router
         self._sequence = (self._sequence + 1) % SEQUENCES
-        before, self._said = self._said, router.neighbours.up
-        self.states.say(self._sequence, self._said, now)
-        self._silent_until_s = now + router.timers.heart_beat_s
+        before, self._advertised = self._advertised, router.neighbours.up
+        self.states.say(self._sequence, self._advertised, now)
+        self._next_flood_s = now + router.timers.heart_beat_s
         early = JITTER * router.random.random()
         again = now + router.timers.link_state_refresh_s * (1 - early)
         router.agenda.set("link state", again, self._flood)
         actions = spread(router.neighbours, self.ports, *self._message(router.server))
-        back = {step.port for step in self._said - before}.intersection(self.ports)
+        back = {step.port for step in self._advertised - before}.intersection(self.ports)
         for member in self.states.hurt() if back else ():
             if member != router.server:
                 actions += spread(router.neighbours, back, *self._message(member))
         return actions
 
-    def _own_copy(self, sequence: int, now: float) -> list[Action]:
-        """Go on from a sequence number of an earlier life."""
+    def _resume_sequence(self, sequence: int, now: float) -> list[Action]:
+        """Continue from the sequence number that this server used before its restart."""
         if not newer(sequence, self._sequence):
             return []
         self._sequence = sequence
         return self._flood_soon(now)
 
-    def _correct(self, origin: int, step: Step) -> list[Action]:
-        """Answer an outdated link state with the newest known; this finds its way to the origin."""
+    def _send_newest(self, origin: int, step: Step) -> list[Action]:
+        """Answer an outdated link state with the newest one, which travels to the origin."""
         if not self.router.neighbours.works(step):
             return []
         header, body = self._message(origin)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
     def _message(self, origin: int) -> tuple[DcnHeader, bytes]:
+        """Return the link-state message of a member: header and body."""
         uid = self.router.topology.uid
         state = self.states[origin]
         links = tuple((step.port, uid(step.peer)) for step in sorted(state.links))
         header = DcnHeader(uid(origin), self.address, Protocol.LINK_STATE, self.router.identify())
         return header, LinkState(state.sequence or 0, links).pack()
 
-    def _age(self, now: float) -> list[Action]:
+    def _expire(self, now: float) -> list[Action]:
+        """Expire old link states and set the timer for the next expiry."""
         self.states.expire(now)
         again = min(self.states.next_expiry, now + self.states.timeout_s)
-        self.router.agenda.set("link-state ageing", again, self._age)
+        self.router.agenda.set("link-state ageing", again, self._expire)
         return []
 
 
@@ -193,9 +197,9 @@ def spread(
     body: bytes,
     came_by: int | None = None,
 ) -> list[Action]:
-    """Return what takes a flooded packet out of these ports, except that by which it came.
+    """Return the actions that send a flooded packet out of these ports, except its input port.
 
-    A packet that came has one hop less to live.
+    The TTL of a received packet is decremented.
     """
     if came_by is not None:
         if header.ttl <= 1:

@@ -1,4 +1,4 @@
-"""Routing that needs nothing but the destination: every server knows its next hop alone."""
+"""Base class of hop-by-hop routing, in which the destination determines the next hop."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from hosts.wire.relayed import ByDestination
 
 
 class HopByHop(Router):
-    """A router of one method, `next_step`.
+    """A router that is defined by one method, `next_step`.
 
-    Packets travel under a DCN header (Guo 2008, Fig. 10), or as they are where `plain_ip` is set
-    and a server's IPv4 address says all that a relay needs.
+    Packets carry a DCN header (Guo 2008, Fig. 10), or no added header if `plain_ip` is set: then
+    relays route by the IPv4 destination address.
     """
 
     plain_ip: ClassVar[bool] = False
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
-        """Return the next hop to a server, None where there is no way.
+        """Return the next hop to a destination server, None if it is unreachable.
 
         Parameters
         ----------
         destination : int
-            Another server than this one.
+            Destination server, never this server.
         came_by : int or None
-            The port by which the packet came; None where it is this server's own.
+            Input port of the packet; None for a packet from this server.
         """
         raise NotImplementedError
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of a DCN header, if there is one."""
+        """Return the size of the added header in bytes: a DCN header, or 0 for plain IP."""
         return 0 if cls.plain_ip else PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet to its next hop."""
+        """Send a packet from this server to its next hop."""
         if self.plain_ip:
             return self._forward(packet, destination, None, Frame(ETH_IP, packet), Pushed(flow))
         to = self.topology.uid(destination)
@@ -50,12 +50,13 @@ class HopByHop(Router):
         return self._forward(packet, destination, None, Frame(ETH_DCN, data), pushed)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Deliver what is for this server, send all else on."""
+        """Deliver packets for this server and forward all others."""
         if self.plain_ip:
             return self._incoming_ip(port, frame, now)
         return self._incoming_dcn(port, frame)
 
     def _incoming_ip(self, port: int, frame: Frame, now: float) -> list[Action]:
+        """Deliver or forward a plain IP packet."""
         if frame.ethertype != ETH_IP:
             return [Drop("unknown protocol", frame.data)]
         header, _ = Ipv4Header.parse(frame.data)
@@ -71,6 +72,7 @@ class HopByHop(Router):
         return self._forward(frame.data, destination, port, onward, Relayed(key))
 
     def _incoming_dcn(self, port: int, frame: Frame) -> list[Action]:
+        """Deliver or forward a packet under a DCN header."""
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, packet = DcnHeader.parse(frame.data)
@@ -95,6 +97,7 @@ class HopByHop(Router):
         frame: Frame,
         repeat: Pushed | Relayed,
     ) -> list[Action]:
+        """Send the frame to the next hop, or drop the packet if no next hop works."""
         step = self.next_step(destination, came_by)
         if step is None:
             return [Drop("no way to the destination", packet)]

@@ -1,27 +1,29 @@
-"""What a server knows of the links of others: link states, and the shortest ways over them.
+"""Link-state database of a server, and the shortest paths computed from it.
 
-Every server of a set of members (a DCell_b; a whole network) floods which of its links work, each
-time with a higher sequence number. Kept is, for each member and no other server, the newest of
-these. From them follows
+Every server of a set of members (a DCell_b, or a whole network) floods the list of its working
+links, each time with a higher sequence number. The database keeps the newest link state of each
+member, and of no other server. The database determines
 
-- which links work: those that both ends list. Of a link that leaves the set only the inner end is
-  heard, so its word is enough. That two servers may share two switches is left to the inner end's
-  port; the heart-beats of `neighbours` see to it that a link works both ways or not at all;
-- the next hop to each member that can be reached: Dijkstra's algorithm (Guo 2008, section 4.3.2),
-  which is a search in breadth where each hop costs one. Of several shortest paths it takes the one
+- the working links: those that both ends list. For a link that leaves the set of members, only the
+  inner end's link state is available and is sufficient. If two servers share two switches, the
+  inner end's port identifies the link. The heart-beats of `neighbours` ensure that a link is up in
+  both directions or down;
+- the next hop to each reachable member: Dijkstra's algorithm (Guo 2008, section 4.3.2), which is a
+  breadth-first search since each hop costs one. Among several shortest paths it selects the path
   whose hops, from this server on, come first in an `order` (by default the lowest port, then the
-  lowest peer). The rest of that path is what the next server takes by the same rule, so that
-  servers who know the same links make no loops.
+  lowest peer). The next server selects the rest of the same path by the same rule, so that servers
+  with the same database form no loops.
 
-Sequence numbers go round: of two, the newer is the one that is less than half of all numbers ahead
-(RFC 1982). So there is no number, however a server came by it, that its next one does not follow.
+Sequence numbers wrap around: the newer of two numbers is the one that is less than half of the
+number space ahead (RFC 1982). So every sequence number has a newer successor.
 
-At first everything that the topology has counts as working, as if each member had said so when
-this server started. What is not refreshed within the timeout counts as down. Who was not heard, or
-not for that long, is believed with any sequence number. Every change of a link raises `generation`
-and is told (`on_change`): what follows from link states may be cached only while nothing changes.
+At first all links of the topology count as working, as if each member had sent its link state when
+this server started. A link state that is not refreshed within the timeout counts as down. From a
+member without a valid link state, any sequence number is accepted. Every change of a link
+increments `generation` and calls `on_change`: values computed from link states may be cached until
+the next change.
 
-`hosts.base.flood` lets link states travel. They are not acknowledged.
+`hosts.base.flood` sends link states. They are not acknowledged.
 """
 
 from __future__ import annotations
@@ -33,32 +35,32 @@ from typing import Any, NamedTuple
 from hosts.base.path import Step
 from topos.base.topology import Topology
 
-SEQUENCES = 2**32
+SEQUENCES = 2**32  # size of the sequence number space
 
 
 class Heard(Enum):
-    """What a link state is to a server that heard it."""
+    """Classification of a received link state."""
 
     NEWS = "news"
     REPEATED = "repeated"
-    OUTDATED = "outdated"  # a newer one is known
-    FOREIGN = "foreign"  # of a server that is no member
+    OUTDATED = "outdated"  # a newer link state is known
+    FOREIGN = "foreign"  # origin is not a member
 
 
 class State(NamedTuple):
-    """What a member said last."""
+    """The newest link state of a member."""
 
-    sequence: int | None  # None for what was assumed, not said
+    sequence: int | None  # None for an assumed link state, which was not received
     links: frozenset[Step]
     heard_s: float
 
     def lists(self, peer: int) -> bool:
-        """Tell whether any link leads to that server."""
+        """Return True if the link state lists a link to this server."""
         return any(step.peer == peer for step in self.links)
 
 
 class LinkStates:
-    """The newest link state of every member.
+    """Link-state database: the newest link state of every member.
 
     >>> import topos
     >>> dcell = topos.parse("dcell,4,1")
@@ -81,26 +83,29 @@ class LinkStates:
         order: Callable[[Step], Any] = tuple,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.topology: Any = topology  # a user knows which network it is
+        self.topology: Any = topology  # Any: callers know the subclass
         self.server = server
         self.timeout_s = timeout_s
         self.order = order
         self.on_change = on_change
         self.generation = 0
-        self._possible = {member: _links(topology, member) for member in members}
-        self._states = {member: State(None, links, now) for member, links in self._possible.items()}
+        self._topology_links = {member: _links_of(topology, member) for member in members}
+        self._states = {
+            member: State(None, links, now) for member, links in self._topology_links.items()
+        }
         self._next_steps: dict[int, Step] = {}
-        self._computed = -1  # the generation of the next steps
+        self._computed_generation = -1  # generation for which the next hops were computed
 
     def resize(self, topology: Topology, members: Iterable[int], now: float) -> None:
-        """Take in who the members are in a network of another size; new links count as working."""
+        """Update the link-state members after a resize; new links count as working."""
         self.topology = topology
-        before, self._possible = self._possible, {one: _links(topology, one) for one in members}
-        for member, links in self._possible.items():
+        before = self._topology_links
+        self._topology_links = {member: _links_of(topology, member) for member in members}
+        for member, links in self._topology_links.items():
             known = self._states.get(member, State(None, links, now))
             new = links - before.get(member, frozenset())
             self._states[member] = known._replace(links=known.links & links | new)
-        self._states = {member: self._states[member] for member in self._possible}
+        self._states = {member: self._states[member] for member in self._topology_links}
         self.generation += 1
 
     def __contains__(self, server: int) -> bool:
@@ -113,11 +118,11 @@ class LinkStates:
         return iter(self._states)
 
     def say(self, sequence: int, links: Iterable[Step], now: float) -> None:
-        """Take in what this server itself says of its links."""
-        self._set(self.server, State(sequence, frozenset(links), now))
+        """Set the link state of this server."""
+        self._store(self.server, State(sequence, frozenset(links), now))
 
     def hear(self, origin: int, sequence: int, links: Iterable[Step], now: float) -> Heard:
-        """Take in what a member says of its links; what the topology does not have is ignored."""
+        """Process a member's link state; links that the topology does not have are ignored."""
         known = self._states.get(origin)
         if known is None:
             return Heard.FOREIGN
@@ -125,23 +130,23 @@ class LinkStates:
             return Heard.REPEATED
         if known.sequence is not None and not newer(sequence, known.sequence):
             return Heard.OUTDATED
-        self._set(origin, State(sequence, self._possible[origin].intersection(links), now))
+        self._store(origin, State(sequence, self._topology_links[origin].intersection(links), now))
         return Heard.NEWS
 
     def expire(self, now: float) -> None:
-        """Count as down whatever was not refreshed in time."""
+        """Mark all links of members as down whose link state was not refreshed in time."""
         for member, state in self._states.items():
             if member != self.server and state.heard_s + self.timeout_s <= now:
-                self._set(member, State(None, frozenset(), now))
+                self._store(member, State(None, frozenset(), now))
 
     @property
     def next_expiry(self) -> float:
-        """When `expire` has something to do, at the earliest."""
+        """Earliest time at which a link state can expire."""
         heard = (state.heard_s for member, state in self._states.items() if member != self.server)
         return min(heard, default=float("inf")) + self.timeout_s
 
     def works(self, server: int, step: Step) -> bool:
-        """Tell whether a member's link works, as far as is known."""
+        """Return True if a member's link works according to the database."""
         state = self._states.get(server)
         if state is None or step not in state.links:
             return False
@@ -149,38 +154,39 @@ class LinkStates:
         return far is None or far.lists(server)
 
     def down(self) -> Iterator[tuple[int, Step]]:
-        """Yield the links that do not work, as far as is known: a member, and its step."""
-        for member, links in self._possible.items():
+        """Yield the failed links in the link-state database, as (member, step)."""
+        for member, links in self._topology_links.items():
             for step in sorted(links):
                 if not self.works(member, step):
                     yield member, step
 
     def hurt(self) -> list[int]:
-        """Return the members that said themselves that not all their links work."""
+        """Return the members whose own link state has failed links."""
         return [
             member
             for member, state in self._states.items()
-            if state.sequence is not None and state.links != self._possible[member]
+            if state.sequence is not None and state.links != self._topology_links[member]
         ]
 
     def steps(self, server: int) -> Iterator[Step]:
-        """Yield a member's links to other members that work, in the order of preference."""
+        """Yield a member's working links to other members, in order of preference."""
         for step in sorted(self._states[server].links, key=self.order):
             if step.peer in self._states and self.works(server, step):
                 yield step
 
     @property
     def next_steps(self) -> dict[int, Step]:
-        """The next hop to each other member that can be reached, the nearest member first.
+        """Next hop to each other reachable member, nearest member first.
 
-        Of those that are equally near, the one with the lowest uid.
+        Members at equal distance are sorted by uid.
         """
-        if self._computed != self.generation:
+        if self._computed_generation != self.generation:
             self._next_steps = next_steps(self.server, self.steps, self.topology.uid)
-            self._computed = self.generation
+            self._computed_generation = self.generation
         return self._next_steps
 
-    def _set(self, member: int, state: State) -> None:
+    def _store(self, member: int, state: State) -> None:
+        """Store a member's link state; announce a change of its links."""
         if state.links != self._states[member].links:
             self.generation += 1
             self.on_change()
@@ -188,7 +194,7 @@ class LinkStates:
 
 
 def newer(sequence: int, than: int) -> bool:
-    """Tell which of two sequence numbers comes later.
+    """Return True if a sequence number is newer than another (RFC 1982).
 
     >>> newer(2, 1), newer(1, 1), newer(0, SEQUENCES - 1), newer(SEQUENCES - 1, 0)
     (True, False, True, False)
@@ -199,32 +205,34 @@ def newer(sequence: int, than: int) -> bool:
 def next_steps(
     server: int, steps: Callable[[int], Iterable[Step]], rank: Callable[[int], int] = int
 ) -> dict[int, Step]:
-    """Return the next hop of the shortest path to each server that can be reached, nearest first.
+    """Return the next hop of the shortest path to each reachable server, nearest server first.
 
     Parameters
     ----------
     server : int
-        Where the paths begin; it is not in the answer.
+        Source of the paths; not part of the result.
     steps : callable
-        Returns the hops that work from a server. Of several shortest paths the first counts, in
-        the order of these hops.
+        Function that returns the working hops of a server. The order of these hops decides
+        between equally short paths.
     rank : callable
-        Of servers that are equally near, the one with the lowest rank comes first in the answer.
+        Sort key of servers at equal distance, lowest first.
     """
-    found: dict[int, Step] = {}
-    ranked: list[int] = []
+    first_hops: dict[int, Step] = {}
+    order: list[int] = []
     layer = [server]
     while layer:
-        nearer, layer = layer, []
-        for at in nearer:
-            for step in steps(at):
-                if step.peer not in found and step.peer != server:
-                    found[step.peer] = found.get(at, step)  # the own first hop has none before it
+        previous_layer, layer = layer, []
+        for node in previous_layer:
+            for step in steps(node):
+                if step.peer not in first_hops and step.peer != server:
+                    # Hops from the source have no earlier hop: they are first hops themselves.
+                    first_hops[step.peer] = first_hops.get(node, step)
                     layer.append(step.peer)
-        ranked += sorted(layer, key=rank)
-    return {peer: found[peer] for peer in ranked}
+        order += sorted(layer, key=rank)
+    return {peer: first_hops[peer] for peer in order}
 
 
-def _links(topology: Any, server: int) -> frozenset[Step]:
+def _links_of(topology: Any, server: int) -> frozenset[Step]:
+    """Return all links of a server in the topology."""
     ports = range(topology.ports)
     return frozenset(Step(port, peer) for port in ports for peer in topology.peers(server, port))

@@ -1,7 +1,7 @@
-"""Users' own Python files, and routers by name or from such a file.
+"""Loader of users' Python files, and of routers by name or from such a file.
 
-All of them are run by `module_from`. As root it runs only files that nobody but root and the caller
-of sudo may change.
+`module_from` executes all such files. As root, it executes only files that no user but root and the
+caller of sudo can modify.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from topos.base.topology import Topology
 
 
 def router_for(topology: Topology, name: str) -> type[Router]:
-    """Return the router of an algorithm of the network, or the one that a Python file defines.
+    """Return the router class of a routing algorithm, or of a user's Python file.
 
-    Raises PillarboxError where there is none.
+    Raises PillarboxError if the algorithm is unknown or the file defines no router.
     """
     if name.endswith(".py"):
         return router_from_file(Path(name))
@@ -38,12 +38,12 @@ def router_for(topology: Topology, name: str) -> type[Router]:
 
 
 def blamed(name: str) -> AbstractContextManager[None]:
-    """Return in which context to run that routing: errors of a user's own file are told as such."""
+    """Return the context manager for running a routing; it reports errors of a user's file."""
     return told_of(Path(name)) if name.endswith(".py") else nullcontext()
 
 
 def router_from_file(file: Path) -> type[Router]:
-    """Run a Python file and return the one router class that it defines."""
+    """Execute a Python file and return the only router class that it defines."""
     module = module_from(file, "router")
     found = [
         value
@@ -61,13 +61,15 @@ def router_from_file(file: Path) -> type[Router]:
 
 
 def module_from(file: Path, kind: str) -> ModuleType:
-    """Run a user's own file, and return it as a module; root runs no other user's."""
+    """Execute a user's file and return its module; as root, only files of trusted users."""
     if os.geteuid() == 0:
         writer = foreign_writer(file, callers())
         require(not writer, f"{file} is not run as root, since others may change it: {writer}")
     try:
-        with open(file, "rb", opener=_at_once) as opened:
-            require(stat.S_ISREG(os.fstat(opened.fileno()).st_mode), f"{file} is no file")
+        with open(file, "rb", opener=_open_nonblocking) as opened:
+            require(
+                stat.S_ISREG(os.fstat(opened.fileno()).st_mode), f"{file} is not a regular file"
+            )
             source = opened.read()
     except OSError as error:
         raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
@@ -79,28 +81,28 @@ def module_from(file: Path, kind: str) -> ModuleType:
     return module
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Open a file without waiting, as a pipe would have it."""
+def _open_nonblocking(path: str, flags: int) -> int:
+    """Open a file in non-blocking mode; opening a named pipe would block otherwise."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
 @contextmanager
 def told_of(file: Path) -> Iterator[None]:
-    """Turn whatever goes wrong in a user's file into one sentence with the line."""
+    """Turn every exception of a user's file into a PillarboxError that names the line."""
     try:
         yield
     except PillarboxError:
         raise
     except Exception as error:
         raise PillarboxError(
-            f"{file} fails: {type(error).__name__}: {error}{_line_of(error, file)}"
+            f"{file} fails: {type(error).__name__}: {error}{_line_text(error, file)}"
         ) from error
 
 
-def _line_of(error: Exception, file: Path) -> str:
-    """Return where in the user's file the error came from."""
+def _line_text(error: Exception, file: Path) -> str:
+    """Return the line of the user's file that caused the error, as text for a message."""
     if isinstance(error, SyntaxError):
-        return ""  # its text has the line
+        return ""  # the message of a SyntaxError names the line
     at, trace = "", error.__traceback__
     while trace:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():

@@ -1,7 +1,7 @@
-"""What hosts/NETWORK says of its network, in one place: ``NETWORK = Network(...)``.
+"""Routing declaration of a network, in hosts/KIND: ``NETWORK = Network(...)``.
 
-Commands, live servers, the simulator, reports and tests find it by the network's name
-(`hosts.base.declared`).
+Commands, live servers, the simulator, reports and tests look the declaration up by the network's
+name (`hosts.base.declared`).
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from hosts.wire.dcn import DCN
 from hosts.wire.header import Header
 from topos.base.errors import require
 
-Hop = tuple[int, int]  # sender and receiver, which are neighbours
+Hop = tuple[int, int]  # sender and receiver, two neighbours
 Trees = Sequence[Sequence[Hop]]
 
 
 @dataclass(frozen=True)
 class Network:
-    """How the servers of one network route.
+    """Routing declaration of one network: algorithms, simulator rules, timers, headers.
 
     Parameters
     ----------
     algorithms : mapping of str to Algorithm
-        By their names, the usual one first. Shortest-path routing is there in any case.
+        Routing algorithms by name, the default first. Shortest-path routing is always added.
     rules : mapping of str to Rule or Fabric
-        What the simulator compiles, by the names of algorithms (`hosts.base.rules`); what is not
-        here it takes flow by flow.
+        Rules that the simulator compiles, by the names of algorithms (`hosts.base.rules`). The
+        simulator computes algorithms without a rule flow by flow.
     paper_timers : Timers, optional
-        Where the network's own paper says other times than `hosts.base.timers.PAPER`.
+        Timers of the network's paper, if they differ from `hosts.base.timers.PAPER`.
     distribution : callable, optional
-        How a file gets from one server to several: given the topology, the source and the
-        receivers, it returns trees of hops, which carry an equal part of the file each. Without
-        it, a file goes from receiver to receiver.
+        Function that plans the distribution of a file from one server to several. From the
+        topology, the source and the receivers it computes trees of hops, each of which carries an
+        equal part of the file. Without it, a file is passed from receiver to receiver.
     headers : tuple of Header
-        Those of its own, beside DCell's, which is there for messages in any case.
+        Packet headers of the network, in addition to DCell's, which all networks use for messages.
     """
 
     algorithms: Mapping[str, Algorithm]
@@ -53,29 +53,30 @@ class Network:
 
 @cache
 def headers() -> tuple[Header, ...]:
-    """Return the headers of all networks, which their versions tell apart.
+    """Return the packet headers of all networks; each has a version number of its own.
 
     >>> [header.name for header in headers()]
     ['dcn', 'bcube']
     """
-    found = (DCN, *(header for network in all_declared() for header in network.headers))
+    declared_headers = (DCN, *(header for network in all_declared() for header in network.headers))
     for values in (
-        [header.name for header in found],
-        [form.name for header in found for form in header.forms],
-        [header.version for header in found],
+        [header.name for header in declared_headers],
+        [form.name for header in declared_headers for form in header.forms],
+        [header.version for header in declared_headers],
     ):
         require(
             len(set(values)) == len(values),
             f"headers of two networks have the same name or version: {values}",
         )
-    return found
+    return declared_headers
 
 
 def header_of(data: bytes) -> Header | None:
-    """Return the header that packets under the headers' ethertype begin with, None if none does."""
+    """Return the header format of a packet by its version field, None if it is unknown."""
     return _headers_by_version().get(data[0] >> 4) if data else None
 
 
 @cache
 def _headers_by_version() -> dict[int, Header]:
+    """Return the header format of each version number."""
     return {header.version: header for header in headers()}

@@ -1,7 +1,8 @@
-"""Who may change a file: its owner, its group, and whoever may write to a directory above it.
+"""Users that can modify a file: its owner, its group, and those with write access to a parent.
 
-A path is resolved component by component from the root directory. Every directory on the way has
-to be safe before the next component is looked up, so nobody else can exchange it meanwhile.
+A path is resolved component by component from the root directory. Every directory of the path must
+be safe before the next component is looked up, so that no other user can replace a component
+during the check.
 """
 
 from __future__ import annotations
@@ -15,64 +16,70 @@ from collections import deque
 from collections.abc import Iterable, Set
 from pathlib import Path
 
-ACCESS_LIST = "system.posix_acl_access"  # with one, the group's bits are those of all listed users
-MOST_LINKS = 40  # symbolic links on one path, as in the kernel
+# Extended attribute of an access control list; group permission bits then apply to listed users.
+ACCESS_LIST = "system.posix_acl_access"
+MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 
 
 def callers() -> set[int]:
-    """Return the user who called sudo, whose files this root process may run; empty without."""
+    """Return the caller of sudo, whose files this root process may run; empty without sudo."""
     caller = os.environ.get("SUDO_UID", "")
     return {int(caller)} if caller.isdecimal() else set()
 
 
 def foreign_writer(path: Path, users: Iterable[int] = ()) -> str:
-    """Return who else may change a path, and the command that prevents it; empty if nobody.
+    """Return a description of other users who can modify a path, and the command that prevents it.
+
+    The result is empty if no other user can modify the path.
 
     Parameters
     ----------
     path : Path
-        What exists; for a missing file the answer is about the directories above.
+        Path of a file; if the file is missing, only its parent directories are checked.
     users : iterable of int
-        The users who may change it besides root.
+        User ids that are trusted in addition to root.
     """
-    waiting = deque(path.absolute().parts[1:])
-    at, links, trusted = Path("/"), 0, {0, *users}
-    found = _writer_of(at, os.lstat(at), trusted)
-    while waiting and not found:
-        name = waiting.popleft()
+    components = deque(path.absolute().parts[1:])
+    current, links, trusted = Path("/"), 0, {0, *users}
+    problem = _write_problem(current, os.lstat(current), trusted)
+    while components and not problem:
+        name = components.popleft()
         if name == "..":
-            at = at.parent
+            current = current.parent
             continue
-        status = _status(at / name)
+        status = _status(current / name)
         if status is None:
             return ""
         if stat.S_ISLNK(status.st_mode):
             links += 1
             if links > MOST_LINKS:
                 return f"{path} has too many symbolic links: name the file itself"
-            found = _owner_of(at / name, status, trusted)
-            target = (at / name).readlink()
-            waiting.extendleft(reversed(target.parts[1:] if target.is_absolute() else target.parts))
-            at = Path("/") if target.is_absolute() else at
+            problem = _owner_problem(current / name, status, trusted)
+            target = (current / name).readlink()
+            components.extendleft(
+                reversed(target.parts[1:] if target.is_absolute() else target.parts)
+            )
+            current = Path("/") if target.is_absolute() else current
         else:
-            at /= name
-            found = _writer_of(at, status, trusted)
-    return found
+            current /= name
+            problem = _write_problem(current, status, trusted)
+    return problem
 
 
 def _status(path: Path) -> os.stat_result | None:
+    """Return the lstat result of a path, None if it cannot be read."""
     try:
         return os.lstat(path)
     except OSError:
         return None
 
 
-def _writer_of(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
-    """Return who else may write to a file or directory itself."""
-    found = _owner_of(path, status, trusted)
-    # In a sticky directory, such as /tmp, only its owner may remove or rename an entry.
-    if found or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
-        return found
+def _write_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
+    """Return a description of untrusted users with write access to this file or directory."""
+    problem = _owner_problem(path, status, trusted)
+    # In a sticky directory such as /tmp, only the owner of an entry can remove or rename it.
+    if problem or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+        return problem
     quoted = shlex.quote(str(path))
     if status.st_mode & stat.S_IWOTH:
         return f"every user may write to {path}: chmod o-w {quoted}"
@@ -85,7 +92,8 @@ def _writer_of(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
     return ""
 
 
-def _owner_of(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
+def _owner_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
+    """Return a description of an untrusted owner; empty if the owner is trusted."""
     if status.st_uid in trusted:
         return ""
     owner, own = _user_name(status.st_uid), _user_name(max(trusted))
@@ -93,9 +101,10 @@ def _owner_of(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
 
 
 def _has_access_list(path: Path) -> bool:
+    """Return True if the path has a POSIX access control list."""
     try:
         return bool(os.getxattr(path, ACCESS_LIST))
-    except (OSError, AttributeError):  # the file system or the system has no such lists
+    except (OSError, AttributeError):  # no access control lists on this file system or system
         return False
 
 
@@ -108,11 +117,12 @@ def _is_private_group(group: int, trusted: Set[int]) -> bool:
         members = set(grp.getgrgid(group).gr_mem)
     except KeyError:
         members = set()
-    users = {one.pw_uid for one in pwd.getpwall() if one.pw_gid == group}
+    users = {entry.pw_uid for entry in pwd.getpwall() if entry.pw_gid == group}
     return members <= names and users <= trusted
 
 
 def _user_name(user: int) -> str:
+    """Return the name of a user id."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:
@@ -120,6 +130,7 @@ def _user_name(user: int) -> str:
 
 
 def _group_name(group: int) -> str:
+    """Return the name of a group id."""
     try:
         return grp.getgrgid(group).gr_name
     except KeyError:

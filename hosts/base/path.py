@@ -1,7 +1,7 @@
-"""A path: from a server, out of which port to which next server, until the destination.
+"""Paths between servers as a list of hops, each with an egress port and a next server.
 
-Servers alone would not name a path: in DPillar with two columns, two servers can share two
-switches, and the port tells which of them is used.
+The list of servers alone is ambiguous: in DPillar with two columns, two servers can share two
+switches, and the port determines the switch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from topos.base.topology import Topology
 
 
 class Step(NamedTuple):
-    """One hop: out of this port, to that server.
+    """One hop: egress port and next server.
 
-    `via` names the switches on the way (their node numbers), where switches interconnect and so
-    leave several ways, and a routing has chosen one.
+    `via` lists the node numbers of the hop's switches if switches interconnect, so that several
+    paths exist, and the routing has chosen one of them.
     """
 
     port: int
@@ -32,46 +32,46 @@ class Step(NamedTuple):
         return f"Step(port={self.port}, peer={self.peer}{via})"
 
 
-# What a server does with a packet to a destination, when it looks at nothing else.
+# Routing by destination only: from a server and a destination to the next hop.
 NextStep = Callable[[int, int], Step]
 
 
 @dataclass(frozen=True)
 class Path:
-    """A way from a server to another, hop by hop."""
+    """A path from one server to another, hop by hop."""
 
     source: int
     steps: tuple[Step, ...]
 
     @cached_property
     def servers(self) -> tuple[int, ...]:
-        """Every server on the path, ends included."""
+        """All servers on the path, including source and destination."""
         return (self.source, *(step.peer for step in self.steps))
 
     @cached_property
     def links(self) -> frozenset[frozenset[int]]:
-        """The pairs of servers that its hops lead between."""
+        """Pairs of servers joined by the hops of the path."""
         return frozenset(map(frozenset, pairwise(self.servers)))
 
     @property
     def destination(self) -> int:
-        """The last server."""
+        """The last server of the path."""
         return self.servers[-1]
 
     def __len__(self) -> int:
         return len(self.steps)
 
     def nodes(self, topology: Topology) -> list[int]:
-        """Return all servers and switches in the order in which a packet sees them."""
-        passed = [self.source]
+        """Return all servers and switches of the path, in the order of a packet's visits."""
+        visited = [self.source]
         for server, step in zip(self.servers, self.steps, strict=False):
-            passed += [*switches_between(topology, server, step), step.peer]
-        return passed
+            visited += [*switches_between(topology, server, step), step.peer]
+        return visited
 
     def cut(self) -> Path:
         """Return the path from its last visit of the source to its first visit of the destination.
 
-        Multi-path routings glue paths together, and what is glued can pass an end twice.
+        Multi-path routing concatenates paths, and the result can visit an end twice.
         """
         servers = self.servers
         end = servers.index(self.destination)
@@ -86,10 +86,10 @@ def switches_between(
     failed_nodes: Set[int] = frozenset(),
     failed_links: Set[frozenset[int]] = frozenset(),
 ) -> list[int]:
-    """Return the switches that one hop goes through, or raise ValueError where it leads nowhere.
+    """Return the switches of one hop, or raise ValueError if the hop does not reach its peer.
 
-    Where switches interconnect they are those that the step names. If it names none they are of a
-    shortest path, around those that have failed.
+    If the step names its switches (`via`), they are returned. Otherwise the switches are those of a
+    shortest path that avoids failed nodes and links.
     """
 
     def works(a: int, b: int) -> bool:
@@ -100,7 +100,7 @@ def switches_between(
         raise ValueError(f"port {step.port} of server {server} leads nowhere")
     if step.via:
         for a, b in pairwise((server, *step.via, step.peer)):
-            cabled = b == first if a == server else b in _cabled(topology, a)
+            cabled = b == first if a == server else b in _adjacent_nodes(topology, a)
             if not cabled or not works(a, b):
                 raise ValueError(f"the hop of server {server} to {step.peer} breaks off at {a}")
         return list(step.via)
@@ -122,17 +122,17 @@ def switches_between(
     raise ValueError(f"port {step.port} of server {server} does not lead to {step.peer}")
 
 
-def _cabled(topology: Topology, switch: int) -> set[int]:
-    """Return the nodes at the other ends of a switch's cables; none for what is no switch."""
+def _adjacent_nodes(topology: Topology, switch: int) -> set[int]:
+    """Return the nodes at the far ends of a switch's cables; empty if the node is not a switch."""
     if not topology.servers <= switch < topology.nodes:
         return set()
     return {plug.node for _, plug in topology.neighbours(switch)}
 
 
 def walked(source: int, destination: int, next_step: NextStep, limit: int) -> Path:
-    """Return the path that servers make who each know only their next step.
+    """Return the path that results from following `next_step` from source to destination.
 
-    More hops than `limit` are a fault of the routing, and raise RuntimeError.
+    More hops than `limit` indicate a routing loop and raise RuntimeError.
     """
     steps: list[Step] = []
     at = source
@@ -145,7 +145,7 @@ def walked(source: int, destination: int, next_step: NextStep, limit: int) -> Pa
 
 
 def disjoint(topology: Topology, paths: Iterable[Path], *, shared: Iterable[int] = ()) -> bool:
-    """Tell whether no server or switch but the ends, and `shared`, is on two of the paths."""
+    """Return True if paths share no inner node except those in `shared`."""
     seen: set[int] = set()
     for path in paths:
         inner = set(path.nodes(topology)[1:-1]) - set(shared)

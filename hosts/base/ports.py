@@ -1,4 +1,4 @@
-"""Which port of the next server a hop arrives at."""
+"""Ingress port of a hop at the next server."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from topos.base.topology import Topology
 
 
 def arrival_port(topology: Topology, server: int, step: Step) -> int:
-    """Return the peer's port of a hop: the one that leads back over the same cable or switch.
+    """Return the peer's port of a hop, which leads back over the same cable or switch.
 
-    Raises ValueError where there is no such hop.
+    Raises ValueError if the hop does not exist.
     """
     plug = topology.server_plug(server, step.port)
     if plug.node == step.peer:

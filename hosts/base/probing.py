@@ -1,11 +1,11 @@
-"""Rounds of probes over several paths to one destination, and the choice among them.
+"""Path probing: rounds of probes over several paths to one destination, and path selection.
 
 The source sends a probe along every path. Each relay lowers the probe's available bandwidth to
-that of its own ports; the destination sends it back. What is not answered in time has failed
-(Guo 2009, section 4.2; Liao 2012, section 4.5). How a probe travels is the network's business.
+that of its own ports; the destination returns the probe. A path without an answer in time has
+failed (Guo 2009, section 4.2; Liao 2012, section 4.5). Each network defines how probes travel.
 
-What is known of a path, and how that changes; `*` is a path whose probe is on its way, `silent` one
-that has failed for no other reason than that its answer did not come in time::
+States of a path and their transitions; `*` marks a path with an outstanding probe, `silent` a path
+that has failed only because its answer did not arrive in time::
 
     state      begin      answer    fail    give up
     untried    untried*   untried   failed  untried
@@ -29,13 +29,14 @@ from typing import Any
 from hosts.base.path import Path
 from hosts.base.rules import NONE
 
-# Paths whose bandwidth is within this share of the best count as equally good: then the shorter
-# one is better (it uses fewer links), and the one in use better than another (no oscillation).
+# Paths with at least this fraction of the best path's bandwidth count as equally good.
+# Of equally good paths, the shortest is chosen (fewer links), then the path in use (no
+# oscillation).
 NEARLY_BEST = 0.9
 
 
 class State(Enum):
-    """What is known of a path."""
+    """Probe state of a path."""
 
     UNTRIED = "untried"
     WORKING = "working"
@@ -44,14 +45,14 @@ class State(Enum):
 
 @dataclass
 class Candidate:
-    """A path that a flow could take."""
+    """A candidate path of a flow, with its probe state."""
 
     path: Path
     state: State = State.UNTRIED
     available_bps: float = 0.0
-    waiting: bool = False  # for the answer to a probe of the present round
-    silent: bool = False  # has failed for no other reason than that its answer did not come in time
-    reserve: bool = False  # used only while no other candidate works
+    waiting: bool = False  # True while a probe of the current round is outstanding
+    silent: bool = False  # True if the path failed only because of a probe timeout
+    reserve: bool = False  # True for a path used only while no other candidate works
 
 
 def best(
@@ -60,20 +61,21 @@ def best(
     own_bps: float = 0.0,
     slack_bps: float = 0.0,
 ) -> int | None:
-    """Return the best of the candidates that work, None where none does.
+    """Return the index of the best working candidate, None if no candidate works.
 
     Parameters
     ----------
     candidates : sequence of Candidate
-        The paths, each with what is known of it.
+        Candidate paths with their probe states.
     using : int or None
-        The one in use.
+        Index of the path in use.
     own_bps : float
-        What the flow that asks sends on the path in use: were it elsewhere, that would be free.
+        Bandwidth of this flow on the path in use; it counts as free there.
     slack_bps : float
-        What a hop costs: a longer path takes bandwidth from others on every link, and is to have so
-        much more for each. Paths within one such cost of the best count as equally good as well:
-        where all are nearly full, what is left is chance, and no reason to move.
+        Bandwidth cost per hop: a longer path takes bandwidth from other flows on every link, so it
+        must have this much more free bandwidth per additional hop. Paths within one hop's cost of
+        the best also count as equally good: if all paths are nearly full, the remaining
+        differences are random and do not justify a move.
 
     >>> wide, narrow = (Candidate(Path(0, ()), State.WORKING, bps) for bps in (6e8, 4e8))
     >>> best([wide, narrow], using=1), best([wide, narrow], using=1, own_bps=3e8)
@@ -88,20 +90,19 @@ def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], 
 
     A reserve path is usable only while no other path works.
     """
-    free = [one.available_bps for one in candidates]
-    works = [one.state == State.WORKING for one in candidates]
-    if any(working and not one.reserve for working, one in zip(works, candidates, strict=True)):
-        works = [
-            working and not one.reserve for working, one in zip(works, candidates, strict=True)
-        ]
-    return free, works, [len(one.path) for one in candidates]
+    free = [candidate.available_bps for candidate in candidates]
+    works = [candidate.state == State.WORKING for candidate in candidates]
+    regular = [working and not c.reserve for working, c in zip(works, candidates, strict=True)]
+    if any(regular):
+        works = regular
+    return free, works, [len(candidate.path) for candidate in candidates]
 
 
 def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: float) -> int:
-    """Return the number of the best path that works, `NONE` where none does: a rule.
+    """Return the index of the best working path, `NONE` if no path works (a simulator rule).
 
-    `free`, `works` and `hops` have an entry for each path. What the flow itself sends, `own`, is
-    free on the path in use; a hop costs `slack` (see `best`).
+    `free`, `works` and `hops` have an entry for each path. The flow's own bandwidth `own` counts as
+    free on the path in use; `slack` is the bandwidth cost per hop (see `best`).
     """
     most = -math.inf
     for path in range(len(free)):
@@ -118,13 +119,13 @@ def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: flo
 
 
 def left(free: Any, hops: Any, path: int, using: int, own: float, slack: float) -> float:
-    """Return what the flow could have on that path, less what its hops cost."""
+    """Return the bandwidth available to the flow on a path, minus the cost of its hops."""
     available: float = free[path] + (own if path == using else 0.0) - slack * hops[path]
     return available
 
 
 class Probing:
-    """The candidate paths of one flow, or of all flows to one destination.
+    """Probe rounds over the candidate paths of one flow, or of all flows to one destination.
 
     >>> paths = [Path(0, ()), Path(1, ())]
     >>> probing = Probing(paths)
@@ -141,35 +142,35 @@ class Probing:
 
     @property
     def current_path(self) -> Path | None:
-        """The path in use; None when none is known to work."""
+        """The path in use; None if no path is in use."""
         return None if self.current is None else self.candidates[self.current].path
 
     @property
     def works(self) -> bool:
-        """Whether there is a path in use that is known to work."""
+        """True if the path in use is known to work."""
         return self.current is not None and self.candidates[self.current].state == State.WORKING
 
     @property
     def lost(self) -> bool:
-        """Whether there is no path in use, or one that has failed for all that is known."""
+        """True if no path is in use, or the path in use has failed."""
         return self.current is None or self.candidates[self.current].state == State.FAILED
 
     @property
     def finished(self) -> bool:
-        """Whether every probe of the round was answered or given up."""
+        """True if no probe of the current round is outstanding."""
         return not any(candidate.waiting for candidate in self.candidates)
 
     def begin(self, paths: Iterable[Path] | None = None) -> list[int]:
-        """Begin a round, with other paths if they are given; return which are to be probed.
+        """Begin a round, optionally with a new list of paths; return the indices to probe.
 
-        A path that stays a candidate keeps what is known of it; the one in use stays in use.
+        A path that remains a candidate keeps its state, and the path in use stays in use.
         """
         if paths is not None:
             known = {candidate.path: candidate for candidate in self.candidates}
             used = self.current_path
             self.candidates = [known.get(path) or Candidate(path) for path in paths]
-            places = [i for i, one in enumerate(self.candidates) if one.path == used]
-            self.current = places[0] if places else None
+            matches = [i for i, c in enumerate(self.candidates) if c.path == used]
+            self.current = matches[0] if matches else None
         self.round += 1
         for candidate in self.candidates:
             candidate.waiting = True
@@ -177,18 +178,18 @@ class Probing:
         return list(range(len(self.candidates)))
 
     def add_reserves(self, paths: Iterable[Path]) -> None:
-        """Add paths that are used only while no other works; the next round probes them as well."""
+        """Add reserve paths, used only while no other path works; the next round probes them."""
         self.candidates += [Candidate(path, reserve=True) for path in paths]
 
     def add(self, path: Path) -> int:
-        """Add a candidate in the middle of a round; return its number, to be probed."""
+        """Add a candidate path during a round; return its index, for the caller to probe."""
         self.candidates.append(Candidate(path, waiting=True))
         return len(self.candidates) - 1
 
     def answer(self, round_: int, index: int, available_bps: float) -> bool:
-        """Take in the answer to a probe; False if it answers no probe of this round.
+        """Process the answer to a probe; return False if the probe is not of this round.
 
-        One that comes late is good news all the same.
+        A late answer also marks the path as working.
         """
         if round_ != self.round or not 0 <= index < len(self.candidates):
             return False
@@ -201,20 +202,20 @@ class Probing:
         return True
 
     def fail(self, index: int) -> None:
-        """Note that a path has failed."""
-        one = self.candidates[index]
-        one.state, one.waiting, one.silent = State.FAILED, False, False
+        """Mark a candidate path as failed."""
+        candidate = self.candidates[index]
+        candidate.state, candidate.waiting, candidate.silent = State.FAILED, False, False
 
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
-        """Note the failure of every path for which that holds; tell whether one is in use."""
+        """Mark paths as failed where `broken` is True; return True if the path in use failed."""
         for index, candidate in enumerate(self.candidates):
-            hoped_for = candidate.silent or candidate.waiting or candidate.state != State.FAILED
-            if hoped_for and broken(candidate.path):
+            usable = candidate.silent or candidate.waiting or candidate.state != State.FAILED
+            if usable and broken(candidate.path):
                 self.fail(index)
-        return self.current is not None and self._state(self.current) == State.FAILED
+        return self.current is not None and self._state_of(self.current) == State.FAILED
 
     def give_up(self) -> list[int]:
-        """End the round: what was not answered has failed. Return those paths."""
+        """End the round: mark unanswered paths as failed, and return their indices."""
         silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]
         for index in silent:
             self.fail(index)
@@ -222,36 +223,38 @@ class Probing:
         return silent
 
     def choose(self) -> bool:
-        """Use the best of the paths that work; tell whether that is another than before.
+        """Use the best working path; return True if the path in use has changed.
 
-        Without any that works, one that was never tried is used. Without that, one from which only
-        no answer came: servers may be too busy to answer in time. Without that, none.
+        If no path works, the fallback is an untried path, then a path that failed only by probe
+        timeout (servers may be too busy to answer in time), then no path.
         """
         before = self.current
         self.current = best(self.candidates, before)
         if self.current is None:
-            untried = (i for i, one in enumerate(self.candidates) if one.state == State.UNTRIED)
+            untried = (i for i, c in enumerate(self.candidates) if c.state == State.UNTRIED)
             self.current = next(untried, None)
-        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): what was not answered has
-        # failed there, and a network that is only busy would be without a path.
+        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): unanswered paths stay usable.
+        # In the papers they have failed, so that an overloaded network would have no path.
         if self.current is None:
-            silent = [i for i, one in enumerate(self.candidates) if one.silent]
+            silent = [i for i, c in enumerate(self.candidates) if c.silent]
             self.current = before if before in silent else next(iter(silent), None)
         return self.current != before
 
-    def _state(self, index: int) -> State:
+    def _state_of(self, index: int) -> State:
+        """Return the probe state of a candidate."""
         return self.candidates[index].state
 
 
 class Pace:
-    """When a server may begin its next round of probes: on average one in so much time.
+    """Rate limit of a server's probe rounds: on average one round per `spacing_s` seconds.
 
-    A few may follow one another closely, and those that cannot wait (`urgent`) do not, but the
-    others then wait longer. A server waits until a random moment of its turn: servers whose
-    flows began together would otherwise all probe together, and be late for everything else.
+    A burst of rounds may start without spacing, and `urgent` rounds start immediately, but later
+    rounds then wait longer. A delayed round starts at a random time within its interval; otherwise
+    servers whose flows began together would probe together and delay all other work.
 
-    Where rounds are costly (see `Timers.probe_spacing_s`) fewer may follow one another: together
-    they are worth `BURST_S` of the pace. All servers may begin their bursts at one moment.
+    The burst is at most TOGETHER rounds, and smaller if rounds are expensive (see
+    `Timers.probe_spacing_s`): then it is worth `BURST_S` seconds of the average rate, since all
+    servers may start their bursts at the same time.
 
     >>> pace = Pace(spacing_s=0.25, now=0.0, random=Random(1))
     >>> [int(4 * pace.turn(0.0)) for _ in range(10)]
@@ -267,17 +270,17 @@ class Pace:
 
     def __init__(self, spacing_s: float, now: float, random: Random) -> None:
         self.spacing_s = spacing_s
-        self._together = self.TOGETHER
+        self._burst = self.TOGETHER
         if spacing_s * self.TOGETHER > self.BURST_S:
-            self._together = max(1, int(self.BURST_S / spacing_s))
+            self._burst = max(1, int(self.BURST_S / spacing_s))
         self._random = random
-        self._next_s = now  # when the next one is due, had they all come at the pace
+        self._next_s = now  # start of the next round at the average rate
 
     def turn(self, now: float, *, urgent: bool = False) -> float:
-        """Take a turn; return when it is."""
+        """Reserve the next probe round; return its start time."""
         due = self._next_s
         self._next_s = max(now, due) + self.spacing_s
-        waits_until = due - (self._together - 1) * self.spacing_s
+        waits_until = due - (self._burst - 1) * self.spacing_s
         if urgent or waits_until <= now:
             return now
         return waits_until + self._random.random() * self.spacing_s

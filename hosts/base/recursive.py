@@ -1,11 +1,12 @@
-"""Networks of networks with one cable between two members: the rules of DCell and FiConn.
+"""Routing rules of recursive networks with one cable between two members: DCell and FiConn.
 
-Two servers that are together only in a member of level l have exactly one cable of that level
-between their members of level l - 1. The way leads to it, over it, and on from there; so the next
-hop is found by going to the first cable of the way to the first cable of the way ...
+If level l is the lowest level at which two servers are in the same member, exactly one level-l
+cable joins their members of level l - 1. The path leads to that cable, over the cable, and on to
+the destination. So the next hop is the first hop of the path to the near end of that cable,
+computed by the same rule.
 
-Scalar functions of uids, without objects: routers call them, and simulators compile them as they
-are (see docs/adr/0005-rules.md).
+These are scalar functions of uids, without objects: routers call the functions, and simulators
+compile them unchanged (see docs/adr/0005-rules.md).
 """
 
 from __future__ import annotations
@@ -13,23 +14,23 @@ from __future__ import annotations
 from collections.abc import MutableSequence, Sequence
 from typing import NamedTuple, TypeAlias
 
-Room: TypeAlias = MutableSequence[int]  # a list, or an array: what is written into
+Room: TypeAlias = MutableSequence[int]  # output buffer: a list or an array
 
 
 class Nested(NamedTuple):
-    """The cables of a network, by their level; those of level 0 lead to a switch.
+    """Cables of a recursive network by level; level-0 cables lead to a switch.
 
-    Server ``rank * step + start`` of a member has the cable to its rank-th *other* member.
+    Server ``rank * step + start`` of a member has the cable to the rank-th *other* member.
     """
 
-    sizes: Sequence[int]  # servers of a member of each level
+    sizes: Sequence[int]  # servers per member, by level
     steps: Sequence[int]
     starts: Sequence[int]
     ports: Sequence[int]
 
 
 def common_level(sizes: Sequence[int], a: int, b: int) -> int:
-    """Return the lowest level of a member that holds both; `sizes` are those of each level.
+    """Return the lowest level of a member that contains both servers; `sizes` are by level.
 
     >>> common_level([4, 20], 2, 3), common_level([4, 20], 3, 4)
     (0, 1)
@@ -41,7 +42,7 @@ def common_level(sizes: Sequence[int], a: int, b: int) -> int:
 
 
 def link_between(net: Nested, a: int, b: int, level: int) -> tuple[int, int]:
-    """Return the ends of the level's cable between the members of two servers (getLink)."""
+    """Return both ends of the level's cable between the members of two servers (getLink)."""
     size, whole = net.sizes[level - 1], net.sizes[level]
     step, start = net.steps[level], net.starts[level]
     base = a // whole * whole
@@ -52,7 +53,7 @@ def link_between(net: Nested, a: int, b: int, level: int) -> tuple[int, int]:
 
 
 def far_end(net: Nested, server: int, level: int) -> int:
-    """Return the server at the other end of a server's cable of that level."""
+    """Return the server at the far end of a server's cable of the given level."""
     size, whole = net.sizes[level - 1], net.sizes[level]
     base = server // whole * whole
     own, rank = (server - base) // size, (server % size - net.starts[level]) // net.steps[level]
@@ -60,7 +61,7 @@ def far_end(net: Nested, server: int, level: int) -> int:
 
 
 def next_hop(net: Nested, here: int, destination: int) -> tuple[int, int]:
-    """Return the port of the next hop and the server it leads to."""
+    """Return the next hop to a destination: egress port and next server."""
     target = destination
     level = common_level(net.sizes, here, target)
     while level > 0:
@@ -80,17 +81,17 @@ def write_hops(
     ports: Room,
     peers: Room,
 ) -> int:
-    """Write the ports and peers of all hops of the way, and return how many they are.
+    """Write the ports and peers of all hops of a path, and return the number of hops.
 
-    They are those that `next_hop` finds one by one. Here no cable is computed twice: the ends of
-    those still to come are kept on a stack with room for k + 1 of each.
+    The hops are the same as those of repeated calls of `next_hop`, but each cable is computed only
+    once: a stack with k + 1 entries holds the ends of the cables still to cross.
     """
     near, far, levels = stack
     here, hops, depth = source, 0, 0
     near[0] = destination
     while here != destination:
         target = near[depth]
-        if here == target:  # over the cable
+        if here == target:  # near end of the next cable: cross the cable
             here, level = far[depth], levels[depth]
             depth -= 1
         else:
@@ -107,7 +108,7 @@ def write_hops(
 
 
 def hops_between(net: Nested, source: int, destination: int) -> list[tuple[int, int]]:
-    """Return the port and the peer of each hop of the way."""
+    """Return the port and the peer of each hop of a path."""
     levels = len(net.sizes)
     stack = [0] * levels, [0] * levels, [0] * levels
     ports, peers = [0] * 2**levels, [0] * 2**levels

@@ -1,15 +1,15 @@
-"""The contract of a router: what one server of a network does with packets.
+"""The Router contract: packet processing on one server of a network.
 
-A router is sans-I/O. It is told what happens (a packet from its own applications, a frame from a
-port, a cable that came or went, the time) and answers with actions: send this frame out of that
-port to that peer, deliver this packet, or drop with a reason. It never reads a clock, sleeps,
-opens a socket or draws from a global random source, so the same object runs in a unit test, over
-a network in memory with virtual time, and on a live server.
+A router is sans-I/O. Its inputs are events (a packet from a local application, a frame from a port,
+a carrier change, the time), its outputs are actions: send a frame out of a port to a peer, deliver
+a packet, or drop it with a reason. A router never reads a clock, sleeps, opens a socket or uses a
+global random source, so the same object runs in a unit test, over a network in memory with virtual
+time, and on a live server.
 
-The base class does what all routers share: heart-beats and the state of links, timers, counters,
-and one place where whatever is malformed is dropped and counted. What is left for a network's own
-router are the four methods under "for a router to say". `HopByHop` reduces them to one, for
-routing that needs nothing but the destination (see docs/writing-a-router.md).
+The base class implements the common parts: heart-beats and link states, timers, counters, and the
+place where all malformed packets are dropped and counted. A network's router implements the methods
+under "methods that a network's router overrides". `HopByHop` reduces them to one method, for
+routing by destination only (see docs/writing-a-router.md).
 """
 
 from __future__ import annotations
@@ -37,27 +37,28 @@ from hosts.wire.relayed import RelayKey
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
-IPV4_VERSION, IPV4_BYTES = 4, 20  # at least
-MOST_REMEMBERED = 4096  # addresses whose server was computed
-MOST_NEWS = 256  # of links that went down or up
-MOST_CHANGED = 1024  # flows whose answers a data plane has not taken back yet
-# Upper bound for ICMP errors about packets whose hops are used up (RFC 1812, 4.3.2.8).
+IPV4_VERSION, IPV4_BYTES = 4, 20  # version field; minimum header size in bytes
+MOST_REMEMBERED = 4096  # capacity of the cache from IPv4 addresses to servers
+MOST_NEWS = 256  # capacity of the log of link changes
+MOST_CHANGED = 1024  # maximum number of flows with pending invalidations
+# Rate limit of ICMP time-exceeded errors, per second, and its burst (RFC 1812, 4.3.2.8).
 EXPIRED_PER_S, EXPIRED_BURST = 20.0, 64
-# Upper bound for packets that a relay sends back to their sources, and for the size of each: with
-# another IP header it fits into a frame. Larger packets belong to flows that have begun.
+# Limits of packets that a relay returns to their sources: rate per second, burst, size in bytes.
+# Returned packets must fit into a frame with another IP header.
+# Larger packets belong to flows that are already running, and are not returned.
 RETURNED_PER_S, RETURNED_BURST, RETURNED_BYTES = 500.0, 512, 1480
 
 
 class Router:
-    """One server's routing: see the module's text."""
+    """Router of one server; the module's docstring describes the contract."""
 
-    # False where a server has no neighbours to watch: behind switches that do the routing.
+    # False if servers send no heart-beats, since the switches do the routing.
     watches_neighbours: ClassVar[bool] = True
-    # Whether a relay's answer to a plain IP packet depends on its flow, or on its destination only.
+    # True if relays forward plain IP packets by flow, False if by destination only.
     by_flow: ClassVar[bool] = False
-    # Whether an answer holds until its ground is gone, whatever happens to other links.
+    # True if an action stays valid until its `ground` is in `gone`, regardless of other links.
     answers_outlive_links: ClassVar[bool] = False
-    # Whether it must see every packet that opens a TCP connection, and not only the first.
+    # True if the router must see every TCP SYN packet, not only the first packet of a flow.
     sees_connections: ClassVar[bool] = False
 
     def __init__(
@@ -70,7 +71,7 @@ class Router:
         rate_bps: float = GIGABIT_BPS,
         now: float = 0.0,
     ) -> None:
-        self.topology: Any = topology  # a subclass knows which network it is for
+        self.topology: Any = topology  # Any: a subclass knows the type of its network
         self.server = server
         self.uid: int = topology.uid(server)
         self.timers = timers or timers_for(topology)
@@ -81,119 +82,121 @@ class Router:
         self.bandwidth = Bandwidth(topology.ports, rate_bps)
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
-        self.drops: Counter[str] = Counter()  # by reason
-        self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)  # when, which, up
-        # A data plane may repeat an answer by itself as long as this number stays the same; one
-        # about a packet of this server's own only while the second does, too.
+        self.drops: Counter[str] = Counter()  # dropped packets by reason
+        # Latest link changes: time, link, True for up.
+        self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)
+        # A data plane may repeat an action only while `generation` stays the same.
+        # Actions for packets from this server also require that `own_generation` stays the same.
         self.generation = self.own_generation = 0
-        # Of these flows it may not; it clears this when it has taken their answers back.
+        # Flows whose actions are invalid; the data plane removes the actions and clears this set.
         self.changed_flows: set[FlowKey] = set()
-        # What answers followed from that is another now. Where a router names nothing else (see
-        # actions.py), that is a hop, and its link is down.
+        # Grounds of actions that have changed, which makes the actions invalid.
+        # An action's default ground is its hop (see actions.py), added when the link goes down.
         self.gone: set[Hashable] = set()
-        self._paced = False  # whether a data plane sends the heart-beats
-        self._informed = False  # whether it tells who is heard and who is silent
-        self._servers: dict[int, int | None] = {}  # by IPv4 address, as asked before
+        self._beats_offloaded = False  # True if a data plane sends the heart-beats
+        self._timeouts_offloaded = False  # True if a data plane detects heard and silent neighbours
+        self._servers: dict[int, int | None] = {}  # cache: IPv4 address to server
         self._identification = self.random.getrandbits(32)
-        self._errors = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
-        self._returns = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
+        self._error_limit = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
+        self._return_limit = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
         if self.watches_neighbours:
-            # At a random moment of the first interval: servers that start together must not beat
-            # together.
+            # Random phase, so that servers that start together send heart-beats at different times.
             first = now + self.random.random() * self.timers.heart_beat_s
-            self.agenda.set("heart-beat", first, self._beat)
-            self.agenda.set("neighbours", self.neighbours.next_timeout, self._watch)
+            self.agenda.set("heart-beat", first, self._send_heart_beats)
+            self.agenda.set("neighbours", self.neighbours.next_timeout, self._check_timeouts)
 
-    # -- for a data plane to call ----------------------------------------------------------------
+    # -- methods that a data plane calls ---------------------------------------------------------
 
     def send(self, packet: bytes, now: float) -> list[Action]:
-        """Take an IPv4 packet from this server's own applications."""
+        """Process an IPv4 packet from a local application."""
         try:
-            actions = self._sent(packet, now)
+            actions = self._route_packet(packet, now)
         except WireError as error:
             actions = [Drop(error.reason, packet)]
         return self._counted(actions)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Take a frame that came in by a port, from the neighbour with that MAC address."""
+        """Process a frame that a port received from the neighbour `peer`."""
         try:
-            actions = self._received(port, peer, frame, now)
+            actions = self._process_frame(port, peer, frame, now)
         except WireError as error:
             actions = [Drop(error.reason, frame.data)]
         return self._counted(actions)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
-        """Take the news that a port's cable is live, or is not any more."""
+        """Process a change of a port's carrier."""
         changed = self.neighbours.set_carrier(port, up, now)
         if up and self.watches_neighbours:
-            self.agenda.set("heart-beat", now, self._beat)
+            self.agenda.set("heart-beat", now, self._send_heart_beats)
         return self._counted(self._links_changed(changed, now))
 
     def resize(self, topology: Topology, now: float) -> list[Action]:
-        """Take the news that the network has become larger or smaller (see `Topology.resized`).
+        """Process a change of the network's size (see `Topology.resized`).
 
-        Servers that join are told first, so that all others can use them at once.
+        Joining servers are notified first, so that the others can use them immediately.
         """
         self.topology = topology
         self.neighbours.resize(topology, now)
         self._servers.clear()
-        if self.watches_neighbours:  # the next one of a data plane, whose ports change, can be late
-            self.agenda.set("heart-beat", now, self._beat)
+        if self.watches_neighbours:  # a data plane may be late while its ports change
+            self.agenda.set("heart-beat", now, self._send_heart_beats)
         actions = self.resized(now)
         self.answers_change()
         return self._counted(actions)
 
     def poll(self, now: float) -> list[Action]:
-        """Do what is due by now."""
-        return self._counted([action for deed in self.agenda.due(now) for action in deed(now)])
+        """Run the timers that have expired by `now`."""
+        return self._counted(
+            [action for callback in self.agenda.due(now) for action in callback(now)]
+        )
 
     @property
     def next_poll(self) -> float:
-        """When `poll` is to be called next."""
+        """Time of the next call of `poll`."""
         return self.agenda.next_at
 
-    # -- for one that keeps time better ----------------------------------------------------------
+    # -- offloading heart-beats to a data plane --------------------------------------------------
 
     def leave_heart_beats_to_others(self) -> None:
-        """Send none but those that cannot wait: `heart_beats` are sent at each interval for it."""
-        self._paced = True
+        """Send only immediate heart-beats; the data plane sends `heart_beats` at each interval."""
+        self._beats_offloaded = True
         self.agenda.cancel("heart-beat")
 
     def leave_silence_to_others(self) -> None:
-        """Notice no silence: it will be told by `silence`, and of heart-beats only what is news."""
-        self._informed = True
+        """Disable timeouts; the data plane reports changes with `heard` and `silence`."""
+        self._timeouts_offloaded = True
         self.neighbours.leave_silence_to_others()
         self.agenda.cancel("neighbours")
 
     def heart_beats(self) -> list[Send]:
-        """Return what is sent at each interval; it changes with `neighbours.revision`."""
-        said = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
+        """Return the heart-beats of all ports; they change with `neighbours.revision`."""
+        beats = ((port, self.neighbours.heart_beat(port)) for port in range(self.topology.ports))
         return [
             self.message(Step(port, EVERYONE), Protocol.HEART_BEAT, message.pack(), self.uid)
-            for port, message in said
+            for port, message in beats
             if message and self.watches_neighbours
         ]
 
     def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
-        """Take the news that a neighbour is heard, and whether it hears this server."""
-        return self._counted(self._heard_of(step, hears_me, now))
+        """Process the report that a neighbour is heard, and whether it hears this server."""
+        return self._counted(self._update_neighbour(step, hears_me, now))
 
     def silence(self, step: Step, now: float) -> list[Action]:
-        """Take the news that a neighbour was not heard for a timeout."""
+        """Process the report that a neighbour was silent for the timeout."""
         changed = self.neighbours.silence(step, now)
         return self._counted(self._links_changed([changed], now) if changed else [])
 
     def down(self) -> list[tuple[int, Step]]:
-        """Return the links that are down, as far as is known: the server at one end, and the step.
+        """Return the links known to be down, as (server at one end, step).
 
-        A router that learns of others' links adds those.
+        Routers with link states add the links of other servers.
         """
         own = self.neighbours
         steps = (Step(port, peer) for port, peers in enumerate(own.peers) for peer in peers)
         return [(self.server, step) for step in steps if not own.works(step)]
 
     def down_by_name(self) -> list[dict[str, Any]]:
-        """Return the same with names for servers."""
+        """Return the links known to be down, with addresses in place of server numbers."""
         address = self.topology.address
         return [
             {"server": address(server), "port": step.port, "peer": address(step.peer)}
@@ -201,7 +204,7 @@ class Router:
         ]
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see, as plain data."""
+        """Return the router's state for display to users, as plain data."""
         address = self.topology.address
         return {
             "server": address(self.server),
@@ -219,53 +222,53 @@ class Router:
             "drops": dict(self.drops),
         }
 
-    # -- for a router to say ---------------------------------------------------------------------
+    # -- methods that a network's router overrides -----------------------------------------------
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return what it puts, at most, between the Ethernet header and an application's packet."""
+        """Return the maximum size in bytes of headers between Ethernet and IP."""
         return 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Answer for a packet of this server's own to another server."""
+        """Return the actions for a packet from this server to another server."""
         raise NotImplementedError
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Answer for a frame that is no heart-beat."""
+        """Return the actions for a received frame other than a heart-beat."""
         raise NotImplementedError
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Answer for a link of this server that went up or down."""
+        """Return the actions for a link of this server that went up or down."""
         return []
 
     def resized(self, now: float) -> list[Action]:
-        """Answer to another size of the network: what was made from the topology is made anew."""
+        """Return the actions after a resize; recompute all state derived from the topology."""
         return []
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Answer for a packet to an address that is no server's: its sender is told so by ICMP."""
+        """Return the actions for a packet to an unknown address: ICMP destination unreachable."""
         answer = unreachable(packet)
         dropped = Drop("destination is no server of this network", packet)
         return [dropped, Deliver(answer)] if answer else [dropped]
 
     def foreseen(self) -> list[Action]:
-        """Return answers to packets that have not come yet, for a data plane to repeat.
+        """Return actions for future packets, with empty frames, for a data plane to repeat.
 
-        Their frames are empty. A data plane asks once, before the first packet.
+        A data plane calls this method once, before the first packet.
         """
         return []
 
     def keep_up(self) -> None:
-        """Find out which answers do not hold any more, where that was put off."""
+        """Determine invalid actions, if the router has deferred that."""
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Answer to the news that a data plane has sent that much of a flow by itself."""
+        """Process the report of bytes of a flow that the data plane has sent without the router."""
         return []
 
-    # -- for a router to use ---------------------------------------------------------------------
+    # -- helper methods for a network's router ---------------------------------------------------
 
     def cable_cut(self, peer: int, port: int, now: float) -> list[Action]:
-        """Take in a neighbour's word that its own cable, from that port, is cut."""
+        """Process a neighbour's message that the cable of its own port is cut."""
         if port >= self.topology.ports or self.server not in self.topology.peers(peer, port):
             return [Drop("news of no neighbour's cable")]
         mine = arrival_port(self.topology, peer, Step(port, self.server))
@@ -273,73 +276,73 @@ class Router:
         return self._links_changed([changed], now) if changed else []
 
     def expired(self, packet: bytes, now: float) -> list[Action]:
-        """Drop a packet that has used up its hops here, and tell its sender by ICMP."""
+        """Drop a packet with expired TTL and send ICMP time exceeded to its source."""
         dropped = Drop("TTL expired", packet)
         answer = time_exceeded(packet, self.topology.ipv4(self.server))
-        if answer is None or not self._errors.take(now):
+        if answer is None or not self._error_limit.take(now):
             return [dropped]
-        return [dropped, *self._sent(answer, now)]
+        return [dropped, *self._route_packet(answer, now)]
 
     def may_return(self, packet: bytes, now: float) -> bool:
-        """Tell whether a packet whose next hop is down may go back to its source, and count it.
+        """Return True if a packet whose next hop is down may be returned to its source; count it.
 
-        A source that is told of a failed link uses another path for the packets that follow. The
-        packet that met the link comes back to be sent again: so a failure that is known to the
-        servers beside it costs no packet.
+        A source that learns of a failed link uses another path for later packets. The packet that
+        met the failed link is returned to be sent again, so a failure that the adjacent servers
+        have detected causes no packet loss.
         """
-        if len(packet) > RETURNED_BYTES or not self._returns.take(now):
+        if len(packet) > RETURNED_BYTES or not self._return_limit.take(now):
             return False
         self.counters["packets returned"] += 1
         return True
 
     def send_again(self, packet: bytes, now: float) -> list[Action]:
-        """Send a packet of this server's own that a relay has returned.
+        """Send a packet from this server again after a relay has returned it.
 
-        Its TTL goes down by one each time, so that it cannot come back for ever.
+        The TTL is decremented each time, so that the number of returns is bounded.
         """
         header, _ = Ipv4Header.parse(packet)
         if header.ttl <= 1:
             return [Drop("TTL expired", packet)]
         self.counters["packets sent again"] += 1
-        return self._sent(decrement_ttl(packet), now)
+        return self._route_packet(decrement_ttl(packet), now)
 
     def identify(self) -> int:
-        """Return the next packet's identification."""
+        """Return the identification of the next packet."""
         self._identification = (self._identification + 1) & 0xFFFFFFFF
         return self._identification
 
     def answers_change(self) -> None:
-        """Tell the data plane that answers given before may not hold any more."""
+        """Invalidate all actions that a data plane has cached."""
         self.generation += 1
 
     def link_states_change(self) -> None:
-        """Take note that other servers' links are not as they were."""
+        """Invalidate a data plane's cached actions after a change of other servers' links."""
         self.answers_change()
 
     def own_answers_change(self) -> None:
-        """Tell it that those may not that were given for packets of this server's own."""
+        """Invalidate a data plane's cached actions for packets from this server."""
         self.own_generation += 1
 
     def flow_answers_change(self, flow: FlowKey) -> None:
-        """Tell it that those may not that were given for packets of a flow, own or relayed."""
+        """Invalidate a data plane's cached actions for packets of one flow, local or relayed."""
         self.changed_flows.add(flow)
         if len(self.changed_flows) > MOST_CHANGED:
             self.changed_flows.clear()
             self.answers_change()
 
     def message(self, step: Step, protocol: Protocol, body: bytes, destination: int) -> Send:
-        """Return a control message of one hop or more, under a DCN header."""
+        """Return the action that sends a control message under a DCN header."""
         header = DcnHeader(self.uid, destination, protocol, self.identify())
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))
 
     def delivered(self, packet: bytes, key: RelayKey | None = None) -> list[Action]:
-        """Return the packet for this server's applications, if it is one."""
+        """Return the delivery of an IP packet, or its drop if the payload is not an IP packet."""
         if len(packet) < IPV4_BYTES or packet[0] >> 4 != IPV4_VERSION:
             return [Drop("payload is no IP packet", packet)]
         return [Deliver(packet, key)]
 
     def server_of(self, ipv4: int) -> int | None:
-        """Return the server with that IPv4 address, None if it is no server's."""
+        """Return the server with this IPv4 address, None for other addresses."""
         if ipv4 not in self._servers:
             if len(self._servers) >= MOST_REMEMBERED:
                 self._servers.clear()
@@ -348,9 +351,10 @@ class Router:
             self._servers[ipv4] = server if known else None
         return self._servers[ipv4]
 
-    # -- what is the same for all ----------------------------------------------------------------
+    # -- implementation common to all routers ----------------------------------------------------
 
-    def _sent(self, packet: bytes, now: float) -> list[Action]:
+    def _route_packet(self, packet: bytes, now: float) -> list[Action]:
+        """Route a packet from this server by its destination address."""
         flow = flow_key(packet)
         destination = self.server_of(flow.destination)
         self.counters["sent"] += 1
@@ -360,41 +364,49 @@ class Router:
             return [Deliver(packet)]
         return self.outgoing(packet, flow, destination, now)
 
-    def _received(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+    def _process_frame(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
+        """Process a received frame: heart-beats here, all others in `incoming`."""
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
             header, body = DcnHeader.parse(frame.data)
-            return self._heard(port, header, HeartBeat.parse(body), now)
+            return self._receive_heart_beat(port, header, HeartBeat.parse(body), now)
         return self.incoming(port, peer, frame, now)
 
-    def _heard(self, port: int, header: DcnHeader, message: HeartBeat, now: float) -> list[Action]:
+    def _receive_heart_beat(
+        self, port: int, header: DcnHeader, message: HeartBeat, now: float
+    ) -> list[Action]:
+        """Process a received heart-beat."""
         if not self.watches_neighbours:
             return []
-        if self._informed:  # what is right of them is not seen here: see `heard`
+        if self._timeouts_offloaded:  # the data plane handles valid heart-beats and calls `heard`
             return [Drop("heart-beat of no neighbour")]
         step = Step(port, self.topology.server_of_uid(header.source))
-        return self._heard_of(step, self.uid in message.heard, now)
+        return self._update_neighbour(step, self.uid in message.heard, now)
 
-    def _heard_of(self, step: Step, hears_me: bool, now: float) -> list[Action]:
+    def _update_neighbour(self, step: Step, hears_me: bool, now: float) -> list[Action]:
+        """Update the link to a heard neighbour."""
         revision = self.neighbours.revision
         changed = self.neighbours.hear(step, hears_me, now)
         if revision != self.neighbours.revision or (changed and self.neighbours.works(changed)):
-            # So that the other end learns at once that it is heard.
-            self.agenda.set("heart-beat", now, self._beat)
+            # Immediate heart-beat, which informs the neighbour that it is heard.
+            self.agenda.set("heart-beat", now, self._send_heart_beats)
         return self._links_changed([changed], now) if changed else []
 
-    def _beat(self, now: float) -> list[Action]:
-        if not self._paced:
-            self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._beat)
+    def _send_heart_beats(self, now: float) -> list[Action]:
+        """Send heart-beats out of all ports and set the timer for the next interval."""
+        if not self._beats_offloaded:
+            self.agenda.set("heart-beat", now + self.timers.heart_beat_s, self._send_heart_beats)
         return [*self.heart_beats()]
 
-    def _watch(self, now: float) -> list[Action]:
+    def _check_timeouts(self, now: float) -> list[Action]:
+        """Process neighbour timeouts and set the timer for the next check."""
         actions = self._links_changed(self.neighbours.time_out(now), now)
-        # With no neighbour heard there is nothing to time out: heart-beats go on and will tell.
+        # Without heard neighbours no timeout is pending: check again after one timeout.
         again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
-        self.agenda.set("neighbours", again, self._watch)
+        self.agenda.set("neighbours", again, self._check_timeouts)
         return actions
 
     def _links_changed(self, steps: Iterable[Step], now: float) -> list[Action]:
+        """Record link changes, invalidate actions, and call `link_changed`."""
         actions: list[Action] = []
         for step in steps:
             up = self.neighbours.works(step)
@@ -408,6 +420,7 @@ class Router:
         return actions
 
     def _counted(self, actions: list[Action]) -> list[Action]:
+        """Update the counters for these actions and return the actions."""
         for action in actions:
             if isinstance(action, Drop):
                 self.drops[action.reason] += 1

@@ -1,8 +1,8 @@
-"""A routing's paths as a rule: arithmetic on plain numbers, of which there is one copy.
+"""Routing rules: path computations on plain numbers, shared by routers and the simulator.
 
 Servers call a rule for one path at a time, and the simulator compiles the same function for
-millions of them. So rules keep to what both can do (docs/adr/0005-rules.md): numbers in and out,
-subscripts, loops, and other rules.
+millions of paths. So rules use only constructs that both support (docs/adr/0005-rules.md): numbers
+as arguments and results, subscripts, loops, and other rules.
 """
 
 from __future__ import annotations
@@ -14,57 +14,57 @@ from typing import Any, NamedTuple
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
 
-NONE = -1  # the number of what there is none of
+NONE = -1  # number that stands for "no server", "no path" or "no port"
 
 
 class Rule(NamedTuple):
-    """Which hops a path takes.
+    """Routing rule that computes the hops of a path.
 
-    ``hops(*numbers, source, destination, choice)`` yields each hop's port and the server that it
-    leads to. A path begins at the last visit of its source and ends at the first visit of its
-    destination, should the hops make more of them. Where there is none, there are no hops.
+    ``hops(*numbers, source, destination, choice)`` yields each hop's port and next server. If the
+    hops visit an end more than once, the path begins at the last visit of its source and ends at
+    the first visit of its destination. If no path exists, the rule yields no hops.
     """
 
     hops: Callable[..., Iterator[tuple[int, int]]]
-    numbers: Callable[[Any], tuple[int, ...]]  # what the rule has to know of the network
-    most: Callable[[Any], int]  # hops
-    # By which port of the next server a hop arrives that leaves by that one, through a switch; None
-    # where that is a cable between two servers.
+    numbers: Callable[[Any], tuple[int, ...]]  # parameters of the network for the rule
+    most: Callable[[Any], int]  # maximum number of hops
+    # Ingress port at the next server of a hop through a switch, by egress port of the hop.
+    # The entry is None for egress ports with a direct cable between two servers.
     arrivals: Callable[[Any], Sequence[int | None]]
-    # How many paths there are for a pair. Where some are the same, they have several numbers.
+    # Number of paths per pair of servers; identical paths may have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
 
     def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:
-        """Return the path of that number; one without hops where there is none."""
+        """Return the path with number `choice`; without hops if no such path exists."""
         hops = self.hops(*self.numbers(topology), source, destination, choice)
         return Path(source, tuple(starmap(Step, hops))).cut()
 
     def first_step(self, topology: Topology, source: int, destination: int) -> Step | None:
-        """Return the first hop, None where there is none."""
+        """Return the first hop of path 0, None if no path exists."""
         hops = self.hops(*self.numbers(topology), source, destination, 0)
         return next(starmap(Step, hops), None)
 
     def paths(self, topology: Topology, source: int, destination: int) -> list[Path]:
-        """Return all different paths, by their numbers."""
+        """Return all distinct paths between two servers, by number."""
         numbers = range(self.choices(topology))
-        found = (self.path(topology, source, destination, number) for number in numbers)
-        return [path for path in dict.fromkeys(found) if path.steps]
+        paths = (self.path(topology, source, destination, number) for number in numbers)
+        return [path for path in dict.fromkeys(paths) if path.steps]
 
 
 class Fabric(NamedTuple):
-    """Which way a hop takes through switches that interconnect.
+    """Routing rule that computes the path of a hop through interconnected switches.
 
-    ``links(*numbers, source, destination, choice)`` yields each node that a packet leaves, and by
-    which port: the source, then every switch.
+    ``links(*numbers, source, destination, choice)`` yields each node with its egress port: the
+    source, then every switch of the path.
     """
 
     links: Callable[..., Iterator[tuple[int, int]]]
     numbers: Callable[[Any], tuple[int, ...]]
-    most: Callable[[Any], int]  # links
+    most: Callable[[Any], int]  # maximum number of links
     choices: Callable[[Any], int] = lambda _: 1
 
     def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:
-        """Return the path of that number, which names its switches."""
+        """Return the path with number `choice`, one hop that lists its switches."""
         links = self.links(*self.numbers(topology), source, destination, choice)
         (_, port), *onward = links
         via = tuple(switch for switch, _ in onward)

@@ -1,4 +1,4 @@
-"""Shortest-path routing: the baseline that the papers compare with. It knows every failure."""
+"""Shortest-path computation with knowledge of all failures, the baseline of the papers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from topos.base.topology import Topology
 def shortest_path(
     topology: Topology, source: int, destination: int, failures: Failures = NONE
 ) -> Path | None:
-    """Return a path of fewest hops that avoids the failures, None where none is left.
+    """Return a shortest path (in hops) that avoids the failures, None if no path is left.
 
-    Of several, the one whose ports are lowest from the source on, so that it is always the same.
+    Among equally short paths, the result is the first in the order of ports from the source on.
     """
     if {source, destination} & failures.nodes:
         return None
     came_from: dict[int, tuple[int, Step]] = {source: (source, Step(0, source))}
     for server in (queue := [source]):
         if server == destination:
-            return _back(came_from, source, destination)
+            return _traced_path(came_from, source, destination)
         for step in steps(topology, server, failures):
             if step.peer not in came_from:
                 came_from[step.peer] = (server, step)
@@ -30,7 +30,7 @@ def shortest_path(
 
 
 def steps(topology: Topology, server: int, failures: Failures = NONE) -> Iterator[Step]:
-    """Yield every hop that works from a server, port by port."""
+    """Yield all working hops of a server, port by port."""
 
     def works(a: int, b: int) -> bool:
         return b not in failures.nodes and frozenset((a, b)) not in failures.links
@@ -42,22 +42,23 @@ def steps(topology: Topology, server: int, failures: Failures = NONE) -> Iterato
         if far < topology.servers:
             yield Step(port, far)
             continue
-        seen = {far}
+        visited = {far}
         for switch in (queue := [far]):
             for _, plug in topology.neighbours(switch):
-                if not works(switch, plug.node) or plug.node in seen or plug.node == server:
+                if not works(switch, plug.node) or plug.node in visited or plug.node == server:
                     continue
-                seen.add(plug.node)
+                visited.add(plug.node)
                 if plug.node >= topology.servers:
                     queue.append(plug.node)
                 elif works(server, plug.node):
                     yield Step(port, plug.node)
 
 
-def _back(came_from: dict[int, tuple[int, Step]], source: int, destination: int) -> Path:
-    found: list[Step] = []
-    at = destination
-    while at != source:
-        at, step = came_from[at]
-        found.append(step)
-    return Path(source, tuple(reversed(found)))
+def _traced_path(came_from: dict[int, tuple[int, Step]], source: int, destination: int) -> Path:
+    """Return the path found by the breadth-first search, traced back from the destination."""
+    backwards: list[Step] = []
+    server = destination
+    while server != source:
+        server, step = came_from[server]
+        backwards.append(step)
+    return Path(source, tuple(reversed(backwards)))

@@ -1,7 +1,7 @@
-"""Shortest-path routing for any network whose servers relay: link state of the whole network.
+"""Shortest-path router for networks whose servers relay, with link states of the whole network.
 
-What the papers compare with: every server knows every link, and takes a path of fewest hops. The
-price is that each change of any link is told to everybody (`hosts.base.flood`): it suits networks
+It is the baseline of the papers: every server knows every link and uses a shortest path. The cost
+is that each link change is flooded to all servers (`hosts.base.flood`), which limits it to networks
 of some hundreds of servers.
 """
 
@@ -19,12 +19,12 @@ from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from topos.base.topology import Topology
 
-EVERYBODY = broadcast(7)  # the widest scope there is
+EVERYBODY = broadcast(7)  # multicast address of the widest scope
 _LINK_STATE = bytes([Protocol.LINK_STATE])
 
 
 class ShortestPath(HopByHop):
-    """Fewest hops to each server, around every failure that is known."""
+    """Router that uses a shortest path around all known failures."""
 
     def __init__(self, *network: Any, now: float = 0.0, **options: Any) -> None:
         super().__init__(*network, now=now, **options)
@@ -33,34 +33,34 @@ class ShortestPath(HopByHop):
         self.flooding = Flooding(self, everyone, ports, EVERYBODY, now)
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
-        """Return the first hop of the shortest path."""
+        """Return the first hop of the shortest path to the destination."""
         return self.flooding.states.next_steps.get(destination)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Take in link states; everything else is routed."""
+        """Process link states here, and route all other frames hop by hop."""
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _LINK_STATE:
             header, body = DcnHeader.parse(frame.data)
             return self.flooding.heard(port, peer, header, body, now)
         return super().incoming(port, peer, frame, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Tell everybody."""
+        """Flood this server's link state to all servers."""
         return self.flooding.changed(now)
 
     def resized(self, now: float) -> list[Action]:
-        """Everybody is a member."""
+        """Update the link-state members: all servers of the resized network."""
         self.flooding.resize(range(self.topology.servers), now)
         return []
 
     def down(self) -> list[tuple[int, Step]]:
-        """Add what the others say."""
+        """Return the links known to be down, including those in link states of other servers."""
         return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
 
     def state(self) -> dict[str, Any]:
-        """Add the link states."""
+        """Return the router's state for display, with the link states."""
         return {**super().state(), "link states": self.flooding.state()}
 
 
 def shortest_router(topology: Topology) -> type[Router]:
-    """Return the router of shortest paths: behind one port there is only one way."""
+    """Return the shortest-path router class; `Direct` if servers have only one port."""
     return ShortestPath if topology.ports > 1 else Direct

@@ -1,4 +1,4 @@
-"""How often and how long: the papers' values, and fast ones for a laboratory."""
+"""Intervals and timeouts of the protocols: the papers' values, and fast ones for the lab."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from hosts.base.declared import declared
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-# What one control message costs a machine: to send, and for each server that receives it. Measured
-# on hundreds of live servers of either plane (`pillarbox bench scale`). A router by itself takes a
-# tenth of that; the rest is the price of waking a process whose memory is in no cache any more.
+# CPU time of one control message, in seconds: at the sender, and at each receiver.
+# Measured on hundreds of live servers with both data planes (`pillarbox bench scale`).
+# The router takes a tenth of this time; waking a process with cold CPU caches takes the rest.
 SEND_COST_S = 190e-6
 RECEIVE_COST_S = 160e-6
-# Probes of all servers together may take this much of the machine; and heart-beats, where each has
-# to wake its receivers up.
+# Maximum fraction of the machine's CPU time for the probes of all servers.
+# The same limit applies to heart-beats if each heart-beat wakes its receivers' processes.
 PROBE_SHARE = HEART_BEAT_SHARE = 0.1
-CPUS = 2
-SMALL = 64  # servers
+CPUS = 2  # default number of cores
+SMALL = 64  # maximum number of servers of a small network
 
 
 @dataclass(frozen=True)
 class Timers:
-    """Every interval and timeout of the protocols, in seconds."""
+    """All intervals and timeouts of the protocols, in seconds."""
 
-    heart_beat_s: float
-    confirmed_heart_beat_s: float  # the same where what was not heard is sent again at once
-    neighbour_timeout_s: float  # without a heart-beat for so long, the link is down
-    link_state_refresh_s: float  # how often a server floods its link state unasked
-    link_state_timeout_s: float  # link state that was not refreshed for so long is forgotten
-    probe_interval_s: float  # how often a flow's paths are probed
-    probe_jitter_s: float  # at most so much is added at random, against oscillation
-    probe_timeout_s: float  # a probe of a known path without an answer for so long has failed
-    search_timeout_s: float  # a probe that looks for a path, likewise
-    failed_link_timeout_s: float  # how long an overheard failure is believed
-    flow_idle_s: float  # a flow without packets for so long is forgotten
-    unreachable_hold_s: float  # how long nothing is sent to an unreachable destination
-    probe_spacing_s: float = 0.0  # from one round of probes of a server to its next, on average
+    heart_beat_s: float  # heart-beat interval
+    confirmed_heart_beat_s: float  # heart-beat interval if lost heart-beats are retransmitted
+    neighbour_timeout_s: float  # time without a heart-beat after which a link is down
+    link_state_refresh_s: float  # interval between floods of an unchanged link state
+    link_state_timeout_s: float  # lifetime of a link state without refresh
+    probe_interval_s: float  # interval between probes of a flow's paths
+    probe_jitter_s: float  # maximum random addition to the interval, against oscillation
+    probe_timeout_s: float  # time without an answer after which a probe of a known path has failed
+    search_timeout_s: float  # the same timeout for a probe that searches for a path
+    failed_link_timeout_s: float  # lifetime of a failure learned from others' messages
+    flow_idle_s: float  # idle time after which a flow is removed
+    unreachable_hold_s: float  # hold time without packets to an unreachable destination
+    probe_spacing_s: float = 0.0  # average interval between a server's probe rounds
 
     def next_probe_s(self, random: Random) -> float:
-        """Return how long a flow waits until its paths are probed again."""
+        """Return the randomised delay until a flow's paths are probed again, in seconds."""
         return self.probe_interval_s + self.probe_jitter_s * random.random()
 
     @property
     def longest_probe_interval_s(self) -> float:
-        """How long that may be."""
+        """Upper bound of the delay between two probes of a flow's paths, in seconds."""
         return self.probe_interval_s + self.probe_jitter_s
 
 
-# Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3. What the
-# papers do not say is chosen in proportion.
+# Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3.
+# Timers that the papers do not specify are chosen in proportion.
 PAPER = Timers(
     heart_beat_s=1.0,
     confirmed_heart_beat_s=1.0,
@@ -67,14 +67,15 @@ PAPER = Timers(
 )
 
 
-# What notices a failure, or its end, is fast. What looks for a better path is the paper's: flows
-# that move before TCP has found its rate move again and again, and a probe that a busy server
-# answers late is no failure. Neighbours and messages tell of those.
+# Timers that detect a failure or its end are fast; timers that search for better paths are not.
+# Flows that change paths before TCP has reached its rate would keep changing paths.
+# A late probe answer of a busy server is not a failure: neighbours and messages report failures.
 #
-# TCP that is busy tries again some 60 ms after a failure, then after 180 and 420. Silence is
-# noticed in time for the second try. Two heart-beats in a row may be lost, with or without repeats.
+# A busy TCP connection retransmits about 60 ms after a failure, then after 180 and 420 ms.
+# A silent neighbour is detected in time for the second retransmission.
+# Two consecutive heart-beats may be lost, even if heart-beats are retransmitted.
 def fast(paper: Timers) -> Timers:
-    """Return timers that notice failures sooner than a paper's."""
+    """Return timers that detect failures faster than a paper's timers."""
     return replace(
         paper,
         heart_beat_s=0.035,
@@ -88,23 +89,24 @@ def fast(paper: Timers) -> Timers:
 
 FAST = fast(PAPER)
 
-# In networks of more than SMALL servers: a heart-beat costs the kernel some microseconds for each
-# who hears it. One of them may be lost; where those are sent again, three tries after the first.
+# Timers of networks with more than SMALL servers, in seconds.
+# A heart-beat costs the kernel some microseconds per receiver.
+# One heart-beat may be lost; with retransmission, three more tries follow the first.
 MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S, MANY_CONFIRMED_S = 0.13, 0.28, 0.23
-# A refresh says nothing new, and wakes up who hears it. Both are OSPF's (RFC 2328, appendix B).
+# OSPF's values (RFC 2328, appendix B): a refresh has no new information but wakes its receivers.
 MANY_REFRESH_S, MANY_LINK_STATE_TIMEOUT_S = 1800.0, 3600.0
-# In the others, where each heart-beat wakes up who is to hear it.
+# Timers of small networks in which each heart-beat wakes its receivers' processes, in seconds.
 WAKING_HEART_BEAT_S, WAKING_NEIGHBOUR_TIMEOUT_S = 0.08, 0.18
 
 
 def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Timers:
-    """Return the timers of that name: ``paper``, or ``fast`` ones, which notice failures sooner.
+    """Return the timers named ``paper`` or ``fast``; fast timers detect failures sooner.
 
-    Fast ones notice a silent failure in 120 ms, and in networks of more than SMALL servers in 280.
-    There link states that say nothing new are hardly ever told. With either a server keeps
-    its rounds of probes apart, which the papers' own servers, each a machine by itself, need not:
-    thousands of flows that all probe at their time would leave no time for anything else, and where
-    no answer comes in time everything seems broken.
+    Fast timers detect a silent failure in 120 ms, or 280 ms in networks of more than SMALL servers,
+    which also flood unchanged link states very rarely. With both, a server spaces its probe rounds;
+    the papers' servers, each a machine of its own, do not need that. On one machine, thousands of
+    flows that probe independently would use all CPU time, and late answers would look like
+    failures of all paths.
 
     >>> import topos
     >>> timers = timers_for(topos.parse("bcube,4,1"))
@@ -114,7 +116,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     network = declared(topology.kind)
     timers = network.paper_timers if network else PAPER
     if name == "fast":
-        timers = _of_many(timers) if topology.servers > SMALL else fast(timers)
+        timers = _large_network_timers(timers) if topology.servers > SMALL else fast(timers)
     elif name != "paper":
         raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
@@ -122,10 +124,10 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
 
 
 def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) -> Timers:
-    """Return timers that a machine can bear where each heart-beat wakes up who is to hear it.
+    """Return timers with a bounded CPU load if each heart-beat wakes its receivers' processes.
 
-    Heart-beats are rarer then, and silence is noticed later: in networks of more than SMALL servers
-    so much that heart-beats take at most a tenth of the machine.
+    Heart-beats are less frequent and silence is detected later. In networks of more than SMALL
+    servers, the interval is long enough that heart-beats use at most a tenth of the CPU time.
     """
     if topology.servers > SMALL:
         load = heart_beat_load(topology) / timers.heart_beat_s / (HEART_BEAT_SHARE * cpus)
@@ -137,8 +139,8 @@ def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) 
     return replace(timers, heart_beat_s=heart_beat_s, neighbour_timeout_s=neighbour_timeout_s)
 
 
-def _of_many(paper: Timers) -> Timers:
-    """Return fast timers of a large network."""
+def _large_network_timers(paper: Timers) -> Timers:
+    """Return the fast timers of networks with more than SMALL servers."""
     return replace(
         fast(paper),
         heart_beat_s=MANY_HEART_BEAT_S,
@@ -150,7 +152,7 @@ def _of_many(paper: Timers) -> Timers:
 
 
 def heart_beat_load(topology: Topology) -> float:
-    """Return the seconds of processor time that one heart-beat of every server costs."""
+    """Return the CPU time of one heart-beat of every server, in seconds."""
     sampled = range(0, topology.servers, max(1, topology.servers // 64))
     cost = 0.0
     for server in sampled:
@@ -160,6 +162,6 @@ def heart_beat_load(topology: Topology) -> float:
 
 
 def probe_round_cost_s(topology: Topology) -> float:
-    """Return the seconds of processor time that one round of probes costs: there and back again."""
+    """Return the CPU time of one probe round, forth and back, in seconds."""
     paths, hops = topology.disjoint_paths().value, topology.diameter_bound().value
     return 2 * (paths or 1) * (hops or 1) * (SEND_COST_S + RECEIVE_COST_S)

@@ -1,6 +1,6 @@
-"""The door to the kernel: what Linux offers and Python has no function for.
+"""Linux interfaces that Python's standard library does not provide.
 
-`calls` are system calls, each checked; `bpf` is bpf(2) and libbpf; `interfaces` configures network
-interfaces; `sharing` has forked processes share the objects of who forked them. Nothing else in
-Pillarbox opens the C library (pyproject.toml holds that).
+`calls` wraps system calls and checks their results; `bpf` wraps bpf(2) and libbpf; `interfaces`
+configures network interfaces; `sharing` lets forked processes share their parent's objects. No
+other package of Pillarbox opens the C library (pyproject.toml enforces this).
 """

@@ -1,8 +1,8 @@
-"""eBPF by bpf(2) and libbpf: programs are loaded, attached, and share tables with Python.
+"""eBPF through bpf(2) and libbpf: load and attach programs, share maps with Python.
 
-libbpf reads an object file and loads it; it comes with Debian's iproute2. Tables are then read and
-written by the system call itself, in a microsecond or two. Interfaces are those of the network
-namespace that the caller is in.
+libbpf, which Debian's iproute2 depends on, parses and loads an object file. Maps are then read and
+written with the system call, in one or two microseconds. Interface indices refer to the network
+namespace of the caller.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ from typing import Any
 
 from topos.base.errors import PillarboxError
 
-# Of linux/bpf.h.
+# Commands of bpf(2), from linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
-NO_EXIST = 1  # a flag of MAP_UPDATE: BPF_NOEXIST
-NAME = b"pillarbox"  # of programs that are put together here
-TRIES, AGAIN_S = 1000, 0.001  # of a program that lacked memory
-SOCKET_FILTER, SCHED_CLS = 1, 3  # programs of sockets, and of traffic control
-NO_LOG = (0, 0, 0, 0, 0)  # nor a version of the kernel, nor flags
-ATTRIBUTES = 128  # bytes, more than any kernel has so far: what is not used is zero
-WARNING = 0  # of libbpf.h
-# Asked once: the answer is read from /sys, where a lab's many servers would wait for one another.
+NO_EXIST = 1  # BPF_NOEXIST, a flag of MAP_UPDATE
+NAME = b"pillarbox"  # name of the programs assembled in this package
+TRIES, AGAIN_S = 1000, 0.001  # number of retries after ENOMEM, and delay between them in seconds
+SOCKET_FILTER, SCHED_CLS = 1, 3  # program types: socket filter, traffic control
+NO_LOG = (0, 0, 0, 0, 0)  # no verifier log, no kernel version, no flags
+# Size of the attribute union in bytes, larger than in any kernel so far; unused bytes are zero.
+ATTRIBUTES = 128
+WARNING = 0  # log level, from libbpf.h
+# Read only once: the value comes from /sys, where many servers of a lab would contend for a lock.
 CPUS = os.cpu_count() or 1
-KIND_ENUM = 6  # of linux/btf.h
+KIND_ENUM = 6  # BTF type kind, from linux/btf.h
 
 SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
 
 _NUMBER = struct.Struct("=I")
 
-# One of its own: the types of its arguments are given once, since this call has to be fast.
+# Separate library object, whose argument types are declared once, since this call has to be fast.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint]
 _libc.syscall.restype = ctypes.c_long
 
 
 class BpfError(PillarboxError):
-    """What eBPF cannot do here, and why."""
+    """Error of an eBPF operation that this kernel or machine refused."""
 
 
 def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
-    """Make the system call bpf(2), or raise OSError."""
+    """Execute the system call bpf(2) and return its result; raise OSError on failure."""
     if isinstance(attributes, bytes):
         attributes = ctypes.create_string_buffer(attributes, ATTRIBUTES)
     if _SYSTEM_CALL is None:
@@ -62,26 +63,26 @@ def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
     return result
 
 
-def _try(command: int, attributes: ctypes.Array[Any]) -> bool:
-    """Make the system call; return False where the kernel refuses it, and errno says why.
+def _call_quietly(command: int, attributes: ctypes.Array[Any]) -> bool:
+    """Execute the system call bpf(2); return False on failure, with the cause in errno.
 
-    For calls that fail as a rule: to raise and catch an exception costs as much as the call.
+    For calls that usually fail: raising and catching an exception costs as much as the call.
     """
     address = ctypes.addressof(attributes)
     return int(_libc.syscall(_SYSTEM_CALL, command, address, ATTRIBUTES)) >= 0
 
 
 def load(instructions: bytes, kind: int = SCHED_CLS) -> int:
-    """Load a program that was put together here; return it as an open file."""
+    """Load a program given as instructions; return its file descriptor."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
-    asked = kind, len(instructions) // 8, *addresses, *NO_LOG, NAME
-    return call(PROG_LOAD, struct.pack("=IIQQIIQII16s", *asked))
+    attributes = kind, len(instructions) // 8, *addresses, *NO_LOG, NAME
+    return call(PROG_LOAD, struct.pack("=IIQQIIQII16s", *attributes))
 
 
 class Map:
-    """A table that programs and Python share; keys and values are bytes of its sizes."""
+    """An eBPF map, shared by programs and Python; keys and values are bytes of fixed size."""
 
     def __init__(self, fd: int, key_size: int, value_size: int, entries: int) -> None:
         self.fd, self.key_size, self.value_size, self.entries = fd, key_size, value_size, entries
@@ -89,15 +90,15 @@ class Map:
         self._value = ctypes.create_string_buffer(value_size)
         addresses = ctypes.addressof(self._key), ctypes.addressof(self._value)
         one = struct.pack("=IIQQQ", fd, 0, *addresses, 0)
-        self._one = ctypes.create_string_buffer(one, ATTRIBUTES)
+        self._entry_attributes = ctypes.create_string_buffer(one, ATTRIBUTES)
         new = struct.pack("=IIQQQ", fd, 0, *addresses, NO_EXIST)
-        self._new = ctypes.create_string_buffer(new, ATTRIBUTES)
+        self._insert_attributes = ctypes.create_string_buffer(new, ATTRIBUTES)
         only_key = struct.pack("=IIQ", fd, 0, addresses[0])
-        self._only_key = ctypes.create_string_buffer(only_key, ATTRIBUTES)
+        self._key_attributes = ctypes.create_string_buffer(only_key, ATTRIBUTES)
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """The bytes of a key and of a value, and how many entries there can be."""
+        """Key size and value size in bytes, and maximum number of entries."""
         return self.key_size, self.value_size, self.entries
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
@@ -105,12 +106,12 @@ class Map:
             raise ValueError(f"the table has {self.key_size} and {self.value_size} bytes an entry")
         self._key.raw = key
         self._value.raw = value
-        call(MAP_UPDATE, self._one)
+        call(MAP_UPDATE, self._entry_attributes)
 
     def insert(self, key: bytes, value: bytes) -> bool:
-        """Set an entry unless there is one with that key; return whether there was none."""
+        """Insert an entry if the key is not in the map; return True if it was inserted."""
         self._key.raw, self._value.raw = key, value
-        if _try(MAP_UPDATE, self._new):
+        if _call_quietly(MAP_UPDATE, self._insert_attributes):
             return True
         number = ctypes.get_errno()
         if number != errno.EEXIST:
@@ -124,9 +125,9 @@ class Map:
         return value
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None if there is none."""
+        """Return the value of a key, None if the key is not in the map."""
         self._key.raw = key
-        if _try(MAP_LOOKUP, self._one):
+        if _call_quietly(MAP_LOOKUP, self._entry_attributes):
             return self._value.raw
         number = ctypes.get_errno()
         if number != errno.ENOENT:
@@ -134,109 +135,113 @@ class Map:
         return None
 
     def discard(self, key: bytes) -> None:
-        """Take an entry out of a hash table, if it is there."""
+        """Delete an entry of a hash map, if the key is in the map."""
         self._key.raw = key
-        if not _try(MAP_DELETE, self._only_key):
+        if not _call_quietly(MAP_DELETE, self._key_attributes):
             number = ctypes.get_errno()
             if number != errno.ENOENT:
                 raise OSError(number, os.strerror(number))
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all entries of a hash table, read in as few calls as can be."""
-        room = self.entries + CPUS
-        keys = ctypes.create_string_buffer(room * self.key_size)
-        values = ctypes.create_string_buffer(room * self.value_size)
+        """Yield all (key, value) entries of a hash map, read in batches."""
+        capacity = self.entries + CPUS
+        keys = ctypes.create_string_buffer(capacity * self.key_size)
+        values = ctypes.create_string_buffer(capacity * self.value_size)
         token = ctypes.create_string_buffer(max(self.key_size, 8))
-        there, first = ctypes.addressof(token), 0
+        position, first = ctypes.addressof(token), 0
         ended = False
         while not ended:
             buffers = ctypes.addressof(keys), ctypes.addressof(values)
-            batch = struct.pack("=QQQQIIQQ", first, there, *buffers, room, self.fd, 0, 0)
+            batch = struct.pack("=QQQQIIQQ", first, position, *buffers, capacity, self.fd, 0, 0)
             attributes = ctypes.create_string_buffer(batch, ATTRIBUTES)
             try:
                 call(MAP_LOOKUP_BATCH, attributes)
             except OSError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                ended = True  # nothing is left behind these
-            first = there
+                ended = True  # no entries after this batch
+            first = position
             (count,) = struct.unpack_from("=I", attributes, 32)
-            found = _pieces(keys, self.key_size, count), _pieces(values, self.value_size, count)
-            yield from zip(*found, strict=True)
+            batch_keys = _pieces(keys, self.key_size, count)
+            yield from zip(batch_keys, _pieces(values, self.value_size, count), strict=True)
 
 
 def _pieces(buffer: ctypes.Array[ctypes.c_char], size: int, count: int) -> list[bytes]:
+    """Return the first `count` pieces of a buffer, of `size` bytes each."""
     data = ctypes.string_at(buffer, size * count)
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
 class Object:
-    """A loaded object file: its programs by name, its maps by name.
+    """A loaded eBPF object file, with its programs and maps by name.
 
     Parameters
     ----------
     path : Path
-        What `build` made.
+        Path of the compiled object file.
     entries : mapping of name to int, optional
-        How many entries maps have, where that is not what the file says; it need not have them all.
+        Maximum number of entries of maps, in place of the file's; unknown names are ignored.
     """
 
     def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
-        self.programs: dict[str, int] = {}  # their descriptors
+        self.programs: dict[str, int] = {}  # file descriptors of the programs
         self.maps: dict[str, Map] = {}
-        self._inside: dict[str, tuple[int, ...]] = {}  # of tables of tables: what those are made of
+        # Attributes of the inner maps, by the name of the map of maps.
+        self._inner_maps: dict[str, tuple[int, ...]] = {}
         library = _libbpf()
-        _complaints.clear()
-        found = library.bpf_object__open_file(str(path).encode(), None)
-        if not found:
-            raise _failure(f"{path.name} cannot be read", ctypes.get_errno())
-        opened = _Pointer(found)
+        _warnings.clear()
+        address = library.bpf_object__open_file(str(path).encode(), None)
+        if not address:
+            raise _load_error(f"{path.name} cannot be read", ctypes.get_errno())
+        opened = _Pointer(address)
         try:
             for name, number in (entries or {}).items():
                 table = library.bpf_object__find_map_by_name(opened, name.encode())
                 if table:
                     library.bpf_map__set_max_entries(_Pointer(table), number)
-            self._look_inside(library, opened)  # libbpf forgets that when it loads
+            # Before loading, since libbpf then discards the inner maps.
+            self._record_inner_maps(library, opened)
             failed = library.bpf_object__load(opened)
             if failed:
-                raise _failure(f"the kernel refused {path.name}", -failed)
-            self._take(library, opened)
+                raise _load_error(f"the kernel refused {path.name}", -failed)
+            self._keep_contents(library, opened)
         finally:
             library.bpf_object__close(opened)
 
-    def _look_inside(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+    def _record_inner_maps(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+        """Record the attributes of the inner maps of all maps of maps."""
         for at in _each(library.bpf_object__next_map, opened):
-            found = library.bpf_map__inner_map(at)
-            if found:
-                asked = (getattr(library, f"bpf_map__{what}") for what in _OF_MAPS)
+            inner = library.bpf_map__inner_map(at)
+            if inner:
+                getters = (getattr(library, f"bpf_map__{name}") for name in _MAP_ATTRIBUTES)
                 name = library.bpf_map__name(at).decode()
-                self._inside[name] = tuple(one(_Pointer(found)) for one in asked)
+                self._inner_maps[name] = tuple(getter(_Pointer(inner)) for getter in getters)
 
-    def _take(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
-        """Keep what is needed of a loaded object; libbpf's own copy of the file can go."""
+    def _keep_contents(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+        """Keep enums, programs and maps of a loaded object; libbpf then frees its copy."""
         self.enums = _Enums(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
         for at in _each(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
-            self.programs[name] = _kept(library.bpf_program__fd(at))
+            self.programs[name] = _duplicated(library.bpf_program__fd(at))
         for at in _each(library.bpf_object__next_map, opened):
             sizes = library.bpf_map__key_size(at), library.bpf_map__value_size(at)
-            fd = _kept(library.bpf_map__fd(at))
+            fd = _duplicated(library.bpf_map__fd(at))
             name = library.bpf_map__name(at).decode()
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
 
     def add(self, tables: str, number: int, entries: int | None = None) -> Map:
-        """Make a table such as a table of tables has, and put it there under a number."""
-        *of_one, usual, flags = self._inside[tables]
-        size = entries or usual
-        made = call(MAP_CREATE, struct.pack("=5I", *of_one, size, flags))
+        """Create an inner map and insert it into a map of maps under a number; return the map."""
+        *attributes, default_entries, flags = self._inner_maps[tables]
+        size = entries or default_entries
+        made = call(MAP_CREATE, struct.pack("=5I", *attributes, size, flags))
         self.maps[tables][_NUMBER.pack(number)] = _NUMBER.pack(made)
-        return Map(made, of_one[1], of_one[2], size)
+        return Map(made, attributes[1], attributes[2], size)
 
     def run(self, program: str) -> None:
-        """Let a program run once that belongs to no interface, or raise BpfError.
+        """Run a program once, independent of any interface; raise BpfError if it fails.
 
-        The program returns an errno. Where it lacked memory it runs again: what may not wait for
-        memory, as a program may not, fails now and then on a machine that has enough of it.
+        The program returns an errno. After ENOMEM it runs again: allocations in programs must not
+        block, so that they occasionally fail even on machines with enough memory.
         """
         run = struct.pack("=II", self.programs[program], 0)
         failed = errno.ENOMEM
@@ -246,26 +251,26 @@ class Object:
             failed = struct.unpack_from("=i", attributes, 4)[0]
             if failed != errno.ENOMEM:
                 break
-            time.sleep(AGAIN_S)  # not at once: the kernel has to be elsewhere meanwhile
+            time.sleep(AGAIN_S)  # delay, so that the kernel can refill its memory pools
         if failed:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
     def handover(self) -> tuple[dict[str, Any], list[int]]:
-        """Return a description and the open files by which another process can use all this."""
+        """Return a description and file descriptors that let another process use this object."""
         described = {
             "enums": self.enums.names,
-            "inside": self._inside,
+            "inside": self._inner_maps,
             "programs": list(self.programs),
-            "maps": {name: one.shape for name, one in self.maps.items()},
+            "maps": {name: table.shape for name, table in self.maps.items()},
         }
-        return described, [*self.programs.values(), *(one.fd for one in self.maps.values())]
+        return described, [*self.programs.values(), *(table.fd for table in self.maps.values())]
 
     @classmethod
     def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> Object:
-        """Return the object of which another process gave the `handover`."""
+        """Return the object from another process's `handover` (description, file descriptors)."""
         made = cls.__new__(cls)
         made.enums = _Enums(described["enums"])
-        made._inside = {name: tuple(numbers) for name, numbers in described["inside"].items()}
+        made._inner_maps = {name: tuple(numbers) for name, numbers in described["inside"].items()}
         count = len(described["programs"])
         made.programs = dict(zip(described["programs"], files[:count], strict=True))
         maps = zip(described["maps"].items(), files[count:], strict=True)
@@ -273,15 +278,15 @@ class Object:
         return made
 
     def close(self) -> None:
-        """Release everything."""
-        maps = [one.fd for one in self.maps.values()]
+        """Close the file descriptors of all programs and maps."""
+        maps = [table.fd for table in self.maps.values()]
         for fd in [*self.programs.values(), *maps]:
             os.close(fd)
         self.programs, self.maps = {}, {}
 
 
 class _Enums:
-    """The enumerations of the C source, which the object file describes: names in their order."""
+    """Enumerations of the C source, from the object file's BTF: member names in order."""
 
     def __init__(self, names: Mapping[str, list[str]]) -> None:
         self.names = dict(names)
@@ -291,7 +296,7 @@ class _Enums:
 
 
 def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]]:
-    """Return the names of each enumeration that an object file describes."""
+    """Return the member names of each enumeration in an object file's BTF."""
     found: dict[str, list[str]] = {}
     library.btf__type_by_id.restype = ctypes.POINTER(_Type)
 
@@ -302,13 +307,15 @@ def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]
         described = library.btf__type_by_id(btf, number)
         kind, count = described[0].info >> 24 & 0x1F, described[0].info & 0xFFFF
         if kind == KIND_ENUM:
-            behind = ctypes.addressof(described[0]) + ctypes.sizeof(_Type)
-            entries = (_Enumerator * count).from_address(behind)
+            entries_at = ctypes.addressof(described[0]) + ctypes.sizeof(_Type)
+            entries = (_Enumerator * count).from_address(entries_at)
             found[text(described[0].name)] = [text(entry.name) for entry in entries]
     return found
 
 
 class _Type(ctypes.Structure):
+    """struct btf_type of linux/btf.h."""
+
     _fields_ = (
         ("name", ctypes.c_uint32),
         ("info", ctypes.c_uint32),
@@ -317,13 +324,15 @@ class _Type(ctypes.Structure):
 
 
 class _Enumerator(ctypes.Structure):
+    """struct btf_enum of linux/btf.h."""
+
     _fields_ = (("name", ctypes.c_uint32), ("value", ctypes.c_int32))
 
 
 # -- libbpf ------------------------------------------------------------------------------------
 
 _Pointer = ctypes.c_void_p
-_OF_MAPS = ("type", "key_size", "value_size", "max_entries", "map_flags")
+_MAP_ATTRIBUTES = ("type", "key_size", "value_size", "max_entries", "map_flags")
 _POINTERS = (
     "bpf_object__open_file",
     "bpf_map__inner_map",
@@ -334,11 +343,12 @@ _POINTERS = (
 )
 _TEXTS = ("bpf_program__name", "bpf_map__name", "btf__name_by_offset")
 
-_complaints: list[str] = []
+_warnings: list[str] = []
 
 
 @cache
 def _libbpf() -> ctypes.CDLL:
+    """Return the libbpf library with its return types declared, or raise BpfError."""
     try:
         library = ctypes.CDLL("libbpf.so.1", use_errno=True)
     except OSError:
@@ -349,47 +359,49 @@ def _libbpf() -> ctypes.CDLL:
         getattr(library, name).restype = _Pointer
     for name in _TEXTS:
         getattr(library, name).restype = ctypes.c_char_p
-    library.libbpf_set_print(_LISTENER)
+    library.libbpf_set_print(_STORE_WARNING)
     return library
 
 
-def _listen(level: int, pattern: bytes, arguments: int) -> int:
-    """Keep libbpf's warnings, which it would print."""
+def _store_warning(level: int, pattern: bytes, arguments: int) -> int:
+    """Callback of libbpf's log: store warnings instead of printing them."""
     if level == WARNING:
         text = ctypes.create_string_buffer(1 << 16)
         _libc.vsnprintf(text, ctypes.c_size_t(len(text)), pattern, _Pointer(arguments))
-        _complaints.extend(text.value.decode(errors="replace").splitlines())
+        _warnings.extend(text.value.decode(errors="replace").splitlines())
     return 0
 
 
-# Kept, since libbpf calls it as long as the process lives.
-_LISTENER = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_listen)
+# Module-level reference, since libbpf calls it until the process ends.
+_STORE_WARNING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
+    _store_warning
+)
 
 
-def _failure(sentence: str, number: int) -> BpfError:
-    """Return the error, with what libbpf or the kernel's verifier said last of the cause."""
-    said = [line.removeprefix("libbpf: ").strip() for line in _complaints]
-    # The verifier's log ends with the complaint, and a line of statistics behind it.
-    log = [i for i, line in enumerate(said) if line.startswith("processed ")]
-    cause = said[log[0] - 1] if log else next(iter(said), "")
+def _load_error(sentence: str, number: int) -> BpfError:
+    """Return the error with the cause from the warnings of libbpf or the kernel's verifier."""
+    warnings = [line.removeprefix("libbpf: ").strip() for line in _warnings]
+    # The verifier's log ends with the cause, followed by one line of statistics.
+    log = [i for i, line in enumerate(warnings) if line.startswith("processed ")]
+    cause = warnings[log[0] - 1] if log else next(iter(warnings), "")
     return refused(sentence, number, cause)
 
 
 def refused(sentence: str, number: int, cause: str = "") -> BpfError:
-    """Return the error for what the kernel refused, by its number."""
+    """Return the error for an operation that the kernel refused with this errno."""
     why = ": ".join(filter(None, [os.strerror(number), cause]))
     hint = "; run it as root" if number in (errno.EPERM, errno.EACCES) and os.geteuid() else ""
     return BpfError(f"{sentence}: {why}{hint}")
 
 
 def _each(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
-    """Yield what libbpf finds one after the other in an object."""
-    found = next_of(opened, None)
-    while found:
-        yield _Pointer(found)
-        found = next_of(opened, _Pointer(found))
+    """Yield the items of an object that a libbpf iterator function returns."""
+    item = next_of(opened, None)
+    while item:
+        yield _Pointer(item)
+        item = next_of(opened, _Pointer(item))
 
 
-def _kept(fd: int) -> int:
-    """Return a descriptor of the same thing that libbpf does not close."""
+def _duplicated(fd: int) -> int:
+    """Return a duplicate of a file descriptor, which libbpf does not close."""
     return fcntl(fd, F_DUPFD_CLOEXEC, 3)

@@ -1,6 +1,6 @@
-"""System calls, by the C library: those that Python itself does not offer, or not in every version.
+"""System calls through the C library that Python does not offer, or not in every version.
 
-Where the kernel refuses, its reason is raised.
+A failed call raises OSError with the kernel's reason.
 """
 
 from __future__ import annotations
@@ -35,52 +35,52 @@ SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
 SIOCETHTOOL, SO_ATTACH_FILTER = 0x8946, 26
-F_SETSIG = 10  # of linux/fcntl.h
+F_SETSIG = 10  # command number in linux/fcntl.h
 CLASSIC_INSTRUCTION_BYTES = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class HasFileno(Protocol):
-    """What has a descriptor: sockets, pipes and other files."""
+    """An object with a file descriptor: socket, pipe or other file."""
 
     def fileno(self) -> int:
-        """Return it."""
+        """Return the file descriptor."""
 
 
 AFile = TypeVar("AFile", bound="int | HasFileno")
 
 
-def checked(result: int, deed: str) -> int:
-    """Return what a call gave, or raise OSError for what was asked of the kernel."""
+def checked(result: int, action: str) -> int:
+    """Return a call's result, or raise OSError that names the failed `action`."""
     if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"cannot {deed}: {os.strerror(code)}")
+        raise OSError(code, f"cannot {action}: {os.strerror(code)}")
     return result
 
 
-def system_call(number: int, deed: str, *arguments: Any) -> int:
-    """Make a system call by its number."""
-    return checked(int(_libc.syscall(ctypes.c_long(number), *arguments)), deed)
+def system_call(number: int, action: str, *arguments: Any) -> int:
+    """Execute a system call by its number and return its checked result."""
+    return checked(int(_libc.syscall(ctypes.c_long(number), *arguments)), action)
 
 
 # -- namespaces and processes ------------------------------------------------------------------
 
 
 def enter(namespace: int, *, any_kind: bool = False) -> None:
-    """Move this thread into a network namespace, or into one of any kind."""
+    """Move this thread into a network namespace, or with `any_kind` into any namespace."""
     checked(_libc.setns(namespace, 0 if any_kind else CLONE_NEWNET), "enter the namespace")
 
 
 def unshare(flags: int) -> None:
-    """Leave namespaces shared with others for new ones."""
+    """Move this process into new namespaces (CLONE_NEW flags)."""
     if _libc.unshare(flags):
         why = os.strerror(ctypes.get_errno())
         raise PillarboxError(f"a namespace cannot be made: {why}; {more_rights()}")
 
 
 def more_rights() -> str:
-    """Return what to do if the kernel does not let this process make namespaces or mounts."""
+    """Return the hint for users whose process may not create namespaces or mounts."""
     if os.geteuid():
         return "run it as root"
     return (
@@ -90,7 +90,7 @@ def more_rights() -> str:
 
 
 def current_namespace() -> int:
-    """Return an open file that stands for the calling thread's network namespace."""
+    """Return a file descriptor of the calling thread's network namespace."""
     return os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -114,8 +114,8 @@ def new_host_name(name: str) -> int:
 
 
 @contextmanager
-def _elsewhere(go: Callable[[], None]) -> Iterator[None]:
-    """Be where `go` leads, and come back: a thread that could not leave has no way back to go."""
+def _namespace_context(go: Callable[[], None]) -> Iterator[None]:
+    """Switch the network namespace with `go`, and switch back afterwards if that succeeded."""
     home = current_namespace()
     try:
         go()
@@ -129,8 +129,8 @@ def _elsewhere(go: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def inside(namespace: int, host_name: int | None = None) -> Iterator[None]:
-    """Be in a network namespace, and a UTS namespace: sockets made meanwhile stay there."""
-    with _elsewhere(partial(enter, namespace)):
+    """Run code in a network namespace, and in a UTS namespace; sockets created there remain there."""
+    with _namespace_context(partial(enter, namespace)):
         if host_name is None:
             yield
             return
@@ -144,105 +144,110 @@ def inside(namespace: int, host_name: int | None = None) -> Iterator[None]:
 
 
 def nowhere() -> AbstractContextManager[None]:
-    """Be in a new network namespace, which has no name and is gone when nothing holds it."""
-    return _elsewhere(partial(unshare, CLONE_NEWNET))
+    """Return a context inside a new unnamed network namespace, freed after its last use."""
+    return _namespace_context(partial(unshare, CLONE_NEWNET))
 
 
 def die_with_parent(number: int) -> None:
-    """Ask the kernel for that signal when the parent process ends."""
+    """Request that the kernel sends this process a signal when its parent ends."""
     _libc.prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 def end_with(lifeline: int) -> None:
-    """Ask the kernel to kill this process when the last writer of a pipe ends.
+    """Request that the kernel kills this process when the last writer of a pipe ends.
 
-    Unlike `die_with_parent` it works for any process that holds the pipe's reading end, whoever
-    its parent is, and however this process is occupied or stopped by then.
+    Unlike `die_with_parent` it works for any process that holds the pipe's reading end, whatever
+    its parent, and even if this process is busy or stopped.
     """
     flags = os.O_NONBLOCK | os.O_CLOEXEC
-    own = os.open(f"/proc/self/fd/{lifeline}", flags)  # each process needs an open file of its own
+    own = os.open(f"/proc/self/fd/{lifeline}", flags)  # separate open file per process
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETFL, flags | os.O_ASYNC)
     ended = select.poll()
     ended.register(own, 0)
-    if ended.poll(0):  # the writer ended before the kernel was asked
+    if ended.poll(0):  # the writer had already ended
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def confine() -> None:
-    """Let this process gain no rights by any program, and no other of its user look into it."""
+    """Prevent this process from gaining rights, and other processes from reading its memory."""
     checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "renounce new rights")
     checked(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "hide the process's memory")
 
 
 def close_files(first: int) -> None:
-    """Close all open files from that number on."""
+    """Close all file descriptors from number `first` on."""
     last = ctypes.c_ulong(0xFFFFFFFF)
     try:
         system_call(SYS_CLOSE_RANGE, "close files", ctypes.c_ulong(first), last, ctypes.c_ulong(0))
-    except OSError:  # before Linux 5.9
+    except OSError:  # Linux older than 5.9 has no close_range
         os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def leave_session_keyring() -> None:
     """Give this process an empty session keyring, so that it has none of its parent's keys."""
     number = SYS_KEYCTL.get(platform.machine())
-    if number is not None:  # a kernel without keyrings has none to leave
+    if number is not None:  # errors are ignored: a kernel without keyrings has none to leave
         _libc.syscall(ctypes.c_long(number), KEYCTL_JOIN_SESSION_KEYRING, None)
 
 
 def wake_punctually() -> None:
-    """Let this thread's timers be late by no more than the kernel needs; 50 us are usual."""
+    """Set the minimum timer slack of this thread; the kernel's default is 50 us."""
     _libc.prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
 
 
 def run_in_short_turns(turn_s: float = 1e-4) -> None:
-    """Let this process have its share of the processors in short turns, and so have them sooner.
+    """Request short scheduler time slices, which reduce the wake-up latency of this process.
 
-    Among processes that wait, the kernel runs the one first whose turn would end first (Linux 6.12;
-    before, and where it does not let us, turns stay some milliseconds long).
+    Among waiting processes, the kernel first runs the process whose slice ends first (Linux 6.12).
+    With older kernels or without permission, slices stay some milliseconds long.
     """
     number = SYS_SCHED_SETATTR.get(platform.machine())
     if number is not None:
-        asked = struct.pack(
+        attributes = struct.pack(
             "=IIQiIQQQ", 48, 0, 0, os.getpriority(os.PRIO_PROCESS, 0), 0, int(turn_s * 1e9), 0, 0
         )
-        _libc.syscall(ctypes.c_long(number), 0, asked, 0)
+        _libc.syscall(ctypes.c_long(number), 0, attributes, 0)
 
 
 def shared_file(pidfd: int, descriptor: int) -> int:
-    """Return another process's open file as one of this process (Linux 5.6)."""
+    """Return a duplicate of another process's file descriptor (Linux 5.6)."""
     return system_call(SYS_PIDFD_GETFD, "share an open file", pidfd, descriptor, 0)
 
 
 class _PollFd(ctypes.Structure):
+    """struct pollfd of poll(2)."""
+
     _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
 
 
 class _TimeSpec(ctypes.Structure):
+    """struct timespec: seconds and nanoseconds."""
+
     _fields_ = (("s", ctypes.c_long), ("ns", ctypes.c_long))
 
 
 def readable(files: Sequence[AFile], wait_s: float | None = 0.0) -> list[AFile]:
-    """Wait until a file can be read or has ended, None: without limit; return those that can.
+    """Wait until a file is readable or at its end; return all such files.
 
-    `select.select` refuses descriptors above 1023, and `select.poll` counts in milliseconds.
+    The wait is limited to `wait_s` seconds (None: no limit). Unlike this function, `select.select`
+    rejects descriptors above 1023, and `select.poll` has a resolution of a millisecond.
     """
     descriptors = [each if isinstance(each, int) else each.fileno() for each in files]
     if min(descriptors, default=0) < 0:
         raise ValueError("a file to wait for is closed")
-    asked = (_PollFd * len(files))(*(_PollFd(each, select.POLLIN, 0) for each in descriptors))
+    polled = (_PollFd * len(files))(*(_PollFd(each, select.POLLIN, 0) for each in descriptors))
     end_s = None if wait_s is None else time.monotonic() + wait_s
     while True:
         left = None
         if end_s is not None:
             left_s = max(0.0, end_s - time.monotonic())
             left = ctypes.byref(_TimeSpec(int(left_s), int(left_s % 1 * 1e9)))
-        ready = _libc.ppoll(asked, ctypes.c_ulong(len(files)), left, None)
+        ready = _libc.ppoll(polled, ctypes.c_ulong(len(files)), left, None)
         if ready >= 0:
-            return [file for file, one in zip(files, asked, strict=True) if one.revents]
-        if ctypes.get_errno() != errno.EINTR:  # a signal's handler has run by now
+            return [file for file, entry in zip(files, polled, strict=True) if entry.revents]
+        if ctypes.get_errno() != errno.EINTR:  # EINTR: a signal handler has run; wait again
             checked(ready, "wait for a file")
 
 
@@ -250,19 +255,19 @@ def readable(files: Sequence[AFile], wait_s: float | None = 0.0) -> list[AFile]:
 
 
 def mount(source: str, place: str, kind: str, flags: int, data: bytes | None = None) -> None:
-    """Mount a file system."""
+    """Mount a file system at a path (mount(2))."""
     names = source.encode(), place.encode(), kind.encode() or None
     checked(_libc.mount(*names, ctypes.c_ulong(flags), data), f"mount {place}")
 
 
 def mounted_tree(place: str) -> int:
-    """Return an open file that stands for a copy of what is mounted at a place and below."""
+    """Return a file descriptor of a copy of the mount tree at a path."""
     flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE
     return system_call(SYS_OPEN_TREE, f"keep {place}", AT_FDCWD, place.encode(), flags)
 
 
 def mount_tree(tree: int, place: str) -> None:
-    """Mount at a place what `mounted_tree` returned."""
+    """Attach a mount tree returned by `mounted_tree` at a path."""
     arguments = tree, b"", AT_FDCWD, place.encode(), MOVE_MOUNT_F_EMPTY_PATH
     system_call(SYS_MOVE_MOUNT, f"keep {place}", *arguments)
 
@@ -271,14 +276,14 @@ def mount_tree(tree: int, place: str) -> None:
 
 
 def bind_to_interface(port: socket.socket, index: int, ethertype: int) -> None:
-    """Bind a packet socket to an interface by its index: Python knows only names, which change."""
+    """Bind a packet socket to an interface by index; Python can bind only by name."""
     family, protocol = socket.AF_PACKET, socket.htons(ethertype)
     address = struct.pack("=HHiHBB8s", family, protocol, index, 0, 0, 0, b"")
     checked(_libc.bind(port.fileno(), address, len(address)), f"bind to interface {index}")
 
 
 def attach_filter(port: socket.socket, program: bytes) -> None:
-    """Let a socket keep only what a program of classic BPF keeps."""
+    """Attach a classic BPF program as the receive filter of a socket."""
     code = ctypes.create_string_buffer(program, len(program))
     length = len(program) // CLASSIC_INSTRUCTION_BYTES
     where = struct.pack("@HP", length, ctypes.addressof(code))
@@ -286,7 +291,7 @@ def attach_filter(port: socket.socket, program: bytes) -> None:
 
 
 def ethtool(any_socket: socket.socket, interface: str, request: bytes) -> bytes:
-    """Make a request of ethtool's about an interface; return it with the kernel's answer in it."""
+    """Execute an ethtool request for an interface; return the kernel's answer."""
     value = ctypes.create_string_buffer(request, len(request))
     where = struct.pack("@16sP16x", interface.encode(), ctypes.addressof(value))
     fcntl.ioctl(any_socket, SIOCETHTOOL, where)

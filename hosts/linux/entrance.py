@@ -1,4 +1,4 @@
-"""How a program that many servers share stands at one server's interfaces."""
+"""Attachment of shared eBPF programs to the interfaces of one server."""
 
 from __future__ import annotations
 
@@ -13,28 +13,29 @@ from hosts.linux.calls import current_namespace, inside
 from hosts.linux.instructions import entrance
 from hosts.linux.interfaces import Changes
 
-PROG_ARRAY = 3  # a kind of map
-MOST_ENTRANCES = 4  # programs that one server has attached
-# A descriptor above all others: the kernel closes those of a dead process downwards.
+PROG_ARRAY = 3  # map type: array of programs for tail calls
+MOST_ENTRANCES = 4  # maximum number of attached programs per server
+# Minimum descriptor number of the program array, higher than all others of the process.
+# The kernel closes the descriptors of a dead process from the highest number down.
 CLOSED_FIRST = 255
 
 _NUMBER = struct.Struct("=I")
 
 
 class Entrance:
-    """One server's way into programs that it shares with others: open while its process lives.
+    """Entry points of one server into shared programs, which work while its process lives.
 
-    What is attached are a few instructions of this server's: they note its numbers for the program,
-    and go there by a table of programs. The kernel empties it as soon as no process holds it, and
-    from then on they drop what comes: a server that is dead must not forward, and what is attached
-    outlives the process that did it.
+    The attached programs consist of a few instructions: they store this server's numbers in the
+    packet's context and make a tail call through an array of programs. The kernel empties the array
+    as soon as no process holds it; then the attached programs drop all packets. A dead server must
+    not forward packets, but attached programs outlive the process that attached them.
 
     Parameters
     ----------
     *numbers : int
-        What the programs find beside each packet: which server it is, and whatever they need.
+        Values that programs read from each packet's context, such as the number of the server.
     by_filters : bool
-        Whether filters of traffic control call them, and not interfaces by themselves (see `tcx`).
+        True to attach as traffic-control filters, False to attach to interfaces with `tcx`.
     """
 
     def __init__(self, *numbers: int, by_filters: bool) -> None:
@@ -43,13 +44,16 @@ class Entrance:
         os.close(low)
         self._numbers, self._table = numbers, Map(made, 4, 4, MOST_ENTRANCES)
         self._by_filters = by_filters
-        self._entrances: dict[int, int] = {}  # by the program that they lead to
+        self._entrances: dict[int, int] = {}  # descriptors of entry programs, by target program
         self._files = [made]
-        self._attached: list[tuple[int, int, bool]] = []  # an entrance, where, and at which side
-        self._namespace = -1  # the interfaces'
+        self._attached: list[tuple[int, int, bool]] = []  # entry program, ifindex, egress
+        self._namespace = -1  # descriptor of the interfaces' namespace
 
     def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
-        """Let a program see what an interface sends, or else receives; all are in one namespace."""
+        """Attach a program to an interface's egress or ingress.
+
+        All interfaces must be in one network namespace.
+        """
         fd = self._entrances.get(program) or self._open(program)
         try:
             if self._by_filters:
@@ -66,10 +70,11 @@ class Entrance:
         self._attached.append((fd, ifindex, egress))
 
     def _open(self, program: int) -> int:
-        place = len(self._entrances)
-        self._table[_NUMBER.pack(place)] = _NUMBER.pack(program)
+        """Load the entry program for a shared program and return its descriptor."""
+        index = len(self._entrances)
+        self._table[_NUMBER.pack(index)] = _NUMBER.pack(program)
         try:
-            made = load(entrance(self._numbers, self._table.fd, place))
+            made = load(entrance(self._numbers, self._table.fd, index))
         except OSError as error:
             raise refused("the kernel refused a server's entrance", error.errno or 0) from None
         self._entrances[program] = made
@@ -77,18 +82,19 @@ class Entrance:
         return made
 
     def close(self) -> None:
-        """Detach everything. Without this, the end of the process leaves what drops."""
+        """Detach all programs. After a process ends without this, its interfaces drop packets."""
         if self._attached:
             with inside(self._namespace):
-                for each in self._attached:
-                    self._detach(*each)
+                for attachment in self._attached:
+                    self._detach(*attachment)
             os.close(self._namespace)
         for fd in self._files:
             os.close(fd)
         self._attached, self._files, self._entrances, self._namespace = [], [], {}, -1
 
     def _detach(self, fd: int, ifindex: int, egress: bool) -> None:
-        with suppress(OSError):  # an interface may be gone, and all at it
+        """Detach an entry program from an interface."""
+        with suppress(OSError):  # the interface may be deleted already
             if self._by_filters:
                 changes = Changes()
                 changes.detach(ifindex, egress=egress)

@@ -1,16 +1,16 @@
-"""Rights of Pillarbox's processes: what each role keeps once it has started.
+"""Rights of Pillarbox's processes: each role keeps a minimum after its start.
 
-A process begins with the rights of the command that started it, mostly root's. As soon as its
-sockets, namespaces and files are open it calls `take_role`, which gives up everything that
-`ROLES` does not list for it, for the process and all its children, and cannot be undone:
+A process starts with the rights of the command that started it, usually root's. When its sockets,
+namespaces and files are open it calls `take_role`, which irrevocably drops all rights that `ROLES`
+does not list for its role, for the process and all its children:
 
 - capabilities leave the bounding, permitted, effective, inheritable and ambient sets;
-- no program that it starts can gain rights (PR_SET_NO_NEW_PRIVS);
-- where the kernel has Landlock (Linux 5.13), it can no longer create, write or execute a file, and
-  can read only program code, /proc, /sys, /dev and the folders that it names. A process of user 0
-  without capabilities still owns root's files, so capabilities alone are not enough.
+- programs started by the process cannot gain rights (PR_SET_NO_NEW_PRIVS);
+- if the kernel has Landlock (Linux 5.13), the process can no longer create, write or execute files,
+  and can read only program code, /proc, /sys, /dev and the folders that it names. A process of user
+  0 without capabilities still owns root's files, so dropping capabilities is not sufficient.
 
-The process's name becomes the role's: ``ps -e`` and ``pillarbox labs --processes`` show it.
+The process is renamed to its role: ``ps -e`` and ``pillarbox labs --processes`` show it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from hosts.linux.calls import PR_SET_NO_NEW_PRIVS, checked, system_call
 
-# linux/capability.h, in the order of their numbers.
+# Names of capabilities in linux/capability.h, in the order of their numbers.
 CAPABILITIES = (
     *("chown", "dac_override", "dac_read_search", "fowner", "fsetid", "kill", "setgid", "setuid"),
     *("setpcap", "linux_immutable", "net_bind_service", "net_broadcast", "net_admin", "net_raw"),
@@ -35,8 +35,8 @@ CAPABILITIES = (
     *("lease", "audit_write", "audit_control", "setfcap", "mac_override", "mac_admin", "syslog"),
     *("wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore"),
 )
-# Capabilities over the whole machine that no lab needs: kernel modules, hardware, clock, policies.
-# sshd needs audit_control.
+# Machine-wide capabilities that labs do not need: kernel modules, hardware, clock, policies.
+# audit_control is not listed, since sshd needs it.
 MACHINE = (
     *("sys_module", "sys_rawio", "sys_boot", "sys_time", "sys_pacct", "sys_tty_config"),
     *("linux_immutable", "audit_read", "mac_override", "mac_admin", "syslog"),
@@ -45,10 +45,10 @@ MACHINE = (
 ALL = (1 << 64) - 1
 PR_SET_NAME, PR_CAPBSET_READ, PR_CAPBSET_DROP = 15, 23, 24
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-CAPABILITY_VERSION = 0x20080522  # two words of 32 bits for each set
+CAPABILITY_VERSION = 0x20080522  # version 3: two 32-bit words per set
 _HEADER, _SETS = struct.Struct("=Ii"), struct.Struct("=6I")
 
-# Landlock: its system calls have the same number on every processor.
+# Landlock system calls, with the same numbers on every processor.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
 READ_FILE, READ_DIRECTORY = 1 << 2, 1 << 3
@@ -64,13 +64,13 @@ class Role(NamedTuple):
     Parameters
     ----------
     does : str
-        The task of such a process.
+        Task of the processes with this role.
     capabilities : tuple of str
-        Capabilities it keeps, named as in `CAPABILITIES`.
+        Capabilities that the processes keep, named as in `CAPABILITIES`.
     files : bool
-        Whether it may still create, write and execute files.
+        True if the processes may create, write and execute files.
     user : str
-        The user it runs as: root, or "caller", who called sudo (nobody where root itself did).
+        User of the processes: root, or "caller" for the caller of sudo ("nobody" without sudo).
     """
 
     does: str
@@ -79,22 +79,22 @@ class Role(NamedTuple):
     user: str = "root"
 
 
-# Namespaces of servers, their interfaces and sockets, eBPF, priorities, the rights of forwarders;
-# and files of the user whose checkout or router it loads.
-_STARTING = (
+# Capabilities of the nursery: namespaces, interfaces, sockets, eBPF, priorities, forwarders'
+# rights. The nursery also reads files of the user whose checkout or router it loads.
+_NURSERY_CAPABILITIES = (
     *("sys_admin", "net_admin", "net_raw", "bpf", "perfmon", "sys_nice", "setpcap"),
     *("dac_override", "dac_read_search"),
 )
 
 ROLES: Mapping[str, Role] = {
     "sandbox": Role("first processes of a sandbox: wait for the lab, pass on signals"),
-    "nursery": Role("starts forwarders", _STARTING, files=True),
+    "nursery": Role("starts forwarders", _NURSERY_CAPABILITIES, files=True),
     "heart-beats": Role("sends the heart-beats of all servers"),
-    # It opens and closes ports when the network grows or shrinks.
+    # A forwarder opens and closes ports when the network grows or shrinks.
     "forwarder": Role("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
     "delays": Role("holds the frames of cables with a delay", ("net_admin", "net_raw")),
     "generator": Role("sends and receives the flows of a workload"),
-    # The kernel lets it choose any congestion control for its sockets.
+    # net_admin allows any congestion control for the sockets of iperf3.
     "iperf3": Role("sends and receives a flow", ("net_admin",), files=True),
     "watcher": Role("samples queues and processor time of a trial"),
     "canary": Role("measures scheduling and timer latency of a trial"),
@@ -102,28 +102,28 @@ ROLES: Mapping[str, Role] = {
     "page": Role("serves the page; its terminals and graders", files=True, user="caller"),
     "metrics": Role("answers Prometheus with the counters of a lab"),
     "controller": Role("fills the flow tables of Open vSwitch"),
-    # The files that it reads and writes may belong to the user who called sudo.
+    # Files that a command reads and writes may belong to the caller of sudo.
     "command": Role(
         "a command that needs no lab: figures, reports, simulations",
         ("chown", "dac_override", "dac_read_search", "fowner"),
         files=True,
     ),
 }
-LONGEST_NAME = 15  # bytes of a process's name
+LONGEST_NAME = 15  # maximum length of a process name, in bytes
 PREFIX = "pb-"
 
 
 def take_role(role: str, readable: Iterable[str | Path] = (), *, rules: int | None = None) -> None:
-    """Give up every right that `ROLES` does not list for the role.
+    """Drop all rights that `ROLES` does not list for the role.
 
     Parameters
     ----------
     role : str
         A key of `ROLES`.
     readable : iterable of str or Path
-        Folders whose files the process reads later, besides program code.
+        Folders whose files the process reads later, in addition to program code.
     rules : int, optional
-        What `rules_for_reading` returned, where many processes share it.
+        Landlock ruleset of `rules_for_reading`, if many processes share the ruleset.
     """
     rights = ROLES[role]
     _libc.prctl(PR_SET_NAME, f"{PREFIX}{role}".encode()[:LONGEST_NAME], 0, 0, 0)
@@ -136,7 +136,7 @@ def take_role(role: str, readable: Iterable[str | Path] = (), *, rules: int | No
 
 
 def as_role(role: str) -> list[str]:
-    """Return the words before a command that is started with a role's capabilities (util-linux).
+    """Return the command prefix (setpriv of util-linux) that grants only a role's capabilities.
 
     >>> as_role("iperf3")[1:]
     ['--bounding-set=-all,+net_admin', '--inh-caps=-all', '--no-new-privs', '--']
@@ -146,45 +146,46 @@ def as_role(role: str) -> list[str]:
 
 
 def keep_capabilities(names: Iterable[str]) -> None:
-    """Give up all capabilities but these, for the calling thread and its children, for ever."""
+    """Drop all other capabilities of the calling thread and its children irrevocably."""
     kept = _mask(names)
-    _bound(kept)
-    _hold(kept)
+    _reduce_bounding_set(kept)
+    _reduce_sets(kept)
     checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "renounce new rights")
 
 
 def give_up_capabilities(names: Iterable[str]) -> None:
-    """Give up these capabilities, for the calling thread, its children and their programs."""
+    """Drop these capabilities of the calling thread, its children and their programs."""
     kept = ALL & ~_mask(names)
-    _bound(kept)
-    _hold(kept)
+    _reduce_bounding_set(kept)
+    _reduce_sets(kept)
 
 
 def bound_capabilities(names: Iterable[str] = ()) -> None:
-    """Let programs that are started from now on have these capabilities at most."""
-    _bound(_mask(names))
+    """Limit the capabilities of programs started from now on to these."""
+    _reduce_bounding_set(_mask(names))
 
 
 def drop_capabilities() -> None:
-    """Give up all capabilities; the bounding set, which programs need to start, stays."""
-    _hold(0)
+    """Drop all capabilities except the bounding set, which programs need at their start."""
+    _reduce_sets(0)
 
 
 def _mask(names: Iterable[str]) -> int:
+    """Return the bit mask of these Linux capabilities."""
     return sum(1 << CAPABILITIES.index(name) for name in names)
 
 
-def _bound(kept: int) -> None:
-    """Reduce the bounding set; without CAP_SETPCAP it stays as it is."""
+def _reduce_bounding_set(kept: int) -> None:
+    """Reduce the bounding set to `kept`; without CAP_SETPCAP the set is unchanged."""
     number = 0
-    while (held := _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
-        if held and not kept >> number & 1:
+    while (present := _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
+        if present and not kept >> number & 1:
             _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0)
         number += 1
 
 
-def _hold(kept: int) -> None:
-    """Reduce the permitted and effective sets; nothing stays inheritable or ambient."""
+def _reduce_sets(kept: int) -> None:
+    """Reduce the permitted and effective sets to `kept`; clear the inheritable and ambient sets."""
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = _HEADER.pack(CAPABILITY_VERSION, 0)
     sets = ctypes.create_string_buffer(_SETS.size)
@@ -196,29 +197,32 @@ def _hold(kept: int) -> None:
 
 
 def rules_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
-    """Return a Landlock ruleset, as an open file; None where the kernel has no Landlock.
+    """Return the descriptor of a Landlock ruleset; None if the kernel has no Landlock.
 
-    It allows to open files for reading only: code, /proc, /sys, /dev, and these folders. Files that
-    are open stay as they are. Processes that are forked later can share it.
+    The ruleset allows reading of program code, /proc, /sys, /dev and these folders, and no other
+    file access. Open files are not affected. Processes that are forked later can share the ruleset.
     """
     try:
         version = system_call(CREATE_RULESET, "use Landlock", None, ctypes.c_size_t(0), ASK_VERSION)
         handled = (1 << FILE_RIGHTS[min(version, len(FILE_RIGHTS)) - 1]) - 1
-        asked = handled.to_bytes(8, sys.byteorder)
-        rules = system_call(CREATE_RULESET, "use Landlock", asked, ctypes.c_size_t(len(asked)), 0)
+        attributes = handled.to_bytes(8, sys.byteorder)
+        rules = system_call(
+            CREATE_RULESET, "use Landlock", attributes, ctypes.c_size_t(len(attributes)), 0
+        )
     except OSError:
         return None
     for folder in {*READABLE, sys.prefix, sys.base_prefix, *sys.path, *map(str, readable)} - {"/"}:
-        with suppress(OSError):  # it is missing, or not for this user
+        with suppress(OSError):  # missing folder, or no permission
             _allow_reading(rules, folder)
     return rules
 
 
 def _allow_reading(rules: int, folder: str) -> None:
-    place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    """Add the permission to read a folder to a Landlock ruleset."""
+    descriptor = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     rights = READ_FILE | (READ_DIRECTORY if Path(folder).is_dir() else 0)
-    rule = rights.to_bytes(8, sys.byteorder) + place.to_bytes(4, sys.byteorder, signed=True)
+    rule = rights.to_bytes(8, sys.byteorder) + descriptor.to_bytes(4, sys.byteorder, signed=True)
     try:
         system_call(ADD_RULE, "use Landlock", rules, RULE_PATH_BENEATH, rule, 0)
     finally:
-        os.close(place)
+        os.close(descriptor)

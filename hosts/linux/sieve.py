@@ -1,8 +1,8 @@
-"""What a socket keeps of the frames that come: those that pass each of a few tests of a byte.
+"""Receive filters of packet sockets: a socket keeps the frames that pass a few byte tests.
 
-For each program the kernel takes a tenth of a millisecond, to check and to compile it, and as long
-to throw it away. So where it takes programs of eBPF, all sockets that keep the same share one,
-also those of processes forked later. Elsewhere each has one of classic BPF.
+The kernel needs 0.1 ms to verify and compile a program, and the same time to free it. So if eBPF
+programs are allowed, all sockets with the same tests share one program, including sockets of
+processes forked later. Otherwise each socket has its own classic BPF program.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from hosts.linux.calls import attach_filter
 from hosts.linux.instructions import EXIT, instruction, set_register
 
 SO_ATTACH_BPF = 50
-KEPT_BYTES = 65600  # of a frame: all
-# The same number in both languages; the loaded byte is in the register 0, or the only one.
+KEPT_BYTES = 65600  # accepted length of a frame in bytes: the whole frame
+# Opcodes that eBPF and classic BPF share; the loaded byte is in register 0 or the accumulator.
 LOAD_BYTE, AND_WITH, IS_EQUAL = 0x30, 0x54, 0x15
 IS_OTHER, COPY, RETURN = 0x55, 0xBF, 0x06
 _CLASSIC = struct.Struct("=HBBI")  # code, jumps if true and if false, operand
 
 
 class Byte(NamedTuple):
-    """A test: whether a byte of a frame, as far as the mask goes, has a value, or else another."""
+    """A test of one byte of a frame: the masked byte equals `value` (or differs from `value`)."""
 
     at: int
     value: int
@@ -34,7 +34,10 @@ class Byte(NamedTuple):
 
 
 def keep(taker: socket.socket, *tests: Byte) -> None:
-    """Let a socket keep only the frames that pass all tests; shorter ones do not."""
+    """Attach a filter to a socket that keeps only frames that pass all tests.
+
+    Frames that are too short for a test are not kept.
+    """
     program = shared(tests)
     if program is None:
         attach_filter(taker, classic(tests))
@@ -44,7 +47,7 @@ def keep(taker: socket.socket, *tests: Byte) -> None:
 
 @cache
 def shared(tests: tuple[Byte, ...]) -> int | None:
-    """Return a program for all sockets with these tests, None where the kernel takes none."""
+    """Return the shared eBPF program for these tests, None if the kernel refuses eBPF."""
     try:
         return load(modern(tests), SOCKET_FILTER)
     except (OSError, BpfError):
@@ -52,8 +55,8 @@ def shared(tests: tuple[Byte, ...]) -> int | None:
 
 
 def modern(tests: tuple[Byte, ...]) -> bytes:
-    """Return the tests as a program of eBPF."""
-    program = instruction(COPY, 0x16)  # where a load looks for the frame
+    """Return an eBPF program that performs the byte tests of a frame."""
+    program = instruction(COPY, 0x16)  # r6 = r1: packet loads use the context in r6
     for at, value, mask, equal in tests:
         program += instruction(LOAD_BYTE, 0, 0, at) + instruction(AND_WITH, 0, 0, mask)
         program += instruction(IS_EQUAL if equal else IS_OTHER, 0, 2, value)
@@ -62,7 +65,7 @@ def modern(tests: tuple[Byte, ...]) -> bytes:
 
 
 def classic(tests: tuple[Byte, ...]) -> bytes:
-    """Return the tests as a program of classic BPF."""
+    """Return a classic BPF program that performs the byte tests of a frame."""
     program = b""
     for at, value, mask, equal in tests:
         program += _CLASSIC.pack(LOAD_BYTE, 0, 0, at) + _CLASSIC.pack(AND_WITH, 0, 0, mask)

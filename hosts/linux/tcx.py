@@ -1,11 +1,11 @@
-"""Programs that stand at an interface by themselves, called by no filter (TCX, Linux 6.6).
+"""eBPF programs attached directly to interfaces (TCX, Linux 6.6), without a filter.
 
-What a filter needs is then not fetched from memory for each packet. They stay until they are
-taken away or the interface goes, as filters do.
+TCX avoids the memory accesses of a traffic-control filter for each packet. Like filters, programs
+remain attached until they are detached or the interface is deleted.
 
-Whenever one comes or goes the kernel waits until no processor can be in what was there before, and
-nobody can change any interface meanwhile. That takes 10 to 20 ms, and a lab has thousands of
-places; where the kernel was told to hurry it takes 0.1 ms. Elsewhere filters have to serve.
+At each attachment and detachment the kernel waits for an RCU grace period, during which no
+interface can be changed. That takes 10 to 20 ms, and a lab has thousands of attachment points; with
+expedited grace periods (rcu_expedited) it takes 0.1 ms. Without them, labs use filters.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call
 
 HURRY = Path("/sys/kernel/rcu_expedited")
 PROGRAM_ATTACH, PROGRAM_DETACH, FILE_OF_PROGRAM, INFO, PROGRAM_QUERY = 8, 9, 13, 15, 16
-INCOMING, OUTGOING = 46, 47  # kinds of places, in linux/bpf.h
-BEFORE = 1 << 3
-UNTOUCHED = 1  # the revision of a place where no program has been
-MOST = 64  # programs at one place
-INFO_BYTES, NAME_AT = 80, 64  # of what the kernel tells of a program
+INCOMING, OUTGOING = 46, 47  # attach types, from linux/bpf.h
+BEFORE = 1 << 3  # flag: attach before another program
+UNTOUCHED = 1  # revision of an attachment point that never had a program
+MOST = 64  # maximum number of programs at one attachment point
+INFO_BYTES, NAME_AT = 80, 64  # size of struct bpf_prog_info, and offset of the program's name
 LOOPBACK = 1  # the first interface of every namespace
 
 
 def is_quick() -> bool:
-    """Tell whether programs can stand at interfaces by themselves, without a long wait for each."""
+    """Return True if TCX is available with expedited grace periods, hence without long waits."""
     try:
-        hurries = HURRY.read_text().strip() != "0"
+        expedited = HURRY.read_text().strip() != "0"
     except OSError:
         return False
-    return hurries and is_known()
+    return expedited and is_known()
 
 
 def is_known() -> bool:
-    """Tell whether this kernel knows such places, and lets this process see them."""
+    """Return True if this kernel has TCX and this process may query it."""
     try:
         standing(LOOPBACK, egress=False)
     except (OSError, BpfError):
@@ -49,60 +49,64 @@ def is_known() -> bool:
 
 
 def attach(program: int, ifindex: int, *, egress: bool, before: int | None = None) -> None:
-    """Let a program see what an interface sends, or else receives.
+    """Attach a program to an interface's egress or ingress.
 
-    It runs before another program there, or after all others.
+    The program runs before the program `before`, or by default after all others.
     """
     flags, other = (0, 0) if before is None else (BEFORE, before)
-    place = struct.pack("=6I", ifindex, program, _kind(egress), flags, 0, other)
-    call(PROGRAM_ATTACH, place)
+    attributes = struct.pack("=6I", ifindex, program, _attach_type(egress), flags, 0, other)
+    call(PROGRAM_ATTACH, attributes)
 
 
 def attach_anew(program: int, ifindex: int, *, egress: bool) -> None:
-    """Let a program see what passes there, in place of those of ours that a dead process left."""
-    place = struct.pack("=6IQ", ifindex, program, _kind(egress), 0, 0, 0, UNTOUCHED)
+    """Attach a program to an interface in place of Pillarbox's programs of a dead process."""
+    attributes = struct.pack("=6IQ", ifindex, program, _attach_type(egress), 0, 0, 0, UNTOUCHED)
     try:
-        call(PROGRAM_ATTACH, place)
+        call(PROGRAM_ATTACH, attributes)
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
-        for left in _ours(ifindex, egress=egress):
-            detach(left, ifindex, egress=egress)
+        for stale in _own_programs(ifindex, egress=egress):
+            detach(stale, ifindex, egress=egress)
         attach(program, ifindex, egress=egress)
 
 
 def detach(program: int, ifindex: int, *, egress: bool) -> None:
-    """Take away what `attach` put there."""
-    call(PROGRAM_DETACH, struct.pack("=4I", ifindex, program, _kind(egress), 0))
+    """Detach a program from an interface's egress or ingress."""
+    call(PROGRAM_DETACH, struct.pack("=4I", ifindex, program, _attach_type(egress), 0))
 
 
-def _kind(egress: bool) -> int:
+def _attach_type(egress: bool) -> int:
+    """Return the attach type of egress or ingress."""
     return OUTGOING if egress else INCOMING
 
 
-def _ours(ifindex: int, *, egress: bool) -> Iterator[int]:
-    """Yield each program there that was put together here, as a file that is open meanwhile."""
+def _own_programs(ifindex: int, *, egress: bool) -> Iterator[int]:
+    """Yield descriptors of Pillarbox's programs at an interface, each closed after its use."""
     for number in standing(ifindex, egress=egress):
-        with suppress(FileNotFoundError):  # gone since
+        with suppress(FileNotFoundError):  # detached in the meantime
             program = call(FILE_OF_PROGRAM, struct.pack("=I", number))
             try:
-                if _name(program) == NAME:
+                if _program_name(program) == NAME:
                     yield program
             finally:
                 os.close(program)
 
 
 def standing(ifindex: int, *, egress: bool) -> list[int]:
-    """Return the numbers of the programs that stand there, in their order."""
+    """Return the ids of the programs attached to an interface, in execution order."""
     numbers = (ctypes.c_uint32 * MOST)()
-    there = struct.pack("=4IQI", ifindex, _kind(egress), 0, 0, ctypes.addressof(numbers), MOST)
-    asked = ctypes.create_string_buffer(there, ATTRIBUTES)
-    call(PROGRAM_QUERY, asked)
-    (count,) = struct.unpack_from("=I", asked, 24)
+    query = struct.pack(
+        "=4IQI", ifindex, _attach_type(egress), 0, 0, ctypes.addressof(numbers), MOST
+    )
+    attributes = ctypes.create_string_buffer(query, ATTRIBUTES)
+    call(PROGRAM_QUERY, attributes)
+    (count,) = struct.unpack_from("=I", attributes, 24)
     return numbers[:count]
 
 
-def _name(program: int) -> bytes:
+def _program_name(program: int) -> bytes:
+    """Return the name of a loaded program."""
     info = ctypes.create_string_buffer(INFO_BYTES)
     call(INFO, struct.pack("=IIQ", program, INFO_BYTES, ctypes.addressof(info)))
     return info.raw[NAME_AT:].rstrip(b"\0")

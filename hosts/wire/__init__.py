@@ -1,12 +1,13 @@
-"""Headers and messages as they stand on the wire: bytes to values and back, and nothing else.
+"""Wire formats of headers and messages: conversion between bytes and values, without state.
 
-`layout` declares a header once; the other modules are what the papers put between Ethernet and
-IP, or around IP:
+`layout` has the declaration of headers; the other modules declare the formats that the papers put
+between Ethernet and IP, or around IP:
 
-- `frame`: what a server's port takes and gives,
-- `dcn`: the header of DCell (and FiConn), `bcube`: the one that carries its path,
-- `ipv4`: the packets of applications, their flows, and DPillar's tunnel,
-- `messages` and `ficonn`: the bodies of control messages.
+- `frame`: Ethernet frames without addresses,
+- `dcn`: header of DCell (and FiConn); `bcube`: header with the packet's path,
+- `ipv4`: packets of applications, their flows, and DPillar's tunnel,
+- `messages` and `ficonn`: bodies of control messages.
 
-Nothing here has a clock, a socket or a memory. Whatever is refused raises `layout.WireError`.
+These modules use no clock, no socket and no state. Invalid bytes and values raise
+`layout.WireError`.
 """

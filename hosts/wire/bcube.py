@@ -1,14 +1,15 @@
-"""The BCube header (Guo 2009, sections 7.1-7.2): 36 bytes, which hold the packet's whole path.
+"""The BCube header (Guo 2009, sections 7.1-7.2): 36 bytes with the complete path of the packet.
 
-The source decides the path. Two neighbours differ in one digit of their addresses, so one byte
-(NHA) names the next hop: DP, which digit changes (2 bits: k <= 3), and DV, its new value (6 bits:
-n <= 64). A relay looks the byte up in a table of 256 neighbours, and changes two things in the
-packet: the next hop index (NHI), which counts the hops taken, and the checksum. `advance` does
-just that. The path ends the packet, so no relay has to count TTL down.
+The source chooses the path. The addresses of two neighbours differ in one digit, so one byte (NHA)
+identifies the next hop: DP, the number of the digit (2 bits: k <= 3), and DV, its new value (6
+bits: n <= 64). A relay looks the NHA up in a table of 256 neighbours and changes two fields of the
+packet: the next hop index (NHI), which counts completed hops, and the checksum (see `advance`). The
+path length limits the number of hops, so relays do not decrement TTL.
 
-The paper fixes the size, not the order. Here the first 20 bytes are DCell's (`hosts.wire.dcn`)
-with version 2 and neither retries nor proxy; path length and NHI stand before the eight NHAs, and
-what remains of 36 bytes is reserved. Reserved bytes and the NHAs behind the path's end are zero.
+The paper specifies the size, but not the order of fields. Here the first 20 bytes are those of
+DCell's header (`hosts.wire.dcn`) with version 2 and without retries and proxy. Then follow the path
+length, the NHI and eight NHAs; the rest of the 36 bytes is reserved. Reserved bytes and unused NHAs
+after the end of the path are zero.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Hop(NamedTuple):
 
     @property
     def nha(self) -> int:
-        """The hop as the header holds it, in one byte."""
+        """The hop encoded as one NHA byte."""
         if not (0 <= self.level <= MOST_LEVEL and 0 <= self.value <= MOST_VALUE):
             raise WireError(
                 "bad path",
@@ -52,7 +53,7 @@ class Hop(NamedTuple):
 
     @classmethod
     def of(cls, nha: int) -> Hop:
-        """Return the hop that a byte names."""
+        """Return the hop encoded by an NHA byte."""
         return HOPS[nha]
 
 
@@ -79,7 +80,7 @@ _NEXT = LAYOUT.byte("next_hop")
 
 
 class BCubeHeader(NamedTuple):
-    """The header of one packet.
+    """BCube header of one packet.
 
     ::
 
@@ -122,7 +123,7 @@ class BCubeHeader(NamedTuple):
     ttl: int = 64
 
     def pack(self, payload: bytes) -> bytes:
-        """Return the packet: this header in front of the payload."""
+        """Return the packet: this BCube header followed by the payload."""
         hops = len(self.path)
         if not 0 <= self.next_hop <= hops <= MOST_HOPS:
             raise _bad_path(self.next_hop, hops)
@@ -142,7 +143,7 @@ class BCubeHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> tuple[BCubeHeader, bytes]:
-        """Return header and payload of a packet, or raise WireError."""
+        """Return the BCube header and the payload of a packet, or raise WireError."""
         protocol, length, identification, ttl, source, destination, hops, next_hop, *nhas = (
             LAYOUT.unpack(data)
         )
@@ -153,11 +154,11 @@ class BCubeHeader(NamedTuple):
         return header, payload_behind(data, SIZE, length)
 
     def advanced(self) -> BCubeHeader:
-        """Return the header as the next hop is to see it."""
+        """Return the header with the next hop index incremented."""
         return self._replace(next_hop=self.next_hop + 1)
 
     def relay_key(self) -> ByHeader:
-        """Return by what packets are known that are relayed, or delivered, like this one."""
+        """Return the key of packets with the same forwarding action: next hop or destination."""
         (form,) = BCUBE.forms
         if self.next_hop == len(self.path):
             return form.by(None, self.destination)
@@ -174,9 +175,9 @@ BCUBE = Header(
 
 
 def advance(data: bytes) -> bytes:
-    """Return the packet as the next hop is to see it, with the header taken to be verified.
+    """Return the packet with the next hop index incremented; its header must be verified already.
 
-    The bytes are those of `BCubeHeader.advanced`, only sooner.
+    The result equals that of `BCubeHeader.advanced`, but is computed faster.
     """
     if len(data) < SIZE:
         raise WireError("truncated", f"the BCube header has {SIZE} bytes, not {len(data)}")
@@ -186,6 +187,7 @@ def advance(data: bytes) -> bytes:
 
 
 def _bad_path(taken: int, hops: int) -> WireError:
+    """Return the error for an invalid path length or next hop index."""
     return WireError(
         "bad path",
         f"{taken} of {hops} hops are taken: a path has at most {MOST_HOPS}, and zeros behind it",

@@ -1,17 +1,17 @@
-"""The DCN header of DCell (Guo 2008, section 7.1, Fig. 10): what IP is to the Internet.
+"""The DCN header of DCell (Guo 2008, section 7.1, Fig. 10), DCell's network-layer header.
 
-It stands between Ethernet and IP (section 7.2: layer 2.5) or in front of a control message, and
-names servers by 32-bit uids. It holds what fault-tolerant routing must know of a packet: how many
-local reroutes it may still see (Retry), how many hops (TTL), and the proxy it is on its way to, if
-any. Identification has 32 bits where IP has 16: the links are fast.
+The header is between Ethernet and IP (section 7.2: layer 2.5) or in front of a control message, and
+addresses servers by 32-bit uids. It holds the fields of fault-tolerant routing: the remaining
+number of local reroutes (Retry), the remaining number of hops (TTL), and the proxy server, if any.
+Identification has 32 bits (16 in IP), since the links are fast.
 
-An address with the top bit 0 is the uid of a server. With the top bit 1 it is multicast: three
-bits of scope, the level of the DCell in which it spreads, and 28 bits of group, of which one is
-defined, all ones, for broadcast.
+An address with top bit 0 is the uid of a server. An address with top bit 1 is multicast: three bits
+of scope, which is the level of the DCell that receives the packet, and 28 bits of group. The only
+defined group is broadcast, all ones.
 
-The paper gives no numbers to versions and protocols. Version 1 is this header; version 2 is
-BCube's, which begins with the same 20 bytes (`hosts.wire.bcube`). DHL counts words of 4 bytes, as
-IP's IHL does. A flag other than PF is not defined, and refused.
+The paper assigns no numbers to versions and protocols. Version 1 is this header; version 2 is
+BCube's, which begins with the same 20 bytes (`hosts.wire.bcube`). DHL counts words of 4 bytes, like
+IP's IHL. Flags other than PF are undefined and rejected.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload
 from hosts.wire.relayed import Change
 
 VERSION = 1
-FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # messages' numbers are 0xE0 to 0xEF
-PROXY_FLAG = 0b0001  # bit 3 of the four, counted from the left as the paper counts
+FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of messages: 0xE0 to 0xEF
+PROXY_FLAG = 0b0001  # bit 3 of four, counted from the left as in the paper
 MOST_UID = 2**31 - 1
 
 _MULTICAST = 1 << 31
@@ -35,11 +35,11 @@ _MOST_SCOPE = 0b111
 
 
 class Protocol(IntEnum):
-    """What the payload is: an IPv4 packet (IP's own number), or a control message.
+    """Protocol number of the payload: an IPv4 packet (number of IP in IP), or a control message.
 
-    The numbers of the messages are free in IP as well, so that an IPv4 header can announce them.
-    RETURNED is an IPv4 packet on its way back to the server that sent it, from a relay whose next
-    hop is down; it is handled as a message: by routers, never by a data plane alone.
+    The numbers of messages are unassigned in IP as well, so that IPv4 headers can use them.
+    RETURNED is an IPv4 packet that a relay sends back to its source because the next hop is down.
+    Like a message, it is always handled by a router, not by the data plane alone.
     """
 
     IPV4 = 4
@@ -55,7 +55,7 @@ class Protocol(IntEnum):
 
 
 def beginning(version: int, size: int) -> list[Field]:
-    """Return the four bytes with which every header between Ethernet and IP begins."""
+    """Return the fields of the first four bytes of every header between Ethernet and IP."""
     return [
         Field("version", 4, constant=version, reason="bad version"),
         Field("dhl", 4, "DHL", constant=size // 4, reason="bad length"),
@@ -67,7 +67,7 @@ def beginning(version: int, size: int) -> list[Field]:
 def first_fields(
     version: int, size: int, *, retry: int | None = None, flags: int = 0, network: str = "DCN"
 ) -> list[Field]:
-    """Return the 20 bytes with which the headers of DCell and BCube begin."""
+    """Return the fields of the first 20 bytes, which DCell and BCube headers share."""
     return [
         *beginning(version, size),
         Field("identification", 32),
@@ -91,7 +91,7 @@ PROXIED = Layout(
 
 
 class DcnHeader(NamedTuple):
-    """The header of one packet; without a proxy, PF is 0 and the last word is left out.
+    """DCN header of one packet; without a proxy, PF is 0 and the last word is omitted.
 
     ::
 
@@ -126,7 +126,7 @@ class DcnHeader(NamedTuple):
     proxy: int | None = None
 
     def pack(self, payload: bytes) -> bytes:
-        """Return the packet: this header in front of the payload."""
+        """Return the packet: this DCN header followed by the payload."""
         source, destination, protocol, identification, retry, ttl, proxy = self
         values = (protocol, len(payload), identification, retry, ttl, source, destination)
         if proxy is None:
@@ -135,7 +135,7 @@ class DcnHeader(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> tuple[DcnHeader, bytes]:
-        """Return header and payload of a packet, or raise WireError."""
+        """Return the DCN header and the payload of a packet, or raise WireError."""
         layout = PROXIED if data and data[0] & 0xF == PROXIED.size // 4 else PLAIN
         protocol, length, identification, retry, ttl, source, destination, *proxy = layout.unpack(
             data
@@ -144,14 +144,14 @@ class DcnHeader(NamedTuple):
         return header, payload_behind(data, layout.size, length)
 
     def relay_key(self, port: int | None = None) -> ByHeader:
-        """Return by what packets are known that are relayed like this one, which came by a port."""
+        """Return the key of packets with the same forwarding action, for an ingress port."""
         plain, proxied = DCN.forms
         if self.proxy is None:
             return plain.by(port, self.destination)
         return proxied.by(port, self.destination, self.proxy)
 
     def change(self, after: DcnHeader) -> Change:
-        """Return what a relay has changed, when the header goes on like that."""
+        """Return the change from this received header to the forwarded header `after`."""
         becomes = after.relay_key() if after.proxy != self.proxy else None
         return Change(becomes, ("retry",) if after.retry < self.retry else ())
 
@@ -167,7 +167,7 @@ DCN = Header(
 
 
 def broadcast(scope: int) -> int:
-    """Return the address of all servers of the sender's DCell of that level.
+    """Return the multicast address of all servers of the sender's DCell of level `scope`.
 
     >>> hex(broadcast(1))
     '0x9fffffff'
@@ -178,12 +178,12 @@ def broadcast(scope: int) -> int:
 
 
 def is_multicast(address: int) -> bool:
-    """Tell whether an address is not that of one server."""
+    """Return True if a DCN address is a multicast address."""
     return bool(address & _MULTICAST)
 
 
 def scope_of(address: int) -> int:
-    """Return the level of the DCell within which a multicast spreads.
+    """Return the scope of a multicast address: the level of the receiving DCell.
 
     >>> scope_of(broadcast(2))
     2

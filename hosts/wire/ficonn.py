@@ -1,19 +1,19 @@
-"""FiConn's path-probing packet (Li 2009, section IV): it sets up the route of one flow.
+"""FiConn's path-probing packet (Li 2009, section IV), which sets up the route of one flow.
 
-It follows a DCN header with protocol PATH_PROBE. Every server on the way notes for the flow where
-the probe came from and where it goes (section IV.A). The destination sends one back, which sets up
-the flow of the answers: R is 1 on that way, and the flow is the reversed one.
+The packet follows a DCN header with protocol PATH_PROBE. Every server on the path stores the
+probe's previous hop and next hop for the flow (section IV.A). The destination sends a probe back,
+which sets up the route of the reverse flow: then R is 1 and the flow is the reversed flow.
 
-The PR field (section IV.B) has one entry for each level up to the lowest common one of source and
-destination. PR_l is the server chosen as the proxy of level l while the packet is on its way to it,
-else BYZERO (no link of level l bypassed so far) or BYONE (one was). On the wire every server is its
-uid.
+The PR field (section IV.B) has one entry for each level up to the lowest common level of source and
+destination. PR_l is the proxy server of level l while the packet travels to it, otherwise BYZERO
+(no link of level l bypassed so far) or BYONE (one link bypassed). Servers are encoded as uids.
 
-Tries says how many probes of a path went unanswered before this one, and B that the answer comes
-back the way of the probe, and both ways are used at once (`hosts.ficonn.router`).
+Tries is the number of unanswered probes of the path before this probe. B means that the answer
+takes the path of the probe backwards, and both directions are used simultaneously
+(`hosts.ficonn.router`).
 
-The paper draws no packet. The previous hop, which its Algorithm 3 reads from the packet, has a
-field of its own, since some neighbours share a port.
+The paper does not specify the packet format. The previous hop, which Algorithm 3 reads from the
+packet, has a separate field here, since some neighbours share a port.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ PATH_PROBE = Body(
 
 
 class PathProbe(NamedTuple):
-    """A path-probing packet; ``entries[0]`` is PR_1.
+    """FiConn's path-probing packet; ``entries[0]`` is PR_1.
 
     ::
 
@@ -80,12 +80,12 @@ class PathProbe(NamedTuple):
     returning: bool
     previous: int
     entries: tuple[int, ...]
-    tries: int = 0  # before this one, without an answer
-    back: bool = False  # comes the answer, the way of the probe
+    tries: int = 0  # unanswered probes before this probe
+    back: bool = False  # True if the answer takes the path of the probe
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
-        _check(self.entries)
+        """Return the body of the path probe."""
+        _check_entries(self.entries)
         return PATH_PROBE.pack(
             self.returning,
             self.tries,
@@ -98,15 +98,16 @@ class PathProbe(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
-        """Return the message of a body, or raise WireError."""
-        (returning, tries, back, number, previous, *flow), found = PATH_PROBE.unpack(data)
-        entries = tuple([entry for (entry,) in found])
-        _check(entries)
+        """Return the path probe encoded in a message body, or raise WireError."""
+        (returning, tries, back, number, previous, *flow), rows = PATH_PROBE.unpack(data)
+        entries = tuple([entry for (entry,) in rows])
+        _check_entries(entries)
         key = FlowKey(*flow)
         return cls(key, number, bool(returning), previous, entries, tries, bool(back))
 
 
-def _check(entries: tuple[int, ...]) -> None:
+def _check_entries(entries: tuple[int, ...]) -> None:
+    """Raise WireError for PR entries that are neither uids nor BYZERO or BYONE."""
     for entry in entries:
         if MOST_UID < entry < BYONE:
             raise WireError("bad field", f"a PR entry is a uid, BYZERO or BYONE, not {entry}")

@@ -1,7 +1,6 @@
-"""What a server's port takes and gives: an Ethernet frame without its addresses.
+"""Ethernet frames without MAC addresses, as routers send and receive them.
 
-A port has one cable, and the paper's headers name servers themselves; MAC addresses are the
-business of the data plane.
+A port has one cable, and the papers' headers address servers; the data plane adds MAC addresses.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 ETH_IP = 0x0800
-ETH_DCN = 0x88B5  # IEEE 802's first ethertype for local experiments: the papers name none
+ETH_DCN = 0x88B5  # first local experimental ethertype of IEEE 802; the papers define none
 
 
 class Frame(NamedTuple):
-    """An ethertype, and the bytes that follow the Ethernet header (padding perhaps included)."""
+    """Ethertype and payload of an Ethernet frame; the payload may include padding."""
 
     ethertype: int
     data: bytes

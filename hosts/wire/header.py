@@ -1,14 +1,14 @@
-"""A header of a network's own, declared for those who repeat what its relays do.
+"""Declaration of a network's header for data planes, which repeat the actions of relays.
 
-A `Layout` says how a header looks. What a data plane must know beside it stands here: by which
-fields packets are looked up, what every hop counts, and where a path stands that is part of it.
-From that come the kernel's program (`hosts.live.generated`), the forwarder's own table
-(`hosts.live.numbers`), and the Wireshark dissector; so a new header is forwarded at the planes'
-speed, and seen, like the others.
+A `Layout` declares the fields of a header. This module adds the information for data planes: the
+fields that form the lookup key, the counters that change at every hop, and the fields of a path in
+the header. The eBPF program (`hosts.live.generated`), the forwarder's table (`hosts.live.numbers`)
+and the Wireshark dissector are generated from the declaration, so a new header is forwarded at full
+speed and is dissected like the others.
 
-Headers stand between Ethernet and IP under one ethertype (`hosts.wire.frame`). They begin with the
-same four bytes (`hosts.wire.dcn.beginning`); the first, version and length, tells them apart. The
-rest is a network's own, but for a checksum.
+Headers are between Ethernet and IP under one ethertype (`hosts.wire.frame`). All begin with the
+same four bytes (`hosts.wire.dcn.beginning`); the first byte, version and length, distinguishes
+them. Each network defines the rest, which must include a checksum.
 """
 
 from __future__ import annotations
@@ -21,58 +21,61 @@ from hosts.wire.layout import CHECKSUM, Field, Layout
 from topos.base.errors import require
 
 WORD_BYTES = 4
-MOST_BYTES = 60  # the length field counts words, up to 15
-MOST_KEY = 4  # fields
+MOST_BYTES = 60  # maximum header size: 15 words of the length field
+MOST_KEY = 4  # maximum number of key fields
 IP_VERSION = 4
-# The fields with which every header begins, and their bits (`hosts.wire.dcn.beginning`).
+# First fields of every header, with their sizes in bits (`hosts.wire.dcn.beginning`).
 BEGIN = [("version", 4), ("dhl", 4), ("protocol", 8), ("payload_length", 16)]
 
 
 class Route(NamedTuple):
-    """A path in the header, by the names of its fields.
+    """Names of the fields that hold a path in the header.
 
-    A hop is a byte, which names the next server among a server's neighbours.
+    A hop is one byte that identifies the next server among a server's neighbours.
     """
 
-    hops: str  # the first of them; the others follow
-    length: str
-    taken: str  # hops so far: counted at every hop
+    hops: str  # first hop field; the others follow
+    length: str  # number of hops
+    taken: str  # number of completed hops, incremented at every hop
 
 
 class Form:
-    """One form that a header has on the wire.
+    """One of a header's forms on the wire.
 
     Attributes
     ----------
     first : int
-        Its first byte.
+        First byte of the header: version and length.
     key : tuple of Field
-        What packets are looked up by; behind the last hop of a path, where there is one.
+        Fields of the lookup key; if the header has a path, used after its last hop only.
     """
 
     def __init__(self, header: Header, name: str, layout: Layout, key: Sequence[str]) -> None:
         self.header, self.name, self.layout, self.size = header, name, layout, layout.size
         fields = {field.name: field for field in layout.fields}
         begin = [(field.name, field.bits) for field in layout.fields[:4]]
-        for right, what in (
+        for valid, requirement in (
             (name.isidentifier(), "has a name that C can have"),
             (layout.fields[0].constant != IP_VERSION, "has another version than IP's"),
             (begin == BEGIN, "begins with hosts.wire.dcn.beginning()"),
             (layout.size % WORD_BYTES == 0 and layout.size <= MOST_BYTES, "has 15 words at most"),
             (CHECKSUM in fields, f"has a {CHECKSUM}"),
             (0 < len(key) <= MOST_KEY, f"is looked up by 1 to {MOST_KEY} of its fields"),
-            (all(fields[one].bits <= 32 for one in key), "is looked up by fields of up to 32 bits"),
+            (
+                all(fields[each].bits <= 32 for each in key),
+                "is looked up by fields of up to 32 bits",
+            ),
         ):
-            require(right, f"the {layout.title} cannot be relayed: such a header {what}")
+            require(valid, f"the {layout.title} cannot be relayed: such a header {requirement}")
         self.first = (layout.fields[0].constant or 0) << 4 | (layout.fields[1].constant or 0)
-        self.key = tuple(fields[one] for one in key)
+        self.key = tuple(fields[each] for each in key)
 
     def __repr__(self) -> str:
         return self.name
 
     @property
     def hops(self) -> tuple[Field, ...]:
-        """The fields of its path, where it has one."""
+        """Hop fields of the header's path; empty without a path."""
         route, fields = self.header.route, self.layout.fields
         if route is None:
             return ()
@@ -81,64 +84,65 @@ class Form:
         return fields[first : first + fields[names.index(route.length)].most]
 
     def template(self, values: Sequence[int]) -> int:
-        """Return the header as one number: what it has constant, these key fields, and zeros.
+        """Return the header as one number: its constants, these key values, and zeros.
 
         >>> from hosts.wire.dcn import DCN
         >>> DCN.forms[1].template((5, 9)).to_bytes(24, "big").hex(" ", 4)
         '16000000 00000000 01000000 00000000 00000005 00000009'
         """
-        wanted = dict(zip((field.name for field in self.key), values, strict=True))
+        key_values = dict(zip((field.name for field in self.key), values, strict=True))
         number = 0
         for _, field in self.layout.places():
-            value = wanted.get(field.name, field.constant or 0)
+            value = key_values.get(field.name, field.constant or 0)
             require(0 <= value <= field.most, str(field.refusal(value)))
             number = number << field.bits | value
         return number
 
     def by(self, port: int | None, *values: int) -> ByHeader:
-        """Return by what packets are known whose key fields have these values."""
+        """Return the lookup key of packets with these key field values and ingress port."""
         return ByHeader(self, values, port)
 
     def by_hop(self, hop: int) -> ByHeader:
-        """Return by what packets are known whose path has that hop next."""
+        """Return the lookup key of packets with this next hop in their path."""
         return ByHeader(self, (hop,), next_hop=True)
 
 
 @dataclass(frozen=True, slots=True)
 class ByHeader:
-    """A header of a network's own: its form, what its key fields say, the port by which it came.
+    """Lookup key of packets by header: form, values of the key fields, and ingress port.
 
-    Where it has a path, `next_hop` tells apart its next hop, and its key fields at the path's end.
+    For headers with a path, `next_hop` distinguishes keys by next hop (True) from keys by
+    destination at the end of the path (False).
     """
 
     form: Form
     values: tuple[int, ...]
-    port: int | None = None  # None where it makes no difference
+    port: int | None = None  # None if the ingress port is irrelevant
     next_hop: bool = False
 
 
 class Header:
-    """A header, in one or two forms.
+    """A header format with one or two forms.
 
     Parameters
     ----------
     name : str
-        What its fields are found by in Wireshark.
+        Prefix of the fields' names in Wireshark.
     forms : mapping of str to Layout
-        Where there are two, one is a word longer.
+        Layouts of the forms by name; a second form is one word longer.
     parse : callable
-        Returns header (whose `protocol` says what it carries) and payload of a packet, or raises
-        WireError.
+        Function that splits a packet into header (with the payload's `protocol`) and payload, or
+        raises WireError.
     key : sequence of str
-        The fields on which a relay's decision depends, and all that it may set to other values; a
-        form need not have all of them.
+        Names of the fields on which a relay's decision depends, including all fields that it may
+        change; a form need not have all of them.
     every_hop : mapping of str to int
-        What a relay adds to which fields. A field that is counted down is never less than 1 on
-        the wire.
+        Increments that every relay adds to fields, by name. A decremented field is never less than
+        1 on the wire.
     at_times : mapping of str to int
-        The same, where a relay's decision says so.
+        Increments that a relay adds only if its decision requires them.
     route : Route, optional
-        A path in the header. Then a relay looks nothing up but the next hop.
+        Path in the header. If present, relays look up only the next hop.
     """
 
     def __init__(
@@ -155,8 +159,8 @@ class Header:
         self.name, self.parse, self.route = name, parse, route
         self.every_hop, self.at_times = dict(every_hop), dict(at_times or {})
         self.forms = tuple(
-            Form(self, one, layout, [k for k in key if _has(layout, k)])
-            for one, layout in forms.items()
+            Form(self, form, layout, [k for k in key if _has_field(layout, k)])
+            for form, layout in forms.items()
         )
         self.version = self.forms[0].first >> 4
         sizes = sorted(form.size for form in self.forms)
@@ -167,5 +171,6 @@ class Header:
         )
 
 
-def _has(layout: Layout, name: str) -> bool:
+def _has_field(layout: Layout, name: str) -> bool:
+    """Return True if the layout has a field with this name."""
     return any(field.name == name for field in layout.fields)

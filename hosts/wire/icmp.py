@@ -1,4 +1,4 @@
-"""ICMP as far as servers send it themselves: a packet cannot get where it is to go (RFC 792)."""
+"""ICMP error messages that servers send: destination unreachable, time exceeded (RFC 792)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,16 @@ from hosts.wire.layout import checksum
 
 UNREACHABLE, NO_SUCH_HOST = 3, 1
 TIME_EXCEEDED, IN_TRANSIT = 11, 0
-ERRORS = {
-    b"\x03",
-    b"\x04",
-    b"\x05",
-    b"\x0b",
-    b"\x0c",
-}  # types of ICMP to which nothing is answered (RFC 1122, 3.2.2)
-QUOTED = 8  # bytes behind the IP header, which name the socket that sent the packet
-MULTICAST = 224 << 24  # from here on addresses name groups, or everyone
+# ICMP error types, which must not cause further errors (RFC 1122, 3.2.2).
+ERRORS = {b"\x03", b"\x04", b"\x05", b"\x0b", b"\x0c"}
+QUOTED = 8  # quoted bytes after the IP header, with the ports of the sender's socket
+MULTICAST = 224 << 24  # first multicast address; higher addresses are multicast or broadcast
 
 
 def unreachable(packet: bytes) -> bytes | None:
-    """Return what tells the sender of a packet that no server has its destination's address.
+    """Return the ICMP error "host unreachable" for a packet to an unknown address, or None.
 
-    It comes from the sender's own address, as from its own kernel.
+    Its source is the sender's own address, as for errors from the sender's kernel.
 
     >>> said = unreachable(Ipv4Header(0x0A000001, 0x04000003, 17).pack(bytes(8)))
     >>> said[9], said[12:20].hex(" ", -4), said[20:22].hex()
@@ -32,7 +27,7 @@ def unreachable(packet: bytes) -> bytes | None:
 
 
 def time_exceeded(packet: bytes, relay: int) -> bytes | None:
-    """Return what tells the sender of a packet that a relay found its time to live used up.
+    """Return the ICMP error "time exceeded" from a relay for a packet with expired TTL, or None.
 
     >>> expired = Ipv4Header(0x0A000001, 0x0A000003, 17, ttl=1).pack(bytes(8))
     >>> said = time_exceeded(expired, 0x0A000002)
@@ -43,9 +38,9 @@ def time_exceeded(packet: bytes, relay: int) -> bytes | None:
 
 
 def _error(packet: bytes, by: int, kind: int, code: int) -> bytes | None:
-    """Return an error, None for what is answered by nothing.
+    """Return an ICMP error about a packet, None if the packet must not cause an error.
 
-    That are errors themselves, fragments behind the first, and packets to groups.
+    These are ICMP errors, fragments other than the first, and packets to multicast addresses.
     """
     header, payload = Ipv4Header.parse(packet)
     about_error = header.protocol == ICMP and payload[:1] in ERRORS

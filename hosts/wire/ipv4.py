@@ -1,13 +1,13 @@
-"""IPv4 as far as servers look into it: headers, the flow of a packet, and DPillar's tunnel.
+"""IPv4 headers, flow keys of packets, and DPillar's IP-in-IP tunnel.
 
-Applications speak IP, whatever carries their packets. A flow is what Guo 2009 (section 4.1) calls
-so: the packets of the same source, destination, protocol and ports, in one direction.
+Applications send IP packets in every network. A flow is defined as in Guo 2009 (section 4.1): the
+packets with the same source, destination, protocol and ports, in one direction.
 
-DPillar needs no header of its own (Liao 2012, section 4.4). To send a packet over one of several
-paths s -> s' ... d' -> d, the source puts it into another IPv4 packet (IP in IP, RFC 2003) from
-the proxy source s' to the proxy destination d'. What is missing there, the direction, clockwise
-or counter-clockwise, has a bit in the addresses of Fig. 5: the lowest names the NIC, and the NIC
-by which the packet leaves s' is the direction. So
+DPillar needs no additional header format (Liao 2012, section 4.4). To send a packet over one of
+several paths s -> s' ... d' -> d, the source encapsulates the packet in another IPv4 packet (IP in
+IP, RFC 2003) from the proxy source s' to the proxy destination d'. The direction, clockwise or
+counter-clockwise, is encoded in the addresses of Fig. 5: their lowest bit is the NIC, and the NIC
+by which the packet leaves s' determines the direction. So
 
     outer source        s', with the direction in the NIC bit
     outer destination   d', with the NIC bit 0
@@ -23,7 +23,7 @@ VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
 DONT_FRAGMENT, MORE_FRAGMENTS = 0b010, 0b001
 NIC_BIT = 1
-# What applications call everybody: in their network, and in this one, 10.0.0.0/8.
+# Broadcast addresses of applications: limited, and directed to 10.0.0.0/8.
 BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
 
 _ECHO_TYPES = (0, 8)  # reply and request
@@ -45,11 +45,11 @@ LAYOUT = Layout(
     ],
     title="IPv4 header",
 )
-SIZE = LAYOUT.size  # without options
+SIZE = LAYOUT.size  # header size without options, in bytes
 _TTL = LAYOUT.byte("ttl")
 _CHECKSUM = LAYOUT.byte(CHECKSUM)
 
-# TCP, UDP and ICMP all begin with 8 bytes or more, of which a first fragment holds 8 at least.
+# First 8 bytes of TCP, UDP and ICMP headers, which every first fragment contains.
 PORTS = Layout([Field("source_port", 16), Field("destination_port", 16), Field("other", 32)])
 ECHO = Layout(
     [
@@ -61,7 +61,7 @@ ECHO = Layout(
     ]
 )
 
-# The fields of a flow within a control message.
+# Fields of a flow in control messages.
 FLOW_FIELDS = [
     Field("flow_source", 32),
     Field("flow_destination", 32),
@@ -73,7 +73,7 @@ FLOW_FIELDS = [
 
 
 class Ipv4Header(NamedTuple):
-    """The header of one packet (RFC 791); addresses are 32-bit numbers.
+    """IPv4 header of one packet (RFC 791); addresses are 32-bit numbers.
 
     ::
 
@@ -106,11 +106,11 @@ class Ipv4Header(NamedTuple):
     identification: int = 0
     tos: int = 0
     flags: int = 0
-    fragment: int = 0  # in units of 8 bytes
+    fragment: int = 0  # fragment offset in units of 8 bytes
     options: bytes = b""
 
     def pack(self, payload: bytes) -> bytes:
-        """Return the packet: this header in front of the payload."""
+        """Return the packet: this IPv4 header followed by the payload."""
         words, odd = divmod(SIZE + len(self.options), 4)
         if odd:
             raise WireError("bad length", "IPv4 options fill whole words of 4 bytes")
@@ -131,13 +131,13 @@ class Ipv4Header(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> tuple[Ipv4Header, bytes]:
-        """Return header and payload of a packet, or raise WireError."""
+        """Return the IPv4 header and the payload of a packet, or raise WireError."""
         size = (data[0] & 0xF) * 4 if data else SIZE
         _, tos, total, identification, flags, fragment, ttl, protocol, source, destination = (
             LAYOUT.unpack(data, size)
         )
         if not SIZE <= size <= total:
-            raise _bad_lengths(size, total)
+            raise _length_error(size, total)
         options = data[SIZE:size]
         header = cls(
             source, destination, protocol, ttl, identification, tos, flags, fragment, options
@@ -146,7 +146,7 @@ class Ipv4Header(NamedTuple):
 
 
 class FlowKey(NamedTuple):
-    """What the packets of one flow have in common; ports are 0 where there are none.
+    """Key of a flow: addresses, protocol and ports (0 for protocols without ports).
 
     >>> FlowKey(1, 2, TCP, 40000, 80).reversed()
     FlowKey(source=2, destination=1, protocol=6, source_port=80, destination_port=40000)
@@ -159,7 +159,7 @@ class FlowKey(NamedTuple):
     destination_port: int
 
     def reversed(self) -> FlowKey:
-        """Return the flow of the answers."""
+        """Return the key of the reverse flow."""
         return FlowKey(
             self.destination,
             self.source,
@@ -170,19 +170,19 @@ class FlowKey(NamedTuple):
 
 
 def flow_key(packet: bytes) -> FlowKey:
-    """Return the flow of an IPv4 packet, or raise WireError.
+    """Return the flow key of an IPv4 packet, or raise WireError.
 
-    An ICMP echo has its identifier for both ports, so that the answers are the reversed flow. A
-    fragment other than the first has no ports. The checksum is not verified: that was done when
-    the packet was made, or came from the wire.
+    The identifier of an ICMP echo serves as both ports, so that replies belong to the reverse flow.
+    A fragment other than the first has no ports. The checksum is not verified, since that was done
+    when the packet was created or received.
 
     >>> flow_key(Ipv4Header(1, 2, UDP).pack(bytes.fromhex("9c40 0035 0008 0000")))
     FlowKey(source=1, destination=2, protocol=17, source_port=40000, destination_port=53)
     """
-    ihl, _, total, _, _, fragment, _, protocol, source, destination = _read(packet)
+    ihl, _, total, _, _, fragment, _, protocol, source, destination = _header_values(packet)
     size = 4 * ihl
     if not SIZE <= size <= total:
-        raise _bad_lengths(size, total)
+        raise _length_error(size, total)
     if total > len(packet):
         raise WireError("truncated", f"the packet has {total} bytes, not {len(packet)}")
     if fragment or protocol not in (TCP, UDP, ICMP):
@@ -198,9 +198,9 @@ def flow_key(packet: bytes) -> FlowKey:
 
 
 class Tunnel(NamedTuple):
-    """What DPillar's outer header says: proxy source, proxy destination, and the direction.
+    """Tunnel of DPillar's outer header: proxy source, proxy destination, and direction.
 
-    The addresses are without NIC bit; the direction is 0 for clockwise, 1 for counter-clockwise.
+    The addresses have NIC bit 0; the direction is 0 for clockwise, 1 for counter-clockwise.
     """
 
     source: int
@@ -209,7 +209,7 @@ class Tunnel(NamedTuple):
 
 
 def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) -> bytes:
-    """Return the packet within an outer header, which has its type of service and DF (RFC 2003).
+    """Return the packet in an outer header that copies its type of service and DF (RFC 2003).
 
     >>> inner = Ipv4Header(0x0A000000, 0x0B000004, UDP).pack(b"hello")
     >>> tunnel = Tunnel(0x0B000002, 0x0A000004, direction=1)
@@ -220,7 +220,7 @@ def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) ->
     >>> found == tunnel, header.ttl, packet == inner
     (True, 64, True)
     """
-    _, tos, _, _, flags, *_ = _read(packet)
+    _, tos, _, _, flags, *_ = _header_values(packet)
     source, destination, direction = tunnel
     if (source | destination) & NIC_BIT or direction not in (0, NIC_BIT):
         raise WireError("bad field", "a tunnel has addresses without NIC bit, and direction 0 or 1")
@@ -237,9 +237,9 @@ def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) ->
 
 
 def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
-    """Return what the outer header says, that header, and the packet within; or raise WireError.
+    """Return DPillar's tunnel, the outer header and the inner packet, or raise WireError.
 
-    The packet within is not looked at.
+    The inner packet is not checked.
     """
     header, inner = Ipv4Header.parse(data)
     if header.protocol != IP_IN_IP:
@@ -253,31 +253,33 @@ def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
 
 
 def decrement_ttl(packet: bytes) -> bytes:
-    """Return the packet with TTL one lower; at 0 already, it raises WireError.
+    """Return the packet with decremented TTL; raise WireError if TTL is 0.
 
-    The header is taken to be verified.
+    The caller must have verified the header.
     """
     if len(packet) < SIZE:
-        raise _too_short(packet)
+        raise _truncated_error(packet)
     if not packet[_TTL]:
         raise WireError("bad field", "TTL is 0 already")
     return raised(packet, _TTL, -1, _CHECKSUM)
 
 
-def _read(packet: bytes) -> tuple[int, ...]:
-    """Return the values of a header whose checksum is not to be verified once more."""
+def _header_values(packet: bytes) -> tuple[int, ...]:
+    """Return the field values of an IPv4 header without verifying its checksum."""
     if len(packet) < SIZE:
-        raise _too_short(packet)
+        raise _truncated_error(packet)
     if packet[0] >> 4 != VERSION:
         raise WireError("bad version", f"the version of IPv4 is 4, not {packet[0] >> 4}")
     return LAYOUT.read(packet)
 
 
-def _too_short(packet: bytes) -> WireError:
+def _truncated_error(packet: bytes) -> WireError:
+    """Return the error for a truncated IPv4 header."""
     return WireError("truncated", f"the IPv4 header has {SIZE} bytes, not {len(packet)}")
 
 
-def _bad_lengths(size: int, total: int) -> WireError:
+def _length_error(size: int, total: int) -> WireError:
+    """Return the error for inconsistent header length and total length."""
     return WireError(
         "bad length",
         f"an IPv4 packet has {SIZE} bytes of header or more and a total length of no less: "

@@ -1,17 +1,17 @@
-"""A header, declared once: its bytes, its limits, its checksum and its picture.
+"""Declaration of headers: byte layout, limits of values, checksum and RFC-style picture.
 
-A `Layout` is a sequence of fields, most significant bit first, as RFCs draw them. From it come
+A `Layout` is a sequence of fields, most significant bit first, as drawn in RFCs. It provides
 
-- `pack` and `unpack`, compiled to `struct`: they take and give the values of the fields that are
-  neither constant nor the checksum, in their order. Constants and checksum are filled in when
-  packing, and demanded when unpacking;
-- `picture`, the drawing that stands in the docstrings;
-- `fields` and `places`, for tools that describe the header to others.
+- `pack` and `unpack`, based on `struct`, which convert the values of all fields except constants
+  and the checksum, in their order. Packing fills in constants and checksum, and unpacking verifies
+  them;
+- `picture`, the drawing in the docstrings;
+- `fields` and `places`, for tools that describe the header.
 
-A `Body` is a layout with entries behind it, as many as its field ``count`` says. Its checksum
-covers them as well.
+A `Body` is a layout followed by entries; its field ``count`` holds their number. The checksum also
+covers the entries.
 
-One set of values has one encoding: what unpacks packs to the same bytes again.
+Each set of values has exactly one encoding: unpacked values are packed to the same bytes again.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ WORDS = {8: "B", 16: "H", 32: "I", 64: "Q"}
 
 
 class WireError(ValueError):
-    """Bytes that are no packet, or values that fit into none.
+    """Bytes that are not a valid packet, or values that do not fit into a header.
 
-    The text is one sentence; `reason` is one of `REASONS`, to count by.
+    The message is one sentence; `reason` is one of `REASONS`, for counters.
     """
 
     def __init__(self, reason: Reason, sentence: str) -> None:
@@ -59,66 +59,66 @@ def checksum(data: bytes) -> int:
     >>> hex(checksum(bytes.fromhex("4500 0030 4422 4000 8006 0000 8c7c 19ac ae24 1e2b")))
     '0x442e'
     """
-    return checksum_of(_number(data))
+    return checksum_of(_padded_number(data))
 
 
-def _number(data: bytes) -> int:
-    """Return the data as one number, padded to whole 16-bit words as RFC 1071 demands."""
+def _padded_number(data: bytes) -> int:
+    """Return the data as one number, padded to whole 16-bit words (RFC 1071)."""
     return int.from_bytes(data, "big") << 8 * (len(data) & 1)
 
 
 def checksum_of(number: int) -> int:
-    """Return the checksum of 16-bit words that are written as one number.
+    """Return the Internet checksum of 16-bit words that form one number.
 
-    A sum with end-around carry is the remainder by 2^16 - 1, but zero only if all words are.
+    The sum with end-around carry is the remainder modulo 2^16 - 1, but zero only if all words are.
     """
     return -number % 0xFFFF if number else 0xFFFF
 
 
 def payload_behind(data: bytes, start: int, length: int) -> bytes:
-    """Return what follows a header, without Ethernet's padding behind it."""
-    found = data[start : start + length]
-    if len(found) < length:
+    """Return the payload after a header, without Ethernet padding, or raise WireError."""
+    payload = data[start : start + length]
+    if len(payload) < length:
         raise WireError(
-            "truncated", f"{length} bytes should follow the header, and {len(found)} do"
+            "truncated", f"{length} bytes should follow the header, and {len(payload)} do"
         )
-    return found
+    return payload
 
 
 def raised(data: bytes, at: int, amount: int, checksum_at: int) -> bytes:
-    """Return a packet with the byte there larger by an amount, and the checksum of its header kept.
+    """Return a packet with one byte incremented by `amount` and the header checksum updated.
 
-    The complement of the sum shrinks by what the byte's 16-bit word grows (RFC 1624): a checksum
-    that was right stays right, and one that was wrong stays wrong.
+    The checksum decreases by the growth of the byte's 16-bit word (RFC 1624): a correct checksum
+    stays correct, and a wrong checksum stays wrong.
     """
     changed = bytearray(data)
     changed[at] += amount
     growth = amount if at % 2 else amount << 8
-    found = changed[checksum_at] << 8 | changed[checksum_at + 1]
-    changed[checksum_at : checksum_at + 2] = ((found - growth) % 0xFFFF).to_bytes(2, "big")
+    before = changed[checksum_at] << 8 | changed[checksum_at + 1]
+    changed[checksum_at : checksum_at + 2] = ((before - growth) % 0xFFFF).to_bytes(2, "big")
     return bytes(changed)
 
 
 def names(values: type[IntEnum]) -> dict[int, str]:
-    """Return what each value of an enumeration means, as `Field` wants it."""
+    """Return the text of each value of an enumeration, for `Field.meaning`."""
     return {value.value: value.name.lower().replace("_", " ") for value in values}
 
 
 @dataclass(frozen=True)
 class Field:
-    """Some bits of a header.
+    """Declaration of a header field: name, size in bits and valid values.
 
-    The field with the name ``checksum`` is the Internet checksum of the header, the one with the
-    name ``count`` the number of entries behind it.
+    The field named ``checksum`` is the Internet checksum of the header, the field named ``count``
+    is the number of entries after the header.
     """
 
     name: str
     bits: int
-    title: str = ""  # as it is drawn
-    constant: int | None = None  # the only value there is
-    most: int = -1  # by default what the bits can hold
-    meaning: Mapping[int, str] | None = None
-    reason: Reason = "bad field"  # to count refused values by
+    title: str = ""  # title in the header drawing
+    constant: int | None = None  # the only valid value, if any
+    most: int = -1  # maximum value; default: all bits set
+    meaning: Mapping[int, str] | None = None  # texts of values
+    reason: Reason = "bad field"  # reason of the WireError for invalid values
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", self.title or self.name.replace("_", " ").title())
@@ -126,17 +126,17 @@ class Field:
 
     @property
     def is_value(self) -> bool:
-        """Whether `Layout.pack` takes it and `Layout.unpack` gives it."""
+        """True for fields that `Layout.pack` and `unpack` convert (no constants, no checksum)."""
         return self.constant is None and self.name != CHECKSUM
 
     def refusal(self, value: int) -> WireError:
-        """Return the error of a value that the field cannot have."""
-        right = f"at most {self.most}" if self.constant is None else self.constant
-        return WireError(self.reason, f"{self.title} must be {right}, not {value}")
+        """Return the error for a value that is invalid in this field."""
+        valid = f"at most {self.most}" if self.constant is None else self.constant
+        return WireError(self.reason, f"{self.title} must be {valid}, not {value}")
 
 
 class Layout:
-    """The fields of a header of fixed size.
+    """Fields of a header of fixed size.
 
     >>> layout = Layout(
     ...     [Field("kind", 4, constant=2), Field("level", 4), Field("hops", 8), Field("uid", 16)]
@@ -159,7 +159,7 @@ class Layout:
         bits = sum(field.bits for field in fields)
         self.size = bits // 8
         self.values = tuple(field for field in fields if field.is_value)
-        # Constants are compared, and the checksum is computed, on the header as one number.
+        # Constants and checksum are handled on the header as one number: masks and shift of them.
         self._constant_bits = self._constants = 0
         self._checksum_shift: int | None = None
         for offset, field in self.places():
@@ -171,7 +171,7 @@ class Layout:
                 if offset % 16 or bits % 16:
                     raise ValueError(f"the checksum of the {title} is not a word among words")
                 self._checksum_shift = shift
-        # A word that is not one value: the index of its first value, each one's shift and mask.
+        # Words with several values: index of the first value, and shift and mask of each value.
         self._splits: list[tuple[int, list[tuple[int, int]]]] = []
         self._struct = struct.Struct(">" + "".join(self._formats()))
         split = {first + i for first, parts in self._splits for i in range(len(parts))}
@@ -182,7 +182,7 @@ class Layout:
         ]
 
     def _formats(self) -> Iterator[str]:
-        """Yield struct's letter for each run of fields that fills whole bytes."""
+        """Yield the `struct` format of each run of fields that fills whole bytes."""
         run: list[Field] = []
         index = 0
         for field in self.fields:
@@ -196,25 +196,25 @@ class Layout:
             else:
                 yield WORDS[bits]
                 if len(run) > 1:
-                    self._splits.append((index, list(_parts(run))))
+                    self._splits.append((index, list(_shifts_and_masks(run))))
             index += values
             run = []
         if run:
             raise ValueError(f"the fields of the {self.title} do not fill whole bytes")
 
     def places(self) -> Iterator[tuple[int, Field]]:
-        """Yield every field, constants and checksum included, with its offset in bits before it."""
+        """Yield (offset in bits, field) for every field, including constants and checksum."""
         offset = 0
         for field in self.fields:
             yield offset, field
             offset += field.bits
 
     def byte(self, name: str) -> int:
-        """Return where in the header a field begins, in bytes."""
+        """Return the offset of a field in bytes."""
         return next(offset for offset, field in self.places() if field.name == name) // 8
 
     def pack(self, *values: int, rest: bytes = b"") -> bytes:
-        """Return the header and the rest, which the checksum covers as well."""
+        """Return the header bytes followed by `rest`, which the checksum also covers."""
         for index, most in self._limits:
             if not 0 <= values[index] <= most:
                 raise self.values[index].refusal(values[index])
@@ -233,16 +233,16 @@ class Layout:
             for field, value in zip(self.values, values, strict=True):
                 if not 0 <= value <= field.most:
                     raise field.refusal(value) from None
-            raise  # no whole number: a fault of the program, not of a value
+            raise  # a value is not an int: programming error
         if self._checksum_shift is not None:
-            covered = number + _number(rest) if rest else number
+            covered = number + _padded_number(rest) if rest else number
             number |= checksum_of(covered) << self._checksum_shift
         return number.to_bytes(self.size, "big") + rest
 
     def unpack(self, data: bytes, covered: int = 0) -> tuple[int, ...]:
-        """Return the values at the beginning of the data, or raise WireError.
+        """Return the field values of the header at the beginning of the data, or raise WireError.
 
-        The checksum covers the header, or as many bytes as `covered` says if that is more.
+        The checksum covers the header, or `covered` bytes if that is more.
         """
         size = self.size
         if len(data) < size or len(data) < covered:
@@ -250,16 +250,16 @@ class Layout:
                 "truncated", f"the {self.title} has {max(size, covered)} bytes, not {len(data)}"
             )
         number = int.from_bytes(data[:size], "big")
-        summed = True
+        checksum_ok = True
         if self._checksum_shift is not None:
-            found = number >> self._checksum_shift & 0xFFFF
-            rest = number - (found << self._checksum_shift)
+            stored = number >> self._checksum_shift & 0xFFFF
+            rest = number - (stored << self._checksum_shift)
             if covered > size:
-                rest += _number(data[size:covered])
-            # Compared, not summed to zero: 0xFFFF for 0 would be a second encoding (RFC 1624, 3).
-            summed = found == checksum_of(rest)
-        if number & self._constant_bits != self._constants or not summed:
-            raise self._refusal(number, summed)
+                rest += _padded_number(data[size:covered])
+            # Compared instead of summed to zero, which would accept 0xFFFF for 0 (RFC 1624, 3).
+            checksum_ok = stored == checksum_of(rest)
+        if number & self._constant_bits != self._constants or not checksum_ok:
+            raise self._unpack_error(number, checksum_ok)
         values = self.read(data)
         for index, most in self._limits:
             if values[index] > most:
@@ -267,7 +267,7 @@ class Layout:
         return values
 
     def read(self, data: bytes, start: int = 0) -> tuple[int, ...]:
-        """Return the values of a header that begins there, and is all there, without any check."""
+        """Return the field values of a complete header at offset `start`, without checks."""
         values = self._struct.unpack_from(data, start)
         if self._splits:
             words = list(values)
@@ -277,51 +277,53 @@ class Layout:
             values = tuple(words)
         return values
 
-    def _refusal(self, number: int, summed: bool) -> WireError:
-        """Return why constants or checksum are wrong: another header, damage, or nonsense."""
+    def _unpack_error(self, number: int, checksum_ok: bool) -> WireError:
+        """Return the error for a header with wrong constants or a wrong checksum."""
         wrong = []
         for offset, field in self.places():
             value = number >> (8 * self.size - offset - field.bits) & (1 << field.bits) - 1
             if field.constant not in (None, value):
                 wrong.append(field.refusal(value))
         wrong.sort(key=lambda error: REASONS.index(error.reason))
-        if wrong and (summed or wrong[0].reason != "bad field"):
+        if wrong and (checksum_ok or wrong[0].reason != "bad field"):
             return wrong[0]
         return WireError("bad checksum", f"the checksum of the {self.title} is wrong")
 
     # -- the picture -----------------------------------------------------------------------------
 
     def picture(self) -> str:
-        """Return the header as RFCs draw it, 32 bits a row."""
+        """Return the RFC-style drawing of the header, 32 bits per row."""
         tens = "".join(f"{bit // 10 if bit % 10 == 0 else ' '} " for bit in range(ROW_BITS))
         units = "".join(f"{bit % 10} " for bit in range(ROW_BITS))
-        return "\n".join([f" {tens}".rstrip(), f" {units}".rstrip(), _line(ROW_BITS), *self.rows()])
+        return "\n".join(
+            [f" {tens}".rstrip(), f" {units}".rstrip(), _border(ROW_BITS), *self.rows()]
+        )
 
     def rows(self) -> Iterator[str]:
-        """Yield the lines of the picture below its first border."""
+        """Yield the lines of the drawing below its first border."""
         row, filled = "", 0
         for field in self.fields:
-            if field.bits > ROW_BITS:  # borders are left open inside a field of several rows
+            if field.bits > ROW_BITS:  # no borders inside a field of several rows
                 lines = 2 * field.bits // ROW_BITS - 1
                 for i in range(lines):
                     text = field.title if i == lines // 2 else ""
                     edge = "+" if i % 2 else "|"
                     yield edge + text.center(2 * ROW_BITS - 1) + edge
-                yield _line(ROW_BITS)
+                yield _border(ROW_BITS)
                 continue
             row += "|" + field.title.center(2 * field.bits - 1)
             filled += field.bits
             if filled == ROW_BITS:
                 yield row + "|"
-                yield _line(filled)
+                yield _border(filled)
                 row, filled = "", 0
         if row:
             yield row + "|"
-            yield _line(filled)
+            yield _border(filled)
 
 
-def _parts(fields: Sequence[Field]) -> Iterator[tuple[int, int]]:
-    """Yield shift and mask of each value within the word that the fields make up."""
+def _shifts_and_masks(fields: Sequence[Field]) -> Iterator[tuple[int, int]]:
+    """Yield (shift, mask) of each value within the word formed by these fields."""
     shift = sum(field.bits for field in fields)
     for field in fields:
         shift -= field.bits
@@ -329,14 +331,15 @@ def _parts(fields: Sequence[Field]) -> Iterator[tuple[int, int]]:
             yield shift, (1 << field.bits) - 1
 
 
-def _line(bits: int) -> str:
+def _border(bits: int) -> str:
+    """Return a border line of the drawing."""
     return "+-" * bits + "+"
 
 
 class Body:
-    """The body of a control message: a head, then entries if the head counts any.
+    """Body of a control message: a head followed by entries, whose number is in the head.
 
-    It fills its packet to the last byte.
+    The body extends to the end of its packet.
     """
 
     def __init__(self, fields: Sequence[Field], each: Layout | None = None, *, title: str) -> None:
@@ -345,7 +348,7 @@ class Body:
         self._count = next((i for i, f in enumerate(self.head.values) if f.name == COUNT), None)
 
     def pack(self, *values: int, entries: Iterable[tuple[int, ...]] = ()) -> bytes:
-        """Return the body of these values, the count left out, and these entries."""
+        """Return the body with these head values (without the count) and entries."""
         if self.each is None or self._count is None:
             return self.head.pack(*values)
         packed = [self.each.pack(*entry) for entry in entries]
@@ -353,7 +356,7 @@ class Body:
         return self.head.pack(*values, rest=b"".join(packed))
 
     def unpack(self, data: bytes) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-        """Return the values, the count left out, and the entries; or raise WireError."""
+        """Return the head values (without the count) and the entries, or raise WireError."""
         size = self.head.size
         values = self.head.unpack(data, len(data))
         entries: list[tuple[int, ...]] = []
@@ -373,7 +376,7 @@ class Body:
         return values, entries
 
     def picture(self) -> str:
-        """Return the head and one entry as RFCs draw them."""
+        """Return the RFC-style drawing of the head and one entry."""
         if self.each is None:
             return self.head.picture()
         *head, _ = self.head.picture().splitlines()

@@ -1,4 +1,4 @@
-"""IPv4 packets for tests, traces and the network in memory, each with a number to know it by."""
+"""IPv4 packets with serial numbers, for tests, traces and the network in memory."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 from hosts.wire.ipv4 import Ipv4Header
 from topos.base.topology import Topology
 
-# The type of service of packets whose way is traced: on every plane each of them passes through the
-# router (packet.h has the number, too). DSCP 63, which is for local use (RFC 2474).
+# Type of service of traced packets, which every data plane passes to the router (as in packet.h).
+# The value is DSCP 63, which is reserved for local use (RFC 2474).
 TRACED = 0xFC
 UDP = 17
 _MARK = b"pillarbox trip "
@@ -26,7 +26,7 @@ def udp_packet(
     destination_port: int = 5000,
     size: int = 0,
 ) -> bytes:
-    """Return a UDP packet between two servers, padded to at least that many bytes."""
+    """Return a UDP packet with a serial number between two servers, padded to `size` bytes."""
     payload = udp_payload(serial)
     payload += bytes(max(0, size - 28 - len(payload)))
     udp = _UDP_HEADER.pack(source_port, destination_port, 8 + len(payload), 0) + payload
@@ -35,12 +35,12 @@ def udp_packet(
 
 
 def udp_payload(serial: int) -> bytes:
-    """Return what makes a packet known by that number."""
+    """Return the UDP payload that contains a serial number."""
     return _MARK + _SERIAL.pack(serial)
 
 
 def serial_of(data: bytes) -> int | None:
-    """Return the number of the packet that is somewhere in these bytes, None if none is.
+    """Return the serial number of a packet contained in these bytes, None if not found.
 
     >>> import topos
     >>> serial_of(b"any header" + udp_packet(topos.parse("bcube,4,1"), 0, 5, serial=7))

@@ -1,11 +1,11 @@
-"""The bodies of control messages: what servers tell one another beside their packets.
+"""Bodies of control messages between servers.
 
-They follow a DCN, BCube or IPv4 header, whose protocol says which message it is
-(`hosts.wire.dcn.Protocol`). The papers say what the messages tell, and draw none. Here each begins
-with two bytes of its own and a checksum of the whole body, since the checksums of those headers
-cover the headers alone. The body fills its packet to the last byte.
+A body follows a DCN, BCube or IPv4 header, whose protocol number identifies the message
+(`hosts.wire.dcn.Protocol`). The papers define the content of messages, but no format. Here each
+body begins with two message-specific bytes and a checksum of the whole body, since the checksums of
+the headers cover only the headers. The body extends to the end of its packet.
 
-On the wire every server is its uid; a port is the index of a server's port.
+Servers are encoded as uids, ports as the index of a server's port.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ PATH_FAILURE = Body(
 
 
 class Unreached(IntEnum):
-    """Why a packet was dropped."""
+    """Reason code of a dropped packet in an `Unreachable` message."""
 
     NO_PATH = 1
     RETRY_EXHAUSTED = 2
@@ -85,9 +85,9 @@ CABLE_CUT = Body(
 
 
 class HeartBeat(NamedTuple):
-    """A sign of life out of a port, with the servers that the sender hears on that port.
+    """Heart-beat message out of a port, with the servers that its sender hears on that port.
 
-    Who finds itself among them knows that the link works both ways (Guo 2008, section 7.1).
+    A receiver in this list knows that the link works in both directions (Guo 2008, section 7.1).
 
     ::
 
@@ -107,21 +107,21 @@ class HeartBeat(NamedTuple):
     heard: tuple[int, ...]
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
 
     @classmethod
-    @lru_cache(maxsize=256)  # neighbours say the same all the time
+    @lru_cache(maxsize=256)  # neighbours repeat identical messages
     def parse(cls, data: bytes) -> HeartBeat:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (port,), heard = HEART_BEAT.unpack(data)
         return cls(port, tuple([uid for (uid,) in heard]))
 
 
 class LinkState(NamedTuple):
-    """The links of the sender that work, each its port and the server behind it.
+    """Link-state message: the working links of a server, each with port and next server.
 
-    Of two, the one with the higher sequence number counts (Guo 2008, section 4.3.2 and 7.1).
+    The link state with the highest sequence number is valid (Guo 2008, section 4.3.2 and 7.1).
 
     ::
 
@@ -145,20 +145,20 @@ class LinkState(NamedTuple):
     links: tuple[tuple[int, int], ...]
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return LINK_STATE.pack(self.sequence, entries=[(uid, port) for port, uid in self.links])
 
     @classmethod
     def parse(cls, data: bytes) -> LinkState:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (sequence,), links = LINK_STATE.unpack(data)
         return cls(sequence, tuple([(port, uid) for uid, port in links]))
 
 
 class Probe(NamedTuple):
-    """A probe of one path: on its way the smallest available bandwidth is kept.
+    """Probe of one path, which collects the minimum available bandwidth of its links.
 
-    `path` numbers the paths that the source probes, `round` its rounds of probing (Guo 2009,
+    `path` is the number of the path at its source, `round` the number of the probe round (Guo 2009,
     section 4; Liao 2012, section 4.5).
 
     ::
@@ -184,38 +184,38 @@ class Probe(NamedTuple):
     available_bps: int
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return PROBE.pack(self.path, self.round, self.available_bps)
 
     @classmethod
     def parse(cls, data: bytes) -> Probe:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (path, number, available_bps), _ = PROBE.unpack(data)
         return cls(number, path, available_bps)
 
 
 class ProbeResponse(NamedTuple):
-    """The destination's answer to a `Probe`, with its fields and its body."""
+    """The destination's answer to a `Probe`, in the same format."""
 
     round: int
     path: int
     available_bps: int
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return Probe(*self).pack()
 
     @classmethod
     def parse(cls, data: bytes) -> ProbeResponse:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         return cls(*Probe.parse(data))
 
 
 class PathFailure(NamedTuple):
-    """To the source of a packet: the link out of that port, from server to peer, has failed.
+    """Message to a packet's source: the link from `server` to `peer` at `port` has failed.
 
-    `flow` is the flow of the packet that met it, None where there is none (Guo 2009, section 4.2;
-    Liao 2012, section 4.5.1).
+    `flow` is the flow of the packet that met the failed link, or None (Guo 2009, section 4.2; Liao
+    2012, section 4.5.1).
 
     ::
 
@@ -247,19 +247,19 @@ class PathFailure(NamedTuple):
     flow: FlowKey | None
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         flows = [] if self.flow is None else [self.flow]
         return PATH_FAILURE.pack(self.port, self.server, self.peer, entries=flows)
 
     @classmethod
     def parse(cls, data: bytes) -> PathFailure:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (port, server, peer), flows = PATH_FAILURE.unpack(data)
         return cls(port, server, peer, FlowKey(*flows[0]) if flows else None)
 
 
 class Unreachable(NamedTuple):
-    """To the source of a packet: it was dropped, as one of `Unreached` says (Guo 2008, 4.3.3).
+    """Message to a packet's source: the packet was dropped for a reason (Guo 2008, 4.3.3).
 
     ::
 
@@ -279,18 +279,18 @@ class Unreachable(NamedTuple):
     reason: int
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return UNREACHABLE.pack(self.reason, self.destination)
 
     @classmethod
     def parse(cls, data: bytes) -> Unreachable:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (reason, destination), _ = UNREACHABLE.unpack(data)
         return cls(destination, reason)
 
 
 class CableCut(NamedTuple):
-    """To a neighbour on a switch: the cable from that port of the sender's to it is cut.
+    """Message to neighbours on a switch: the cable at the sender's port is cut.
 
     ::
 
@@ -307,12 +307,12 @@ class CableCut(NamedTuple):
     port: int
 
     def pack(self) -> bytes:
-        """Return the body of the message."""
+        """Return the message encoded as a body."""
         return CABLE_CUT.pack(self.port)
 
     @classmethod
     def parse(cls, data: bytes) -> CableCut:
-        """Return the message of a body, or raise WireError."""
+        """Return the message encoded in a body, or raise WireError."""
         (port,), _ = CABLE_CUT.unpack(data)
         return cls(port)
 
@@ -345,7 +345,7 @@ _PROTOCOLS = {message: Protocol(number) for number, message in MESSAGES.items()}
 
 
 def protocol_of(message: Message) -> Protocol:
-    """Return the protocol number that announces a message.
+    """Return the protocol number of a message.
 
     >>> protocol_of(HeartBeat(0, ())).name
     'HEART_BEAT'
@@ -354,7 +354,7 @@ def protocol_of(message: Message) -> Protocol:
 
 
 def parse_message(protocol: int, body: bytes) -> Message:
-    """Return the message in a packet of that protocol, or raise WireError.
+    """Return the message encoded in a body, by protocol number, or raise WireError.
 
     >>> parse_message(Protocol.HEART_BEAT, HeartBeat(1, (4,)).pack())
     HeartBeat(port=1, heard=(4,))

@@ -1,8 +1,8 @@
-"""What a data plane needs to know of a relayed packet, to do the same with those like it.
+"""Lookup keys and header changes with which a data plane repeats a relay's actions.
 
-By what such packets are known, and what a relay changes in their header. A header says it of itself
-(`relay_key` and `change` of `DcnHeader` and `BCubeHeader`), a router puts it into its answers
-(`hosts.base.actions`), and the tables of a live server (`hosts.live.table`) look packets up by it.
+Headers compute keys and changes (`relay_key` and `change` of `DcnHeader` and `BCubeHeader`),
+routers add them to their actions (`hosts.base.actions`), and the tables of a live server
+(`hosts.live.table`) use the keys to look packets up.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple, TypeAlias
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
 
-# No tuples: equal numbers of two kinds are different keys.
+# Dataclasses instead of tuples, so that keys of different kinds with equal values differ.
 
 
 @dataclass(frozen=True, slots=True)
 class ByDestination:
-    """A plain IP packet: its address, and the port by which it came."""
+    """Lookup key of plain IP packets by destination address and ingress port."""
 
     destination: int
     port: int
@@ -26,9 +26,9 @@ class ByDestination:
 
 @dataclass(frozen=True, slots=True)
 class ByFlow:
-    """A plain IP packet where each flow has its own way (`by_flow`), and the port by which it came.
+    """Lookup key of plain IP packets by flow and ingress port, for routers with `by_flow`.
 
-    The two kinds of plain IP exclude one another.
+    A network uses either this key or `ByDestination`.
     """
 
     flow: FlowKey
@@ -37,9 +37,9 @@ class ByFlow:
 
 @dataclass(frozen=True, slots=True)
 class ByTunnel:
-    """An IP packet in a tunnel: the tunnel's direction and end, and the packet's destination.
+    """Lookup key of tunnelled packets: direction, tunnel destination and inner destination.
 
-    Neither source counts: next hops do not depend on them.
+    The outer and inner source are not part of the key, since next hops do not depend on them.
     """
 
     direction: int
@@ -51,18 +51,18 @@ RelayKey: TypeAlias = ByHeader | ByDestination | ByFlow | ByTunnel
 
 
 class Change(NamedTuple):
-    """What a relay changes in a header, beside what it counts at every hop.
+    """Changes of a header by a relay, in addition to the counters of every hop.
 
     Parameters
     ----------
     becomes : ByHeader, optional
-        Form and key fields of the header as it goes on, where they are others.
+        Form and key fields of the forwarded header, if they differ.
     counts : tuple of str
-        What it counts this time only (`hosts.wire.header.Header.at_times`).
+        Names of fields that this relay also counts (`hosts.wire.header.Header.at_times`).
     """
 
     becomes: ByHeader | None = None
     counts: tuple[str, ...] = ()
 
 
-HOP = Change()  # nothing else
+HOP = Change()  # no change except the counters of every hop

@@ -1,1 +1,1 @@
-"""What all networks share: the contract, spec texts, addresses, arrays, Mininet."""
+"""Code shared by all networks: the Topology contract, specs, addresses, arrays, Mininet."""

@@ -1,4 +1,4 @@
-"""IPv4 and MAC addresses by arithmetic: no server ever has to ask who has an address."""
+"""IPv4 and MAC addresses computed from node numbers, so that no server needs ARP."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from topos.base.errors import PillarboxError, require
 from topos.base.polymorphic import Number
 
 NETWORK = 10 << 24  # 10.0.0.0/8
-FIRST_HOST = NETWORK + 1  # 10.0.0.0 itself names the network
-MOST_HOSTS = 2**24 - 2
-# Locally administered, unicast; the last four octets hold the node, the second its port.
+FIRST_HOST = NETWORK + 1  # address of server 0; 10.0.0.0 is the network address
+MOST_HOSTS = 2**24 - 2  # host addresses in 10.0.0.0/8
+# First octet of a MAC address: locally administered, unicast.
+# The second octet of a MAC address is the port, the last four are the node number.
 MAC_PREFIX = 0x02
 
 
 class UidAddresses:
-    """The address scheme of most networks: server ``uid`` has the uid-th address of 10.0.0.0/8.
+    """The default address scheme: server ``uid`` has the uid-th host address of 10.0.0.0/8.
 
-    The paper's own scheme replaces `ipv4` and `server_of_ipv4` (DPillar's Fig. 5, the fat-tree's
-    section 3.2). Both take a number or an array.
+    A network whose paper defines an address scheme overrides `ipv4` and `server_of_ipv4` (DPillar:
+    Fig. 5; fat-tree: section 3.2). Both methods take a number or an array.
     """
 
     servers: int
@@ -26,7 +27,7 @@ class UidAddresses:
     ip_prefix_length: ClassVar[int] = 8
 
     def uid(self, server: Number) -> Number:
-        """Return the paper's number of a server: the same, but where a network is partial."""
+        """Return the paper's number (uid) of a server; it differs only in some partial networks."""
         return server
 
     def server_of_uid(self, uid: Number) -> Number:
@@ -34,7 +35,7 @@ class UidAddresses:
         return uid
 
     def check_addressable(self) -> None:
-        """Refuse, in one sentence, a network with more servers than IPv4 addresses for them."""
+        """Raise PillarboxError if the network has more servers than 10.0.0.0/8 has addresses."""
         require(
             self.servers <= MOST_HOSTS,
             f"{self.spec} has {self.servers} servers, and 10.0.0.0/8 holds {MOST_HOSTS} addresses: "
@@ -47,11 +48,11 @@ class UidAddresses:
         return FIRST_HOST + self.uid(server)
 
     def server_of_ipv4(self, ipv4: Number) -> Number:
-        """Return the server that has the address (not checked: see `server_of_ip`)."""
+        """Return the server with this IPv4 address (unchecked; `server_of_ip` checks it)."""
         return self.server_of_uid(ipv4 - FIRST_HOST)
 
     def switch_ipv4(self, switch: int) -> int:
-        """Return the IPv4 address of a switch that routes: the first ones behind the servers'."""
+        """Return the IPv4 address of a routing switch; these addresses follow the servers'."""
         return FIRST_HOST + self.servers + switch
 
     def ip(self, server: int) -> str:
@@ -61,7 +62,7 @@ class UidAddresses:
     def server_of_ip(self, ip: str) -> int:
         """Return the server with that IPv4 address, or raise PillarboxError."""
         number = parse_dotted_quad(ip)
-        # Several bit patterns can lead to one server's digits: only the server's own counts.
+        # Several addresses can decode to the same digits: accept only the server's canonical one.
         server = self.server_of_ipv4(number) if number >= NETWORK else -1
         if 0 <= server < self.servers and self.ipv4(server) == number:
             return server

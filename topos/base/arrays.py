@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from topos.base.errors import PillarboxError
 
-# Nodes handled at once: large enough to hide Python's cost, small enough to stay in the cache.
+# Nodes per numpy operation: large enough to hide Python's overhead, small enough for the CPU cache.
 BLOCK = 1 << 15
 
 
 class CableArrays(NamedTuple):
-    """All cables, one array a column; see `topos.base.topology.Cable` for the meaning."""
+    """All cables as one array per field; `topos.base.topology.Cable` describes the fields."""
 
     a: NDArray[numpy.integer[Any]]
     a_port: NDArray[numpy.integer[Any]]
@@ -26,7 +26,7 @@ class CableArrays(NamedTuple):
 
 
 class Side(NamedTuple):
-    """All servers, or all switches, and what is plugged into a port of each (a `Plug`)."""
+    """All servers or all switches: node count, ports per node, and the plug function of a port."""
 
     nodes: int
     ports: int
@@ -36,7 +36,7 @@ class Side(NamedTuple):
 def cable_arrays(
     spec: str, cables: int, servers: Side, switches: Side, *, switches_interconnect: bool
 ) -> CableArrays:
-    """Return every cable once, each column in the smallest type that holds it."""
+    """Return all cables, each field as an array of the smallest sufficient integer type."""
     node_type = numpy.min_scalar_type(servers.nodes + switches.nodes)
     port_type = numpy.min_scalar_type(max(servers.ports, switches.ports))
     types = (node_type, port_type, node_type, port_type, numpy.uint8)
@@ -52,25 +52,27 @@ def cable_arrays(
         for whole, part in zip(arrays, block, strict=True):
             whole[filled:end] = part
         filled = end
-    if end != cables:  # a wrong network, whose author reads the sentence
+    if end != cables:  # error in the network's `cables` or plug functions
         wired = f"{end} or more" if end > cables else f"{end}"
-        raise PillarboxError(f"{spec} counts {cables} cables and wires {wired}")
+        raise PillarboxError(f"{spec} declares {cables} cables and has {wired}")
     return arrays
 
 
 def _blocks(side: Side, first_node: int) -> Iterator[CableArrays]:
-    """Yield every cable from this side to a node of higher number, some ten thousand at a time."""
+    """Yield this side's cables to higher-numbered nodes, in blocks of at most BLOCK nodes."""
     for first in range(0, side.nodes, BLOCK):
         numbers = numpy.arange(first, min(first + BLOCK, side.nodes))
         for port in range(side.ports):
-            yield _upward(numbers + first_node, port, side.plug(numbers, port))
+            yield _upward_cables(numbers + first_node, port, side.plug(numbers, port))
 
 
-def _upward(nodes: NDArray[numpy.int64], port: int, plug: tuple[Any, Any, Any]) -> CableArrays:
-    """Return the cables that lead from these nodes to a node of higher number."""
+def _upward_cables(
+    nodes: NDArray[numpy.int64], port: int, plug: tuple[Any, Any, Any]
+) -> CableArrays:
+    """Return the cables from this port of the nodes to higher-numbered nodes."""
     far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
     cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)
-    keep = far > nodes  # and so not NOTHING, which is below every node
-    if keep.all():  # as from servers to switches: five copies saved
+    keep = far > nodes  # also excludes NOTHING, which is below every node number
+    if keep.all():  # always true from servers to switches; saves five array copies
         return cables
     return CableArrays(*(column[keep] for column in cables))

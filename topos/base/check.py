@@ -1,4 +1,4 @@
-"""Cable by cable: does a network keep its contract? For tests and for authors of a new network."""
+"""Contract check of a network, cable by cable, for tests and for authors of new networks."""
 
 from __future__ import annotations
 
@@ -14,37 +14,43 @@ from topos.base.topology import Plug, Topology
 
 
 def problems(topology: Topology) -> list[str]:
-    """Return, a sentence each, where the network contradicts itself (empty: nowhere)."""
-    found: list[str] = []
-    for check in (_cables, _single_answers, _addresses, _vectors, _names):
+    """Return a sentence for each violation of the Topology contract; empty if it is met."""
+    sentences: list[str] = []
+    for check in (
+        _cable_problems,
+        _scalar_problems,
+        _address_problems,
+        _array_problems,
+        _name_problems,
+    ):
         try:
-            found.extend(check(topology))
+            sentences.extend(check(topology))
         except PillarboxError as error:
-            # A network's own refusal is a problem too; the other checks still have their say.
-            found.append(f"it refuses what is its own: {error}")
-    return found
+            # An error raised by the network is a problem too; the other checks still run.
+            sentences.append(f"the network rejects its own nodes or addresses: {error}")
+    return sentences
 
 
-def _cables(topology: Topology) -> Iterator[str]:
-    """Both ends of every cable name each other, and the counts are those of the cables."""
+def _cable_problems(topology: Topology) -> Iterator[str]:
+    """Check that both ends of every cable name each other and that the cable count is right."""
     plugs = 0
     for node in range(topology.nodes):
         name = topology.node_name(node)
         for port, plug in topology.neighbours(node):
             plugs += 1
-            here = f"{name} port {port}"
+            near_end = f"{name} port {port}"
             if not 0 <= plug.node < topology.nodes:
-                yield f"{here} leads to node {plug.node}, which does not exist"
+                yield f"{near_end} leads to node {plug.node}, which does not exist"
                 continue
-            there = f"{topology.node_name(plug.node)} port {plug.port}"
+            far_end = f"{topology.node_name(plug.node)} port {plug.port}"
             if not 0 <= plug.port < topology.ports_of(plug.node):
-                yield f"{here} leads to {there}, which that node does not have"
+                yield f"{near_end} leads to {far_end}, which that node does not have"
             elif topology.plug(plug.node, plug.port) != (node, port, plug.level):
-                yield f"{here} leads to {there}, which does not lead back at the same level"
+                yield f"{near_end} leads to {far_end}, which does not lead back at the same level"
             if node >= topology.servers <= plug.node and not topology.switches_interconnect:
-                yield f"{here} leads to a switch, but switches_interconnect is not set"
+                yield f"{near_end} leads to a switch, but switches_interconnect is not set"
     if plugs != 2 * topology.cables:
-        yield f"{topology.cables} cables are counted, {plugs / 2:g} are wired"
+        yield f"the network declares {topology.cables} cables and has {plugs / 2:g}"
     links = Counter(frozenset([(c.a, c.a_port), (c.b, c.b_port)]) for c in topology.links())
     if len(links) != topology.cables or max(links.values(), default=1) > 1:
         yield "links() does not give every cable once"
@@ -54,8 +60,8 @@ def _cables(topology: Topology) -> Iterator[str]:
         yield "cable_arrays() and links() differ"
 
 
-def _single_answers(topology: Topology) -> Iterator[str]:
-    """What is asked about one server is answered in plain whole numbers, and bounds are there."""
+def _scalar_problems(topology: Topology) -> Iterator[str]:
+    """Check that methods called for one server return plain ints, and that no bound is negative."""
     for server in range(topology.servers):
         answers = [*topology.digits(server), topology.uid(server), topology.ipv4(server)]
         for port in range(topology.ports):
@@ -63,7 +69,7 @@ def _single_answers(topology: Topology) -> Iterator[str]:
             answers += plug
             peers = topology.peers(server, port)
             answers += peers
-            if _nearest(topology, server, plug.node) - set(peers):
+            if _adjacent_servers(topology, server, plug.node) - set(peers):
                 yield f"h{server} port {port} leads to {plug.node}, but its peers are {peers}"
         if any(type(answer) is not int for answer in answers):
             yield f"an answer about h{server} is not a plain int: {answers}"
@@ -73,8 +79,8 @@ def _single_answers(topology: Topology) -> Iterator[str]:
             yield f"the bound {bound.formula} is negative"
 
 
-def _nearest(topology: Topology, server: int, far: int) -> set[int]:
-    """Return the servers at the other end of a cable: one, or those on that switch."""
+def _adjacent_servers(topology: Topology, server: int, far: int) -> set[int]:
+    """Return the server at the far end of a cable, or all other servers on the far switch."""
     if far < topology.servers:
         return {far} - {NOTHING}
     around = {plug.node for _, plug in topology.neighbours(far)}
@@ -85,12 +91,12 @@ def _ints(array: Any) -> list[int]:
     return [int(value) for value in array]
 
 
-def _addresses(topology: Topology) -> Iterator[str]:
-    """Every server has one address of each kind, and is found again by it."""
-    texts = set()
+def _address_problems(topology: Topology) -> Iterator[str]:
+    """Check that addresses of each kind are unique and map back to their server."""
+    seen_addresses = set()
     for server in range(topology.servers):
         text = topology.address(server)
-        texts.add(text)
+        seen_addresses.add(text)
         if topology.server(text) != server:
             yield f"server {server} has the address {text}, which leads to another server"
         for digit, radix in zip(topology.digits(server), topology.radices(), strict=True):
@@ -100,21 +106,22 @@ def _addresses(topology: Topology) -> Iterator[str]:
             yield f"server {server} is not found by its IPv4 address {topology.ip(server)}"
         if topology.server_of_uid(topology.uid(server)) != server:
             yield f"server {server} is not found by its uid"
-    if len(texts) != topology.servers:
+    if len(seen_addresses) != topology.servers:
         yield "two servers have the same address"
-    macs = {topology.mac(*end) for end in _ends(topology)}
+    macs = {topology.mac(*end) for end in _cable_ends(topology)}
     if len(macs) != 2 * topology.cables:
         yield "two ports have the same MAC address"
 
 
-def _ends(topology: Topology) -> Iterator[tuple[int, int]]:
+def _cable_ends(topology: Topology) -> Iterator[tuple[int, int]]:
+    """Yield (node, port) of every cable end."""
     for node in range(topology.nodes):
         for port, _ in topology.neighbours(node):
             yield node, port
 
 
-def _vectors(topology: Topology) -> Iterator[str]:
-    """A question about all servers or switches at once has the answers of single questions."""
+def _array_problems(topology: Topology) -> Iterator[str]:
+    """Check that methods called with an array return the same values as single calls."""
     servers = numpy.arange(topology.servers)
     digits = topology.digits(servers)
     if list(zip(*map(_ints, digits), strict=True)) != [topology.digits(int(s)) for s in servers]:
@@ -129,7 +136,7 @@ def _vectors(topology: Topology) -> Iterator[str]:
     uids = topology.uid(servers)
     if _ints(uids) != [topology.uid(int(s)) for s in servers]:
         yield "uid() of an array and of single servers differ"
-    for what, count, ports, plugs in (
+    for method, count, ports, plugs in (
         ("server_plug", topology.servers, topology.ports, topology.server_plug),
         ("switch_plug", topology.switches, topology.switch_ports, topology.switch_plug),
     ):
@@ -137,20 +144,20 @@ def _vectors(topology: Topology) -> Iterator[str]:
         for port in range(ports):
             columns = [numpy.broadcast_to(column, count) for column in plugs(nodes, port)]
             single = [plugs(node, port) for node in range(count)]
-            if [_known(Plug(*row)) for row in zip(*map(_ints, columns), strict=True)] != [
-                _known(plug) for plug in single
+            if [_normalised(Plug(*row)) for row in zip(*map(_ints, columns), strict=True)] != [
+                _normalised(plug) for plug in single
             ]:
-                yield f"{what}() of an array and of single nodes differ at port {port}"
+                yield f"{method}() of an array and of single nodes differ at port {port}"
 
 
-def _known(plug: Plug) -> Plug:
-    """Port and level mean nothing where nothing is plugged in."""
+def _normalised(plug: Plug) -> Plug:
+    """Return the plug with port and level set to 0 if no cable is plugged in."""
     return Plug(NOTHING, 0, 0) if plug.node == NOTHING else plug
 
 
-def _names(topology: Topology) -> Iterator[str]:
-    """Names are unique, fit Linux, and lead back."""
-    names = [topology.interface(*end) for end in _ends(topology)]
+def _name_problems(topology: Topology) -> Iterator[str]:
+    """Check that names are unique, fit Linux's limits, and map back to their node."""
+    names = [topology.interface(*end) for end in _cable_ends(topology)]
     if len(set(names)) != len(names):
         yield "two interfaces have the same name"
     for switch in range(topology.switches):

@@ -1,4 +1,4 @@
-"""A network as a Mininet Topo: the one place of topos/ where Mininet objects are made."""
+"""Conversion of a network to a Mininet Topo; the only Mininet code of topos/."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-# Mininet keeps every name and cable in Python objects: beyond this it would only fill the memory.
+# Maximum number of nodes given to Mininet, whose Python objects per node and cable fill the memory.
 MOST_EMULATED = 100_000
 
 
 class EmulatedTopo(Topo):
-    """The graph of a network with its host names, addresses, ports and MACs.
+    """Mininet graph of a network with host names, IP addresses, port numbers and MAC addresses.
 
-    Hosts are ``h0 ...``, switches ``s0 ...``; ports are numbered as the network numbers them, so
-    that interface ``h3-eth1`` is port 1 of server 3. `self.network` is the network itself.
+    Hosts are ``h0 ...``, switches ``s0 ...``; port numbers are those of the network, so
+    that interface ``h3-eth1`` is port 1 of server 3. `self.network` is the Topology.
     """
 
     def build(
@@ -28,28 +28,28 @@ class EmulatedTopo(Topo):
         link: Mapping[str, Any] | None = None,
         nodes: Container[int] | None = None,
     ) -> None:
-        """Add servers, switches and cables; `link` are Mininet's options of a link."""
+        """Add servers, switches and cables; `link` holds Mininet's link options."""
         topology.check_addressable()
         require(
             topology.nodes <= MOST_EMULATED,
-            f"{topology.spec} has {topology.nodes} servers and switches; Mininet is given "
-            f"{MOST_EMULATED} at most: choose a smaller network, or simulate",
+            f"{topology.spec} has {topology.nodes} servers and switches; the maximum for "
+            f"Mininet is {MOST_EMULATED}: choose a smaller network, or simulate",
         )
         self.network = topology
-        here = range(topology.nodes) if nodes is None else nodes
+        included = range(topology.nodes) if nodes is None else nodes
         for server in range(topology.servers):
-            if server not in here:
+            if server not in included:
                 continue
             ip = f"{topology.ip(server)}/{topology.ip_prefix_length}"
             self.addHost(topology.node_name(server), ip=ip, mac=topology.mac(server, 0))
         for switch in range(topology.switches):
             node = topology.servers + switch
-            if node not in here:
+            if node not in included:
                 continue
-            # Mininet forms a bridge's datapath id from digits in its name only from 1 on.
+            # Explicit datapath id: Mininet derives ids only from switch names from s1 on.
             self.addSwitch(topology.node_name(node), dpid=f"{switch + 1:016x}")
         for cable in topology.links():
-            if cable.a not in here or cable.b not in here:
+            if cable.a not in included or cable.b not in included:
                 continue
             ends = {"port1": cable.a_port, "port2": cable.b_port}
             names = {
@@ -74,25 +74,25 @@ def emulated(
     Parameters
     ----------
     topology
-        What is wired to what.
+        The network to convert.
     link
-        Options for every link, as Mininet's TCLink takes them: ``{"bw": 100}`` (Mbit/s).
+        Options of every link, in the form of Mininet's TCLink: ``{"bw": 100}`` (Mbit/s).
     nodes
-        Only these servers and switches, and the cables between them; else all.
+        Servers and switches to include, with the cables between them (default: all).
     """
     return EmulatedTopo(topology, link, nodes)
 
 
 def mininet_constructor(kind: str) -> Callable[..., EmulatedTopo]:
-    """Return what ``mn --topo KIND,...`` calls with the numbers behind the name."""
+    """Return the constructor that ``mn --topo KIND,...`` calls with the numbers after the kind."""
 
     def construct(*numbers: object, **options: object) -> EmulatedTopo:
         words = [kind, *map(str, numbers), *(f"{name}={value}" for name, value in options.items())]
         try:
             return emulated(parse(",".join(words)))
         except PillarboxError as error:
-            # An exception would make mn print a traceback and clean up machine-wide, other
-            # people's bridges included.
+            # Other exceptions make mn print a traceback and clean up the whole machine.
+            # That clean-up of mn also deletes bridges of other users.
             raise SystemExit(f"pillarbox: {error}") from None
 
     return construct

@@ -1,4 +1,4 @@
-"""Pillarbox's errors: each says in one sentence what was wrong and what would be right."""
+"""Pillarbox's exceptions: the message is one sentence that names the mistake and its correction."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 
 
 class PillarboxError(ValueError):
-    """What was asked for cannot be done: a network, name, option or machine does not allow it."""
+    """A request that cannot be carried out with this network, name, option or machine."""
 
 
 class InvalidValueError(PillarboxError):
-    """A setting has a value that cannot be used.
+    """A setting of an experiment or lab has an invalid value.
 
     Attributes
     ----------
     key : str
-        The setting's place in the experiment or the lab, such as ``systems.0.rate_mbit``.
+        Path of the setting in the experiment or lab, such as ``systems.0.rate_mbit``.
     """
 
     def __init__(self, sentence: str, key: str) -> None:
@@ -25,7 +25,7 @@ class InvalidValueError(PillarboxError):
 
 
 def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return what a user meant who wrote a name that there is not; else `otherwise`, or all names.
+    """Return a hint for an unknown name: the closest known name, else `otherwise`, else all names.
 
     >>> meant("dcel", ["bcube", "dcell"])
     'did you mean dcell?'
@@ -40,6 +40,6 @@ def meant(name: str, known: Iterable[str], otherwise: str = "") -> str:
 
 
 def require(condition: bool, sentence: str) -> None:
-    """Raise PillarboxError with that sentence unless the condition holds."""
+    """Raise PillarboxError with this sentence unless the condition is true."""
     if not condition:
         raise PillarboxError(sentence)

@@ -1,4 +1,4 @@
-"""Where a network's nodes stand in a drawing. Plain numbers: what draws them is elsewhere."""
+"""Positions of a network's nodes in a drawing, as plain numbers independent of any renderer."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ Point = tuple[float, float]
 ROW_HEIGHT = 2.6  # minimum distance between rows of nodes, in units of the layout
 NAME = 0.45  # height of a name's letters, in units of the layout
 LETTER = 0.6  # upper bound for the mean width of a letter, as a fraction of its height
-ACROSS = 42.0  # heights of a name's letters in the width of a large drawing
+ACROSS = 42.0  # width of a large drawing, in letter heights of its names
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass
 class Box:
-    """A rectangular frame around some nodes, and the name of what it contains."""
+    """A rectangular frame around the listed nodes of a drawing, with the name of the group."""
 
     nodes: list[int]
     name: str = ""
-    margin: float = 0.62  # from the centres of the outermost nodes to the frame
+    margin: float = 0.62  # distance from the centres of the outermost nodes to the frame
     foot: float = 0.0  # additional height below the nodes, for names
 
 
 @dataclass
 class Disc:
-    """A round frame, such as that of a cell whose servers surround their switch."""
+    """A round frame in a drawing, for example around a cell whose servers surround their switch."""
 
     centre: Point
     radius: float
@@ -37,7 +37,7 @@ class Disc:
 
 
 class Note(NamedTuple):
-    """A name that is written into the drawing: of a level, a cell or a column."""
+    """A text in the drawing: the name of a level, a cell or a column."""
 
     centre: Point
     text: str
@@ -53,13 +53,12 @@ class Note(NamedTuple):
 class Layout:
     """Positions of nodes (one unit is about one server's width; y grows upwards) and frames.
 
-    A node may stand in `repeated` a second time: DPillar's Fig. 2 draws column 0 on both sides,
-    and there cables to that side's switches end at the repeated picture (`wrapped`: pairs of
-    server and switch whose cable goes to the repeated server).
+    `repeated` holds the second position of nodes that are drawn twice: DPillar's Fig. 2 draws
+    column 0 on both sides. `wrapped` lists the (server, switch) pairs whose cable ends at the
+    server's second position.
 
-    `labels` are what is written on servers instead of their addresses. `level_names` and `styles`
-    (solid, dashed, dashdot or dotted) are those of the cables, by level; where there are none, the
-    drawing chooses.
+    `labels` replace addresses as the texts on servers. `level_names` and `styles` (solid, dashed,
+    dashdot or dotted) apply to cables, by level; if they are empty, the renderer chooses.
     """
 
     positions: dict[int, Point]
@@ -93,12 +92,12 @@ class Layout:
 
 
 def name_size(width: float) -> float:
-    """Return the height of the letters of names that a reader of the whole drawing needs."""
+    """Return the letter height of names that is readable in a drawing of this width."""
     return max(NAME, width / ACROSS)
 
 
 def cell_name(name: str, level: int, digits: Sequence[int] = ()) -> str:
-    """Return a cell's name as the papers write it.
+    """Return a cell's name in the notation of the papers.
 
     >>> cell_name("DCell", 0, [4, 2]), cell_name("BCube", 1)
     ('DCell₀[4,2]', 'BCube₁')
@@ -108,22 +107,22 @@ def cell_name(name: str, level: int, digits: Sequence[int] = ()) -> str:
 
 
 def circle(count: int, radius: float, centre: Point = (0.0, 0.0), turn: float = 0.0) -> list[Point]:
-    """Return points on a circle, clockwise from the top (turned by `turn` radians)."""
+    """Return `count` points on a circle, clockwise from the top, rotated by `turn` radians."""
     return [polar(centre, radius, turn + 2 * math.pi * i / count) for i in range(count)]
 
 
 def polar(centre: Point, radius: float, turn: float) -> Point:
-    """Return the point that far from the centre, `turn` radians clockwise from the top."""
+    """Return the point `radius` from the centre, `turn` radians clockwise from the top."""
     return centre[0] + radius * math.sin(turn), centre[1] + radius * math.cos(turn)
 
 
 def row_height(width: float) -> float:
-    """Return how far apart rows of nodes stand in a drawing so wide, lest cables lie too flat."""
+    """Return the distance between rows of nodes: larger in wide drawings, for steep cables."""
     return max(ROW_HEIGHT, width / 7)
 
 
 def grid_layout(servers: int, switches: int) -> Layout:
-    """Return servers in one row and switches in another: what a network gets that says nothing."""
+    """Return the default layout: servers in one row, switches in a second row above."""
     width = max(servers, 1.6 * switches, 1)
 
     def row(count: int, y: float) -> list[Point]:

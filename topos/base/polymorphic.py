@@ -1,8 +1,8 @@
-"""Arithmetic that is written once and answers for one server or for an array of servers.
+"""Arithmetic that works for one server number and for a numpy array of server numbers.
 
-Python's ``+ - * // %`` and comparisons already mean the same for an ``int`` and for a numpy
-array; only a choice between two values does not. `select` is that choice. numpy is imported only
-when an array is at hand, so that a forwarder, which asks about single servers, never loads it.
+Python's ``+ - * // %`` and comparisons work alike for an ``int`` and a numpy array; a choice
+between two values does not, so `select` provides it. numpy is imported only when an argument is an
+array: a forwarder computes with single servers and never loads numpy.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     IntArray: TypeAlias = NDArray[numpy.signedinteger[Any]]
 
-# A number, or an array of numbers: functions typed with it take and return either.
+# An int or an integer array: functions with this type return the same kind that they are given.
 Number = TypeVar("Number", int, "IntArray")
 
-# The answer of the wiring functions where no cable is plugged in.
+# Node number that wiring functions return for a port without a cable.
 NOTHING = -1
 
 
 def select(condition: Any, yes: Any, no: Any) -> Any:
-    """Return `yes` where the condition holds and `no` elsewhere.
+    """Return `yes` where the condition is true and `no` elsewhere (numbers or arrays).
 
     >>> select(3 > 2, 10, 20)
     10
@@ -36,19 +36,19 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def remove_digit(number: Any, weight: Any, base: int) -> tuple[Any, Any]:
-    """Return the number without the digit of that weight (those above move down), and the digit.
+    """Return the number without the digit at `weight`, and that digit; higher digits move down.
 
     >>> remove_digit(4321, weight=10, base=10)
     (431, 2)
     """
-    # Remainders by multiplication: numpy divides an array by a number fast, but not its %.
+    # Remainders are computed by multiplication: numpy's // by a scalar is fast, its % is slow.
     from_digit = number // weight
     above = from_digit // base
     return above * weight + (number - from_digit * weight), from_digit - above * base
 
 
 def insert_digit(number: Any, weight: Any, base: int, digit: Any) -> Any:
-    """Return the number with one more digit put in at that weight (the digits above move up).
+    """Return the number with a digit inserted at `weight`; higher digits move up.
 
     >>> insert_digit(431, weight=10, base=10, digit=2)
     4321

@@ -1,8 +1,7 @@
-"""Networks by name: which there are, and which one a spec such as ``bcube,4,1`` means.
+"""Network discovery, and the parser for specs such as ``bcube,4,1``.
 
-A network is a file in topos/ with one subclass of Topology; its file name is its name in specs.
-So a new network is found the moment its file is there, and only the network that is asked for is
-imported.
+A network is a file in topos/ with one subclass of Topology; the file name is the network's name in
+specs. A new network needs no registration, and only the network that a spec names is imported.
 """
 
 from __future__ import annotations
@@ -16,34 +15,35 @@ from functools import cache
 from topos.base.errors import PillarboxError, meant, require
 from topos.base.topology import Topology
 
-# The package above this module: loaded before it, and without importing it, which were a circle.
+# The parent package, already loaded; an import statement would be circular.
 TOPOS = sys.modules["topos"]
-# Files of topos/ that are no network: what Mininet's --custom reads.
+# Files of topos/ that do not define a network: custom.py is for Mininet's --custom option.
 NOT_NETWORKS = {"custom"}
-LEAST_SERVERS = 8
+LEAST_SERVERS = 8  # preferred minimum size of the examples that `small` returns
 
 
 def kinds() -> list[str]:
-    """Return the names of all networks found, in alphabetical order."""
+    """Return the names of all networks, in alphabetical order."""
     names = (module.name for module in pkgutil.iter_modules(TOPOS.__path__) if not module.ispkg)
     return sorted(name for name in names if name not in NOT_NETWORKS and name[0] != "_")
 
 
 def small() -> list[str]:
-    """Return of every network found its smallest example in which there is something to route.
+    """Return the smallest example spec of each network that needs routing.
 
-    That is one of eight servers or more, some of which are two hops apart, if it has any such.
+    Preferred are examples with at least eight servers, some of them two hops apart; a network
+    without such an example contributes its smallest one.
 
     >>> {"bcube,4,1", "dcell,4,1"} <= set(small())
     True
     """
-    found = []
+    specs = []
     for kind in kinds():
         examples = [(parse(spec), spec) for spec in network(kind).examples]
-        routed = [one for one in examples if (one[0].diameter_bound().value or 2) > 1]
-        large = [one for one in routed or examples if one[0].servers >= LEAST_SERVERS]
-        found.append(min(large or examples, key=lambda one: one[0].servers)[1])
-    return found
+        multi_hop = [pair for pair in examples if (pair[0].diameter_bound().value or 2) > 1]
+        large = [pair for pair in multi_hop or examples if pair[0].servers >= LEAST_SERVERS]
+        specs.append(min(large or examples, key=lambda pair: pair[0].servers)[1])
+    return specs
 
 
 def network(kind: str) -> type[Topology]:
@@ -53,21 +53,21 @@ def network(kind: str) -> type[Topology]:
         hint = meant(kind, known)
         raise PillarboxError(f"there is no network {kind!r}: {hint}")
     module = importlib.import_module(f"topos.{kind}")
-    for found in vars(module).values():
+    for network_class in vars(module).values():
         if (
-            inspect.isclass(found)
-            and issubclass(found, Topology)
-            and found.__module__ == module.__name__
-            and not inspect.isabstract(found)
+            inspect.isclass(network_class)
+            and issubclass(network_class, Topology)
+            and network_class.__module__ == module.__name__
+            and not inspect.isabstract(network_class)
         ):
-            return found
+            return network_class
     raise PillarboxError(
         f"{module.__file__} defines no complete Topology; docs/extending.md has one"
     )
 
 
 def parse(spec: str) -> Topology:
-    """Return the network that the spec describes, or raise PillarboxError.
+    """Return the topology that the spec describes, or raise PillarboxError.
 
     >>> parse("bcube,4,1").servers
     16
@@ -75,8 +75,8 @@ def parse(spec: str) -> Topology:
     1280
     """
     kind, *words = (word.strip() for word in spec.split(","))
-    found = network(kind)
-    signature = inspect.signature(found).parameters
+    network_class = network(kind)
+    signature = inspect.signature(network_class).parameters
     needed = [n for n, p in signature.items() if p.default is inspect.Parameter.empty]
     numbers: list[int] = []
     options: dict[str, int] = {}
@@ -85,37 +85,41 @@ def parse(spec: str) -> Topology:
         if equals:
             require(
                 name in signature and name not in options,
-                f"{spec!r}: {word!r} is not understood; {usage(found)}",
+                f"{spec!r}: {word!r} is not understood; {usage(network_class)}",
             )
-            options[name] = _number(value, spec, found)
+            options[name] = _number(value, spec, network_class)
         else:
-            require(not options, f"{spec!r}: {word!r} stands behind an option; {usage(found)}")
-            numbers.append(_number(value, spec, found))
+            require(
+                not options,
+                f"{spec!r}: {word!r} must come before the options; {usage(network_class)}",
+            )
+            numbers.append(_number(value, spec, network_class))
     given = [*needed[: len(numbers)], *options]
     require(
         len(numbers) <= len(needed) and len(given) == len(set(given)) and set(needed) <= set(given),
-        f"{spec!r} does not have the right numbers; {usage(found)}",
+        f"{spec!r} does not have the right numbers; {usage(network_class)}",
     )
-    return found(*numbers, **options)
+    return network_class(*numbers, **options)
 
 
-@cache  # every spec asks for it
-def usage(found: type[Topology]) -> str:
-    """Return how a network's spec is written, in a few words."""
+@cache  # called for every parsed spec
+def usage(network_class: type[Topology]) -> str:
+    """Return the spec syntax of a network, with an example: ``write tree,n,m,[servers=..]``."""
     names = [
         name if parameter.default is inspect.Parameter.empty else f"[{name}=..]"
-        for name, parameter in inspect.signature(found).parameters.items()
+        for name, parameter in inspect.signature(network_class).parameters.items()
     ]
-    kind = found.__module__.rpartition(".")[2]
-    example = f", for example {found.examples[0]}" if found.examples else ""
+    kind = network_class.__module__.rpartition(".")[2]
+    example = f", for example {network_class.examples[0]}" if network_class.examples else ""
     return f"write {','.join([kind, *names])}{example}"
 
 
-def _number(word: str, spec: str, found: type[Topology]) -> int:
+def _number(word: str, spec: str, network_class: type[Topology]) -> int:
+    """Return a parameter of a spec as an int, or raise PillarboxError."""
     digits = word.removeprefix("-")
-    # Eighteen digits are far beyond any network; int() of a megabyte of digits would take minutes.
+    # Limit of 18 digits: larger than any network; int() of a megabyte of digits takes minutes.
     require(
         digits.isascii() and digits.isdecimal() and len(digits) <= 18,
-        f"{spec!r}: {word!r} is not a whole number; {usage(found)}",
+        f"{spec!r}: {word!r} is not a whole number; {usage(network_class)}",
     )
     return int(word)

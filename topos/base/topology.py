@@ -1,14 +1,14 @@
-"""The contract of a network: what is wired to what, answered by arithmetic.
+"""The Topology contract: wiring, addresses and published bounds of a network, computed on demand.
 
-Servers are the dense integers ``0 .. servers-1`` and switches ``0 .. switches-1``; a *node* is
-either: servers first, so that switch ``s`` is node ``servers + s``. Nothing is stored. A network
-says what is plugged into a port (`server_plug`, `switch_plug`), how a server's number splits into
-the paper's digits (`digits`, `server_at`), and what its paper claims (`bounds`); everything else,
-from peers to arrays of all cables, follows here and holds for every network.
+Servers are the dense integers ``0 .. servers-1`` and switches ``0 .. switches-1``. A *node* is a
+server or a switch: servers come first, so switch ``s`` is node ``servers + s``. No wiring is
+stored. A subclass defines the far end of a port's cable (`server_plug`, `switch_plug`), the digits
+of a server's address (`digits`, `server_at`), and its paper's bounds (`diameter_bound`,
+`bisection`, `disjoint_paths`). This class derives the rest for every network, from peers to arrays
+of all cables.
 
-The wiring and address functions that take a `Number` answer for one server (``int``) or for a
-whole numpy array, by the same code. They do not check their arguments; the functions that read
-text (`server`, `switch`) do.
+Wiring and address functions with a `Number` parameter accept one server (``int``) or a numpy
+array. They do not check their arguments; the functions that parse text (`server`, `switch`) do.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ MOST_SERVERS = 2**32
 
 
 class Plug(NamedTuple):
-    """What is at the other end of a port's cable: a node and its port, and the cable's level.
+    """The far end of a port's cable: node, port, and the level of the cable.
 
-    `node` is NOTHING where no cable is plugged in; port and level then mean nothing.
+    `node` is NOTHING if the port has no cable; `port` and `level` are then undefined.
     """
 
-    # Any stands for: int when asked about one node, numpy array when asked about many.
+    # Any: int for a query about one node, numpy array for a query about many nodes.
     node: Any
     port: Any
     level: Any
 
 
 class Cable(NamedTuple):
-    """One cable, both ends named: ``a`` is a server, or a switch below switch ``b``."""
+    """One cable with both ends: ``a`` is a server, or the switch of lower number than ``b``."""
 
     a: int
     a_port: int
@@ -54,9 +54,9 @@ class Cable(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A number the paper gives for the whole network, with its formula and where it stands.
+    """A bound that the paper gives for the whole network: value, formula and source.
 
-    `value` is None where the paper proves none, as for some partial networks.
+    `value` is None if the paper proves no bound, as for some partial networks.
     """
 
     value: float | None
@@ -65,38 +65,38 @@ class Bound(NamedTuple):
 
 
 class Topology(UidAddresses, ABC):
-    """A network of servers and switches; see the module's text for the model.
+    """A network of servers and switches; the module's docstring describes the model.
 
     The parameters of a subclass's ``__init__`` are those of its spec: whole numbers, the optional
-    ones None by default. It checks them, hands them to this class, sets the counts below, and
-    calls `check_size` last.
+    ones None by default. The subclass checks the parameters, passes them to this class, sets the
+    counts below, and calls `check_size` last.
     """
 
-    # Specs of small instances: contract tests run over them, help texts and documents quote them.
+    # Specs of small instances, used by contract tests, help texts and documentation.
     examples: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    # True where a cable may join two switches.
+    # True if cables may join two switches.
     switches_interconnect: ClassVar[bool] = False
-    # How many servers a partial network grows by; 0 where a paper has no partial ones.
+    # Growth step of a partial network, in servers; 0 if the paper defines no partial networks.
     growth: int = 0
 
-    parameters: dict[str, int]  # of the spec, by name; optional ones only where given
+    parameters: dict[str, int]  # parameters of the spec by name; optional ones only if given
     servers: int
     switches: int
     cables: int
-    ports: int  # of each server
-    switch_ports: int  # of the switch with the most ports
+    ports: int  # ports per server
+    switch_ports: int  # ports of the largest switch
 
-    # -- what a network must say ---------------------------------------------------------------
+    # -- methods that every network defines ----------------------------------------------------
 
     @abstractmethod
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return what the server's port is cabled to."""
+        """Return the far end of the cable at a server's port."""
 
     @abstractmethod
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Return what the switch's port is cabled to."""
+        """Return the far end of the cable at a switch's port."""
 
     @abstractmethod
     def digits(self, server: Number) -> tuple[Number, ...]:
@@ -104,19 +104,19 @@ class Topology(UidAddresses, ABC):
 
     @abstractmethod
     def server_at(self, digits: Sequence[Number]) -> Number:
-        """Return the server that has these digits (not checked: see `server`)."""
+        """Return the server whose address has these digits (unchecked; `server` checks them)."""
 
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
-        """Return how many values each digit of an address can take."""
+        """Return the number of values of each digit of an address, most significant digit first."""
 
     @abstractmethod
     def switch_label(self, switch: int) -> str:
-        """Return how the paper, or a reader of it, would call the switch."""
+        """Return the switch's label in the notation of the paper."""
 
     @abstractmethod
     def diameter_bound(self) -> Bound:
-        """Return the paper's bound of the longest path, in server-to-server hops."""
+        """Return the paper's upper bound of the path length, in server-to-server hops."""
 
     @abstractmethod
     def bisection(self) -> Bound:
@@ -124,20 +124,20 @@ class Topology(UidAddresses, ABC):
 
     @abstractmethod
     def disjoint_paths(self) -> Bound:
-        """Return how many node-disjoint paths the paper finds between two servers."""
+        """Return the number of node-disjoint paths between two servers according to the paper."""
 
-    # -- larger and smaller --------------------------------------------------------------------
+    # -- partial networks ----------------------------------------------------------------------
 
     @cached_property
     def whole(self) -> Topology:
-        """The network that this one is a part of; itself, unless it is partial."""
+        """The full network that contains a partial one; the same network if it is already full."""
         return type(self)(**{n: v for n, v in self.parameters.items() if n != "servers"})
 
     def resized(self, servers: int) -> Topology:
-        """Return the network with so many servers, or raise PillarboxError.
+        """Return the network with another number of servers, or raise PillarboxError.
 
-        Those in both keep their numbers, addresses and ports: nothing is addressed or cabled anew
-        (Guo 2008, section 5).
+        Servers of both networks keep their numbers, addresses and ports: growth requires no
+        re-addressing and no re-cabling (Guo 2008, section 5).
 
         >>> import topos
         >>> topos.parse("dcell,4,1,servers=16").resized(20)
@@ -151,12 +151,12 @@ class Topology(UidAddresses, ABC):
         stay = range(min(servers, self.servers))
         require(
             all(self.uid(server) == other.uid(server) for server in stay),
-            f"{self.spec} cannot become {other.spec} while it runs: there its servers are numbered "
-            "by their addresses, and no more in the order in which they joined",
+            f"{self.spec} cannot become {other.spec} while it runs: one of the two numbers its "
+            "servers by address, the other in joining order",
         )
         return other
 
-    # -- what follows for every network --------------------------------------------------------
+    # -- derived properties of every network ---------------------------------------------------
 
     def __init__(self, **parameters: int | None) -> None:
         self.parameters = {name: value for name, value in parameters.items() if value is not None}
@@ -168,7 +168,7 @@ class Topology(UidAddresses, ABC):
 
     @cached_property
     def spec(self) -> str:
-        """The network as it is written on the command line: ``bcube,8,3,servers=2048``."""
+        """The network's spec, as written on the command line: ``bcube,8,3,servers=2048``."""
         signature = inspect.signature(type(self)).parameters
         words = [
             str(value) if signature[name].default is inspect.Parameter.empty else f"{name}={value}"
@@ -186,7 +186,7 @@ class Topology(UidAddresses, ABC):
         return hash(self.spec)
 
     def check_size(self) -> None:
-        """Refuse a network that no address of the papers can number."""
+        """Raise PillarboxError if the network has more servers than 32-bit addresses."""
         require(
             self.servers <= MOST_SERVERS,
             f"{self.spec} has {self.servers} servers, more than the {MOST_SERVERS} that 32-bit "
@@ -199,47 +199,46 @@ class Topology(UidAddresses, ABC):
         return self.servers + self.switches
 
     def plug(self, node: int, port: int) -> Plug:
-        """Return what the port of a server or switch is cabled to."""
+        """Return the far end of the cable at a port of a server or switch."""
         if node < self.servers:
             return self.server_plug(node, port)
         return self.switch_plug(node - self.servers, port)
 
     def ports_of(self, node: int) -> int:
-        """Return how many ports the node has, used or not."""
+        """Return the number of ports of a node, with or without cables."""
         return self.ports if node < self.servers else self.switch_ports
 
     def neighbours(self, node: int) -> Iterator[tuple[int, Plug]]:
-        """Yield each cabled port of a node with its far end."""
+        """Yield (port, far end) for each port of the node that has a cable."""
         for port in range(self.ports_of(node)):
             plug = self.plug(node, port)
             if plug.node != NOTHING:
                 yield port, plug
 
     def peers(self, server: int, port: int) -> list[int]:
-        """Return the servers one hop away through that port.
+        """Return the servers one hop away through a port of the server.
 
-        A hop is a direct cable, or a way through switches that passes no other server.
+        A hop is a direct cable, or a path through switches only.
         """
         far = self.server_plug(server, port).node
         if far == NOTHING:
             return []
         if far < self.servers:
             return [far]
-        found, seen, pending = set(), {far}, [far]
+        peers, visited, pending = set(), {far}, [far]
         while pending:
             for _, plug in self.neighbours(pending.pop()):
                 if plug.node < self.servers:
-                    found.add(plug.node)
-                elif plug.node not in seen:
-                    seen.add(plug.node)
+                    peers.add(plug.node)
+                elif plug.node not in visited:
+                    visited.add(plug.node)
                     pending.append(plug.node)
-        return sorted(found - {server})
+        return sorted(peers - {server})
 
     def links(self) -> Iterator[Cable]:
-        """Yield every cable once, without holding more than one.
+        """Yield every cable once, without storing the list.
 
-        A server's cable is named from the server (from the lower number where both ends are
-        servers), a cable between switches from the lower switch number.
+        End `a` is the server if the other end is a switch, and otherwise the node of lower number.
         """
         for node in range(self.nodes if self.switches_interconnect else self.servers):
             for port, plug in self.neighbours(node):
@@ -247,7 +246,7 @@ class Topology(UidAddresses, ABC):
                     yield Cable(node, port, *plug)
 
     def cable_arrays(self) -> CableArrays:
-        """Return every cable once, as arrays ``a, a_port, b, b_port, level``."""
+        """Return all cables as arrays ``a, a_port, b, b_port, level``."""
         from topos.base.arrays import Side, cable_arrays
 
         return cable_arrays(
@@ -261,24 +260,24 @@ class Topology(UidAddresses, ABC):
     # -- names and text ------------------------------------------------------------------------
 
     def address(self, server: int) -> str:
-        """Return the server's address as dotted digits, most significant first."""
+        """Return the server's address as dotted digits, most significant digit first."""
         return ".".join(str(digit) for digit in self.digits(server))
 
     def server(self, address: str) -> int:
-        """Return the server with that dotted address, or raise PillarboxError."""
+        """Return the server with this dotted address, or raise PillarboxError."""
         radices = self.radices()
         words = address.split(".")
         require(
             len(words) == len(radices) and all(map(_is_number, words)),
             f"{address!r} is not a server of {self.spec}: an address is {len(radices)} dotted "
-            f"numbers, like {self.address(self.servers - 1)}",
+            f"numbers, such as {self.address(self.servers - 1)}",
         )
         digits = [int(word) for word in words]
         for digit, radix in zip(digits, radices, strict=True):
             require(
                 digit < radix,
-                f"{address!r} is not a server of {self.spec}: {digit} stands where the numbers "
-                f"go from 0 to {radix - 1}",
+                f"{address!r} is not a server of {self.spec}: digit {digit} is out of range: "
+                f"the numbers go from 0 to {radix - 1}",
             )
         server: int = self.server_at(digits)
         require(
@@ -292,7 +291,7 @@ class Topology(UidAddresses, ABC):
         return f"h{node}" if node < self.servers else f"s{node - self.servers}"
 
     def switch(self, name: str) -> int:
-        """Return the switch with that name (``s3``), or raise PillarboxError."""
+        """Return the switch with this name (``s3``), or raise PillarboxError."""
         digits = name[1:]
         if name[:1] == "s" and _is_number(digits):
             switch = int(digits)
@@ -303,7 +302,7 @@ class Topology(UidAddresses, ABC):
         )
 
     def node(self, text: str) -> int:
-        """Return the node of that address or name (``0.3``, ``0.3.dcell``, ``h7``, ``s3``)."""
+        """Return the node with this address or name (``0.3``, ``0.3.dcell``, ``h7``, ``s3``)."""
         if text[:1] == "s":
             return self.servers + self.switch(text)
         if text[:1] == "h" and _is_number(text[1:]):
@@ -313,11 +312,11 @@ class Topology(UidAddresses, ABC):
         return self.server(text.removesuffix(f".{self.kind}"))
 
     def name(self, node: int) -> str:
-        """Return what `node` takes, and what people write: an address, or a switch's name."""
+        """Return a server's address or a switch's name, the text form that `node` parses."""
         return self.address(node) if node < self.servers else self.node_name(node)
 
     def interface(self, node: int, port: int) -> str:
-        """Return the name of a port's network interface, at most Linux's 15 characters."""
+        """Return the interface name of a port; raise PillarboxError above 15 characters."""
         name = f"{self.node_name(node)}-eth{port}"
         require(
             len(name) <= 15,
@@ -325,10 +324,10 @@ class Topology(UidAddresses, ABC):
         )
         return name
 
-    # -- for the eye ---------------------------------------------------------------------------
+    # -- drawing -------------------------------------------------------------------------------
 
     def description(self) -> str:
-        """Return one sentence that says what the network is made of.
+        """Return a sentence that describes the network: servers, switches and ports.
 
         >>> import topos
         >>> topos.parse("bcube,4,1").description()
@@ -340,12 +339,12 @@ class Topology(UidAddresses, ABC):
         )
 
     def servers_text(self) -> str:
-        """Return the number of servers in words, and for a partial network that of the whole."""
+        """Return the number of servers as text, with the full network's number if partial."""
         of_whole = f" of {self.whole.servers}" if self.whole.servers != self.servers else ""
         return f"{self.servers}{of_whole} server{'s' if self.whole.servers != 1 else ''}"
 
     def layout(self) -> Layout:
-        """Return where to draw each node; a network overrides it to look like its paper."""
+        """Return the positions of nodes in a drawing; subclasses follow their paper's figure."""
         return grid_layout(self.servers, self.switches)
 
 
@@ -356,5 +355,5 @@ def counted(number: int, noun: str) -> str:
 
 
 def _is_number(word: str) -> bool:
-    """Tell whether a word is a whole number; eighteen digits are far beyond any network."""
+    """Return True if the word is a whole number of at most 18 digits (larger than any network)."""
     return word.isascii() and word.isdecimal() and len(word) <= 18

@@ -1,4 +1,4 @@
-"""Interconnection structures that the papers only tabulate: no addresses, no switches, no routing.
+"""Interconnection structures of the papers' comparison tables, without addresses or routing.
 
 >>> from topos import structures
 >>> structures.parse("hypercube,6").nodes

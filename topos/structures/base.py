@@ -1,8 +1,8 @@
-"""What every tabulated structure answers: its claims in print, and its edges by arithmetic.
+"""Base class of the tabulated structures: published properties, and edges by arithmetic.
 
-A structure numbers its nodes ``0 .. nodes-1`` and stores nothing. It owns each edge once, at one
-of its ends: ``link(node, slot)`` is the far end of the edge that `node` owns as number `slot`, or
-NOTHING. As in topos.base, the same code answers for one node and for a numpy array of them.
+A structure numbers its nodes ``0 .. nodes-1`` and stores no edges. One end of each edge is its
+owner: ``link(node, slot)`` is the far end of edge number `slot` of its owner `node`, or NOTHING.
+As in topos.base, the same code works for one node and for a numpy array of nodes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from topos.base.polymorphic import IntArray
 
 GUO = "Guo 2008, Table 3"
-# Enough to stand beside any network of 2^32 servers, and far from the end of 64-bit numbers.
+# Maximum size: enough for a comparison with networks of 2^32 servers, without 64-bit overflow.
 MOST_NODES = 2**40
 
 
 class Claim(NamedTuple):
-    """A number as a paper prints it: its value here, the formula, and where it stands.
+    """A published property of a structure: its value, formula and source.
 
-    The value is None where the paper gives only an order, such as O(N log N).
+    `value` is None if the paper gives only an order of magnitude, such as O(N log N).
     """
 
     value: float | None
@@ -34,39 +34,39 @@ class Claim(NamedTuple):
 
 
 class Structure(ABC):
-    """A row of a paper's table, for one size; its edges follow from arithmetic."""
+    """A structure of one size from a row of a paper's table, with computed edges."""
 
     title: ClassVar[str] = ""
-    # Names of the parameters of __init__, as a spec lists them, and a small instance.
+    # Names of the parameters of __init__ in spec order, and the spec of a small instance.
     parameters: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = ""
 
-    # True where an edge carries traffic from its owner to the far end only.
+    # True if edges carry traffic only from the owner to the far end.
     directed: ClassVar[bool] = False
 
     nodes: int
-    degree: int  # of the node with the most edges (that leave it, where they are directed)
-    slots: int  # edges that a node can own
+    degree: int  # maximum node degree (out-degree if edges are directed)
+    slots: int  # maximum number of edges owned by a node
     edge_count: int
 
     @abstractmethod
     def degree_claim(self) -> Claim:
-        """Return the node degree in print."""
+        """Return the published node degree."""
 
     @abstractmethod
     def diameter_claim(self) -> Claim:
-        """Return the diameter in print, in edges."""
+        """Return the published diameter, in edges."""
 
     @abstractmethod
     def bisection_claim(self) -> Claim:
-        """Return the bisection width in print, in edges."""
+        """Return the published bisection width, in edges."""
 
     @abstractmethod
     def bottleneck_claim(self) -> Claim:
-        """Return the most flows over one directed edge when all send to all, in print."""
+        """Return the published maximum number of all-to-all flows on one directed edge."""
 
     def check_size(self) -> None:
-        """Refuse what no table could hold."""
+        """Raise PillarboxError if the structure has more than MOST_NODES nodes."""
         require(
             self.nodes <= MOST_NODES,
             f"a {self.title} of {self.nodes} nodes is beyond the {MOST_NODES} that are "
@@ -75,22 +75,25 @@ class Structure(ABC):
 
     @abstractmethod
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of the edge that the node owns as number `slot`, or NOTHING."""
+        """Return the far end of edge number `slot` of its owner `node`, or NOTHING."""
 
     @abstractmethod
     def diameter(self) -> int:
         """Return the exact diameter, in edges."""
 
     def bisection(self) -> int | None:
-        """Return the exact bisection width in edges, None where no closed form is known."""
+        """Return the exact bisection width in edges, None if no closed form is known."""
         return None
 
     def bottleneck(self) -> float | None:
-        """Return the exact bottleneck degree on evenly split shortest paths, None if not known."""
+        """Return the exact maximum edge load of all-to-all flows, None if unknown.
+
+        Flows are split evenly over shortest paths; the load is that of one directed edge.
+        """
         return None
 
     def edges(self) -> Iterator[tuple[int, int]]:
-        """Yield every edge once, from its owner (the sender where edges are directed)."""
+        """Yield every edge once as (owner, far end); directed edges lead from owner to far end."""
         for node in range(self.nodes):
             for slot in range(self.slots):
                 far = self.link(node, slot)
@@ -98,7 +101,7 @@ class Structure(ABC):
                     yield node, far
 
     def edge_arrays(self) -> tuple[IntArray, IntArray]:
-        """Return every edge once, as arrays of owners and of far ends."""
+        """Return all edges as an array of owners and an array of far ends."""
         import numpy
 
         owners = numpy.empty(self.edge_count, numpy.int64)
@@ -107,9 +110,9 @@ class Structure(ABC):
         nodes = numpy.arange(self.nodes)
         for slot in range(self.slots):
             far = numpy.broadcast_to(self.link(nodes, slot), nodes.shape)
-            there = far != NOTHING
-            end = filled + int(there.sum())
-            owners[filled:end], fars[filled:end] = nodes[there], far[there]
+            present = far != NOTHING
+            end = filled + int(present.sum())
+            owners[filled:end], fars[filled:end] = nodes[present], far[present]
             filled = end
         if filled != self.edge_count:
             raise AssertionError(f"{self.title} counts {self.edge_count} edges, has {filled}")
@@ -117,6 +120,6 @@ class Structure(ABC):
 
 
 def check_numbers(title: str, **least: tuple[int, int]) -> None:
-    """Require each parameter (value, least value) to be large enough."""
+    """Raise PillarboxError if a parameter, given as (value, minimum), is below its minimum."""
     for name, (value, minimum) in least.items():
         require(value >= minimum, f"a {title} needs {name} >= {minimum}, not {value}")

@@ -12,7 +12,10 @@ LEIGHTON = "Leighton 1992, section 3.2"
 
 
 class Butterfly(Structure):
-    """(l + 1) columns of 2^l rows; column c leads to c + 1 straight on and with bit c changed.
+    """Butterfly of l + 1 columns with 2^l rows.
+
+    Each node of column c has a straight edge to the same row of column c + 1, and a cross edge to
+    the row with bit c inverted.
 
     >>> Butterfly(2).nodes, Butterfly(2).edge_count
     (12, 16)
@@ -34,39 +37,40 @@ class Butterfly(Structure):
         self.degree = 4 if l > 1 else 2
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns the straight (0) and the cross (1) edge to the next column."""
+        """Return the far end of a node's straight (slot 0) or cross (1) edge to the next column."""
         last = node // self.rows == self.l
         far = _next_column(node, self.rows, self.l + 1, slot)
         return select(last, NOTHING, far)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """From the first column to the last and back."""
+        """Return the diameter 2l: from the first column to the last and back."""
         return 2 * self.l
 
     def degree_claim(self) -> Claim:
-        """``4``."""
+        """Return the published node degree: 4."""
         return Claim(4, "4")
 
     def diameter_claim(self) -> Claim:
-        """``2l``."""
+        """Return the published diameter: ``2l``."""
         return Claim(2 * self.l, "2l")
 
     def bisection_claim(self) -> Claim:
-        """``N / (l + 1)``: the size of a column; for large l it is about 0.83 of that.
+        """Return the published bisection width: ``N / (l + 1)``, the size of a column.
 
-        Bornstein et al. 1998 (Liao 2012's reference [8]): 2 (sqrt(2) - 1) 2^l + o(2^l).
+        For large l it is about 0.83 of that. Bornstein et al. 1998 (Liao 2012's reference [8]):
+        2 (sqrt(2) - 1) 2^l + o(2^l).
         """
         return Claim(self.rows, "N / (l + 1)")
 
     def bottleneck_claim(self) -> Claim:
-        """An order."""
+        """Return the published bottleneck degree: an order of magnitude only."""
         return Claim(None, "O(N l)")
 
 
 class WrappedButterfly(Structure):
-    """k columns of 2^k rows in a circle, DPillar's ancestor.
+    """Wrapped butterfly of k columns with 2^k rows in a ring; DPillar is derived from it.
 
-    Two columns would be joined twice by their straight edges, so k >= 3.
+    k is at least 3, since the straight edges would join two columns twice.
 
     >>> WrappedButterfly(3).nodes, WrappedButterfly(3).diameter(), WrappedButterfly(3).bisection()
     (24, 4, 8)
@@ -87,39 +91,43 @@ class WrappedButterfly(Structure):
         self.edge_count = 2 * self.nodes
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns the straight (0) and the cross (1) edge to the next column."""
+        """Return the far end of a node's straight (slot 0) or cross (1) edge to the next column."""
         return _next_column(node, self.rows, self.k, slot)
 
     def diameter(self) -> int:
-        """All k bits are met in k steps; up to k / 2 more lead to the column."""
+        """Return the diameter: k steps to set all bits, k / 2 more to reach the column."""
         return self.k * 3 // 2
 
     def bisection(self) -> int:
-        """The size of a column, exactly (Bornstein et al. 1998, Liao 2012's reference [8])."""
+        """Return the exact bisection width of the wrapped butterfly: the size of a column.
+
+        Source: Bornstein et al. 1998 (Liao 2012's reference [8]).
+        """
         return self.rows
 
     def degree_claim(self) -> Claim:
-        """``4``."""
+        """Return the published node degree: 4."""
         return Claim(4, "4", LIAO)
 
     def diameter_claim(self) -> Claim:
-        """Linear in k; the constant is not Liao's."""
+        """Return the published diameter; Liao 2012 says only that it is linear in k."""
         return Claim(self.diameter(), "floor(3k / 2)", LEIGHTON)
 
     def bisection_claim(self) -> Claim:
-        """``2^k``."""
+        """Return the published bisection width: ``2^k``."""
         return Claim(self.rows, "2^k", LIAO)
 
     def bottleneck_claim(self) -> Claim:
-        """An order, as the butterfly's."""
+        """Return the published bottleneck degree: an order of magnitude only."""
         return Claim(None, "O(N k)", LEIGHTON)
 
 
 class DeBruijn(Structure):
-    """Words of `length` letters out of d; an edge drops the first letter and appends one.
+    """De Bruijn graph: words of `length` letters from an alphabet of size d.
 
-    Edges are directed ("the links in de Bruijn are asymmetric"); the d loops at words of a single
-    letter are no cables and left out.
+    An edge leads from a word to the word without its first letter and with one letter appended.
+    Edges are directed ("the links in de Bruijn are asymmetric"). The d loops at words of a single
+    repeated letter are left out, since they are not cables.
 
     >>> list(DeBruijn(2, 2).edges())
     [(0, 1), (1, 2), (1, 3), (2, 0), (2, 1), (3, 2)]
@@ -139,33 +147,33 @@ class DeBruijn(Structure):
         self.edge_count = self.nodes * d - d
 
     def link(self, node: Number, slot: int) -> Number:
-        """The word shifted by one letter."""
+        """Return the word shifted by one letter, with letter `slot` appended."""
         far = (node * self.d + slot) % self.nodes
         return select(far == node, NOTHING, far)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """All letters are replaced."""
+        """Return the diameter: `length` steps replace all letters."""
         return self.length
 
     def degree_claim(self) -> Claim:
-        """``d``."""
+        """Return the published node degree: ``d``."""
         return Claim(self.d, "d")
 
     def diameter_claim(self) -> Claim:
-        """``log_d N``."""
+        """Return the published diameter: ``log_d N``."""
         return Claim(self.length, "log_d N")
 
     def bisection_claim(self) -> Claim:
-        """An asymptotic value."""
+        """Return the published bisection width, an asymptotic value."""
         return Claim(2 * self.d * self.nodes / self.length, "2 d N / log_d N")
 
     def bottleneck_claim(self) -> Claim:
-        """An order."""
+        """Return the published bottleneck degree: an order of magnitude only."""
         return Claim(None, "O(N log_d N)")
 
 
 def _next_column(node: Number, rows: int, columns: int, slot: int) -> Number:
-    """Return the node in the next column of the same row, or (slot 1) with that bit changed."""
+    """Return a butterfly's next node: in the same row, or (slot 1) with bit `column` inverted."""
     column, row = node // rows, node % rows
     if slot:
         bit = 2**column
@@ -174,7 +182,7 @@ def _next_column(node: Number, rows: int, columns: int, slot: int) -> Number:
 
 
 def wrapped_columns(nodes: float) -> float:
-    """Return the (real) k with k 2^k = nodes: how long a wrapped butterfly of that size is.
+    """Return the real number k with k 2^k = nodes: columns of a wrapped butterfly of this size.
 
     >>> round(wrapped_columns(24), 6)
     3.0

@@ -1,4 +1,4 @@
-"""Recursive networks drawn as their papers do: cells on circles of cells."""
+"""Drawings of recursive networks in the style of their papers: cells on circles of cells."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from topos.base.topology import Topology
 
 
 def nested_circles(topology: Topology, name: str) -> Layout:
-    """Return cells on a circle, each a circle of smaller cells, down to servers at a switch.
+    """Return the layout of a recursive network: circles of cells, down to servers at a switch.
 
-    The layout is a recursive network's: positions follow from the digits of the servers, and a
-    cell of level l is called `name` with that l. Cells of one circle have their servers in an arc
-    towards its centre; where circles are nested, servers stand around their switch.
+    Positions follow from the digits of the servers; a cell of level l is labelled `name` with
+    subscript l. With a single circle, servers of a cell are on an arc that faces its centre; with
+    nested circles, servers surround their switch.
     """
     addresses = [topology.digits(server) for server in range(topology.servers)]
     radices = [int(max(column)) + 1 for column in zip(*addresses, strict=True)]
@@ -27,12 +27,12 @@ def nested_circles(topology: Topology, name: str) -> Layout:
     else:
         spread = 2 * math.pi * (servers - 1) / servers
         radius = max(1.3, servers * 1.1 / (2 * math.pi))
-    radii = [radius]  # of the circle on which the members of each level's cell stand
-    reach = [radius + 0.65]  # how far a cell's drawing reaches from its centre
+    radii = [radius]  # radius of the circle of a cell's members, by level
+    reach = [radius + 0.65]  # outer radius of a cell's drawing, by level
     for level, count in enumerate(reversed(radices[:-1])):
         room = reach[-1] + (0.35 if level == 0 else 1.0)
         radii.append(max(room / math.sin(math.pi / count), 1.25 * room) if count > 1 else 0.0)
-        names = Note((0.0, 0.0), _place([count] * (levels - level))).width
+        names = Note((0.0, 0.0), _bracketed([count] * (levels - level))).width
         reach.append(radii[-1] + reach[-1] + 0.25 + (names if level + 1 < levels else 0.0))
 
     layout = Layout({})
@@ -49,8 +49,9 @@ def nested_circles(topology: Topology, name: str) -> Layout:
             cells[cell] = centre, turn
             full = cell_name(name, level, cell)
             layout.frames.append(Disc(centre, reach[level], full))
-            # Inner cells have short, small names: the names of the outermost cells explain them.
-            note = Note(centre, full, large) if depth == 1 else Note(centre, _place(cell))
+            # Inner cells have short names in small letters, which the outermost cells' names
+            # explain.
+            note = Note(centre, full, large) if depth == 1 else Note(centre, _bracketed(cell))
             away = direction(outer, centre)
             half = abs(math.sin(away)) * note.width + abs(math.cos(away)) * note.size
             aside = polar(centre, reach[level] + 0.15 + half / 2, away)
@@ -60,16 +61,16 @@ def nested_circles(topology: Topology, name: str) -> Layout:
         members.setdefault(digits[:-1], []).append(server)
     for cell, group in members.items():
         centre, turn = cells[cell]
-        # Where each server would like to stand: towards the cells that it is cabled to.
-        wishes: list[float | None] = []
+        # Preferred angle of each server: towards the cells to which it is cabled.
+        preferred: list[float | None] = []
         for server in group:
             peers = [plug.node for _, plug in topology.neighbours(server)]
             centres = [cells[addresses[p][:-1]][0] for p in peers if p < topology.servers]
             turns = [direction(centre, far) for far in centres]
             x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
-            wishes.append(math.atan2(x, y) if turns else None)
+            preferred.append(math.atan2(x, y) if turns else None)
         if facing:
-            # The switch stands outside, and the servers on the side of the other cells.
+            # The switch is on the outer side, the servers face the other cells.
             centre = polar(centre, 0.42 * radius, turn)
             slots = [
                 turn + math.pi + spread * (i / max(servers - 1, 1) - 0.5) for i in range(len(group))
@@ -77,41 +78,42 @@ def nested_circles(topology: Topology, name: str) -> Layout:
         else:
             slots = [turn + 2 * math.pi * i / servers for i in range(len(group))]
         layout.positions[topology.server_plug(group[0], 0).node] = centre
-        for server, slot in zip(group, _assigned(slots, wishes, facing), strict=True):
+        for server, slot in zip(group, _assign_angles(slots, preferred, facing), strict=True):
             layout.positions[server] = polar(centre, radius, slot)
     return layout
 
 
-def _place(cell: Sequence[int]) -> str:
-    """Return a cell's digits in brackets."""
+def _bracketed(cell: Sequence[int]) -> str:
+    """Return the digits of a cell's address in brackets."""
     return f"[{','.join(map(str, cell))}]"
 
 
 def direction(start: Point, end: Point) -> float:
-    """Return in which direction a point lies, clockwise from the top."""
+    """Return the direction from `start` to `end` in radians, clockwise from the top."""
     return math.atan2(end[0] - start[0], end[1] - start[1])
 
 
-def _assigned(slots: list[float], wishes: list[float | None], facing: bool) -> list[float]:
-    """Return a slot for each server, near its wish; who has no wish keeps its own.
+def _assign_angles(slots: list[float], preferred: list[float | None], facing: bool) -> list[float]:
+    """Return an angle for each server, close to its preferred angle.
 
-    Unless the servers are `facing` one way, their slots make a full circle, which may be turned.
+    A server without a preferred angle keeps its slot. Unless the servers are `facing` one
+    direction, their slots form a full circle, which may be rotated as a whole.
     """
-    wanting = [i for i, wish in enumerate(wishes) if wish is not None]
-    free = [slots[i] for i in wanting]
+    movable = [i for i, angle in enumerate(preferred) if angle is not None]
+    free = [slots[i] for i in movable]
     middle = sum(slots) / len(slots)
 
-    def turned(i: int) -> float:
-        return math.remainder((wishes[i] or 0.0) - middle, 2 * math.pi)
+    def from_middle(i: int) -> float:
+        return math.remainder((preferred[i] or 0.0) - middle, 2 * math.pi)
 
-    order = sorted(wanting, key=turned)
+    order = sorted(movable, key=from_middle)
     phase = 0.0
     if not facing and order:
-        # The circle may also turn as a whole: the better a turn suits all, the longer their sum.
+        # Rotation of the whole circle: the vector sum of all rotations is longest for the best fit.
         best = -1.0
         for first in range(len(order)):
             turning = order[first:] + order[:first]
-            turns = [(wishes[i] or 0.0) - slot for i, slot in zip(turning, free, strict=True)]
+            turns = [(preferred[i] or 0.0) - slot for i, slot in zip(turning, free, strict=True)]
             x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
             if math.hypot(x, y) > best + 1e-9:
                 best, phase, order = math.hypot(x, y), math.atan2(x, y), turning

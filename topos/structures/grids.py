@@ -9,7 +9,7 @@ from topos.structures.base import Claim, Structure, check_numbers
 
 
 class FullMesh(Structure):
-    """Every two nodes joined.
+    """Full mesh: an edge between every two nodes.
 
     >>> FullMesh(4).edge_count, FullMesh(4).bisection()
     (6, 4)
@@ -27,41 +27,41 @@ class FullMesh(Structure):
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns its edges to all nodes of higher number."""
+        """Return the far end of a node's edge: each node owns its edges to higher numbers."""
         far = node + slot + 1
         return select(far < self.nodes, far, NOTHING)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """One edge."""
+        """Return the diameter: one edge."""
         return 1
 
     def bisection(self) -> int:
-        """Each node of one half has an edge to each of the other."""
+        """Return the bisection width: all edges between the nodes of two halves."""
         return (self.nodes // 2) * ((self.nodes + 1) // 2)
 
     def bottleneck(self) -> float:
-        """An edge serves its own two ends."""
+        """Return the bottleneck degree 1: an edge carries only the flow between its two ends."""
         return 1.0
 
     def degree_claim(self) -> Claim:
-        """``N - 1``."""
+        """Return the published node degree: ``N - 1``."""
         return Claim(self.nodes - 1, "N - 1")
 
     def diameter_claim(self) -> Claim:
-        """``1``."""
+        """Return the published diameter: 1."""
         return Claim(1, "1")
 
     def bisection_claim(self) -> Claim:
-        """``N^2 / 4``."""
+        """Return the published bisection width: ``N^2 / 4``."""
         return Claim(self.nodes**2 / 4, "N^2 / 4")
 
     def bottleneck_claim(self) -> Claim:
-        """``1``."""
+        """Return the published bottleneck degree: 1."""
         return Claim(1, "1")
 
 
 class Ring(Structure):
-    """Nodes in a circle.
+    """Ring: an edge from each node to the next, and from the last to the first.
 
     >>> list(Ring(4).edges())
     [(0, 1), (1, 2), (2, 3), (3, 0)]
@@ -79,43 +79,43 @@ class Ring(Structure):
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns the edge to the next."""
+        """Return the far end of a node's edge: the next node of the ring."""
         return (node + 1 + slot) % self.nodes
 
     def diameter(self) -> int:
-        """Half way round."""
+        """Return the diameter: half the ring."""
         return self.nodes // 2
 
     def bisection(self) -> int:
-        """A circle is cut at two places."""
+        """Return the bisection width: a ring is cut at two edges."""
         return 2
 
     def bottleneck(self) -> float:
-        """The sum of distances over the 2N directed edges."""
+        """Return the bottleneck degree: the sum of distances divided by the 2N directed edges."""
         return (self.nodes**2 // 4) / 2
 
     def degree_claim(self) -> Claim:
-        """``2``."""
+        """Return the published node degree: 2."""
         return Claim(2, "2")
 
     def diameter_claim(self) -> Claim:
-        """``N / 2``."""
+        """Return the published diameter: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")
 
     def bisection_claim(self) -> Claim:
-        """``2``."""
+        """Return the published bisection width: 2."""
         return Claim(2, "2")
 
     def bottleneck_claim(self) -> Claim:
-        """``N^2 / 8``."""
+        """Return the published bottleneck degree: ``N^2 / 8``."""
         return Claim(self.nodes**2 / 8, "N^2 / 8")
 
 
 class Torus(Structure):
-    """A square grid of ``side`` x ``side`` nodes whose rows and columns are rings.
+    """2-D torus: a grid of ``side`` x ``side`` nodes whose rows and columns are rings.
 
-    The diameter in print, sqrt(N) - 1, is one too low for even sides: both coordinates can be
-    floor(side / 2) away.
+    The published diameter, sqrt(N) - 1, is one too low for even sides: the distance in each of the
+    two coordinates can be floor(side / 2).
 
     >>> Torus(8).diameter(), Torus(8).diameter_claim().value
     (8, 7)
@@ -135,43 +135,43 @@ class Torus(Structure):
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns the edges to its right and below."""
+        """Return the far end of a node's edge to the right (slot 0) or downwards (slot 1)."""
         row, column = node // self.side, node % self.side
         if slot == 0:
             return row * self.side + (column + 1) % self.side
         return (row + 1) % self.side * self.side + column
 
     def diameter(self) -> int:
-        """Half way round in both coordinates."""
+        """Return the diameter: half the ring in both coordinates."""
         return 2 * (self.side // 2)
 
     def bisection(self) -> int:
-        """Two rings' worth of edges; two more where the middle row must be cut as well."""
+        """Return the bisection width: 2 edges per ring, and 2 of the middle row if side is odd."""
         return 2 * self.side + 2 * (self.side % 2)
 
     def bottleneck(self) -> float:
-        """The sum of distances over the 4N directed edges, which are all alike."""
+        """Return the bottleneck degree: the sum of distances divided by the 4N directed edges."""
         return self.side * (self.side**2 // 4) / 2
 
     def degree_claim(self) -> Claim:
-        """``4``."""
+        """Return the published node degree: 4."""
         return Claim(4, "4")
 
     def diameter_claim(self) -> Claim:
-        """``sqrt(N) - 1``, an approximation."""
+        """Return the published diameter: ``sqrt(N) - 1``, an approximation."""
         return Claim(self.side - 1, "sqrt(N) - 1")
 
     def bisection_claim(self) -> Claim:
-        """``2 sqrt(N)``."""
+        """Return the published bisection width: ``2 sqrt(N)``."""
         return Claim(2 * self.side, "2 sqrt(N)")
 
     def bottleneck_claim(self) -> Claim:
-        """``N sqrt(N) / 8``."""
+        """Return the published bottleneck degree: ``N sqrt(N) / 8``."""
         return Claim(self.side**3 / 8, "N sqrt(N) / 8")
 
 
 class Hypercube(Structure):
-    """2^dimension nodes, joined where their numbers differ in one bit.
+    """Hypercube: 2^dimension nodes, with edges between numbers that differ in one bit.
 
     >>> Hypercube(6).diameter(), Hypercube(6).bisection()
     (6, 32)
@@ -189,34 +189,34 @@ class Hypercube(Structure):
         self.edge_count = dimension * self.nodes // 2
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns its edges to the nodes with one more bit."""
+        """Return the far end of a node's edge: bit `slot` set; NOTHING if it is set already."""
         bit = 2**slot
         return select(node // bit % 2 == 0, node + bit, NOTHING)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """All bits differ."""
+        """Return the diameter: one edge per bit."""
         return self.dimension
 
     def bisection(self) -> int:
-        """Cut one dimension."""
+        """Return the bisection width: the edges of one dimension."""
         return self.nodes // 2
 
     def bottleneck(self) -> float:
-        """The sum of distances over the directed edges, which are all alike."""
+        """Return the bottleneck degree: the sum of distances divided by the directed edges."""
         return self.nodes / 2
 
     def degree_claim(self) -> Claim:
-        """``log2 N``."""
+        """Return the published node degree: ``log2 N``."""
         return Claim(self.dimension, "log2 N")
 
     def diameter_claim(self) -> Claim:
-        """``log2 N``."""
+        """Return the published diameter: ``log2 N``."""
         return Claim(self.dimension, "log2 N")
 
     def bisection_claim(self) -> Claim:
-        """``N / 2``."""
+        """Return the published bisection width: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")
 
     def bottleneck_claim(self) -> Claim:
-        """``N / 2``."""
+        """Return the published bottleneck degree: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")

@@ -1,4 +1,4 @@
-"""Structures by name: ``torus,8`` is the class whose example begins with ``torus``."""
+"""Structure registry, and the parser for structure specs such as ``torus,8``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from topos.structures.base import Structure
 
 
 def classes() -> dict[str, type[Structure]]:
-    """Return every tabulated structure under its name in specs."""
-    found = {
+    """Return the structure classes by their names in specs."""
+    structures = {
         value.example.partition(",")[0]: value
         for module in (grids, butterflies, trees)
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, Structure) and value.example
     }
-    return dict(sorted(found.items()))
+    return dict(sorted(structures.items()))
 
 
 def names() -> list[str]:

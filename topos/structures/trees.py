@@ -1,4 +1,4 @@
-"""Tree and fat tree of Guo 2008, Table 3: their N counts leaves, which are the first nodes."""
+"""Tree and fat tree of Guo 2008, Table 3; N is the number of leaves, which are the first nodes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from topos.structures.base import Claim, Structure, check_numbers
 
 
 class Tree(Structure):
-    """Leaves below switches of d ports: a root, and below it d - 1 subtrees at each switch.
+    """Tree of d-port switches with leaves: each switch below the root has d - 1 subtrees.
 
-    The root has as many subtrees as are left, d at most. The paper's formulas do not agree on how
-    many: the diameter is that of d - 1, the bottleneck that of d, the bisection that of two.
+    The root has the remaining subtrees, at most d. The paper's formulas assume different numbers
+    of root subtrees: d - 1 for the diameter, d for the bottleneck, two for the bisection.
 
     >>> Tree(64, 5).counts, Tree(80, 5).counts
     ((64, 16, 4, 1), (80, 20, 5, 1))
@@ -37,7 +37,7 @@ class Tree(Structure):
                 f"leaves are no multiple of that at every height: try {d * (d - 1) ** 2}",
             )
             counts.append(count)
-        self.counts = (*counts, 1)  # of the nodes at each height
+        self.counts = (*counts, 1)  # number of nodes at each height
         self.nodes = sum(self.counts)
         self.check_size()
         self.degree = max(counts[-1], d if len(counts) > 1 else 1)
@@ -45,49 +45,53 @@ class Tree(Structure):
 
     @property
     def height(self) -> int:
-        """How many edges are between a leaf and the root."""
+        """Number of edges between a leaf and the root."""
         return len(self.counts) - 1
 
     def link(self, node: Number, slot: int) -> Number:
-        """A node owns the edges to the one above."""
-        found, first = NOTHING, 0
+        """Return the far end of a node's edge: its parent, or NOTHING."""
+        far, first = NOTHING, 0
         for height, count in enumerate(self.counts[:-1]):
             above = first + count
-            below = 1 if self.counts[height + 1] > 1 else 0  # all of the last belong to the root
+            # All nodes of the last level have the root as their parent.
+            below = 1 if self.counts[height + 1] > 1 else 0
             parent = above + (node - first) // (self.d - 1) * below
-            there = (node >= first) & (node < above) & (slot < self.parallel(height))
-            found = select(there, parent, found)
+            owned = (node >= first) & (node < above) & (slot < self.parallel(height))
+            far = select(owned, parent, far)
             first = above
-        return found  # type: ignore[return-value]
+        return far  # type: ignore[return-value]
 
     def parallel(self, height: int) -> int:
-        """Return how many edges lead up from a node of that height."""
+        """Return the number of parallel edges from a node of this height to its parent."""
         return 1
 
     def diameter(self) -> int:
-        """Up to the root and down."""
+        """Return the diameter: up to the root and down."""
         return 2 * self.height
 
     def degree_claim(self) -> Claim:
-        """Not given: leaves have one edge, switches d."""
+        """Return no value: the paper gives no degree; leaves have one edge, switches d."""
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:
-        """``2 log_{d-1} N``, in edges."""
+        """Return the published diameter: ``2 log_{d-1} N``, in edges."""
         value = 2 * math.log(self.leaves) / math.log(self.d - 1)
         return Claim(round(value, 9), "2 log_(d-1) N")
 
     def bisection_claim(self) -> Claim:
-        """``1``."""
+        """Return the published bisection width: 1."""
         return Claim(1, "1")
 
     def bottleneck_claim(self) -> Claim:
-        """``N^2 (d - 1) / d^2``: the root's d subtrees send N/d (N - N/d) flows each."""
+        """Return the published bottleneck degree: ``N^2 (d - 1) / d^2``.
+
+        Each of the root's d subtrees sends N/d (N - N/d) flows.
+        """
         return Claim(self.leaves**2 * (self.d - 1) / self.d**2, "N^2 (d - 1) / d^2")
 
 
 class FatTree(Tree):
-    """Leiserson's fat tree: binary, and as many edges between any two heights as there are leaves.
+    """Leiserson's binary fat tree, with N parallel edges in total between any two heights.
 
     >>> FatTree(8).counts, FatTree(8).edge_count
     ((8, 4, 2, 1), 24)
@@ -105,24 +109,24 @@ class FatTree(Tree):
         )
         self.edge_count = self.leaves * self.height
         self.slots = self.leaves // 2
-        self.degree = max(self.leaves, 1)  # of the root
+        self.degree = max(self.leaves, 1)  # degree of the root
 
     def parallel(self, height: int) -> int:
-        """Return how many edges lead up from a node of that height."""
+        """Return the number of parallel edges from a node of this height to its parent."""
         return 1 << height
 
     def degree_claim(self) -> Claim:
-        """Not given."""
+        """Return no value: the paper gives no degree of the fat tree."""
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:
-        """``2 log2 N``, in edges."""
+        """Return the published diameter: ``2 log2 N``, in edges."""
         return Claim(2 * math.log2(self.leaves), "2 log2 N")
 
     def bisection_claim(self) -> Claim:
-        """``N / 2``."""
+        """Return the published bisection width: ``N / 2``."""
         return Claim(self.leaves / 2, "N / 2")
 
     def bottleneck_claim(self) -> Claim:
-        """``N``."""
+        """Return the published bottleneck degree: ``N``."""
         return Claim(self.leaves, "N")

@@ -58,7 +58,7 @@ def test_file_that_is_missing_or_fails_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(PillarboxError, match="Is a directory"):
         module_from(tmp_path, "router")
     os.mkfifo(tmp_path / "pipe.py")
-    with pytest.raises(PillarboxError, match="is no file"):
+    with pytest.raises(PillarboxError, match="is not a regular file"):
         as_routing(tmp_path / "pipe.py")
     (tmp_path / "mine.py").write_text("\n1 / 0\n")
     with pytest.raises(PillarboxError, match=r"ZeroDivisionError.*\(line 2\)"):

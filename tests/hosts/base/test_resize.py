@@ -171,7 +171,7 @@ def test_a_dcell_of_more_levels_grows_until_it_is_full() -> None:
         ("dcell,4,1,servers=16", 21, "dcell,4,1 holds 1 to 20 servers, not 21"),
         ("bcube,4,1,servers=8", 10, "whole BCube_0s"),
         ("ficonn,4,1", 20, "ficonn,4,1 neither grows nor shrinks"),
-        ("dcell,2,3", 1800, "in which they joined"),
+        ("dcell,2,3", 1800, "the other in joining order"),
     ],
 )
 def test_no_other_network_is_made(spec: str, servers: int, says: str) -> None:
