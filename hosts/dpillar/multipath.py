@@ -1,36 +1,37 @@
-"""DPillarMP that probes its paths: fault-tolerant (Liao 2012, section 4.5.1).
+"""Fault-tolerant DPillarMP, which probes its paths (Liao 2012, section 4.5.1).
 
-For every destination in use, the source keeps the disjoint paths and what is known of each. It
-probes them all, at once when the first packet is sent and then at each probe interval; a little
-more at random keeps sources from probing in step, and rounds of many destinations keep apart. The
-answer goes back over the links by which the probe came (see tunnel.py). A path has failed when
+For every destination in use, the source keeps the disjoint paths and the state of each. It probes
+all of these paths when the first packet is sent and then at each probe interval. A random part of
+the interval keeps sources from probing in step, and rounds for different destinations are spaced.
+The probe response returns over the links by which the probe came (see tunnel.py). A path has failed
+when
 
-- a relay tells so, because its next hop is or has gone down: it answers a probe or any other
-  packet with a path failure, which names the link, or tells those who sent there last;
-- its first hop goes down;
-- its probe is not answered in time.
+- a relay reports that its next hop is down: it answers a probe or any other packet with a
+  path-failure message, which names the link, or notifies the sources that recently used the link;
+- the path's first hop goes down;
+- the path's probe is not answered in time.
 
-A path failure also begins the next round of probes at once: what broke one path may have broken
-others, and to ask costs less than a packet on each.
+A path-failure message also starts the next probe round immediately: the same fault may have broken
+other paths, and probes cost less than packets lost on each of them.
 
-All packets to a destination take the path in use. It is left the moment that it fails, for the
-shortest of those that work; at the end of each round the shortest that works is used, so that
-traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
-in, that is the shortest path. Where all that is known is that no answer came, a path goes on being
-used: servers may be too busy to answer in time. With no path left, packets are dropped, and
-probing goes on. What one destination finds to work again is news for those that have no path: they
-are probed at once where it has links of theirs.
+All packets to a destination use its path in use. When that path fails, packets move immediately to
+the shortest working path. At the end of each round the shortest working path is chosen, so that
+traffic returns to a better path after a repair (`Probing.choose`). Until the first responses
+arrive, the shortest path is used. If responses are missing but no failure is known, the path stays
+in use: servers may be too busy to answer in time. Without any path, packets are dropped and probing
+continues. When a path to one destination works again, other destinations without a path are probed
+immediately if they have a path over the same links.
 
-State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
-without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each, and
-one for all whose path has failed.
+State: a `Destination` per server that this server sends to, at most DESTINATIONS; one without
+packets for `flow_idle_s` is removed and no longer probed. Two timers per destination, and one for
+all destinations whose path has failed.
 
-Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
-works, if one is known to work.
+Invariants: a path whose first hop is down is neither probed nor used; the path in use works, if any
+path is known to work.
 
 A path with a link that relays have reported as failed (`failed_links`) is not used for a new
-destination until its probe is answered, unless all paths have such a link. Left out: leaving the
-paths of destinations already in use. Each learns from its own probes, or from packets.
+destination until its probe is answered, unless all paths have such a link. Left out: leaving such
+paths for destinations already in use. Each destination learns from its own probes and packets.
 """
 
 from __future__ import annotations
@@ -52,34 +53,33 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import ProbeResponse
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
-DESTINATIONS = 1024  # at most so many are probed at a time
-MOST_PATHS = 256  # a probe's path number has 8 bits
-MOST_PATIENCE = 8
-MOST_FLOWS = 256  # that one destination remembers
+DESTINATIONS = 1024  # upper bound for destinations probed at a time
+MOST_PATHS = 256  # the path number in a probe has 8 bits
+MOST_PATIENCE = 8  # upper bound of the factor on the probe timeout
+MOST_FLOWS = 256  # upper bound for flows remembered per destination
 
 
 @dataclass
 class Destination:
-    """What a source knows of its paths to one server; `tunnels` is that of each candidate."""
+    """A destination's paths and their states; `tunnels` has the proxies of each candidate path."""
 
     probing: Probing
     tunnels: dict[Path, Proxies]
-    asked_s: float = -math.inf  # when the last round of probes began
-    patience: int = 1  # how many times the usual timeout to wait: servers may be busy
-    # Whose packets were sent there since the path in use was chosen: a data plane may repeat that.
+    asked_s: float = -math.inf  # start time of the last probe round
+    patience: int = 1  # factor of the probe timeout: servers may be busy
+    # Flows sent there since the path in use was chosen; a data plane may have entries for them.
     flows: set[FlowKey] = field(default_factory=set)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it was probed, and no path in use is known to work any more."""
+        """True if the destination was probed and its path in use is not known to work."""
         return self.asked_s > -math.inf and not self.probing.works and self.probing.finished
 
 
 class FaultTolerant(Tunnelling):
-    """DPillarMP clockwise, with probes: see the module's text."""
+    """DPillarMP router for clockwise paths, with probes."""
 
-    # Whether paths are told apart by their available bandwidth: section 4.5.1 only asks for one
-    # that works.
+    # True if paths are compared by available bandwidth; section 4.5.1 requires only a working path.
     by_bandwidth: ClassVar[bool] = False
 
     def __init__(self, *network: Any, **options: Any) -> None:
@@ -94,7 +94,7 @@ class FaultTolerant(Tunnelling):
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
-        """Return the tunnel of the path that the packet is to take."""
+        """Return the tunnel of a packet's path."""
         known = self.destinations.use(destination, now) or self._begin(destination, now)
         if len(known.flows) >= MOST_FLOWS:
             self._take_back(known)
@@ -103,7 +103,7 @@ class FaultTolerant(Tunnelling):
         return None if path is None else known.tunnels[path]
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
-        """Return one of the destination's paths, None if none works: the one in use."""
+        """Return the path in use to a destination, None if no path works."""
         return known.probing.current_path
 
     def _begin(self, destination: int, now: float) -> Destination:
@@ -116,27 +116,27 @@ class FaultTolerant(Tunnelling):
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
         if len(reported) == len(some) and not self.has_reserves:
-            reported.clear()  # the reports are all that there is to go by
+            reported.clear()  # all paths are reported as failed: try them nevertheless
         self._fail(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Remember that packets go to that destination."""
+        """Restart the idle timeout of the flow's destination."""
         destination = self.server_of(flow.destination)
         if destination is not None:
             self.destinations.use(destination, now)
         return []
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether packets go to the flow's destination."""
+        """Return True if this server sends packets to the flow's destination."""
         destination = self.server_of(flow.destination)
         return destination is not None and destination in self.destinations
 
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe_in_turn(self, destination: int, now: float) -> list[Action]:
-        """Begin a round when those of other destinations leave it time."""
+        """Start a probe round when the probe rate limit allows."""
         turn = self._pace.turn(now)
         if turn <= now:
             return self._probe(destination, now)
@@ -144,7 +144,7 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _probe_now(self, destination: int, now: float) -> list[Action]:
-        """Begin a round that cannot wait."""
+        """Start a probe round immediately, regardless of the probe rate limit."""
         self._pace.turn(now, urgent=True)
         return self._probe(destination, now)
 
@@ -172,10 +172,11 @@ class FaultTolerant(Tunnelling):
         return actions
 
     def _search(self, now: float) -> list[Action]:
-        """Probe, of the destinations whose path has failed, the one that has waited longest.
+        """Probe the destination that has been without a working path for longest.
 
-        They do not wait for rounds that look for a better path. There may be many of them: one is
-        probed at a time, and what it finds is news for the others (`_search_over`).
+        Such destinations do not wait for rounds that look for better paths. As there may be many,
+        they are probed one at a time; a path that is found is tried for the others
+        (`_search_over`).
         """
         due = [
             (self._again_s(known), destination)
@@ -192,7 +193,7 @@ class FaultTolerant(Tunnelling):
         return self._probe(destination, now)
 
     def _again_s(self, known: Destination) -> float:
-        """Return when a destination whose path has failed may be probed again."""
+        """Return the earliest time at which a destination whose path has failed is probed again."""
         timers = self.timers
         pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
         waits_s = 0.0 if known.probing.finished else timers.probe_timeout_s * known.patience
@@ -218,10 +219,10 @@ class FaultTolerant(Tunnelling):
         self.agenda.cancel(("probe", destination))
         self.agenda.cancel(("give up", destination))
 
-    # -- news ------------------------------------------------------------------------------------
+    # -- link and path state ----------------------------------------------------------------------
 
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
-        """Note that a path works."""
+        """Process a probe response: mark the path as working."""
         known = self.destinations.get(destination)
         available = answer.available_bps if self.by_bandwidth else 0
         searched = known is not None and not known.probing.works
@@ -234,7 +235,7 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _search_over(self, found: Path, now: float) -> None:
-        """Let those that have no path look at once for one over links that work again."""
+        """Schedule probes for destinations without a path that have one over the repaired links."""
         mended = set(links(found))
         for destination, known in self.destinations.items():
             if known.probing.current is None and any(
@@ -244,7 +245,7 @@ class FaultTolerant(Tunnelling):
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Note that the paths over that link have failed."""
+        """Mark a destination's paths over a failed link as failed, and probe its paths."""
         known = self.destinations.get(destination)
         if known is None:
             return super().failed(destination, flow, link, now)
@@ -255,12 +256,12 @@ class FaultTolerant(Tunnelling):
         return []
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Leave the paths over a first hop that is down; probe those over one that is up again."""
+        """Leave paths whose first hop went down; probe paths whose first hop came up."""
         actions = super().link_changed(step, up, now)
         for destination, known in self.destinations.items():
             first = [path for path in known.tunnels if path.steps[0] == step]
             if first and up:
-                # Not all destinations in the same instant.
+                # Random delays keep the destinations from being probed at the same time.
                 soon = now + self.random.random() * self.timers.probe_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
@@ -274,15 +275,16 @@ class FaultTolerant(Tunnelling):
         self._search_soon(known)
 
     def paths_failed(self) -> None:
-        """Note that paths have failed, which may be in use: those of a destination are in `choose`.
+        """Handle failed paths that may be in use; here `choose` does so for each destination.
 
-        To forget every answer whenever some probe is late would send all packets through Python.
+        Withdrawing every data plane entry whenever a probe is late would send all packets through
+        Python.
         """
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest path that works; without any, one of which no report says it has failed.
+        """Use the shortest working path; without any, an untried path without a reported failure.
 
-        Reports age: what failed a while ago, and was not probed since, may work again.
+        Reports expire: a path that failed some time ago, and was not probed since, may work again.
         """
         switched = known.probing.choose()
         if known.probing.current is None and self._reconsider(known):
@@ -292,7 +294,7 @@ class FaultTolerant(Tunnelling):
             self._take_back(known)
 
     def _reconsider(self, known: Destination) -> bool:
-        """Take failed paths for untried ones if no report about them holds any more."""
+        """Mark failed paths as untried if all reports on them have expired; return True if any."""
         aged = [
             one
             for one in known.probing.candidates
@@ -306,15 +308,15 @@ class FaultTolerant(Tunnelling):
         return bool(aged)
 
     def _take_back(self, known: Destination) -> None:
-        """Tell a data plane that the flows to that destination have to be asked about again."""
+        """Withdraw the data plane entries of all flows to a destination."""
         for flow in known.flows:
             self.flow_answers_change(flow)
         known.flows.clear()
 
-    # -- for a user to see -----------------------------------------------------------------------
+    # -- state shown to users --------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: destinations, their paths and which are in use."""
+        """Return the router's state with destinations, their paths and the paths in use."""
         used = self.in_use()
         return {
             **super().state(),
@@ -336,33 +338,34 @@ class FaultTolerant(Tunnelling):
         }
 
     def in_use(self) -> set[tuple[int | None, int | None]]:
-        """Return the paths that packets take, each by its destination and its number."""
+        """Return the destination and candidate index of each path in use."""
         return {(server, known.probing.current) for server, known in self.destinations.items()}
 
 
 class CounterClockwise(FaultTolerant):
-    """The same, the other way round."""
+    """DPillarMP router for counter-clockwise paths, with probes."""
 
     directions = (COUNTER_CLOCKWISE,)
 
 
 class BothWays(FaultTolerant):
-    """The same with the paths of both directions: twice as many, from both ports."""
+    """DPillarMP router for the paths of both directions: twice as many, over both ports."""
 
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
 
 
 class FarSide(BothWays):
-    """The same, with paths in reserve that enter the destination by its far port.
+    """DPillarMP router for both directions, with reserve paths to the destination's far port.
 
-    Departs from the paper: a destination gets them when all of its disjoint paths have failed, and
-    uses them only while none of those works (`rules.far_side`). With no fault it is `BothWays`.
+    Departs from the paper: a destination gets reserve paths when all of its disjoint paths have
+    failed, and uses them only while none of those works (`rules.far_side`). Without faults it is
+    `BothWays`.
     """
 
     has_reserves = True
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest path that works; without any, add the reserves and use one of them."""
+        """Use the shortest working path; without any, add the reserve paths and use one of them."""
         super().choose(known)
         candidates = known.probing.candidates
         if known.probing.current is not None or any(one.reserve for one in candidates):
