@@ -1,42 +1,44 @@
-"""Traffic-aware routing as a router (Li 2009, section IV.A): paths set up per flow, by probes.
+"""Traffic-aware routing as a router (Li 2009, section IV.A): probes set up one path per flow.
 
-The packets of a new flow go by TOR (`hosts.ficonn.fallback`) while a probe goes to the destination.
-Every server on its way decides (`hosts.ficonn.tar`) and notes previous and next hop for the flow.
-The destination answers with a probe of its own, which sets up the flow of the answers in the same
-way. When the answer comes in, the flow moves to its path: packets are plain IP then and follow the
-entries (`hosts.ficonn.relay`). Where TOR has a failure, packets wait for the answer.
+The packets of a new flow are forwarded by TOR (`hosts.ficonn.fallback`) while a probe travels to
+the destination. Every server on the probe's path decides (`hosts.ficonn.tar`) and stores previous
+and next hop for the flow. The destination answers with a probe of its own, the response, which sets
+up the reverse flow in the same way. When the response arrives, the flow moves to its path: its
+packets are then plain IP and follow the routing entries (`hosts.ficonn.relay`). If TOR's path has a
+failure, packets are queued until the response arrives.
 
-State, all of it bounded, and forgotten when idle:
+State, all of it bounded, and removed when idle:
 
-- ``ways``: an `Entry` for every flow that passes, this server's own included;
+- ``ways``: an `Entry` for every flow that crosses this server, including its own flows;
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
-- ``notified``: of which flows a failure was told a moment ago;
-- ``searches``: which flows are probed, and which wait for their turn;
-- ``tor_failed``: the destinations that TOR does not reach, as far as returned packets tell.
+- ``notified``: the flows whose sources were notified of a failure recently;
+- ``searches``: the flows that are probed, and the flows that wait for their turn;
+- ``tor_failed``: the destinations that TOR does not reach, according to returned packets.
 
-Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
-the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
-more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
-along the previous hops, or by TOR where they are not known; on its way it removes the entries that
-lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
-busy: one that is not answered in time is followed by another after a pause, each longer than the
-one before, and the first answer counts, however late. After `PROBE_TRIES` without any, packets that
-wait are dropped; a flow that goes by TOR goes on so until its next round. A way in use stays so,
-and is probed again in time, if its flow sends.
+Probes carry a round number. Every round sets up a new path next to the old one, and a flow moves
+when the new path has settled, so that no packet meets a server without an entry for the flow (not
+yet set up, or removed by Source ReRoute). A path-failure message notifies the source of a broken
+path, sent along the previous hops, or by TOR if these are unknown; on its way it removes the
+entries that lead to the failure. The source immediately probes again. Probes may be lost, or late
+if servers are busy: an unanswered probe is followed by another after a pause, each longer than the
+previous one, and the first response counts, however late. After `PROBE_TRIES` unanswered probes,
+queued packets are dropped; a flow forwarded by TOR stays on TOR's path until its next round. A path
+in use stays in use, and is probed again periodically if its flow sends.
 
-The end whose packets come first is the one that probes; the other end's answers keep its own
-direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
-first one's probe; if none comes, only its own direction is broken, and it probes as well.
+The end whose packets come first sends the probes; the other end's responses keep the reverse
+direction alive. If a path breaks, both ends are notified, and the other end waits briefly for the
+first end's probe; if no probe comes, only the reverse direction is broken, and the other end sends
+a probe itself.
 
-Departs from the paper: after a failure, and where only the backup link is left to the source, the
-answer goes back the way of the probe, which is known to work, and both ways are used at once. By an
-own search it may be lost where the failure is not known yet: that another server's cable to the
-switch is cut is known when its heart-beats have been missed. A new way that waits to settle beside
-an old one that is dead loses packets as well.
+Departs from the paper: after a failure, and if the source has only its backup link left, the
+response returns over the probe's path, which is known to work, and both directions are used
+immediately. A response that searched its own path could be lost while the failure is unknown:
+another server's cut cable to the switch is known only when its heart-beats have timed out. A new
+path that waits to settle next to a dead old one loses packets as well.
 
-Left out: packets of a flow may overtake each other when it moves to another path, as in the paper;
-and the fragments of a packet, of which only the first has ports, are a flow of their own.
+Left out: packets of a flow may be reordered when it moves to another path, as in the paper; and the
+fragments of a packet, of which only the first has ports, form a flow of their own.
 """
 
 from __future__ import annotations
@@ -61,19 +63,20 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure
 from topos.ficonn import SWITCH
 
-MOST_FLOWS = 1024
-SET_UPS = 4  # probes that set up paths, for each probe that looks for a better one
-AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
+MOST_FLOWS = 1024  # upper bound for flows of this server's own
+SET_UPS = 4  # path set-up probes per probe that looks for a better path
+# A flow without a packet for this time is at rest; a busy data plane reports packets late.
+AT_REST_S = 1.0
 
 
 class Tar(Relay):
-    """Traffic-aware routing.
+    """Router of FiConn's traffic-aware routing.
 
     Parameters
     ----------
     virtual_flows : VirtualFlows
-        Whether flows that take the level-0 link end virtual flows; that the next probe does, here
-        or, as the time tells, elsewhere, keeps their table bounded in any case.
+            Whether any flow that takes the level-0 link ends a virtual flow. The next probe always
+            ends it, here or, by timeout, elsewhere, which bounds the table of virtual flows.
     """
 
     by_flow: ClassVar[bool] = True
@@ -103,7 +106,7 @@ class Tar(Relay):
     # -- packets ---------------------------------------------------------------------------------
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet on its flow's path; by TOR while a probe finds it."""
+        """Send a packet on its flow's path, or by TOR while a probe searches for a path."""
         own = self.flows.use(flow, now)
         if own and own.ready:
             sent = self.by_entry(flow, packet, Pushed(flow), now)
@@ -113,7 +116,7 @@ class Tar(Relay):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(flow, destination, now)
-        # Departs from the paper: the packets of a new flow wait there until its path is set up.
+        # Departs from the paper, where packets of a new flow are queued until its path is set up.
         sent = self.by_tor(packet, flow, destination, now, first=not own.announced)
         if sent:
             own.announced = True
@@ -125,7 +128,7 @@ class Tar(Relay):
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Forward packets by their flow's entry; act upon probes and path failures."""
+        """Forward packets by their flow's entry; process probes and path-failure messages."""
         came = Step(port, peer)
         if frame.ethertype == ETH_IP:
             return self.packet_came(came, frame.data, now)
@@ -143,7 +146,7 @@ class Tar(Relay):
         return [Drop("unknown protocol", body)]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Keep a flow that a data plane sends by itself, and count what it sends."""
+        """Restart the idle timeout of a flow sent by the data plane, and count its bytes."""
         self.flows.use(flow, now)
         if entry := self.ways.use(flow, now):
             entry.bytes += sent_bytes
@@ -160,7 +163,7 @@ class Tar(Relay):
             self.flows.pop(oldest)
             self.flows.evicted += 1
             actions = self._end(oldest, gone, "too many flows")
-        # A random first round: entries of a former life of this server are not mistaken for ours.
+        # A random first round, so that entries from before a restart of this server do not match.
         own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
         if follows:
             own.probe_from_s = math.inf
@@ -168,7 +171,7 @@ class Tar(Relay):
         return own, actions
 
     def _end(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
-        """Be done with a flow that is forgotten, and drop what waits for its path."""
+        """Remove a flow's timers and data plane entry, and drop its queued packets."""
         self.agenda.cancel(("probe", flow))
         self.searches.end(flow)
         self.flow_answers_change(flow)
@@ -179,31 +182,31 @@ class Tar(Relay):
         return list(chain.from_iterable(sent))
 
     def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
-        """Leave it to the source of a flow to probe, for both directions."""
+        """Create the reverse flow, for which the source of the received flow sends the probes."""
         answers = flow.reversed()
         if answers in self.flows:
             return []
         return self._new_flow(answers, source, now, follows=True)[1]
 
     def tor_fails(self, destination: int) -> None:
-        """Let the packets to a destination wait for the answers to probes."""
+        """Withdraw flows to a destination from the data plane, so that their packets are queued."""
         for flow, own in self.flows.items():
             if own.destination == destination and not own.ready:
                 self.flow_answers_change(flow)
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if the flow is one of this server's own."""
         return flow in self.flows
 
     # -- probes of this server -------------------------------------------------------------------
 
     def _begin(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
-        """Begin a round when it is the flow's turn."""
+        """Start a probe round when it is the flow's turn."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
 
     def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Begin a round."""
+        """Start a probe round: send a probe for a flow."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting, own.awaits_turn, own.probed_s = True, False, now
         deadline = now + tar.PROBE_TIMEOUT * self._patience_s()
@@ -217,12 +220,16 @@ class Tar(Relay):
         return actions + self._give_up(flow, own, tar.NO_WAY, now)
 
     def _patience_s(self) -> float:
-        """Return the unit of timeouts and pauses, a little longer each time at random."""
+        """Return the unit of timeouts and pauses in seconds, with a random part."""
         round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Look for a path in turn; at the end that follows soon; at rest with the next packet."""
+        """Search for a path after a failure: immediately, or later if the other end should probe
+        first.
+
+        A flow at rest is not probed before its next packet.
+        """
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
@@ -234,7 +241,7 @@ class Tar(Relay):
         return []
 
     def _look(self, flow: FlowKey, now: float) -> list[Action]:
-        """Probe for a flow whose turn it is, unless it has ended."""
+        """Probe for a flow whose turn has come, unless the flow has ended."""
         own = self.flows.get(flow)
         if own is None:
             self.searches.end(flow)
@@ -252,13 +259,13 @@ class Tar(Relay):
     def _start(
         self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
     ) -> list[Action]:
-        """Send a new probe on its way; one that answers may go back where its probe came from."""
+        """Send a new probe; a response may return to `back_to`, from where its probe came."""
         uid = self.topology.uid(probe.destination)
         header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now, back_to)
 
     def _silence(self, flow: FlowKey, now: float) -> list[Action]:
-        """A probe was not answered in time."""
+        """Handle the timeout of a flow's probe."""
         own = self.flows.get(flow)
         if own is None:
             return []
@@ -271,7 +278,7 @@ class Tar(Relay):
             self.ways.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
-            # No news that the path in use has failed: servers are too busy to look for another.
+            # The path in use is not known to have failed: servers are too busy to look for another.
             self._rest(flow, own, now)
             return []
         own.tries += 1
@@ -287,7 +294,7 @@ class Tar(Relay):
         return self._begin(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
-        """Do without a path: the flow goes by TOR, or its next packet begins a search."""
+        """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
         self.ways.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
@@ -296,13 +303,13 @@ class Tar(Relay):
         return self.queues.drop(own, reason)
 
     def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
-        """The answer to a probe came in: the path is set up, both ways."""
+        """Process a probe response: the flow's path is set up in both directions."""
         own, tag = self.flows.get(flow), Tag(round_, returning=False)
         late = own.unanswered.get(tag) if own and not own.ready else None
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
         probed_s = own.probed_s
-        if late:  # and as good as one in time: the present probe is not needed any more
+        if late:  # late responses are as good as timely ones: the current probe is no longer needed
             way, probed_s = late
             self.ways.set_up(flow, tag, way, now, alone=True)
         if late or not own.ready:
@@ -313,7 +320,7 @@ class Tar(Relay):
         return self._release(flow, own, now)
 
     def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
-        """Be done with a round, until it is time for the next."""
+        """End a probe round, and schedule the next."""
         own.rest()
         self.searches.end(flow)
         self._refresh_later(flow, now)
@@ -323,7 +330,7 @@ class Tar(Relay):
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
-        """Look for a better path if the flow sends, when the refreshes of others leave it time."""
+        """Probe for a better path if the flow sends, when the rate limit of refreshes allows."""
         if self.flows.idle_for(flow, now) > AT_REST_S:
             self._refresh_later(flow, now)
             return []
@@ -335,7 +342,7 @@ class Tar(Relay):
         own = self.flows.get(flow)
         return self._begin(flow, own, now) if own and not own.waiting else []
 
-    # -- probes that pass ------------------------------------------------------------------------
+    # -- received probes ---------------------------------------------------------------------------
 
     def _probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
@@ -364,7 +371,7 @@ class Tar(Relay):
         now: float,
         back_to: Step | None,
     ) -> list[Action]:
-        """Do with a probe what Algorithm 3 says, or send it back; and keep the tables."""
+        """Apply Algorithm 3's decision to a probe, or send a response to `back_to`."""
         self.virtual.pop(flow)
         before = self.ways.next(flow, now)
         decision: tar.Decision
@@ -387,8 +394,9 @@ class Tar(Relay):
             forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
             if forgotten:
                 self.flow_answers_change(forgotten)
-            # Departs from the paper: virtual flows are about flows, not the answers to them. The
-            # answer to a flow that bypassed often comes this way, and would take it off at once.
+            # Departs from the paper: virtual flows are counted for flows, not for probe responses.
+            # The response to a flow that bypassed often comes this way, and would end the virtual
+            # flow immediately.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
@@ -402,7 +410,7 @@ class Tar(Relay):
     def _arrived(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float
     ) -> list[Action]:
-        """Take an answer, or give one: both set up the other direction (section IV.A)."""
+        """Process a received response, or answer a probe; both set up the reverse flow (IV.A)."""
         answers = flow.reversed()
         if tag.returning:
             return self._answered(answers, tag.round, now)
@@ -422,7 +430,7 @@ class Tar(Relay):
         return actions + (self._release(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return what this server sees of its two links, as a flow that is not there yet."""
+        """Return the state of this server's two links, without the traffic of the flow itself."""
         self.virtual.expire(now)
         entry, step = self.ways.get(flow), self.ways.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None
@@ -436,7 +444,7 @@ class Tar(Relay):
     # -- failures --------------------------------------------------------------------------------
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Find other paths for the flows that go over a link that is down."""
+        """Search for other paths of the flows that use a link that went down."""
         actions: list[Action] = []
         for flow, entry in [] if up else self.ways.items():
             leading = entry.forget_next(step)
@@ -469,13 +477,14 @@ class Tar(Relay):
         return self.send_back_to(source, previous, header, message.pack())
 
     def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
-        """Find another path for a flow of this server's own, at once."""
+        """Search immediately for another path of a flow of this server's own."""
         own = self.flows.get(flow)
         if own is None:
             return []
         entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
-            return [Drop("path failure of a former way")]  # missed heart-beats tell of it late
+            # missed heart-beats report an old failure late
+            return [Drop("path failure of a former way")]
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)
@@ -495,6 +504,6 @@ class Tar(Relay):
         return list(chain.from_iterable(dropped))
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: flows, entries, and the virtual flow counter."""
+        """Return the router's state with flows, routing entries and the number of virtual flows."""
         tables = described(self.topology, self.flows, self.ways)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}
