@@ -96,7 +96,7 @@ class BSR(Forwarding):
         return self._send(packet, flow, (destination,), now)
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Broadcast a packet, send it to a gateway, or out of the network if this is the gateway."""
+        """Broadcast a packet, send it to a gateway, or, as the gateway, out of the network."""
         if flow.destination in BROADCASTS:
             return self.broadcasts.send(packet, now)
         serving = self.gateways.serving(flow.destination)
