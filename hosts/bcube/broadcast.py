@@ -72,7 +72,7 @@ class Broadcasts:
         for level in range(bcube.k + 1):
             tree = (Hop(level, 0),)
             header = BCubeHeader(router.uid, everybody, Protocol.IPV4, tree, 1, number)
-            found += self._sent(router.server, header, packet)
+            found += self._tree_copies(router.server, header, packet)
         return found
 
     def heard(self, header: BCubeHeader, packet: bytes, now: float) -> list[Action]:
@@ -85,13 +85,13 @@ class Broadcasts:
             return [Drop("no such tree", packet)]
         if header.protocol != Protocol.IPV4:
             return [Drop("unknown protocol", packet)]
-        relayed = self._sent(source, header, packet)
+        relayed = self._tree_copies(source, header, packet)
         if self.seen.is_new(header.source, header.identification, now):
             return [*self.router.delivered(packet), *relayed]
         self.router.counters["broadcasts repeated"] += 1
         return relayed
 
-    def _sent(self, source: int, header: BCubeHeader, packet: bytes) -> list[Action]:
+    def _tree_copies(self, source: int, header: BCubeHeader, packet: bytes) -> list[Action]:
         data = header.pack(packet)
         level, here = header.path[0].level, self.router.server
         steps = onward(self.router.topology, source, level, here)

@@ -63,7 +63,7 @@ class BSR(Forwarding):
     Parameters
     ----------
     gateways : mapping of text to servers, optional
-            Gateways per external prefix, such as ``0.0.0.0/0``; the same for all servers.
+        Gateways per external prefix, such as ``0.0.0.0/0``; the same for all servers.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class BSR(Forwarding):
         super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
-        self._rounds: Bounded[int, FlowKey] = Bounded(
-            MOST_FLOWS
-        )  # flows of the rounds under way, by round number
+        # Flows of the probe rounds under way, by round number.
+        self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)
         self._last_round = 0
-        self._lost: set[Pair] = set()  # failed links that no flow has been checked against yet
+        # Failed links that no flow has been checked against yet.
+        self._new_failures: set[Pair] = set()
         self._gathering_until_s = now
         self._pairs = Pairs(self.flows, self.bandwidth)
         self._pace = Pace(self.timers.probe_spacing_s, now, self.random)
@@ -103,7 +103,7 @@ class BSR(Forwarding):
         if not serving:
             return super().external(packet, flow, now)
         if self.server in serving:
-            return self._out(packet)
+            return self._send_outside(packet)
         return self._send(packet, flow, serving, now)
 
     def arrived(self, packet: bytes) -> list[Action]:
@@ -112,14 +112,14 @@ class BSR(Forwarding):
         if self.server_of(destination) == self.server:
             return [Deliver(packet)]
         if self.server in self.gateways.serving(destination):
-            return self._out(packet)
+            return self._send_outside(packet)
         return [Drop("packet is for another server", packet)]
 
     def has_sent(self, flow: FlowKey) -> bool:
         """Return True if the flow is one of this server's own."""
         return flow in self.flows
 
-    def _out(self, packet: bytes) -> list[Action]:
+    def _send_outside(self, packet: bytes) -> list[Action]:
         """Pass a packet to this server's own IP stack, which has the external link."""
         self.counters["to external networks"] += 1
         return [Deliver(packet)]
@@ -129,8 +129,8 @@ class BSR(Forwarding):
     ) -> list[Action]:
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
         actions: list[Action] = []
-        if self._lost and (now >= self._gathering_until_s or self._uses_lost(flow)):
-            actions = self._leave_lost(now)
+        if self._new_failures and (now >= self._gathering_until_s or self._uses_failed_link(flow)):
+            actions = self._leave_failed_links(now)
         path = flow.selection.path
         if path is None:
             actions.append(Drop("no path is left", packet))
@@ -212,8 +212,7 @@ class BSR(Forwarding):
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
         flow.since_s, flow.sent_bytes = now, 0
-        # Rounds are numbered across all flows of this server, so that a response identifies its
-        # flow.
+        # Round numbers are unique among this server's flows, so a response identifies its flow.
         self._last_round = self._last_round % MOST_ROUND + 1
         self._rounds.pop(flow.round)
         flow.round, flow.probing = self._last_round, True
@@ -249,8 +248,7 @@ class BSR(Forwarding):
         flow.probing = False
         flow.selection.end_round()
         if flow.selection.hopeless:
-            # The gateway is unreachable: try the remaining gateways, in the flow's order of
-            # preference.
+            # The gateway is unreachable: try the flow's next gateways in order of preference.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
                 flow.selection = self._select(key, others, now)
@@ -293,22 +291,24 @@ class BSR(Forwarding):
         Failures come in bursts, for example when a server dies: failures that follow within
         GATHER_S are collected, so that all flows are checked once for all of these links.
         """
-        self._lost.add(link)
+        self._new_failures.add(link)
         if "lost links" not in self.agenda:
-            self.agenda.set("lost links", max(now, self._gathering_until_s), self._leave_lost)
+            self.agenda.set(
+                "lost links", max(now, self._gathering_until_s), self._leave_failed_links
+            )
 
-    def _uses_lost(self, flow: Flow) -> bool:
+    def _uses_failed_link(self, flow: Flow) -> bool:
         path = flow.selection.path
-        return path is not None and not self._lost.isdisjoint(path.links)
+        return path is not None and not self._new_failures.isdisjoint(path.links)
 
-    def _leave_lost(self, now: float) -> list[Action]:
+    def _leave_failed_links(self, now: float) -> list[Action]:
         """Make flows leave all links that have failed since the last call.
 
         A flow with another working path waits for its next round. During a round the failed
         candidate is replaced immediately. A flow without any path starts a round.
         """
         self.agenda.cancel("lost links")
-        lost, self._lost = self._lost, set()
+        lost, self._new_failures = self._new_failures, set()
         self._gathering_until_s = now + GATHER_S
         actions: list[Action] = []
         failures = self.failures(now)
@@ -348,8 +348,10 @@ class BSR(Forwarding):
                 self.agenda.cancel(_timer(key))
             else:
                 hops = flow.selection.links
-                self._lost.update(link for link in hops if max(link) >= self.topology.servers)
-        return self._leave_lost(now) if self._lost else []
+                self._new_failures.update(
+                    link for link in hops if max(link) >= self.topology.servers
+                )
+        return self._leave_failed_links(now) if self._new_failures else []
 
     # -- state shown to users --------------------------------------------------------------------
 

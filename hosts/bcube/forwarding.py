@@ -53,7 +53,7 @@ from topos.bcube import BCube
 MOST_FAILED_LINKS = 1024
 MOST_PASSING = 256  # sources, counted once per link that they probe over
 NEXT_HOP_DOWN = "next hop is down"
-TELL_AGAIN_S = 0.01  # a burst of packets may meet the same failed link
+TELL_AGAIN_S = 0.01  # interval of notifications about a link; packet bursts meet it
 
 
 class Forwarding(Router):
@@ -70,7 +70,7 @@ class Forwarding(Router):
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
-        self.broadcasts = Broadcasts(self, self._sent_by)
+        self.broadcasts = Broadcasts(self, self._send_to_neighbour)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
@@ -120,11 +120,11 @@ class Forwarding(Router):
         header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
         data = header.pack(payload)
         pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
-        return [_sent(neighbour.step, data, pushed)]
+        return [_send_action(neighbour.step, data, pushed)]
 
-    def _sent_by(self, step: Step, data: bytes) -> Action:
+    def _send_to_neighbour(self, step: Step, data: bytes) -> Action:
         """Send a frame to a neighbour, without an entry in the data plane."""
-        return _sent(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
+        return _send_action(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
 
     def failures(self, now: float) -> Failures:
         """Return all links that this server knows to have failed."""
@@ -139,7 +139,7 @@ class Forwarding(Router):
             self.failed_links.pop(link)
             return []
         self.lost(link, now)
-        return [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
+        return [*self._notify_sources(step, now), *self._notify_neighbour(step, now)]
 
     def resized(self, now: float) -> list[Action]:
         """Build the neighbour table for the network's new size."""
@@ -180,15 +180,15 @@ class Forwarding(Router):
                 key = header.relay_key()
                 return [a._replace(key=key) if isinstance(a, Deliver) else a for a in delivered]
             case Protocol.PROBE:
-                return self._answer(port, header, Probe.parse(body))
+                return self._answer_probe(port, header, Probe.parse(body))
             case Protocol.PROBE_RESPONSE:
-                return self._take_answer(header, ProbeResponse.parse(body), now)
+                return self._process_response(header, ProbeResponse.parse(body), now)
             case Protocol.PATH_FAILURE:
-                return self._note_failure(PathFailure.parse(body), now)
+                return self._add_failure(PathFailure.parse(body), now)
             case Protocol.CABLE_CUT:
-                return self._take_cut(header, CableCut.parse(body), now)
+                return self._process_cable_cut(header, CableCut.parse(body), now)
             case Protocol.RETURNED:
-                return self._returned(body, now)
+                return self._resend_returned(body, now)
         return [Drop("unknown protocol", body)]
 
     def _relay(
@@ -199,49 +199,51 @@ class Forwarding(Router):
             return [Drop("hop leads nowhere", body)]
         onward = neighbour.step
         if not neighbour.up:
-            return self._stopped(header, body, onward, now)
+            return self._report_down_hop(header, body, onward, now)
         repeat = None
         match header.protocol:
             case Protocol.IPV4:
                 repeat = Relayed(header.relay_key())
             case Protocol.PROBE:
-                probe = self._lowered(Probe.parse(body), port, onward.port)
+                probe = self._limited_probe(Probe.parse(body), port, onward.port)
                 self.passing.put((header.source, onward), header.path[: header.next_hop], now)
-                return [_sent(onward, header.advanced().pack(probe.pack()))]
+                return [_send_action(onward, header.advanced().pack(probe.pack()))]
             case Protocol.PATH_FAILURE:
-                self._note_failure(PathFailure.parse(body), now)
+                self._add_failure(PathFailure.parse(body), now)
             case Protocol.PROBE_RESPONSE:
-                self._note_success(self._path_of(header))
-        return [_sent(onward, advance(data), repeat)]
+                self._clear_failures(self._path_of(header))
+        return [_send_action(onward, advance(data), repeat)]
 
     # -- probes ----------------------------------------------------------------------------------
 
-    def _lowered(self, probe: Probe, port_in: int, port_out: int | None = None) -> Probe:
+    def _limited_probe(self, probe: Probe, port_in: int, port_out: int | None = None) -> Probe:
         """Return the probe with its available bandwidth limited to that of this server's ports."""
         free_bps = self.bandwidth.available_bps(port_in, Direction.IN)
         if port_out is not None:
             free_bps = min(free_bps, self.bandwidth.available_bps(port_out, Direction.OUT))
         return probe._replace(available_bps=min(probe.available_bps, int(free_bps)))
 
-    def _answer(self, port: int, header: BCubeHeader, probe: Probe) -> list[Action]:
+    def _answer_probe(self, port: int, header: BCubeHeader, probe: Probe) -> list[Action]:
         path = self._path_of(header)
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
-        response = ProbeResponse(*self._lowered(probe, port))
+        response = ProbeResponse(*self._limited_probe(probe, port))
         return self.send_along(reverse(path), Protocol.PROBE_RESPONSE, response.pack())
 
-    def _take_answer(
+    def _process_response(
         self, header: BCubeHeader, response: ProbeResponse, now: float
     ) -> list[Action]:
         path = self._path_of(header)
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
-        self._note_success(path)
+        self._clear_failures(path)
         return self.answered(response, reverse(path), now)
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _stopped(self, header: BCubeHeader, body: bytes, step: Step, now: float) -> list[Action]:
+    def _report_down_hop(
+        self, header: BCubeHeader, body: bytes, step: Step, now: float
+    ) -> list[Action]:
         """Notify the source of a packet or probe that its next hop is down.
 
         # Departs from the paper: the relay also returns the packet, and the source sends it again.
@@ -250,12 +252,12 @@ class Forwarding(Router):
         asked = header.protocol in (Protocol.IPV4, Protocol.PROBE)
         if not asked or path is None or path.destination != self.server:
             return [Drop(NEXT_HOP_DOWN, body)]
-        told = self._tell_source(path, step, now)
+        told = self._notify_source(path, step, now)
         if header.protocol == Protocol.PROBE or not self.may_return(body, now):
             return [Drop(NEXT_HOP_DOWN, body), *told]
         return [*told, *self.send_along(reverse(path), Protocol.RETURNED, body)]
 
-    def _returned(self, packet: bytes, now: float) -> list[Action]:
+    def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a returned packet again; the path-failure message has arrived before the packet."""
         if not self.has_sent(flow_key(packet)):
             return [Drop("returned packet of no flow", packet)]
@@ -263,17 +265,17 @@ class Forwarding(Router):
 
     # Departs from the paper, where a source is notified when one of its packets meets the down link
     # (section 4.2).
-    def _tell_passing(self, step: Step, now: float) -> list[Action]:
+    def _notify_sources(self, step: Step, now: float) -> list[Action]:
         """Notify sources whose recent probes were forwarded over a link that went down."""
         self.passing.expire(now)
         actions: list[Action] = []
         for (uid, taken), hops in self.passing.items():
             if taken == step:
                 self.passing.pop((uid, taken))
-                actions += self._tell_source(self._way(uid, hops), step, now)
+                actions += self._notify_source(self._checked_path(uid, hops), step, now)
         return actions
 
-    def _tell_source(self, path: Path | None, step: Step, now: float) -> list[Action]:
+    def _notify_source(self, path: Path | None, step: Step, now: float) -> list[Action]:
         """Notify the source of a path ending at this server that a link is down."""
         if path is None or path.destination != self.server:
             return []
@@ -286,7 +288,7 @@ class Forwarding(Router):
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
 
     # Departs from the paper, where neighbours detect the cut cable by missed heart-beats.
-    def _tell_neighbour(self, step: Step, now: float) -> list[Action]:
+    def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):
             return []  # the neighbour is silent for an unknown reason, not because of this cable
@@ -297,13 +299,15 @@ class Forwarding(Router):
                 return self.send_along(path, Protocol.CABLE_CUT, CableCut(step.port).pack())
         return []
 
-    def _take_cut(self, header: BCubeHeader, message: CableCut, now: float) -> list[Action]:
+    def _process_cable_cut(
+        self, header: BCubeHeader, message: CableCut, now: float
+    ) -> list[Action]:
         path = self._path_of(header)
         if path is None:
             return [Drop("no such path")]
         return self.cable_cut(path.source, message.port, now)
 
-    def _note_failure(self, message: PathFailure, now: float) -> list[Action]:
+    def _add_failure(self, message: PathFailure, now: float) -> list[Action]:
         """Add the link in a path-failure message, received or forwarded, to the failed links."""
         link = self._link_of(message)
         if link is None:
@@ -315,7 +319,7 @@ class Forwarding(Router):
             self.lost(link, now)
         return []
 
-    def _note_success(self, path: Path | None) -> None:
+    def _clear_failures(self, path: Path | None) -> None:
         """Remove the links of an answered probe's path from the failed links."""
         for link in path.links if path else ():
             self.failed_links.pop(link)
@@ -324,9 +328,9 @@ class Forwarding(Router):
 
     def _path_of(self, header: BCubeHeader) -> Path | None:
         """Return the path that a packet has taken so far, None if it is empty or does not exist."""
-        return self._way(header.source, header.path[: header.next_hop])
+        return self._checked_path(header.source, header.path[: header.next_hop])
 
-    def _way(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:
+    def _checked_path(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:
         path = path_of(self.topology, self.topology.server_of_uid(uid), hops)
         return path if path and path.steps else None
 
@@ -342,5 +346,5 @@ class Forwarding(Router):
         return frozenset((server, peer))
 
 
-def _sent(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:
+def _send_action(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:
     return Send(step.port, step.peer, Frame(ETH_DCN, data), repeat)

@@ -4,8 +4,7 @@
 # path free, and would share that path until one of them probes again. So a large flow that shares
 # its path with another one, while a working path has fewer flows of the pair, probes once before
 # its interval ends. The available bandwidth of a path is limited to an equal share among the pair's
-# flows on it, since byte counters do not yet show the load of flows that have just started or
-# moved.
+# flows on it, since byte counters do not show the load of flows that have just started or moved.
 
 Only one flow of a pair at a time probes early: otherwise all flows would again find the same path
 free. The rules are in `hosts.bcube.rules`.
@@ -54,28 +53,28 @@ class Pairs:
 
     def looks_ahead(self, key: FlowKey, flow: Flow, now: float) -> bool:
         """Return True if a large flow should start a probe round before its interval ends."""
-        others = self._others(key, flow, now)
+        others = self._pair_flows(key, flow, now)
         if flow.looked_ahead or any(one.probing for one in (flow, *others)):
             return False
         candidates = flow.selection.candidates
-        beside = [_using(others, one.path) for one in candidates]
+        beside = [_flows_on(others, one.path) for one in candidates]
         _, works, _ = measured(candidates)
-        return crowded(beside, works, _using(others, flow.selection.path))
+        return crowded(beside, works, _flows_on(others, flow.selection.path))
 
     def left_bps(
         self, key: FlowKey, flow: Flow, path: Path, measured_bps: float, now: float
     ) -> float:
         """Return the bandwidth that a path offers a flow: the measured one, or an equal share."""
-        others = _using(self._others(key, flow, now), path)
+        others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
         return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))
 
-    def _others(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
+    def _pair_flows(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
         """Return the pair's other flows that were large within LATELY_S."""
         self._large_s = {one: at for one, at in self._large_s.items() if now - at < LATELY_S}
         known = (self._flows.get(one) for one in self._large_s if one != key)
         return [other for other in known if other and other.targets == flow.targets]
 
 
-def _using(flows: list[Flow], path: Path | None) -> int:
+def _flows_on(flows: list[Flow], path: Path | None) -> int:
     return sum(one.selection.path == path for one in flows)

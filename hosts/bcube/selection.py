@@ -63,7 +63,7 @@ def parallel_paths(
     0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1
     0.0.0.1 0.0.2.1 2.0.2.1 2.0.1.1 1.0.1.1
     """
-    return _around(bcube, path_set(bcube, source, destination), failures)
+    return _paths_around(bcube, path_set(bcube, source, destination), failures)
 
 
 @lru_cache(REMEMBERED)
@@ -72,11 +72,11 @@ def _path_set(bcube: BCube, source: int, destination: int) -> Sequence[Path]:
     return tuple(path_set(bcube, source, destination))
 
 
-def _around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
+def _paths_around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
     """Return parallel paths around the failures, shortest first; `usual` is BuildPathSet's set."""
     if failures == NONE:
         return sorted(usual, key=len)
-    found = [path for path in usual if _works(bcube, path, failures)]
+    found = [path for path in usual if _path_works(bcube, path, failures)]
     while len(found) < len(usual):
         another = replacement(bcube, usual[0].source, usual[0].destination, found, failures)
         if another is None:
@@ -125,7 +125,7 @@ def replacement(
 
 
 def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
-    """Return the search's network, in which inner nodes of the `kept` paths are closed."""
+    """Return the network for a path search, in which inner nodes of `kept` paths are closed."""
     servers: dict[int, int] = defaultdict(int)
     switches: dict[tuple[int, int], int] = defaultdict(int)
     for path in kept:
@@ -133,12 +133,14 @@ def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
             switches[step.port, with_digit(bcube.n, server, step.port, 0)] = SEARCH
         for step in path.steps[:-1]:
             servers[step.peer] = SEARCH
-    apart = _Apart(failures.links)
+    apart = _FailedLinks(failures.links)
     weights = [bcube.n**level for level in range(bcube.ports)]
-    return Net(_Works(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False)
+    return Net(
+        _CableStates(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False
+    )
 
 
-class _Works:
+class _CableStates:
     """By server and level: True if the cable, its server and its switch work."""
 
     def __init__(self, bcube: BCube, failures: Failures) -> None:
@@ -154,7 +156,7 @@ class _Works:
         return frozenset((server, switch)) not in self.failures.links
 
 
-class _Apart:
+class _FailedLinks:
     """By pair of servers: True if the link between them has failed."""
 
     def __init__(self, links: frozenset[Pair]) -> None:
@@ -175,7 +177,7 @@ def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:
         yield step.peer
 
 
-def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
+def _path_works(bcube: BCube, path: Path, failures: Failures) -> bool:
     for server, step in zip(path.servers, path.steps, strict=False):
         switch = bcube.server_plug(server, step.port).node
         if switch in failures.nodes or step.peer in failures.nodes:
@@ -238,7 +240,7 @@ class Selection(Probing):
         self.bcube, self.source, self.destination = bcube, source, destination
         self._changed = changed  # called when the path in use changes, or no path is left
         self._usual = _path_set(bcube, source, destination)
-        super().__init__(_around(bcube, self._usual, failures))
+        super().__init__(_paths_around(bcube, self._usual, failures))
         straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
         self.current = next(straight, self.current)
         self.path = self.current_path  # the path in use; None if no path is left
@@ -254,7 +256,7 @@ class Selection(Probing):
         self._alone = alone
         self._suspects = frozenset()
         self._silences = 0
-        probes = self.begin(_around(self.bcube, self._usual, failures))
+        probes = self.begin(_paths_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
             if candidate.state == State.FAILED:  # failed in an earlier round: probed again
                 candidate.state = State.UNTRIED
@@ -286,8 +288,7 @@ class Selection(Probing):
         return answered
 
     def lose(self, lost: Set[Pair]) -> bool:
-        """Mark candidates over `lost` links as failed, and leave the path in use if it has one
-        (4.3).
+        """Mark candidates over failed links as failed; replace the path in use if necessary (4.3).
 
         Return True if the path in use or any candidate not yet marked as failed has such a link.
         """
@@ -331,11 +332,10 @@ class Selection(Probing):
             return None
         closed = {node for other in kept for node in _inner_nodes(self.bcube, other)}
         parallel = closed.isdisjoint(_inner_nodes(self.bcube, path))
-        return path if parallel and _works(self.bcube, path, failures) else None
+        return path if parallel and _path_works(self.bcube, path, failures) else None
 
     def time_out(self, failures: Failures) -> list[int]:
-        """Mark unanswered probes' paths as failed; return the indices of their replacements to
-        probe.
+        """Mark paths of unanswered probes as failed; return the replacements to probe, by index.
 
         A missing answer does not say which link failed, so all links of these paths are avoided for
         the rest of the round. After MOST_SILENCES timeouts in a round no more replacements are

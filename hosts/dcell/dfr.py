@@ -192,11 +192,11 @@ def walk(
     Parameters
     ----------
     view : callable
-            Maps a server to its view of the links.
+        Maps a server to its view of the links.
     b : int
-            Level b of the DCell_b whose links every server knows; limited to k.
+        Level b of the DCell_b whose links every server knows; limited to k.
     retry : int
-            Retry count of a new packet.
+        Retry count of a new packet.
     """
     b = min(b, dcell.k)
     at, passed = source, list[Step]()

@@ -48,8 +48,6 @@ def group_sizes(dcell: DCell) -> list[int]:
     """
     sizes = []
     for level in range(1, dcell.k + 1):
-        beyond = (
-            dcell.servers // dcell.sizes[level]
-        )  # number of DCell_levels, the product of the g above
+        beyond = dcell.servers // dcell.sizes[level]  # DCell_levels: the product of the g above
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]

@@ -71,9 +71,9 @@ class Dfr(Router):
     Parameters
     ----------
     b : int
-            Level of the DCell_b whose link states every server knows; limited to k.
+        Level of the DCell_b whose link states every server knows; limited to k.
     retry : int
-            Retry count of a new packet: the packet may be rerouted `retry` - 1 times. At most 15.
+        Retry count of a new packet: the packet may be rerouted `retry` - 1 times. At most 15.
     """
 
     answers_outlive_links: ClassVar[bool] = True
@@ -113,7 +113,7 @@ class Dfr(Router):
         self.unreachable.expire(now)
         if destination in self.unreachable:
             return [Drop("destination unreachable", packet)]
-        return self._sent_to(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
+        return self._send_packet(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
         """Handle a received frame: deliver its packet, process its message, or forward it."""
@@ -125,10 +125,10 @@ class Dfr(Router):
         if is_multicast(header.destination):
             return self.broadcasts.heard(port, header, body, now)
         if header.destination == self.uid:
-            return self._arrived(port, header, body, now)
+            return self._process_arrival(port, header, body, now)
         if header.ttl <= 1:
-            return self._lost(TTL_EXPIRED, header, body, now)
-        return self._forwarded(header._replace(ttl=header.ttl - 1), body, port, now)
+            return self._report_loss(TTL_EXPIRED, header, body, now)
+        return self._forward(header._replace(ttl=header.ttl - 1), body, port, now)
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
         """Send an IP broadcast packet to all servers of the DCell."""
@@ -185,7 +185,7 @@ class Dfr(Router):
 
     # -- packets and messages ---------------------------------------------------------------------
 
-    def _sent_to(
+    def _send_packet(
         self,
         uid: int,
         protocol: Protocol,
@@ -194,9 +194,9 @@ class Dfr(Router):
         flow: FlowKey | None = None,
     ) -> list[Action]:
         header = DcnHeader(self.uid, uid, protocol, self.identify(), self.retry, TTL)
-        return self._forwarded(header, body, None, now, flow)
+        return self._forward(header, body, None, now, flow)
 
-    def _forwarded(
+    def _forward(
         self,
         header: DcnHeader,
         body: bytes,
@@ -213,10 +213,10 @@ class Dfr(Router):
             choice = self._choice(*ground)
             self.cache.put(ground, choice, now)
         if isinstance(choice, Lost):
-            return self._lost(choice.reason, header, body, now)
+            return self._report_loss(choice.reason, header, body, now)
         retry = header.retry - choice.rerouted
         if retry < 1:
-            return self._lost(RETRIES_SPENT, header, body, now)
+            return self._report_loss(RETRIES_SPENT, header, body, now)
         proxy = None if choice.proxy is None else self.topology.uid(choice.proxy)
         if choice.rerouted:
             self.counters["rerouted"] += 1
@@ -244,7 +244,9 @@ class Dfr(Router):
         server: int = self.topology.server_of_uid(uid)
         return server if 0 <= server < self.topology.servers else None
 
-    def _arrived(self, port: int, header: DcnHeader, body: bytes, now: float) -> list[Action]:
+    def _process_arrival(
+        self, port: int, header: DcnHeader, body: bytes, now: float
+    ) -> list[Action]:
         if header.protocol == Protocol.IPV4:
             return self.delivered(body, header.relay_key(port))
         if header.protocol != Protocol.UNREACHABLE:
@@ -255,7 +257,7 @@ class Dfr(Router):
             self.unreachable.put(destination, None, now)
         return []
 
-    def _lost(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
+    def _report_loss(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
         """Drop a packet and send its source an UNREACHABLE message (section 4.3.3)."""
         self.notified.expire(now)
         whom = header.source, header.destination
@@ -264,7 +266,7 @@ class Dfr(Router):
             return dropped
         self.notified.put(whom, None, now)
         message = Unreachable(header.destination, TOLD.get(reason, Unreached.NO_PATH)).pack()
-        return dropped + self._sent_to(header.source, Protocol.UNREACHABLE, message, now)
+        return dropped + self._send_packet(header.source, Protocol.UNREACHABLE, message, now)
 
 
 class Known:

@@ -27,8 +27,8 @@ class Inside(NamedTuple):
     """
 
     nearest: Sequence[int]  # places of the reachable servers, sorted by distance, then by place
-    ports: Sequence[int]  # egress port towards each place, NONE if unreachable
-    peers: Sequence[int]  # place of the next hop towards each place
+    ports: Sequence[int]  # egress port towards each server, by place, or NONE
+    peers: Sequence[int]  # next hop towards each server, by place, as a place
 
 
 class Hop(NamedTuple):

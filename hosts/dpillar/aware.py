@@ -64,9 +64,9 @@ class TrafficAware(BothWays):
         """Return the flow's path, reassigned if its interval has ended or its path has failed."""
         probing = known.probing
         held = self.flows.use(flow, now)
-        if held is None or now >= held.again_s or not _usable(probing, held.path):
+        if held is None or now >= held.again_s or not _path_works(probing, held.path):
             self.flows.expire(now)
-            held = self._scheduled(probing, held, now)
+            held = self._assign_path(probing, held, now)
             self.flows.put(flow, held, now)
         held.sent_bytes += len(packet)
         return None if held.path is None else probing.candidates[held.path].path
@@ -80,7 +80,7 @@ class TrafficAware(BothWays):
                 self.flow_answers_change(flow)
         return super().used(flow, sent_bytes, now)
 
-    def _scheduled(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:
+    def _assign_path(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:
         timers = self.timers
         using, rate = (None, 0.0) if held is None else (held.path, held.rate_bps(now))
         path = schedule(probing.candidates, using, rate)
@@ -111,5 +111,5 @@ class TrafficAware(BothWays):
         return known.probing.candidates[held.path].path
 
 
-def _usable(probing: Probing, path: int | None) -> bool:
+def _path_works(probing: Probing, path: int | None) -> bool:
     return path is not None and probing.candidates[path].state != State.FAILED

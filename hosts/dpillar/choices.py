@@ -104,11 +104,11 @@ def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> 
     Parameters
     ----------
     candidates : list of Candidate
-            Paths with their last measurements, which are updated.
+        Paths with their last measurements, which are updated.
     using : int or None
-            Index of the flow's current path; None for a new flow.
+        Index of the flow's current path; None for a new flow.
     own_bps : float
-            Rate of the flow on its current path, in bit/s.
+        Rate of the flow on its current path, in bit/s.
 
     >>> from hosts.base.probing import State
     >>> paths = [Candidate(Path(0, ()), State.WORKING, 1e9) for _ in range(3)]

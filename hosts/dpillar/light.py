@@ -68,8 +68,8 @@ class RandomPath(Tunnelling):
         self.flows.expire(now)
         self.failed_links.expire(now)
         held = self.flows.use(flow, now)
-        if held is None or is_try(flow, packet) or not self._usable(held):
-            held = self._drawn(destination)
+        if held is None or is_try(flow, packet) or not self._tunnel_works(held):
+            held = self._random_tunnel(destination)
             if held is None:
                 return None
             self.flows.put(flow, held, now)
@@ -89,13 +89,13 @@ class RandomPath(Tunnelling):
         self.flows.use(flow, now)
         return []
 
-    def _drawn(self, destination: int) -> Tunnelled | None:
+    def _random_tunnel(self, destination: int) -> Tunnelled | None:
         self.counters["paths drawn"] += 1
         every = self.tunnels_to(destination)
-        usable = [held for held in starmap(Tunnelled, every.items()) if self._usable(held)]
+        usable = [held for held in starmap(Tunnelled, every.items()) if self._tunnel_works(held)]
         return self.random.choice(usable) if usable else None
 
-    def _usable(self, held: Tunnelled) -> bool:
+    def _tunnel_works(self, held: Tunnelled) -> bool:
         path, proxies = held
         return self.first_works(proxies) and not self.has_failed(path)
 

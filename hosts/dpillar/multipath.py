@@ -95,9 +95,9 @@ class FaultTolerant(Tunnelling):
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
         """Return the tunnel of a packet's path."""
-        known = self.destinations.use(destination, now) or self._begin(destination, now)
+        known = self.destinations.use(destination, now) or self._add_destination(destination, now)
         if len(known.flows) >= MOST_FLOWS:
-            self._take_back(known)
+            self._withdraw_flows(known)
         known.flows.add(flow)
         path = self.path_for(packet, flow, known, now)
         return None if path is None else known.tunnels[path]
@@ -106,18 +106,18 @@ class FaultTolerant(Tunnelling):
         """Return the path in use to a destination, None if no path works."""
         return known.probing.current_path
 
-    def _begin(self, destination: int, now: float) -> Destination:
+    def _add_destination(self, destination: int, now: float) -> Destination:
         every = self.tunnels_to(destination)
         some = dict(list(every.items())[:MOST_PATHS])
         known = Destination(Probing(some), some)
         forgotten = self.destinations.put(destination, known, now)
         if forgotten is not None:
-            self._forget(forgotten)
+            self._cancel_timers(forgotten)
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
         if len(reported) == len(some) and not self.has_reserves:
             reported.clear()  # all paths are reported as failed: try them nevertheless
-        self._fail(known, lambda path: path in reported or not self.first_works(some[path]))
+        self._fail_paths(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
@@ -150,7 +150,7 @@ class FaultTolerant(Tunnelling):
 
     def _probe(self, destination: int, now: float) -> list[Action]:
         for idle, _ in self.destinations.expire(now):
-            self._forget(idle)
+            self._cancel_timers(idle)
         known = self.destinations.get(destination)
         if known is None:
             return []
@@ -164,7 +164,7 @@ class FaultTolerant(Tunnelling):
             else:
                 probing.fail(index)
         self.choose(known)
-        give_up = partial(self._give_up, destination)
+        give_up = partial(self._time_out, destination)
         again = partial(self._probe_in_turn, destination)
         deadline = now + timers.probe_timeout_s * known.patience
         self.agenda.set(("give up", destination), deadline, give_up)
@@ -179,7 +179,7 @@ class FaultTolerant(Tunnelling):
         (`_search_over`).
         """
         due = [
-            (self._again_s(known), destination)
+            (self._next_probe_s(known), destination)
             for destination, known in self.destinations.items()
             if known.is_in_doubt
         ]
@@ -192,7 +192,7 @@ class FaultTolerant(Tunnelling):
         self.agenda.set("search", now + self.timers.probe_spacing_s, self._search)
         return self._probe(destination, now)
 
-    def _again_s(self, known: Destination) -> float:
+    def _next_probe_s(self, known: Destination) -> float:
         """Return the earliest time at which a destination whose path has failed is probed again."""
         timers = self.timers
         pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
@@ -201,9 +201,9 @@ class FaultTolerant(Tunnelling):
 
     def _search_soon(self, known: Destination) -> None:
         if known.is_in_doubt and "search" not in self.agenda:
-            self.agenda.set("search", self._again_s(known), self._search)
+            self.agenda.set("search", self._next_probe_s(known), self._search)
 
-    def _give_up(self, destination: int, now: float) -> list[Action]:
+    def _time_out(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
         if known is not None:
             lost = known.probing.give_up()
@@ -215,7 +215,7 @@ class FaultTolerant(Tunnelling):
             self._search_soon(known)
         return []
 
-    def _forget(self, destination: int) -> None:
+    def _cancel_timers(self, destination: int) -> None:
         self.agenda.cancel(("probe", destination))
         self.agenda.cancel(("give up", destination))
 
@@ -250,7 +250,7 @@ class FaultTolerant(Tunnelling):
         if known is None:
             return super().failed(destination, flow, link, now)
         self.failed_links.expire(now)
-        self._fail(known, lambda path: link in links(path))
+        self._fail_paths(known, lambda path: link in links(path))
         if now >= known.asked_s + self.timers.probe_timeout_s:
             self.agenda.set(("probe", destination), now, partial(self._probe_now, destination))
         return []
@@ -265,10 +265,10 @@ class FaultTolerant(Tunnelling):
                 soon = now + self.random.random() * self.timers.probe_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
-                self._fail(known, first.__contains__)
+                self._fail_paths(known, first.__contains__)
         return actions
 
-    def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
+    def _fail_paths(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         self.paths_failed()
         if known.probing.fail_where(broken) or known.probing.finished:
             self.choose(known)
@@ -291,7 +291,7 @@ class FaultTolerant(Tunnelling):
             switched = known.probing.choose() or switched
         if switched:
             self.counters["paths switched"] += 1
-            self._take_back(known)
+            self._withdraw_flows(known)
 
     def _reconsider(self, known: Destination) -> bool:
         """Mark failed paths as untried if all reports on them have expired; return True if any."""
@@ -307,7 +307,7 @@ class FaultTolerant(Tunnelling):
             one.state = State.UNTRIED
         return bool(aged)
 
-    def _take_back(self, known: Destination) -> None:
+    def _withdraw_flows(self, known: Destination) -> None:
         """Withdraw the data plane entries of all flows to a destination."""
         for flow in known.flows:
             self.flow_answers_change(flow)

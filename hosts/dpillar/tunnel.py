@@ -166,7 +166,7 @@ class Tunnelling(Router):
         available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
         body = Probe(round_, path, available).pack()
         self.counters["probes"] += 1
-        return self._enter(self._control(Protocol.PROBE, destination, body), proxies)
+        return self._send_in_tunnel(self._control(Protocol.PROBE, destination, body), proxies)
 
     def path_state(self, path: Path) -> dict[str, Any]:
         """Return a path as it is shown to users."""
@@ -195,9 +195,11 @@ class Tunnelling(Router):
         proxies = self.tunnel_for(packet, flow, destination, now)
         if proxies is None:
             return [Drop(NO_PATH, packet)]
-        return [self._enter(packet, proxies, flow)]
+        return [self._send_in_tunnel(packet, proxies, flow)]
 
-    def _enter(self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None) -> Action:
+    def _send_in_tunnel(
+        self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None
+    ) -> Action:
         """Send a packet in a tunnel, from this server to the proxy source (Algorithm 3, line 3)."""
         step = Step(proxies.port, proxies.source)
         if not self.neighbours.works(step):
@@ -213,7 +215,7 @@ class Tunnelling(Router):
         if frame.ethertype != ETH_IP:
             return [Drop("unknown protocol", frame.data)]
         if frame.data[_PROTOCOL : _PROTOCOL + 1] != _IN_TUNNEL:
-            return self._arrived(port, peer, frame.data, now, None)
+            return self._process_arrival(port, peer, frame.data, now, None)
         tunnel, outer, packet = decapsulate(frame.data)
         inner, _ = Ipv4Header.parse(packet)
         numbers = (inner.source, inner.destination, tunnel.source, tunnel.destination)
@@ -223,11 +225,11 @@ class Tunnelling(Router):
             return [Drop(NO_SERVER, packet)]
         source, destination, near, far = servers
         if destination == self.server:
-            return self._arrived(port, peer, packet, now, key)
+            return self._process_arrival(port, peer, packet, now, key)
         if source == self.server:
             return [Drop("came back to its source", packet)]
         if outer.ttl <= 1:
-            return self._expired(inner, packet, now)
+            return self._drop_expired(inner, packet, now)
         proxies = Proxies(near, far, tunnel.direction)
         inside = Inside(source, destination, proxies, inner, packet)
         return self._relay(port, outer, inside, key, now)
@@ -244,10 +246,10 @@ class Tunnelling(Router):
         if step is None or step.peer not in self.neighbours.peers[step.port]:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(step):
-            return self._stopped(inside, step, now)
+            return self._report_down_hop(inside, step, now)
         is_data = inner.protocol not in RESERVED
         if inner.protocol == Protocol.PROBE:
-            packet = self._measured(packet, port, step.port)
+            packet = self._limited_probe(packet, port, step.port)
         elif is_data:
             self.passing.put(Passed(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
@@ -255,15 +257,15 @@ class Tunnelling(Router):
             return [self._send(step, onward, Relayed(key) if is_data else None)]
         # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
         if inner.ttl <= 1:
-            return self._expired(inner, packet, now)
+            return self._drop_expired(inner, packet, now)
         return [self._send(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
 
-    def _expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
+    def _drop_expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
         if inner.protocol in RESERVED:  # messages are never answered
             return [Drop("TTL expired", packet)]
         return self.expired(packet, now)
 
-    def _measured(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
+    def _limited_probe(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
         """Return the probe with its available bandwidth limited to that of this server's ports."""
         header, body = Ipv4Header.parse(packet)
         probe = Probe.parse(body)
@@ -274,7 +276,7 @@ class Tunnelling(Router):
         )
         return header.pack(probe._replace(available_bps=available).pack())
 
-    def _stopped(self, inside: Inside, step: Step, now: float) -> list[Action]:
+    def _report_down_hop(self, inside: Inside, step: Step, now: float) -> list[Action]:
         """Notify the source of a packet or probe that the next hop is down.
 
         # Departs from the paper: the relay also returns the packet, and the source sends it again.
@@ -285,7 +287,7 @@ class Tunnelling(Router):
         told = self._path_failure(source, proxies, flow_key(packet), step)
         if inner.protocol == Protocol.PROBE or not told or not self.may_return(packet, now):
             return [Drop(NEXT_HOP_DOWN, packet), *told]
-        return [*told, *self._sent_back(Protocol.RETURNED, source, packet, proxies)]
+        return [*told, *self._send_back(Protocol.RETURNED, source, packet, proxies)]
 
     def _path_failure(
         self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
@@ -293,11 +295,11 @@ class Tunnelling(Router):
         """Notify the source of a flow which link its packets cannot cross (section 4.5.1)."""
         uid, peer = self.uid, self.topology.uid(failed.peer)
         body = PathFailure(failed.port, uid, peer, flow).pack()
-        told = self._sent_back(Protocol.PATH_FAILURE, source, body, proxies)
+        told = self._send_back(Protocol.PATH_FAILURE, source, body, proxies)
         self.counters["path failures sent"] += len(told)
         return told
 
-    def _sent_back(
+    def _send_back(
         self, protocol: Protocol, source: int, body: bytes, proxies: Proxies
     ) -> list[Action]:
         """Send a message to a source, over the links by which its packets come to this relay."""
@@ -312,21 +314,21 @@ class Tunnelling(Router):
         """Notify sources and the neighbour when a link goes down (see the module's docstring)."""
         if up:
             return []
-        actions = self._tell_neighbour(step)
+        actions = self._notify_neighbour(step)
         for passed, taken in self.passing.items():
             if taken == step:
                 self.passing.pop(passed)
                 actions += self._path_failure(
-                    passed.source, passed.proxies, self._all(passed), step
+                    passed.source, passed.proxies, self._pair_key(passed), step
                 )
         return actions
 
-    def _all(self, passed: Passed) -> FlowKey:
+    def _pair_key(self, passed: Passed) -> FlowKey:
         """Return the flow key that stands for all flows of a pair: without protocol and ports."""
         ipv4 = self.topology.ipv4
         return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)
 
-    def _tell_neighbour(self, step: Step) -> list[Action]:
+    def _notify_neighbour(self, step: Step) -> list[Action]:
         """Notify a neighbour on a switch, by the other port, that this server's cable is cut."""
         if self.neighbours.carrier(step.port):
             return []  # the neighbour is silent for an unknown reason, not because of this cable
@@ -336,11 +338,11 @@ class Tunnelling(Router):
             return []
         packet = self._control(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
         self.counters["cut cables told"] += 1
-        return [self._enter(packet, proxies)]
+        return [self._send_in_tunnel(packet, proxies)]
 
     # -- the destination --------------------------------------------------------------------------
 
-    def _arrived(
+    def _process_arrival(
         self, port: int, peer: int, packet: bytes, now: float, key: ByTunnel | None
     ) -> list[Action]:
         header, body = Ipv4Header.parse(packet)
@@ -352,18 +354,18 @@ class Tunnelling(Router):
         if source is None:
             return [Drop(NO_SERVER, packet)]
         if header.protocol == Protocol.PROBE:
-            return self._answer(Step(port, peer), source, Probe.parse(body), packet)
+            return self._answer_probe(Step(port, peer), source, Probe.parse(body), packet)
         if header.protocol == Protocol.PROBE_RESPONSE:
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
-            return self._take_failure(PathFailure.parse(body), packet, now)
+            return self._process_failure(PathFailure.parse(body), packet, now)
         if header.protocol == Protocol.RETURNED:
-            return self._take_returned(body, now)
+            return self._resend_returned(body, now)
         if header.protocol == Protocol.CABLE_CUT:
             return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
-    def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
+    def _answer_probe(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
         """Answer a probe over the reverse of the links by which it came."""
         proxies = tunnel_by_last(self.topology, source, self.server, back)
         if proxies is None:
@@ -375,7 +377,7 @@ class Tunnelling(Router):
         response = self._control(Protocol.PROBE_RESPONSE, source, answer.pack())
         return [self._send(back, self._wrap(response, proxies))]
 
-    def _take_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
+    def _process_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
         destination = None if failure.flow is None else self.server_of(failure.flow.destination)
         if failure.flow is None or destination is None:
             return [Drop("failure of no path in use", packet)]
@@ -384,7 +386,7 @@ class Tunnelling(Router):
         self.failed_links.put(link, None, now)
         return self.failed(destination, failure.flow, link, now)
 
-    def _take_returned(self, packet: bytes, now: float) -> list[Action]:
+    def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a returned packet again; the path-failure message has arrived before the packet."""
         flow = flow_key(packet)
         if flow.protocol in RESERVED or not self.has_sent(flow):

@@ -68,8 +68,7 @@ class Fallback(Router):
     # -- decisions in advance of packets -----------------------------------------------------------
 
     def foreseen(self) -> list[Action]:
-        """Return the decisions for packets forwarded by TOR, so that the data plane can install
-        them.
+        """Return TOR's decisions for all destinations, for the data plane to install in advance.
 
         In networks with more than MOST_FORESEEN servers, the data plane asks for decisions instead.
         """
@@ -103,13 +102,13 @@ class Fallback(Router):
             repeat = Pushed(flow, header.pack(b""))
         if first:
             header = header._replace(proxy=header.destination)
-        return self._sent_by_tor(destination, header, packet, repeat)
+        return self._tor_action(destination, header, packet, repeat)
 
     def on_by_tor(self, packet: bytes, source: int, destination: int, now: float) -> list[Action]:
         """Forward a packet without a routing entry by TOR, or return the packet to its source."""
         header = self._header(source, destination, packet[_TTL] - 1)
-        sent = self._sent_by_tor(destination, header, packet, None)
-        return [sent] if sent else self._sent_back(header.source, packet, now)
+        sent = self._tor_action(destination, header, packet, None)
+        return [sent] if sent else self._return_packet(header.source, packet, now)
 
     def tor_came(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
         """Deliver a packet received by TOR, forward it, or return it to its source."""
@@ -127,8 +126,8 @@ class Fallback(Router):
             return self.expired(packet, now)
         repeat = Relayed(header.relay_key(port))
         onward = header._replace(ttl=header.ttl - 1)
-        sent = self._sent_by_tor(destination, onward, packet, repeat)
-        return [sent] if sent else self._sent_back(header.source, packet, now)
+        sent = self._tor_action(destination, onward, packet, repeat)
+        return [sent] if sent else self._return_packet(header.source, packet, now)
 
     def returned_came(self, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
         """Process a returned packet: send it again at its source, else forward it to the source."""
@@ -144,7 +143,7 @@ class Fallback(Router):
         source = self.topology.server_of_uid(header.destination)
         if not 0 <= source < self.topology.servers or header.ttl <= 1:
             return [Drop("TTL expired" if header.ttl <= 1 else NO_SERVER, packet)]
-        sent = self._sent_by_tor(source, header._replace(ttl=header.ttl - 1), packet, None)
+        sent = self._tor_action(source, header._replace(ttl=header.ttl - 1), packet, None)
         return [sent or Drop(NEXT_HOP_DOWN, packet)]
 
     def tor_step(self, destination: int) -> Step:
@@ -162,7 +161,7 @@ class Fallback(Router):
         uid = self.topology.uid
         return DcnHeader(uid(source), uid(destination), Protocol.IPV4, self.identify(), ttl=ttl)
 
-    def _sent_by_tor(
+    def _tor_action(
         self, destination: int, header: DcnHeader, packet: bytes, repeat: Pushed | Relayed | None
     ) -> Send | None:
         step = self.tor_step(destination)
@@ -172,12 +171,12 @@ class Fallback(Router):
 
     # Departs from the paper: TOR would drop the packet, and the source would not learn of the
     # failure.
-    def _sent_back(self, uid: int, packet: bytes, now: float) -> list[Action]:
+    def _return_packet(self, uid: int, packet: bytes, now: float) -> list[Action]:
         """Return a packet to its source, along TOR's path in reverse."""
         source = self.topology.server_of_uid(uid)
         if 0 <= source < self.topology.servers and source != self.server:
             header = DcnHeader(self.uid, uid, Protocol.RETURNED, self.identify())
-            sent = self._sent_by_tor(source, header, packet, None)
+            sent = self._tor_action(source, header, packet, None)
             if sent and self.may_return(packet, now):
                 return [sent]
         return [Drop(NEXT_HOP_DOWN, packet)]

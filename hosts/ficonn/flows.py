@@ -134,8 +134,7 @@ class Ways(Bounded[FlowKey, Entry]):
         return gone
 
     def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
-        """Return the key of the data packets that will follow a probe to `step`, None if others
-        follow.
+        """Return the look-up key of packets that will follow a probe to `step`, None without any.
 
         A source sends a burst when the probe response arrives; a data plane that has the entry in
         advance need not ask about any of these packets.
@@ -230,8 +229,7 @@ class Queues:
 class Moves:
     """Notifies the data plane when packets of a flow change to another next hop.
 
-    Some flows change immediately, others when a new path has settled; one timer serves all of
-    these.
+    Some flows change immediately, others when a new path has settled; the latter share one timer.
     """
 
     def __init__(

@@ -75,8 +75,8 @@ class Tar(Relay):
     Parameters
     ----------
     virtual_flows : VirtualFlows
-            Whether any flow that takes the level-0 link ends a virtual flow. The next probe always
-            ends it, here or, by timeout, elsewhere, which bounds the table of virtual flows.
+        Whether any flow that takes the level-0 link ends a virtual flow. The next probe always
+        ends it, here or, by timeout, elsewhere, which bounds the table of virtual flows.
     """
 
     by_flow: ClassVar[bool] = True
@@ -99,7 +99,7 @@ class Tar(Relay):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.queues = Queues()
         set_ups = Pace(self.timers.probe_spacing_s / SET_UPS, now, self.random)
-        self.searches = Searches(self.agenda, set_ups, self._look)
+        self.searches = Searches(self.agenda, set_ups, self._probe_turn)
         self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
@@ -124,7 +124,7 @@ class Tar(Relay):
         else:
             actions += self.queues.add(own, packet)
         if not own.waiting and (sent is None or now >= own.probe_from_s):
-            actions += self._begin(flow, own, now, urgent=sent is None)
+            actions += self._queue_probe(flow, own, now, urgent=sent is None)
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
@@ -162,7 +162,7 @@ class Tar(Relay):
             oldest, gone = self.flows.items()[0]
             self.flows.pop(oldest)
             self.flows.evicted += 1
-            actions = self._end(oldest, gone, "too many flows")
+            actions = self._remove_flow(oldest, gone, "too many flows")
         # A random first round, so that entries from before a restart of this server do not match.
         own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
         if follows:
@@ -170,14 +170,14 @@ class Tar(Relay):
         self.flows.put(flow, own, now)
         return own, actions
 
-    def _end(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+    def _remove_flow(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
         """Remove a flow's timers and data plane entry, and drop its queued packets."""
         self.agenda.cancel(("probe", flow))
         self.searches.end(flow)
         self.flow_answers_change(flow)
         return self.queues.drop(own, reason)
 
-    def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+    def _send_queued(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
         return list(chain.from_iterable(sent))
 
@@ -200,7 +200,9 @@ class Tar(Relay):
 
     # -- probes of this server -------------------------------------------------------------------
 
-    def _begin(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
+    def _queue_probe(
+        self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False
+    ) -> list[Action]:
         """Start a probe round when it is the flow's turn."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
@@ -210,11 +212,13 @@ class Tar(Relay):
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting, own.awaits_turn, own.probed_s = True, False, now
         deadline = now + tar.PROBE_TIMEOUT * self._patience_s()
-        self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
+        self.agenda.set(("probe", flow), deadline, lambda at: self._probe_timed_out(flow, at))
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
         back = own.failed or own.tries > 0 or not self._switch_works
-        actions = self._start(flow, tag, self._new(own.destination, own.tries, back), now)
+        actions = self._send_probe(
+            flow, tag, self._new_probe(own.destination, own.tries, back), now
+        )
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY, now)
@@ -240,7 +244,7 @@ class Tar(Relay):
         self.agenda.set(("probe", flow), soon, lambda at: self.searches.begin(flow, at))
         return []
 
-    def _look(self, flow: FlowKey, now: float) -> list[Action]:
+    def _probe_turn(self, flow: FlowKey, now: float) -> list[Action]:
         """Probe for a flow whose turn has come, unless the flow has ended."""
         own = self.flows.get(flow)
         if own is None:
@@ -248,15 +252,15 @@ class Tar(Relay):
         elif not own.probing:
             if own.queue or self.flows.idle_for(flow, now) <= AT_REST_S:
                 return self._probe(flow, own, now)
-            self._rest(flow, own, now)
+            self._end_round(flow, own, now)
         return []
 
-    def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
+    def _new_probe(self, to: int, tries: int, back: bool) -> tar.Probe:
         by_far_side = self.far_side and tries % 2 == 1
         probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
         return probe._replace(back=back)
 
-    def _start(
+    def _send_probe(
         self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
     ) -> list[Action]:
         """Send a new probe; a response may return to `back_to`, from where its probe came."""
@@ -264,7 +268,7 @@ class Tar(Relay):
         header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now, back_to)
 
-    def _silence(self, flow: FlowKey, now: float) -> list[Action]:
+    def _probe_timed_out(self, flow: FlowKey, now: float) -> list[Action]:
         """Handle the timeout of a flow's probe."""
         own = self.flows.get(flow)
         if own is None:
@@ -279,7 +283,7 @@ class Tar(Relay):
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
             # The path in use is not known to have failed: servers are too busy to look for another.
-            self._rest(flow, own, now)
+            self._end_round(flow, own, now)
             return []
         own.tries += 1
         if own.tries < tar.PROBE_TRIES:
@@ -291,18 +295,18 @@ class Tar(Relay):
 
     def _try_again(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._begin(flow, own, now, urgent=bool(own.queue)) if own else []
+        return self._queue_probe(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
         """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
         self.ways.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
-        self._rest(flow, own, now)
+        self._end_round(flow, own, now)
         own.probe_from_s = now + self.timers.probe_interval_s
         return self.queues.drop(own, reason)
 
-    def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
+    def _process_response(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
         """Process a probe response: the flow's path is set up in both directions."""
         own, tag = self.flows.get(flow), Tag(round_, returning=False)
         late = own.unanswered.get(tag) if own and not own.ready else None
@@ -316,10 +320,10 @@ class Tar(Relay):
             self.flow_answers_change(flow)
         own.ready = True
         self.searches.answered(flow, now - probed_s)
-        self._rest(flow, own, now)
-        return self._release(flow, own, now)
+        self._end_round(flow, own, now)
+        return self._send_queued(flow, own, now)
 
-    def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
+    def _end_round(self, flow: FlowKey, own: Flow, now: float) -> None:
         """End a probe round, and schedule the next."""
         own.rest()
         self.searches.end(flow)
@@ -340,7 +344,7 @@ class Tar(Relay):
 
     def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._begin(flow, own, now) if own and not own.waiting else []
+        return self._queue_probe(flow, own, now) if own and not own.waiting else []
 
     # -- received probes ---------------------------------------------------------------------------
 
@@ -381,7 +385,7 @@ class Tar(Relay):
             way, sight = self.ways.of(flow, tag), self._sight(flow, now)
             decision = tar.decide(self.topology, self.server, probe, came, way, sight)
         if isinstance(decision, tar.Arrived):
-            return self._arrived(came, flow, tag, probe, now)
+            return self._process_arrival(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
             return [Drop(decision.reason)]
         if isinstance(decision, tar.Back):
@@ -407,27 +411,27 @@ class Tar(Relay):
         packets = self.ways.behind(flow, tag, step, now)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
-    def _arrived(
+    def _process_arrival(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float
     ) -> list[Action]:
         """Process a received response, or answer a probe; both set up the reverse flow (IV.A)."""
         answers = flow.reversed()
         if tag.returning:
-            return self._answered(answers, tag.round, now)
+            return self._process_response(answers, tag.round, now)
         own = self.flows.use(answers, now)
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(answers, probe.source, now, follows=True)
         if own.awaits_turn:
-            self._rest(answers, own, now)
+            self._end_round(answers, own, now)
         if not (own.ready or own.waiting):
             own.ready = True
             self.flow_answers_change(answers)
         answer = Tag(tag.round, returning=True)
         back_to = came if probe.back else None
-        new = self._new(probe.source, probe.tries, probe.back)
-        actions += self._start(answers, answer, new, now, back_to)
-        return actions + (self._release(answers, own, now) if own.ready else [])
+        new = self._new_probe(probe.source, probe.tries, probe.back)
+        actions += self._send_probe(answers, answer, new, now, back_to)
+        return actions + (self._send_queued(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return the state of this server's two links, without the traffic of the flow itself."""
@@ -496,7 +500,9 @@ class Tar(Relay):
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
-        dropped = [self._end(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
+        dropped = [
+            self._remove_flow(flow, own, "flow was idle") for flow, own in self.flows.expire(now)
+        ]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         self.virtual.expire(now)

@@ -230,11 +230,10 @@ def leave(place: Place, progress: Room) -> Verdict:
 
 
 def route_back(place: Place, progress: Room) -> Verdict:
-    """Decide when the level-0 link has failed and the probe arrived by the backup link: send it
-    back.
+    """Send the probe back if the level-0 link has failed and it arrived by the backup link.
 
-    The probe is handled as if the backup link had failed (section IV.A): its other end must bypass
-    it.
+    The server acts as if its backup link had failed (section IV.A): the other end must bypass this
+    link.
     """
     if place.came_by != BACKUP:
         return stuck()

@@ -41,11 +41,11 @@ class Searches:
     Parameters
     ----------
     agenda : Agenda
-            Timers of the router.
+        Timers of the router.
     pace : Pace
-            Rate limit for flows that are not urgent.
+        Rate limit for flows that are not urgent.
     probe : callable
-            Callback that sends the probe of a flow, or ends its turn.
+        Callback that sends the probe of a flow, or ends its turn.
 
     >>> from random import Random
     >>> agenda = Agenda()
@@ -72,7 +72,7 @@ class Searches:
         self.round_trip_s = 0.0  # smoothed round trip; 0 before the first response
         self._under_way: set[FlowKey] = set()
         self._waiting: dict[FlowKey, None] = {}  # flows waiting for the window, in order
-        self._later: dict[FlowKey, None] = {}  # flows waiting for the rate limit, in order
+        self._rate_limited: dict[FlowKey, None] = {}  # flows waiting for the rate limit, in order
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -80,13 +80,13 @@ class Searches:
     def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
         """Probe for a flow when the window allows; an urgent flow skips the rate limit."""
         if flow in self._under_way or (urgent and self._has_room):
-            return self._begin(flow, now)
+            return self._send_probe(flow, now)
         if urgent:
-            self._later.pop(flow, None)
+            self._rate_limited.pop(flow, None)
             self._waiting.setdefault(flow)
             return []
         if flow not in self._waiting:
-            self._later.setdefault(flow)
+            self._rate_limited.setdefault(flow)
         if "later searches" not in self.agenda:
             self.agenda.set("later searches", now + GATHER_S, self._take_turns)
         return []
@@ -107,44 +107,44 @@ class Searches:
     def end(self, flow: FlowKey) -> None:
         """Remove a flow from the window and from the queues; probe for a waiting flow."""
         self._waiting.pop(flow, None)
-        self._later.pop(flow, None)
+        self._rate_limited.pop(flow, None)
         if flow in self._under_way:
             self._under_way.remove(flow)
             if self._waiting:
-                self.agenda.set("searches", NOW_S, self._go_on)
+                self.agenda.set("searches", NOW_S, self._fill_window)
 
     @property
     def _has_room(self) -> bool:
         return len(self._under_way) < int(self.window)
 
-    def _begin(self, flow: FlowKey, now: float) -> list[Action]:
-        for queue in (self._waiting, self._later):
+    def _send_probe(self, flow: FlowKey, now: float) -> list[Action]:
+        for queue in (self._waiting, self._rate_limited):
             queue.pop(flow, None)
         self._under_way.add(flow)
         return self.probe(flow, now)
 
-    def _go_on(self, now: float) -> list[Action]:
+    def _fill_window(self, now: float) -> list[Action]:
         actions: list[Action] = []
         while self._waiting and self._has_room:
-            actions += self._begin(next(iter(self._waiting)), now)
+            actions += self._send_probe(next(iter(self._waiting)), now)
         return actions
 
     def _take_turns(self, now: float) -> list[Action]:
         """Move flows that waited for the rate limit to the window's queue, as the limit allows."""
-        while self._later:
+        while self._rate_limited:
             turn = self.pace.turn(now)
             if turn > now:
                 self.agenda.set("later searches", turn, self._take_turn)
                 break
-            self._go_on_later()
-        return self._go_on(now)
+            self._queue_next()
+        return self._fill_window(now)
 
     def _take_turn(self, now: float) -> list[Action]:
-        self._go_on_later()
+        self._queue_next()
         return self._take_turns(now)
 
-    def _go_on_later(self) -> None:
-        if self._later:
-            flow = next(iter(self._later))
-            del self._later[flow]
+    def _queue_next(self) -> None:
+        if self._rate_limited:
+            flow = next(iter(self._rate_limited))
+            del self._rate_limited[flow]
             self._waiting[flow] = None
