@@ -52,7 +52,7 @@ HOP_COST = 0.1
 # use, by this share of a port's rate plus the cost of a hop. Many flows see the same free port at
 # the same time, and would together fill that port if they all moved there.
 MOVE_GAIN = 0.25
-# interval over which link failures are collected; short compared with detection timeouts
+# Interval over which link failures are collected; short compared with detection timeouts.
 GATHER_S = 0.002
 QUIET_S = 1.0  # a flow without packets for this time may have ended
 
@@ -145,7 +145,7 @@ class BSR(Forwarding):
             return []
         known.sent_bytes += sent_bytes
         if _timer(flow) not in self.agenda:
-            return self._adapt(flow, now)
+            return self._start_next_round(flow, now)
         large = self._pairs.is_large(flow, known, now)
         if not (large and self._pairs.looks_ahead(flow, known, now)):
             return []
@@ -158,7 +158,7 @@ class BSR(Forwarding):
     def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> Flow:
         if len(targets) > 1:
             targets = tuple(ranked(key, targets))
-        flow = Flow(self._select(key, targets, now), targets, now)
+        flow = Flow(self._new_selection(key, targets, now), targets, now)
         forgotten = self.flows.put(key, flow, now)
         if forgotten is not None:
             self.agenda.cancel(_timer(forgotten))
@@ -166,7 +166,7 @@ class BSR(Forwarding):
             self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
         return flow
 
-    def _select(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
+    def _new_selection(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
         """Return the path selection for the first target with a path, else for the last target."""
         self.flow_answers_change(key)
         failures = self.failures(now)
@@ -208,7 +208,7 @@ class BSR(Forwarding):
         if flow is None:
             return []
         if flow.selection.hopeless and len(flow.targets) > 1:
-            flow.selection = self._select(key, flow.targets, now)
+            flow.selection = self._new_selection(key, flow.targets, now)
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
         flow.since_s, flow.sent_bytes = now, 0
@@ -251,16 +251,16 @@ class BSR(Forwarding):
             # The gateway is unreachable: try the flow's next gateways in order of preference.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
-                flow.selection = self._select(key, others, now)
+                flow.selection = self._new_selection(key, others, now)
                 self.counters["gateway changes"] += 1
                 return self._begin_round(key, flow, now)
         pause = self.timers.next_probe_s(self.random)
         if flow.selection.path is None:  # any working path is needed, so retry sooner
             pause = min(pause, self.timers.unreachable_hold_s)
-        self.agenda.set(_timer(key), now + pause, lambda at: self._adapt(key, at))
+        self.agenda.set(_timer(key), now + pause, lambda at: self._start_next_round(key, at))
         return []
 
-    def _adapt(self, key: FlowKey, now: float) -> list[Action]:
+    def _start_next_round(self, key: FlowKey, now: float) -> list[Action]:
         """Start the next probe round if the flow has sent packets since the last (section 4.3)."""
         flow = self.flows.get(key)
         if flow is None or not flow.sent_bytes:
@@ -318,10 +318,10 @@ class BSR(Forwarding):
             if flow.probing:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)
             elif not flow.selection.path:
-                actions += self._search(key, flow, now)
+                actions += self._search_path(key, flow, now)
         return actions
 
-    def _search(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+    def _search_path(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
         """Start a probe round for a flow without a path; forget the flow if it is idle."""
         if self.flows.idle_for(key, now) > QUIET_S:
             self.flows.pop(key)
@@ -335,7 +335,7 @@ class BSR(Forwarding):
         if up:
             for key, flow in self.flows.items():
                 if flow.selection.path is None and not flow.probing:
-                    actions += self._search(key, flow, now)
+                    actions += self._search_path(key, flow, now)
         return actions
 
     def resized(self, now: float) -> list[Action]:

@@ -28,17 +28,17 @@ def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]
     0.0-0.1 0.1-1.1 1.1-1.0
     0.0-1.0 1.0-1.1 1.1-0.1
     """
-    levels = [_only_level(bcube, source, receiver) for receiver in receivers]
+    levels = [_differing_level(bcube, source, receiver) for receiver in receivers]
     if len(receivers) > 1 and None not in levels and len(set(levels)) == len(levels):
         return _complete_graph_trees(bcube, source, receivers)
     wanted = set(receivers)
     return [
-        _cut_back([(edge.sender, edge.receiver) for edge in tree], wanted)
+        _prune([(edge.sender, edge.receiver) for edge in tree], wanted)
         for tree in spanning_trees(bcube, source)
     ]
 
 
-def _only_level(bcube: BCube, source: int, receiver: int) -> int | None:
+def _differing_level(bcube: BCube, source: int, receiver: int) -> int | None:
     """Return the only level at which two servers differ, None if they differ at several levels."""
     differing = [
         level
@@ -56,7 +56,7 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
         for level in range(bcube.k + 1)
     ]
     for receiver in receivers:
-        level = _only_level(bcube, source, receiver)
+        level = _differing_level(bcube, source, receiver)
         assert level is not None
         corners[level] = receiver
     graph = complete_graph(bcube, source, corners)
@@ -68,7 +68,7 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
     return found
 
 
-def _cut_back(tree: list[Hop], wanted: set[int]) -> list[Hop]:
+def _prune(tree: list[Hop], wanted: set[int]) -> list[Hop]:
     """Prune a tree to the hops that lead to a receiver in `wanted`."""
     needed, kept = set(wanted), []
     for sender, receiver in reversed(tree):

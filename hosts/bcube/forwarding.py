@@ -16,8 +16,8 @@ probe response is forwarded that came over the link. The links of this server it
 neighbour table, not in the database.
 
 Data packets are forwarded in the kernel, so a relay could report a link that has gone down only
-when the next packet arrives, for TCP not before its second retransmission. Therefore the relay
-remembers which sources sent probes over which link, and notifies these sources immediately. A
+when the next packet arrives, and TCP would recover only with its second retransmission. Therefore
+the relay remembers which sources sent probes over which link, and notifies them immediately. A
 switch does not report that one of its cables is cut: the neighbours on that switch would keep
 sending to the cut cable, TCP acknowledgements included, until heart-beats time out. Therefore the
 server at the end of the cut cable notifies them.
@@ -252,10 +252,10 @@ class Forwarding(Router):
         asked = header.protocol in (Protocol.IPV4, Protocol.PROBE)
         if not asked or path is None or path.destination != self.server:
             return [Drop(NEXT_HOP_DOWN, body)]
-        told = self._notify_source(path, step, now)
+        messages = self._notify_source(path, step, now)
         if header.protocol == Protocol.PROBE or not self.may_return(body, now):
-            return [Drop(NEXT_HOP_DOWN, body), *told]
-        return [*told, *self.send_along(reverse(path), Protocol.RETURNED, body)]
+            return [Drop(NEXT_HOP_DOWN, body), *messages]
+        return [*messages, *self.send_along(reverse(path), Protocol.RETURNED, body)]
 
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a returned packet again; the path-failure message has arrived before the packet."""
@@ -263,8 +263,7 @@ class Forwarding(Router):
             return [Drop("returned packet of no flow", packet)]
         return self.send_again(packet, now)
 
-    # Departs from the paper, where a source is notified when one of its packets meets the down link
-    # (section 4.2).
+    # Departs from the paper: there, a source is notified when its packet meets the link (4.2).
     def _notify_sources(self, step: Step, now: float) -> list[Action]:
         """Notify sources whose recent probes were forwarded over a link that went down."""
         self.passing.expire(now)
@@ -287,7 +286,7 @@ class Forwarding(Router):
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
 
-    # Departs from the paper, where neighbours detect the cut cable by missed heart-beats.
+    # Departs from the paper: there, neighbours detect the cut cable by missed heart-beats.
     def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):

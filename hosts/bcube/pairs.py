@@ -57,9 +57,9 @@ class Pairs:
         if flow.looked_ahead or any(one.probing for one in (flow, *others)):
             return False
         candidates = flow.selection.candidates
-        beside = [_flows_on(others, one.path) for one in candidates]
+        large_flows = [_flows_on(others, one.path) for one in candidates]
         _, works, _ = measured(candidates)
-        return crowded(beside, works, _flows_on(others, flow.selection.path))
+        return crowded(large_flows, works, _flows_on(others, flow.selection.path))
 
     def left_bps(
         self, key: FlowKey, flow: Flow, path: Path, measured_bps: float, now: float

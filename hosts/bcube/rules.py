@@ -86,16 +86,16 @@ def is_large(sent: float, rate: float, seconds: float) -> bool:
     return seconds >= LARGE_AFTER_S and sent >= LARGE * rate * seconds
 
 
-def crowded(beside: Any, works: Any, here: int) -> bool:
+def crowded(large_flows: Any, works: Any, here: int) -> bool:
     """Return True if another working path carries fewer of the pair's large flows than `here`.
 
-    `here` is the number of those flows on the path in use; `beside` and `works` have one entry per
-    path: its number of flows, and True if the path works.
+    `here` is the number of those flows on the path in use; `large_flows` and `works` have one entry
+    per path: its number of flows, and True if the path works.
     """
     fewest = here
-    for path in range(len(beside)):
+    for path in range(len(large_flows)):
         if works[path]:
-            fewest = min(fewest, beside[path])
+            fewest = min(fewest, large_flows[path])
     return fewest < here
 
 

@@ -110,7 +110,7 @@ def replacement(
 
     The search visits each server and switch once; see `hosts.bcube.search`.
     """
-    net = _net(bcube, kept, failures)
+    net = _search_net(bcube, kept, failures)
     near, far = (
         Wave(
             defaultdict(int), defaultdict(int), dict[int, int](), dict[int, int](), dict[int, int]()
@@ -124,7 +124,7 @@ def replacement(
     return Path(source, tuple(starmap(Step, joined(near, far, *ends, middle))))
 
 
-def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
+def _search_net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
     """Return the network for a path search, in which inner nodes of `kept` paths are closed."""
     servers: dict[int, int] = defaultdict(int)
     switches: dict[tuple[int, int], int] = defaultdict(int)
@@ -141,7 +141,7 @@ def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
 
 
 class _CableStates:
-    """By server and level: True if the cable, its server and its switch work."""
+    """Cable states by server and level: True if the cable, its server and its switch work."""
 
     def __init__(self, bcube: BCube, failures: Failures) -> None:
         self.bcube, self.failures = bcube, failures
@@ -157,7 +157,7 @@ class _CableStates:
 
 
 class _FailedLinks:
-    """By pair of servers: True if the link between them has failed."""
+    """Failed links by pair of servers: True if the link between them has failed."""
 
     def __init__(self, links: frozenset[Pair]) -> None:
         self.links = links

@@ -43,7 +43,7 @@ class Broadcasts:
             return [Drop("unknown multicast group", packet)]
         if header.protocol != Protocol.IPV4:
             return [Drop("unknown protocol", packet)]
-        if scope > self.router.topology.k or not self._concerns(header.source, scope):
+        if scope > self.router.topology.k or not self._in_scope(header.source, scope):
             return [Drop("broadcast out of its scope", packet)]
         if not self.seen.is_new(header.source, header.identification, now):
             self.router.counters["broadcasts repeated"] += 1
@@ -51,6 +51,6 @@ class Broadcasts:
         relayed = spread(self.router.neighbours, range(scope + 1), header, packet, port)
         return [*self.router.delivered(packet), *relayed]
 
-    def _concerns(self, source: int, scope: int) -> bool:
+    def _in_scope(self, source: int, scope: int) -> bool:
         size = self.router.topology.sizes[scope]
         return bool(source // size == self.router.uid // size)

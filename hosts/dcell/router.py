@@ -66,7 +66,7 @@ TOLD = {
 
 
 class Dfr(Router):
-    """Router of DCell's fault-tolerant routing.
+    """Router of DCell's fault-tolerant routing (DFR).
 
     Parameters
     ----------
@@ -231,16 +231,16 @@ class Dfr(Router):
 
     def _choice(self, destination: int, proxy: int | None, entered_by: int | None) -> Choice:
         """Compute the next hop of a packet, without the cache; servers are given by uid."""
-        target = self._server(destination)
+        target = self._server_of_uid(destination)
         if target is None:
             return Lost(NO_SERVER)
-        over = None if proxy is None else self._server(proxy)
-        if over is None and proxy is not None:
+        proxy_server = None if proxy is None else self._server_of_uid(proxy)
+        if proxy_server is None and proxy is not None:
             return Lost("proxy is no server of this network")
-        heading = Heading(target, over, entered_by)
+        heading = Heading(target, proxy_server, entered_by)
         return choose(self.topology, self.b, self.server, heading, self.view)
 
-    def _server(self, uid: int) -> int | None:
+    def _server_of_uid(self, uid: int) -> int | None:
         server: int = self.topology.server_of_uid(uid)
         return server if 0 <= server < self.topology.servers else None
 
@@ -251,7 +251,7 @@ class Dfr(Router):
             return self.delivered(body, header.relay_key(port))
         if header.protocol != Protocol.UNREACHABLE:
             return [Drop("unknown protocol", body)]
-        destination = self._server(Unreachable.parse(body).destination)
+        destination = self._server_of_uid(Unreachable.parse(body).destination)
         if destination is not None and destination not in self.unreachable:
             self.own_answers_change()
             self.unreachable.put(destination, None, now)
@@ -260,11 +260,11 @@ class Dfr(Router):
     def _report_loss(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
         """Drop a packet and send its source an UNREACHABLE message (section 4.3.3)."""
         self.notified.expire(now)
-        whom = header.source, header.destination
+        ends = header.source, header.destination
         dropped: list[Action] = [Drop(reason, body)]
-        if header.protocol != Protocol.IPV4 or header.source == self.uid or whom in self.notified:
+        if header.protocol != Protocol.IPV4 or header.source == self.uid or ends in self.notified:
             return dropped
-        self.notified.put(whom, None, now)
+        self.notified.put(ends, None, now)
         message = Unreachable(header.destination, TOLD.get(reason, Unreached.NO_PATH)).pack()
         return dropped + self._send_packet(header.source, Protocol.UNREACHABLE, message, now)
 

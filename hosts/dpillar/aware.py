@@ -63,26 +63,26 @@ class TrafficAware(BothWays):
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
         """Return the flow's path, reassigned if its interval has ended or its path has failed."""
         probing = known.probing
-        held = self.flows.use(flow, now)
-        if held is None or now >= held.again_s or not _path_works(probing, held.path):
+        entry = self.flows.use(flow, now)
+        if entry is None or now >= entry.again_s or not _path_works(probing, entry.path):
             self.flows.expire(now)
-            held = self._assign_path(probing, held, now)
-            self.flows.put(flow, held, now)
-        held.sent_bytes += len(packet)
-        return None if held.path is None else probing.candidates[held.path].path
+            entry = self._assign_path(probing, entry, now)
+            self.flows.put(flow, entry, now)
+        entry.sent_bytes += len(packet)
+        return None if entry.path is None else probing.candidates[entry.path].path
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Count a flow's bytes; take the flow from the data plane when a reassignment is due."""
-        held = self.flows.use(flow, now)
-        if held is not None:
-            held.sent_bytes += sent_bytes
-            if now >= held.again_s:
+        entry = self.flows.use(flow, now)
+        if entry is not None:
+            entry.sent_bytes += sent_bytes
+            if now >= entry.again_s:
                 self.flow_answers_change(flow)
         return super().used(flow, sent_bytes, now)
 
-    def _assign_path(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:
+    def _assign_path(self, probing: Probing, entry: Scheduled | None, now: float) -> Scheduled:
         timers = self.timers
-        using, rate = (None, 0.0) if held is None else (held.path, held.rate_bps(now))
+        using, rate = (None, 0.0) if entry is None else (entry.path, entry.rate_bps(now))
         path = schedule(probing.candidates, using, rate)
         if path is None:
             return Scheduled(probing.current, now, now + timers.probe_timeout_s)
@@ -96,19 +96,23 @@ class TrafficAware(BothWays):
 
     def in_use(self) -> set[tuple[int | None, int | None]]:
         """Return the destination and candidate index of each path that a flow uses."""
-        return {(self.server_of(flow.destination), held.path) for flow, held in self.flows.items()}
+        return {
+            (self.server_of(flow.destination), entry.path) for flow, entry in self.flows.items()
+        }
 
     def state(self) -> dict[str, Any]:
         """Return the router's state with each flow's path."""
-        flows = [self.flow_state(flow, self._path(flow, held)) for flow, held in self.flows.items()]
+        flows = [
+            self.flow_state(flow, self._path(flow, entry)) for flow, entry in self.flows.items()
+        ]
         return {**super().state(), "flows": flows}
 
-    def _path(self, flow: FlowKey, held: Scheduled) -> Path | None:
+    def _path(self, flow: FlowKey, entry: Scheduled) -> Path | None:
         destination = self.server_of(flow.destination)
         known = None if destination is None else self.destinations.get(destination)
-        if known is None or held.path is None:
+        if known is None or entry.path is None:
             return None
-        return known.probing.candidates[held.path].path
+        return known.probing.candidates[entry.path].path
 
 
 def _path_works(probing: Probing, path: int | None) -> bool:

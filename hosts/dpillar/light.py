@@ -67,13 +67,13 @@ class RandomPath(Tunnelling):
         """Return the tunnel of the flow's path; a SYN or a failed path selects a new path."""
         self.flows.expire(now)
         self.failed_links.expire(now)
-        held = self.flows.use(flow, now)
-        if held is None or is_try(flow, packet) or not self._tunnel_works(held):
-            held = self._random_tunnel(destination)
-            if held is None:
+        entry = self.flows.use(flow, now)
+        if entry is None or is_try(flow, packet) or not self._tunnel_works(entry):
+            entry = self._random_tunnel(destination)
+            if entry is None:
                 return None
-            self.flows.put(flow, held, now)
-        return held.proxies
+            self.flows.put(flow, entry, now)
+        return entry.proxies
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
         """Withdraw this server's data plane entries, since the link may be on any flow's path."""
@@ -92,22 +92,22 @@ class RandomPath(Tunnelling):
     def _random_tunnel(self, destination: int) -> Tunnelled | None:
         self.counters["paths drawn"] += 1
         every = self.tunnels_to(destination)
-        usable = [held for held in starmap(Tunnelled, every.items()) if self._tunnel_works(held)]
+        usable = [entry for entry in starmap(Tunnelled, every.items()) if self._tunnel_works(entry)]
         return self.random.choice(usable) if usable else None
 
-    def _tunnel_works(self, held: Tunnelled) -> bool:
-        path, proxies = held
+    def _tunnel_works(self, entry: Tunnelled) -> bool:
+        path, proxies = entry
         return self.first_works(proxies) and not self.has_failed(path)
 
     def state(self) -> dict[str, Any]:
         """Return the router's state with each flow's path."""
-        flows = [self.flow_state(flow, held.path) for flow, held in self.flows.items()]
+        flows = [self.flow_state(flow, entry.path) for flow, entry in self.flows.items()]
         return {**super().state(), "flows": flows}
 
 
 def is_try(flow: FlowKey, packet: bytes) -> bool:
     """Return True if the packet is a SYN or SYN-ACK: an attempt to establish a TCP connection."""
-    # fragments after the first have no ports and no flags
+    # Fragments after the first have no ports and no flags.
     if flow.protocol != TCP or not flow.source_port:
         return False
     start = 4 * LAYOUT.read(packet)[0]

@@ -175,8 +175,7 @@ class FaultTolerant(Tunnelling):
         """Probe the destination that has been without a working path for longest.
 
         Such destinations do not wait for rounds that look for better paths. As there may be many,
-        they are probed one at a time; a path that is found is tried for the others
-        (`_search_over`).
+        they are probed one at a time. A path to one of them is tried for all (`_probe_repaired`).
         """
         due = [
             (self._next_probe_s(known), destination)
@@ -231,15 +230,15 @@ class FaultTolerant(Tunnelling):
         if known.probing.finished or not known.probing.works:
             self.choose(known)
         if searched and known.probing.current_path:
-            self._search_over(known.probing.current_path, now)
+            self._probe_repaired(known.probing.current_path, now)
         return []
 
-    def _search_over(self, found: Path, now: float) -> None:
+    def _probe_repaired(self, found: Path, now: float) -> None:
         """Schedule probes for destinations without a path that have one over the repaired links."""
-        mended = set(links(found))
+        repaired_links = set(links(found))
         for destination, known in self.destinations.items():
             if known.probing.current is None and any(
-                not mended.isdisjoint(links(path)) for path in known.tunnels
+                not repaired_links.isdisjoint(links(path)) for path in known.tunnels
             ):
                 soon = now + self.random.random() * self.timers.search_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
@@ -287,13 +286,13 @@ class FaultTolerant(Tunnelling):
         Reports expire: a path that failed some time ago, and was not probed since, may work again.
         """
         switched = known.probing.choose()
-        if known.probing.current is None and self._reconsider(known):
+        if known.probing.current is None and self._retry_failed(known):
             switched = known.probing.choose() or switched
         if switched:
             self.counters["paths switched"] += 1
             self._withdraw_flows(known)
 
-    def _reconsider(self, known: Destination) -> bool:
+    def _retry_failed(self, known: Destination) -> bool:
         """Mark failed paths as untried if all reports on them have expired; return True if any."""
         aged = [
             one

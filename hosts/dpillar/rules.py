@@ -160,11 +160,11 @@ def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
     return chosen
 
 
-def _single(port: int) -> Rule:
+def _single_path_rule(port: int) -> Rule:
     return Rule(single, lambda d: (*numbers(d), port), lambda d: 2 * d.k - 1, _arrivals)
 
 
-def _tunnels(port: int, directions: int = 1) -> Rule:
+def _tunnel_rule(port: int, directions: int = 1) -> Rule:
     """Return the rule of DPillarMP's paths, starting in one direction; 2 `directions` mean both."""
     return Rule(
         tunnel,
@@ -180,7 +180,7 @@ def _arrivals(_: DPillar) -> tuple[int, int]:
     return COUNTER_CLOCKWISE, CLOCKWISE
 
 
-def _far_side(port: int) -> Rule:
+def _far_side_rule(port: int) -> Rule:
     return Rule(
         far_side,
         lambda d: (*numbers(d), port),
@@ -190,15 +190,15 @@ def _far_side(port: int) -> Rule:
     )
 
 
-DPILLAR_SP = {port: _single(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
-DPILLAR_MP = {port: _tunnels(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
-FAR_SIDE = {port: _far_side(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+DPILLAR_SP = {port: _single_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+DPILLAR_MP = {port: _tunnel_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {
     "sp-cw": DPILLAR_SP[CLOCKWISE],
     "sp-ccw": DPILLAR_SP[COUNTER_CLOCKWISE],
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
-    "mp-both": _tunnels(CLOCKWISE, directions=2),
-    "mp-random": _tunnels(CLOCKWISE, directions=2),
+    "mp-both": _tunnel_rule(CLOCKWISE, directions=2),
+    "mp-random": _tunnel_rule(CLOCKWISE, directions=2),
 }

@@ -166,7 +166,9 @@ class Tunnelling(Router):
         available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
         body = Probe(round_, path, available).pack()
         self.counters["probes"] += 1
-        return self._send_in_tunnel(self._control(Protocol.PROBE, destination, body), proxies)
+        return self._send_in_tunnel(
+            self._control_packet(Protocol.PROBE, destination, body), proxies
+        )
 
     def path_state(self, path: Path) -> dict[str, Any]:
         """Return a path as it is shown to users."""
@@ -206,7 +208,7 @@ class Tunnelling(Router):
             return Drop(NEXT_HOP_DOWN, packet)
         data = self._wrap(packet, proxies)
         pushed = None if flow is None else Pushed(flow, data[: -len(packet)])
-        return self._send(step, data, pushed)
+        return self._send_action(step, data, pushed)
 
     # -- the relays ------------------------------------------------------------------------------
 
@@ -254,11 +256,11 @@ class Tunnelling(Router):
             self.passing.put(Passed(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
             onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
-            return [self._send(step, onward, Relayed(key) if is_data else None)]
+            return [self._send_action(step, onward, Relayed(key) if is_data else None)]
         # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
         if inner.ttl <= 1:
             return self._drop_expired(inner, packet, now)
-        return [self._send(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
+        return [self._send_action(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
 
     def _drop_expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
         if inner.protocol in RESERVED:  # messages are never answered
@@ -284,10 +286,10 @@ class Tunnelling(Router):
         source, _, proxies, inner, packet = inside
         if inner.protocol in NEVER_ANSWERED:
             return [Drop(NEXT_HOP_DOWN, packet)]
-        told = self._path_failure(source, proxies, flow_key(packet), step)
-        if inner.protocol == Protocol.PROBE or not told or not self.may_return(packet, now):
-            return [Drop(NEXT_HOP_DOWN, packet), *told]
-        return [*told, *self._send_back(Protocol.RETURNED, source, packet, proxies)]
+        messages = self._path_failure(source, proxies, flow_key(packet), step)
+        if inner.protocol == Protocol.PROBE or not messages or not self.may_return(packet, now):
+            return [Drop(NEXT_HOP_DOWN, packet), *messages]
+        return [*messages, *self._send_back(Protocol.RETURNED, source, packet, proxies)]
 
     def _path_failure(
         self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
@@ -295,9 +297,9 @@ class Tunnelling(Router):
         """Notify the source of a flow which link its packets cannot cross (section 4.5.1)."""
         uid, peer = self.uid, self.topology.uid(failed.peer)
         body = PathFailure(failed.port, uid, peer, flow).pack()
-        told = self._send_back(Protocol.PATH_FAILURE, source, body, proxies)
-        self.counters["path failures sent"] += len(told)
-        return told
+        messages = self._send_back(Protocol.PATH_FAILURE, source, body, proxies)
+        self.counters["path failures sent"] += len(messages)
+        return messages
 
     def _send_back(
         self, protocol: Protocol, source: int, body: bytes, proxies: Proxies
@@ -306,7 +308,11 @@ class Tunnelling(Router):
         back = step_back(self.topology, self.server, source, self.server, proxies)
         if back is None or not self.neighbours.works(back):
             return []
-        return [self._send(back, self._wrap(self._control(protocol, source, body), proxies))]
+        return [
+            self._send_action(
+                back, self._wrap(self._control_packet(protocol, source, body), proxies)
+            )
+        ]
 
     # -- notifications without a packet that meets the failure -------------------------------------
 
@@ -336,7 +342,7 @@ class Tunnelling(Router):
         proxies = next(filter(self.first_works, around), None)
         if proxies is None:
             return []
-        packet = self._control(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
+        packet = self._control_packet(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
         self.counters["cut cables told"] += 1
         return [self._send_in_tunnel(packet, proxies)]
 
@@ -374,8 +380,8 @@ class Tunnelling(Router):
             return [Drop(NEXT_HOP_DOWN, packet)]
         free = int(self.bandwidth.available_bps(back.port, Direction.IN))
         answer = ProbeResponse(probe.round, probe.path, min(probe.available_bps, free))
-        response = self._control(Protocol.PROBE_RESPONSE, source, answer.pack())
-        return [self._send(back, self._wrap(response, proxies))]
+        response = self._control_packet(Protocol.PROBE_RESPONSE, source, answer.pack())
+        return [self._send_action(back, self._wrap(response, proxies))]
 
     def _process_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
         destination = None if failure.flow is None else self.server_of(failure.flow.destination)
@@ -395,7 +401,7 @@ class Tunnelling(Router):
 
     # -- bytes -----------------------------------------------------------------------------------
 
-    def _control(self, protocol: Protocol, to: int, body: bytes) -> bytes:
+    def _control_packet(self, protocol: Protocol, to: int, body: bytes) -> bytes:
         ipv4 = self.topology.ipv4
         return Ipv4Header(ipv4(self.server), ipv4(to), protocol).pack(body)
 
@@ -405,5 +411,7 @@ class Tunnelling(Router):
         return encapsulate(packet, tunnel, packet[_TTL], self.identify() & 0xFFFF)
 
     @staticmethod
-    def _send(step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None) -> Send:
+    def _send_action(
+        step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None
+    ) -> Send:
         return Send(step.port, step.peer, Frame(ETH_IP, data), repeat)

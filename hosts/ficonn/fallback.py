@@ -30,7 +30,7 @@ from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
 from topos.ficonn import BACKUP, SWITCH
 
 REMEMBERED = 4096  # upper bound for cached next hops, and for destinations that TOR does not reach
-# largest network in which decisions are installed in the data plane in advance, in servers
+# Largest network in which decisions are installed in the data plane in advance, in servers.
 MOST_FORESEEN = 256
 NEXT_HOP_DOWN = "next hop is down"
 NO_SERVER = "destination is no server of this network"

@@ -57,7 +57,7 @@ class Entry:
         """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
         others = [one for one in self._ways if one[0] != tag]
         if len(others) == 2:
-            others = others[1:] if self._settled(others[1], now) else others[:1]
+            others = others[1:] if self._is_settled(others[1], now) else others[:1]
         self._ways = [*others, (tag, now, way)]
         self.bytes, self.probed_s = 0, now
 
@@ -68,7 +68,7 @@ class Entry:
     def current(self, works: Callable[[Step], bool], now: float) -> Way | None:
         """Return the hops that packets use, None if no link to a next hop works."""
         usable = [one for one in self._ways if works(one[2].next)]
-        if len(usable) == 2 and not self._settled(usable[1], now):
+        if len(usable) == 2 and not self._is_settled(usable[1], now):
             return usable[0][2]
         return usable[-1][2] if usable else None
 
@@ -95,7 +95,7 @@ class Entry:
         """All hops of the entry with the tags of their probes, oldest first."""
         return [(tag, way) for tag, _, way in self._ways]
 
-    def _settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
+    def _is_settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
         return now >= one[1] + self.settle_s
 
 
@@ -176,7 +176,7 @@ class Flow:
     # True while waiting for a turn, or for the other end's probe: no probe is outstanding
     awaits_turn: bool = False
     probed_s: float = 0.0  # time at which the last probe was sent
-    # earliest time at which a packet forwarded by TOR starts a search
+    # Earliest time at which a packet forwarded by TOR starts a search.
     probe_from_s: float = -math.inf
     tries: int = 0  # consecutive unanswered probes while there is no path
     failed: bool = False  # True if the path in use has failed and no other is known yet

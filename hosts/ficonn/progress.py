@@ -38,7 +38,7 @@ def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None
 
 
 def entries_of(ficonn: FiConn, progress: tar.Progress) -> tuple[int, ...]:
-    """Return the entries that encode a PR field on the wire.
+    """Return the header entries that encode a path probe's PR field on the wire.
 
     >>> entries_of(FiConn(4, 2), (rules.BYONE, 0)) == (BYONE, 0)
     True

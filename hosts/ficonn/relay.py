@@ -52,7 +52,7 @@ class Relay(Fallback):
         told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
-        # Departs from the paper, where the packet is dropped.
+        # Departs from the paper: there, a packet without a usable entry is dropped.
         return [*told, *self.on_by_tor(packet, source, destination, now)]
 
     def by_entry(

@@ -116,7 +116,7 @@ class Tar(Relay):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(flow, destination, now)
-        # Departs from the paper, where packets of a new flow are queued until its path is set up.
+        # Departs from the paper: there, packets of a new flow are queued until its path is set up.
         sent = self.by_tor(packet, flow, destination, now, first=not own.announced)
         if sent:
             own.announced = True
@@ -229,10 +229,10 @@ class Tar(Relay):
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Search for a path after a failure: immediately, or later if the other end should probe
-        first.
+        """Search for a path after a failure.
 
-        A flow at rest is not probed before its next packet.
+        If the other end should probe first, the search starts after a timeout. A flow at rest is
+        not probed before its next packet.
         """
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
@@ -487,7 +487,7 @@ class Tar(Relay):
             return []
         entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
-            # missed heart-beats report an old failure late
+            # Missed heart-beats report an old failure late.
             return [Drop("path failure of a former way")]
         self.counters["path failures"] += 1
         if entry:

@@ -400,7 +400,7 @@ def take(order: MutableSequence[int], left: int, random: Random) -> int:
 
 
 def usable(place: Place, at: int, proxy: int, wanted: int) -> bool:
-    """Return True if a proxy that bypasses the backup link of server `at` meets a requirement."""
+    """Return True if a proxy that bypasses server `at`'s backup link meets the requirement."""
     if wanted == NOT_BACK:
         return next_hop(place.net, at, proxy)[1] != place.own.here
     port, peer = next_hop(place.net, place.own.here, proxy)

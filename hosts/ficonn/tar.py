@@ -151,7 +151,7 @@ def first_probe(
 ) -> Probe:
     """Return a flow's first probe, by TOR or by the far side of the destination's backup link."""
     entries = [BYZERO] * (ficonn.k + 1)
-    net = _net(tuple(ficonn.sizes))
+    net = _wiring(tuple(ficonn.sizes))
     count = rules.start(net, source, destination, by_far_side, entries)
     return Probe(source, destination, tuple(entries[:count]), tries)
 
@@ -168,7 +168,7 @@ def decide(
     way : Way or None
         The flow's entry from an earlier visit of this probe, if any (`RTable`).
     """
-    net = _net(tuple(ficonn.sizes))
+    net = _wiring(tuple(ficonn.sizes))
     level = rules.level_of(net, server)
     far = far_end(net, server, level) if level else NOWHERE
     own = rules.Server(
@@ -181,7 +181,7 @@ def decide(
     )
     order = [0] * rules.most_members(ficonn.sizes)
     place = rules.Place(
-        net, own, _Mates(server, sight), sight.random, order, probe.destination, *_hop(came)
+        net, own, _MateStates(server, sight), sight.random, order, probe.destination, *_hop(came)
     )
     before = (*_hop(way.previous), *_hop(way.next)) if way else (NOWHERE,) * 4
     entries = list(probe.progress)
@@ -198,12 +198,12 @@ def decide(
 
 
 @cache
-def _net(sizes: tuple[int, ...]) -> Nested:
+def _wiring(sizes: tuple[int, ...]) -> Nested:
     """Return a network's wiring, cached since every probe needs it."""
     return rules.nested(sizes)
 
 
-class _Mates:
+class _MateStates:
     """Link states of the servers on a server's switch, in the form that the rules expect."""
 
     def __init__(self, server: int, sight: Sight) -> None:

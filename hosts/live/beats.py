@@ -27,7 +27,7 @@ MOST_MADE = 64  # upper bound for prepared rounds per tick
 
 @dataclass(eq=False)
 class Port:
-    """A server's port, as a sender and receiver of heart-beats."""
+    """A server's port, which sends and receives heart-beats."""
 
     server: int
     socket: socket.socket

@@ -43,7 +43,7 @@ OWN = ("flows", "relays", "bells")  # tables of tables, with one table per serve
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
 BY_SERVER = ("budgets",)  # tables whose keys start with the server's number
 BY_LINK = ("links", "answers")  # tables with the same number of entries for each server
-# table entries per link: the kernel then almost always finds a link within two probes
+# Table entries per link: the kernel then almost always finds a link within two probes.
 LINKS_ROOM = 1.5
 
 

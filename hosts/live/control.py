@@ -43,7 +43,7 @@ class ControlSocket:
         client.setblocking(False)
         received = bytearray()
         if len(self._clients) >= MOST_CLIENTS:
-            self._leave(next(iter(self._clients.values()))).close()
+            self._stop_watching(next(iter(self._clients.values()))).close()
         self._clients[client.fileno()] = client
         self._watch(client.fileno(), lambda: self._receive(client, received))
 
@@ -57,7 +57,7 @@ class ControlSocket:
         received += data
         if data and b"\n" not in received and len(received) < LONGEST_REQUEST:
             return
-        with self._leave(client):
+        with self._stop_watching(client):
             reply = self._reply(bytes(received))
             # The send buffer holds the whole response, so a client that does not read cannot block.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(reply) + LONGEST_REQUEST)
@@ -66,7 +66,7 @@ class ControlSocket:
             except OSError:
                 return
 
-    def _leave(self, client: socket.socket) -> socket.socket:
+    def _stop_watching(self, client: socket.socket) -> socket.socket:
         """Stop waiting for a client's request."""
         self._forget(client.fileno())
         return self._clients.pop(client.fileno())

@@ -47,9 +47,9 @@ _TIMESPEC = struct.Struct("@qq")
 TUN = Path("/dev/net/tun")
 MEND_TUN = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
 SOURCE_END_AT = 11  # offset of the last byte of a frame's source MAC address
-# sockets per port and kind; neighbours are spread over them by MAC address; a power of two
+# Sockets per port and kind; neighbours are spread over them by MAC address; a power of two.
 SHARES = 4
-# offset in a DCN frame: after the Ethernet header and the first byte of the DCN header
+# Offset in a DCN frame: after the Ethernet header and the first byte of the DCN header.
 PROTOCOL_AT = 15
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
 # Filters for DCN frames: heart-beats, all other messages, and packets.
@@ -163,7 +163,7 @@ class Port:
         try:
             # Unlike `recv`, `recvfrom` queries the kernel for the port's name with every frame.
             return which.recv(LARGEST_FRAME)
-        # no frame; or the port went down while frames waited, which the carrier event reports
+        # No frame; or the port went down while frames waited, which the carrier event reports.
         except OSError:
             return None
 

@@ -49,7 +49,7 @@ BATCH, TURN_S = 64, 1e-3
 # kernel would not know its content; the next heart-beat repeats it. For this time, in seconds, such
 # heart-beats may be in flight.
 FILLED_S = 0.1
-# heart-beats read from a port at a time: a full socket buffer, forged frames included
+# Heart-beats read from a port at a time: a full socket buffer, forged frames included.
 MOST_HEARD = 4096
 LEAST_START_S = 1.0  # minimum time before a neighbour that was never heard counts as silent
 TRACES = 512  # upper bound for recorded traces of marked packets
@@ -211,7 +211,7 @@ class Forwarder:
         watch = Liveness(programs, links, router.uid, from_s)
         self._watch_from_now()
         router.leave_silence_to_others()
-        self.watch(watch.bell, partial(self._from_kernel, watch))
+        self.watch(watch.bell, partial(self._process_kernel_events, watch))
         for port in self.ports.values():
             self._watch_heart_beats(port)
         return watch
@@ -223,19 +223,19 @@ class Forwarder:
         self._watched_from_s = time.monotonic() + FILLED_S
 
     def _watch_devices(self) -> None:
-        self.watch(self.tun.fd, self._from_applications)
-        self.watch(self.carriers.socket.fileno(), self._from_cables)
+        self.watch(self.tun.fd, self._process_applications)
+        self.watch(self.carriers.socket.fileno(), self._process_carriers)
         for port in self.ports.values():
             self._watch_port(port)
 
     def _watch_port(self, port: Port) -> None:
         for which in (*port.messages, *port.packets):
             at = self._messages if which in port.messages else self._epoll
-            self.watch(which.fileno(), partial(self._from_port, port, which), at)
+            self.watch(which.fileno(), partial(self._process_port, port, which), at)
 
     def _watch_heart_beats(self, port: Port) -> None:
         """Process each heart-beat on arrival; the kernel passes only those it does not record."""
-        self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
+        self.watch(port.heart_beats.fileno(), partial(self._process_port_heart_beats, port))
 
     def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
         """Call `waker` whenever the descriptor is readable."""
@@ -318,7 +318,7 @@ class Forwarder:
                 self._update_heart_beats()
 
     def _update_heart_beats(self) -> None:
-        """Update the heart-beats' content, and tell the kernel which neighbours count as silent."""
+        """Update the content of heart-beats, and the silent neighbours in the kernel's table."""
         neighbours = self.router.neighbours
         self._sent_revision = neighbours.revision
         beats = self.router.heart_beats()
@@ -330,19 +330,19 @@ class Forwarder:
                 if self.liveness.hears(step) and not neighbours.hears(step):
                     self.liveness.forget(step, neighbours.lost_until(step))
 
-    def _from_kernel(self, watch: Liveness) -> None:
+    def _process_kernel_events(self, watch: Liveness) -> None:
         """Process the kernel's events: neighbours silent or heard again; or the end of a rest."""
         now = time.monotonic()
         self._looks.come()
         for step, state in watch.news():
-            # forces an update: the kernel must forget neighbours that the router rejects
+            # Forces an update: the kernel must forget neighbours that the router rejects.
             self._sent_revision = -1
             if state & State.HEARD:
                 self._carry_out(self.router.heard(step, bool(state & State.HEARS_ME), now))
             else:
                 self._carry_out(self.router.silence(step, now))
 
-    def _from_applications(self) -> None:
+    def _process_applications(self) -> None:
         self._looks.attend()
         end = time.monotonic() + TURN_S
         for _ in range(BATCH):
@@ -369,7 +369,7 @@ class Forwarder:
         if self.liveness:
             return
         for port in self.ports.values():
-            self._heart_beats_from(port)
+            self._process_port_heart_beats(port)
         neighbours = self.router.neighbours
         awaits = len(neighbours.up) < len(neighbours.links)
         if awaits != self._awaits_heart_beats:
@@ -380,13 +380,13 @@ class Forwarder:
                 else:
                     self.forget(port.heart_beats.fileno())
 
-    def _heart_beats_from(self, port: Port) -> None:
+    def _process_port_heart_beats(self, port: Port) -> None:
         for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
             came_s = time.monotonic() - age_s
             if came_s > self._watched_from_s:
                 self._process_frame(port.number, source_mac, frame, came_s)
 
-    def _from_port(self, port: Port, which: socket.socket) -> None:
+    def _process_port(self, port: Port, which: socket.socket) -> None:
         """Process received packets until a timer is due: heart-beats must not wait for packets."""
         repeated, end = self.repeated, time.monotonic() + TURN_S
         for _ in range(BATCH):
@@ -411,7 +411,7 @@ class Forwarder:
         self.decisions.learn(actions)
         self._carry_out(actions, frame.data)
 
-    def _from_cables(self) -> None:
+    def _process_carriers(self) -> None:
         for index, live in self.carriers.news():
             if index in self._by_index:
                 self._set_carrier(self._by_index[index].number, live)

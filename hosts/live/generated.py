@@ -93,12 +93,12 @@ def _function(
 
 
 def _struct(form: Form) -> str:
-    members = [f"\t{TYPES[bits]} {name};" for name, bits, _ in _runs(form.layout)]
+    members = [f"\t{TYPES[bits]} {name};" for name, bits, _ in _members(form.layout)]
     # Members keep their offsets; the compiler knows that headers are aligned to 4 bytes.
     return "\n".join([f"struct {form.name} {{", *members, "} __attribute__((packed, aligned(4)));"])
 
 
-def _runs(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
+def _members(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
     """Yield the struct members with their fields; a repeated name gets a suffix."""
     run: list[Field] = []
     seen: set[str] = set()
@@ -115,7 +115,7 @@ def _runs(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
 
 
 def _place(layout: Layout, wanted: Field) -> Place:
-    for member, bits, run in _runs(layout):
+    for member, bits, run in _members(layout):
         behind = bits
         for field in run:
             behind -= field.bits
@@ -124,7 +124,7 @@ def _place(layout: Layout, wanted: Field) -> Place:
     raise ValueError(f"the {layout.title} has no field {wanted.name}")
 
 
-def _named(form: Form, name: str) -> Field:
+def _field(form: Form, name: str) -> Field:
     return next(field for field in form.layout.fields if field.name == name)
 
 
@@ -163,7 +163,7 @@ def _check(form: Form) -> list[str]:
     if form.header.route is None:
         return [f"return {' && '.join(tests)};"]
     route = form.header.route
-    taken, length = (_value(form, _named(form, name)) for name in (route.taken, route.length))
+    taken, length = (_value(form, _field(form, name)) for name in (route.taken, route.length))
     return [
         "__u8 behind = 0;",
         "",
@@ -185,7 +185,7 @@ def _key(forms: Sequence[Form]) -> Callable[[Form], list[str]]:
         route = form.header.route
         if route is None:
             return [*values, f"return {kind};"]
-        taken, length = (_value(form, _named(form, name)) for name in (route.taken, route.length))
+        taken, length = (_value(form, _field(form, name)) for name in (route.taken, route.length))
         hops = [
             f"hop = {number} == {taken} ? {_value(form, hop)} : hop;"
             for number, hop in enumerate(form.hops)
@@ -201,12 +201,12 @@ def _key(forms: Sequence[Form]) -> Callable[[Form], list[str]]:
 def _used_up(form: Form) -> list[str]:
     header = form.header
     tests = [
-        f"{_value(form, _named(form, name))} <= {-step}"
+        f"{_value(form, _field(form, name))} <= {-step}"
         for name, step in header.every_hop.items()
         if step < 0
     ]
     tests += [
-        f"((at_times & {bit}) && {_value(form, _named(form, name))} <= {-header.at_times[name]})"
+        f"((at_times & {bit}) && {_value(form, _field(form, name))} <= {-header.at_times[name]})"
         for name, bit in counted(header).items()
         if header.at_times[name] < 0
     ]
@@ -215,14 +215,14 @@ def _used_up(form: Form) -> list[str]:
 
 def _count(form: Form) -> list[str]:
     header = form.header
-    lines = [_added(form, name, step) for name, step in header.every_hop.items()]
+    lines = [_addition(form, name, step) for name, step in header.every_hop.items()]
     for name, bit in counted(header).items():
-        lines += [f"if (at_times & {bit})", f"\t{_added(form, name, header.at_times[name])}"]
+        lines += [f"if (at_times & {bit})", f"\t{_addition(form, name, header.at_times[name])}"]
     return lines
 
 
-def _added(form: Form, name: str, step: int) -> str:
-    member, bits, shift = _place(form.layout, _named(form, name))
+def _addition(form: Form, name: str, step: int) -> str:
+    member, bits, shift = _place(form.layout, _field(form, name))
     where = _header(form) + member
     by = f"{abs(step) << shift:#x}"
     swapped = {8: "", 16: "bpf_htons", 32: "bpf_htonl"}[bits]

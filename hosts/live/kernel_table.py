@@ -43,7 +43,7 @@ Key = TypeVar("Key")
 
 
 class KeyKind(IntEnum):
-    """The fields of a frame that make its look-up key."""
+    """Kinds of look-up keys, by the fields of a frame that they contain."""
 
     DESTINATION = 1
     FLOW = 2
@@ -51,7 +51,7 @@ class KeyKind(IntEnum):
 
 
 class ActionKind(IntEnum):
-    """The treatment of a packet."""
+    """Kinds of actions on a packet."""
 
     SEND = 1
     DELIVER = 2
@@ -61,7 +61,7 @@ class ActionKind(IntEnum):
 _WORDS = struct.Struct(">4I")  # a key's words, in network byte order for comparison with packets
 _WHERE = struct.Struct("=2I")  # part of a relay's key: interface, kind
 _INDEX = struct.Struct("=I")
-# part of an action after its generation: interface, MAC addresses
+# Part of an action after its generation: interface, MAC addresses.
 _WHITHER = struct.Struct("=I12s")
 _DETAILS = struct.Struct("=3Bx")  # kind, header size, bits of the fields to count
 _COUNTS = struct.Struct("=2Q")  # packets, and bytes without the prepended header
@@ -295,7 +295,7 @@ class KernelTable:
 
 
 class _Table:
-    """One of the kernel's tables, and each entry's counters as last reported."""
+    """A kernel table of decisions, with each entry's counters as last reported."""
 
     def __init__(self, entries: Map) -> None:
         self._entries = entries

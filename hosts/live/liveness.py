@@ -78,11 +78,11 @@ class HeardTable:
     """
 
     def __init__(self, table: int, vouched: int, answers: int, entries: int) -> None:
-        memory = mmap.mmap(table, _pages(entries * _LINK.size))
+        memory = mmap.mmap(table, _whole_pages(entries * _LINK.size))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
-        memory = mmap.mmap(vouched, _pages(entries * _POSITION.size))
+        memory = mmap.mmap(vouched, _whole_pages(entries * _POSITION.size))
         self._vouched_ns = memoryview(memory).cast("Q")
-        self._answers = mmap.mmap(answers, _pages(entries * _ANSWER.size))
+        self._answers = mmap.mmap(answers, _whole_pages(entries * _ANSWER.size))
         self._free = range(1, entries)
         self._taken: set[int] = set()  # cells of an earlier pacer
 
@@ -138,7 +138,7 @@ class HeardTable:
         self._vouched_ns[cell] = since_ns
 
 
-def _pages(size: int) -> int:
+def _whole_pages(size: int) -> int:
     """Return a size rounded up to whole memory pages."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
@@ -166,14 +166,14 @@ class Liveness:
         self._uid = uid.to_bytes(4, "big")
         self._free = set(self._room)
         self._numbers: dict[Step, int] = {}
-        self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries * _LINK.size))
+        self._table = mmap.mmap(maps["links"].fd, _whole_pages(maps["links"].entries * _LINK.size))
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
         )
         for link in links:
-            self._add(link, from_s)
+            self._add_link(link, from_s)
 
     def resize(self, links: Sequence[Link], from_s: float) -> None:
         """Watch these links from now on; new links count as heard at `from_s`."""
@@ -185,9 +185,9 @@ class Liveness:
             self._free.add(number)
         for link in links:
             if link.step not in self._numbers:
-                self._add(link, from_s)
+                self._add_link(link, from_s)
 
-    def _add(self, link: Link, from_s: float) -> None:
+    def _add_link(self, link: Link, from_s: float) -> None:
         number = self._numbers[link.step] = self._free_place(link)
         key = link.mac, link.ifindex, self._uid
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0

@@ -63,7 +63,7 @@ from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 MOST_FILES = 250  # limit of open files in one message
-# minimum interval between two starts of the pacer, in case it fails immediately
+# Minimum interval between two starts of the pacer, in case it fails immediately.
 LEAST_APART_S = 0.2
 SPARED = "-500"  # oom_score_adj: the kernel kills the programs on servers first
 # Number of processors; in a lab on several machines, that of the machine with the fewest.
@@ -269,7 +269,7 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
     prepared = Prepared(network, settings, _timers(settings, network))
     headers()
     devices.prepare()
-    _rules_of(settings.routing)
+    _access_rules(settings.routing)
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
@@ -281,7 +281,7 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
 
 
 @cache
-def _rules_of(routing: str) -> int | None:
+def _access_rules(routing: str) -> int | None:
     """Return the rules for a forwarder's file access: program code and the user's router folder."""
     return rules_for_reading([Path(routing).parent] if routing.endswith(".py") else [])
 
@@ -335,7 +335,7 @@ def _run_forwarder(
     forwarder = Forwarder(prepared.network, router, prepared.settings, registry, own, start_s)
     control = Path(f"{place}.sock")
     ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
-    take_role("forwarder", rules=_rules_of(prepared.settings.routing))
+    take_role("forwarder", rules=_access_rules(prepared.settings.routing))
     ready()
     forwarder.run()
 

@@ -32,7 +32,7 @@ A heart-beat that was not received is sent again a moment later: the kernel's ta
 the loss of one. If this pacer does not send a neighbour's heart-beats, since the neighbour runs on
 another computer, the table does not show losses, and heart-beats are twice as frequent there.
 
-The pacer tells the kernel the time up to which it has sent all due heart-beats. If the pacer is
+The pacer shows the kernel the time up to which it has sent all due heart-beats. If the pacer is
 late, for example since the whole machine stood still, no neighbour counts as silent before the
 pacer has caught up.
 """
@@ -73,7 +73,7 @@ CATCH_UP = 1.5  # upper bound for the clock's progress in one tick, in ticks
 HEARD_WITHIN = 3  # ticks after which an unreceived heart-beat is sent again
 REGISTERED_S = 0.5  # upper bound for all forwarders to register with a restarted pacer
 MOST_LATE_S = 1.0  # limit of the clock's lag that the kernel accepts (MOST_LATE_NS of liveness.h)
-# limit of real-time work without sleep; the kernel kills the process beyond
+# Limit of real-time work without sleep; the kernel kills the process beyond.
 MOST_AT_ONCE_US = 500_000
 NS = 1_000_000_000
 _FRAME = struct.Struct("=HH")
@@ -89,7 +89,7 @@ def segment(servers: int, server: int, far: int) -> int:
 
 
 class Outlet(NamedTuple):
-    """A port as a sender of heart-beats."""
+    """A port for which the pacer sends heart-beats: its socket, segment and links."""
 
     socket: socket.socket  # socket for heart-beats only
     segment: int  # number shared by all ports that hear this port
@@ -132,9 +132,9 @@ class HeartBeats:
         self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
         described = [(one.segment, list(one.hears.items())) for one in ports.values()]
         self._message = {"server": server, "interval_s": interval_s, "ports": described}
-        self._connection = self._registered()
+        self._connection = self._register()
 
-    def _registered(self) -> socket.socket:
+    def _register(self) -> socket.socket:
         """Register the ports with the pacer; return the connection to the pacer."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -145,7 +145,7 @@ class HeartBeats:
     def register_again(self) -> None:
         """Register the ports with a new pacer, after the previous one has ended."""
         self._connection.close()
-        self._connection = self._registered()
+        self._connection = self._register()
 
     def say(self, frames: Mapping[int, bytes]) -> None:
         """Set the heart-beats that are sent from now on, one frame per port."""
@@ -197,7 +197,7 @@ class _Server:
 
 
 class Clock:
-    """The time up to which all due heart-beats were sent: lags behind while the sender is late.
+    """The time up to which all due heart-beats were sent, which lags while the sender is late.
 
     The clock catches up gradually, so that the intervals between a server's heart-beats are never
     much longer by this clock than planned.
@@ -236,9 +236,9 @@ class Pacer:
         self._servers: dict[int, _Server] = {}  # by descriptor of the connection
         self._segments: dict[int, Segment] = {}
         self._ticks: list[Tick] = []
-        # segments with new frames, which are sent in the next tick
+        # Segments with new frames, which are sent in the next tick.
         self._changed: set[Segment] = set()
-        # heart-beats of the last ticks, oldest first
+        # Heart-beats of the last ticks, oldest first.
         self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
         self._clock_memory = memoryview(bytearray(8)).cast("Q")
         self._heard_table: HeardTable | None = None
@@ -253,11 +253,11 @@ class Pacer:
         tick, due_s = 0, time.monotonic()
         while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
-            # epoll's timeout has millisecond resolution, so the wait is done elsewhere.
+            # Epoll's timeout has millisecond resolution, so the wait is done elsewhere.
             if readable([self._events], wait_s):
                 self._process_messages()
             began_s = time.monotonic()
-            if wait_s is None:  # there were no servers
+            if wait_s is None:  # no server was registered, so the clock need not catch up
                 due_s = began_s
                 if not self._awaited:
                     self._clock = Clock(began_s)

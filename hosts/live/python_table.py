@@ -252,8 +252,8 @@ class PythonTable:
         if frame[:6] != self._ports[port].mac:
             return False
         if frame[12:14] == _DCN:
-            return self._dcn_came(port, frame[14:])
-        return frame[12:14] == _IP and self._ip_came(port, frame[14:])
+            return self._forward_dcn(port, frame[14:])
+        return frame[12:14] == _IP and self._forward_ip(port, frame[14:])
 
     def _send_or_deliver(
         self, what: str, repeated: Repeated, header: bytes | bytearray, packet: bytes
@@ -268,7 +268,7 @@ class PythonTable:
             self._count(repeated.outlet.refusal(error))
         return True
 
-    def _dcn_came(self, port: int, data: bytes) -> bool:
+    def _forward_dcn(self, port: int, data: bytes) -> bool:
         form = self._forms.get(data[0]) if data else None
         if form is None or len(data) < form.size + ipv4.SIZE:
             return False
@@ -290,11 +290,11 @@ class PythonTable:
         header = found.onward.relayed(number) if found.onward else None
         return header is not None and self._send_or_deliver("done relayed", found, header, payload)
 
-    def _ip_came(self, port: int, data: bytes) -> bool:
+    def _forward_ip(self, port: int, data: bytes) -> bool:
         if not _is_plain(data):
             return False
         if data[PROTOCOL_AT] == IP_IN_IP:
-            return self._tunnel_came(data)
+            return self._forward_tunnelled(data)
         if not self._by_flow:
             found = self._relays.get((ByDestination, port, data[DESTINATION]))
         elif data[FRAGMENT_AT] & OFFSET_BITS or data[FRAGMENT_AT + 1]:
@@ -313,7 +313,7 @@ class PythonTable:
             return False
         return self._send_or_deliver("done relayed", found, b"", ipv4.decrement_ttl(packet))
 
-    def _tunnel_came(self, data: bytes) -> bool:
+    def _forward_tunnelled(self, data: bytes) -> bool:
         end = int.from_bytes(data[TOTAL], "big")
         inside = data[ipv4.SIZE : end]
         if data[FRAGMENT_AT] & FRAGMENT_BITS or data[FRAGMENT_AT + 1] or not _is_plain(inside):
@@ -339,7 +339,7 @@ def _adapt_header(repeated: Repeated, packet: bytes) -> bool:
     header, length = repeated.header, len(packet) + ipv4.SIZE
     if length > MOST_BYTES:
         return False
-    # type of service, DF and TTL are copied from the packet (RFC 2003)
+    # Type of service, DF and TTL are copied from the packet (RFC 2003).
     header[TOS_AT] = packet[TOS_AT]
     header[TTL_AT] = packet[TTL_AT]
     header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT

@@ -25,9 +25,9 @@ class LabSettings:
     mtu: int = 1500
     queue: str = "droptail"  # queue of every port: droptail, codel, fq_codel or ecn
     queue_length: str = ""  # length in packets, bytes or time: "100 packets", "150 kB", "10ms"
-    # Burst of a port, as a time at its rate: a port at rest sends this much at once, and a small
-    # flow may finish before a cable would have carried it. A port's timer may be late by half of
-    # this time before the rate suffers.
+    # Burst of a port, as a time at its rate: a port at rest sends this much immediately, and a
+    # small flow may finish before a cable would have carried it. A port's timer may be late by half
+    # of this time before the rate suffers.
     catch_up: str = "3ms"
     options: Mapping[str, Any] = field(default_factory=dict)  # options of the router
 

@@ -117,7 +117,7 @@ class Busy:
 
 
 class Tap:
-    """Passes every frame to a function, and changes nothing."""
+    """Shows every frame to a function, and passes it on unchanged."""
 
     def __init__(self, look: Callable[[Hop, float], None]) -> None:
         self.look = look

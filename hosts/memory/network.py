@@ -72,9 +72,9 @@ class MemoryNetwork:
         self.failures = Failures()
         self.trips: list[Trip] = []
         self.losses: Counter[str] = Counter()  # frames lost in the network itself, by reason
-        # extra load by (server, port): in, out
+        # Extra load by (server, port): in, out.
         self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}
-        # bytes, by (server, port)
+        # Bytes, by (server, port).
         self._received: dict[tuple[int, int], float] = defaultdict(float)
         self._sent: dict[tuple[int, int], float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[], None]]] = []

@@ -47,9 +47,9 @@ def network_of(
 
 def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
     """Return the path of a packet, after its flow had time to find one."""
-    first = _sent(network, source, destination)
+    first = _send_packet(network, source, destination)
     network.run(PROBE_S)
-    trip = _sent(network, source, destination) if first.steps else first
+    trip = _send_packet(network, source, destination) if first.steps else first
     return Routed([trip.path]) if trip.arrived_s else Routed([], trip.lost or "never arrived")
 
 
@@ -85,7 +85,7 @@ def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summa
     return summary
 
 
-def _sent(network: MemoryNetwork, source: int, destination: int) -> Trip:
+def _send_packet(network: MemoryNetwork, source: int, destination: int) -> Trip:
     trip = network.send_udp(source, destination)
     network.run_until(network.now + ARRIVAL_S, lambda: bool(trip.arrived_s or trip.lost))
     return trip
