@@ -2,10 +2,9 @@
 
 The packets of a new flow are forwarded by TOR (`hosts.ficonn.fallback`) while a probe travels to
 the destination. Every server on the probe's path decides (`hosts.ficonn.tar`) and stores previous
-and next hop for the flow. The destination answers with a probe of its own, the response, which sets
-up the reverse flow in the same way. When the response arrives, the flow moves to its path: its
-packets are then plain IP and follow the routing entries (`hosts.ficonn.relay`). If TOR's path has a
-failure, packets are queued until the response arrives.
+and next hop. The destination's own probe, the response, sets up the reverse flow in the same way.
+When the response arrives, the flow moves to its path, as plain IP packets that follow routing
+entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are queued until then.
 
 State, all of it bounded, and removed when idle:
 
@@ -19,17 +18,16 @@ State, all of it bounded, and removed when idle:
 Probes carry a round number. Every round sets up a new path next to the old one, and a flow moves
 when the new path has settled, so that no packet meets a server without an entry for the flow (not
 yet set up, or removed by Source ReRoute). A path-failure message notifies the source of a broken
-path, sent along the previous hops, or by TOR if these are unknown; on its way it removes the
-entries that lead to the failure. The source immediately probes again. Probes may be lost, or late
-if servers are busy: an unanswered probe is followed by another after a pause, each longer than the
-previous one, and the first response counts, however late. After `PROBE_TRIES` unanswered probes,
-queued packets are dropped; a flow forwarded by TOR stays on TOR's path until its next round. A path
-in use stays in use, and is probed again periodically if its flow sends.
+path, along the previous hops, or by TOR if these are unknown, and removes the entries that lead to
+the failure. The source immediately probes again. Probes may be lost, or late if servers are busy:
+an unanswered probe is repeated after a pause, each longer than the last, and the first response
+counts, however late. After `PROBE_TRIES` unanswered probes, queued packets are dropped; a flow on
+TOR's path stays there until its next round. A path in use is kept, and probed again if its flow
+sends.
 
 The end whose packets come first sends the probes; the other end's responses keep the reverse
 direction alive. If a path breaks, both ends are notified, and the other end waits briefly for the
-first end's probe; if no probe comes, only the reverse direction is broken, and the other end sends
-a probe itself.
+first end's probe; without a probe, only the reverse direction is broken, and this end probes too.
 
 Departs from the paper: after a failure, and if the source has only its backup link left, the
 response returns over the probe's path, which is known to work, and both directions are used
@@ -65,8 +63,7 @@ from topos.ficonn import SWITCH
 
 MOST_FLOWS = 1024  # upper bound for flows of this server's own
 SET_UPS = 4  # path set-up probes per probe that looks for a better path
-# A flow without a packet for this time is at rest; a busy data plane reports packets late.
-AT_REST_S = 1.0
+AT_REST_S = 1.0  # time without a packet; a busy data plane reports packets late
 
 
 class Tar(Relay):
@@ -124,7 +121,7 @@ class Tar(Relay):
         else:
             actions += self.queues.add(own, packet)
         if not own.waiting and (sent is None or now >= own.probe_from_s):
-            actions += self._queue_probe(flow, own, now, urgent=sent is None)
+            actions += self._queue(flow, own, now, urgent=sent is None)
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
@@ -162,7 +159,7 @@ class Tar(Relay):
             oldest, gone = self.flows.items()[0]
             self.flows.pop(oldest)
             self.flows.evicted += 1
-            actions = self._remove_flow(oldest, gone, "too many flows")
+            actions = self._remove(oldest, gone, "too many flows")
         # A random first round, so that entries from before a restart of this server do not match.
         own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
         if follows:
@@ -170,7 +167,7 @@ class Tar(Relay):
         self.flows.put(flow, own, now)
         return own, actions
 
-    def _remove_flow(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+    def _remove(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
         """Remove a flow's timers and data plane entry, and drop its queued packets."""
         self.agenda.cancel(("probe", flow))
         self.searches.end(flow)
@@ -200,9 +197,7 @@ class Tar(Relay):
 
     # -- probes of this server -------------------------------------------------------------------
 
-    def _queue_probe(
-        self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False
-    ) -> list[Action]:
+    def _queue(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
         """Start a probe round when it is the flow's turn."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
@@ -216,9 +211,7 @@ class Tar(Relay):
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
         back = own.failed or own.tries > 0 or not self._switch_works
-        actions = self._send_probe(
-            flow, tag, self._new_probe(own.destination, own.tries, back), now
-        )
+        actions = self._launch(flow, tag, self._new_probe(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY, now)
@@ -229,11 +222,7 @@ class Tar(Relay):
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Search for a path after a failure.
-
-        If the other end should probe first, the search starts after a timeout. A flow at rest is
-        not probed before its next packet.
-        """
+        """Search for a path after a failure; the end that follows waits for the other's probe."""
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
@@ -260,7 +249,7 @@ class Tar(Relay):
         probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
         return probe._replace(back=back)
 
-    def _send_probe(
+    def _launch(
         self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
     ) -> list[Action]:
         """Send a new probe; a response may return to `back_to`, from where its probe came."""
@@ -295,7 +284,7 @@ class Tar(Relay):
 
     def _try_again(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._queue_probe(flow, own, now, urgent=bool(own.queue)) if own else []
+        return self._queue(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
         """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
@@ -344,7 +333,7 @@ class Tar(Relay):
 
     def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._queue_probe(flow, own, now) if own and not own.waiting else []
+        return self._queue(flow, own, now) if own and not own.waiting else []
 
     # -- received probes ---------------------------------------------------------------------------
 
@@ -398,9 +387,8 @@ class Tar(Relay):
             forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
             if forgotten:
                 self.flow_answers_change(forgotten)
-            # Departs from the paper: virtual flows are counted for flows, not for probe responses.
-            # The response to a flow that bypassed often comes this way, and would end the virtual
-            # flow immediately.
+            # Departs from the paper: virtual flows are counted for flows, not for responses: that
+            # to a flow that bypassed often comes this way, and would end the virtual flow.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
@@ -430,7 +418,7 @@ class Tar(Relay):
         answer = Tag(tag.round, returning=True)
         back_to = came if probe.back else None
         new = self._new_probe(probe.source, probe.tries, probe.back)
-        actions += self._send_probe(answers, answer, new, now, back_to)
+        actions += self._launch(answers, answer, new, now, back_to)
         return actions + (self._send_queued(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
@@ -487,8 +475,7 @@ class Tar(Relay):
             return []
         entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
-            # Missed heart-beats report an old failure late.
-            return [Drop("path failure of a former way")]
+            return [Drop("path failure of a former way")]  # reported late, by missed heart-beats
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)
@@ -500,14 +487,12 @@ class Tar(Relay):
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
-        dropped = [
-            self._remove_flow(flow, own, "flow was idle") for flow, own in self.flows.expire(now)
-        ]
+        drops = [self._remove(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         self.virtual.expire(now)
         self.notified.expire(now)
-        return list(chain.from_iterable(dropped))
+        return list(chain.from_iterable(drops))
 
     def state(self) -> dict[str, Any]:
         """Return the router's state with flows, routing entries and the number of virtual flows."""

@@ -94,8 +94,7 @@ class Forwarder:
         table = self.repeated or self.kernel
         assert table is not None
         self.decisions = Decisions(router, table, self._mac)
-        # Attached before the interface is up: attaching programs to an interface that is up makes
-        # the kernel stall all interfaces.
+        # Only now: attaching programs to an interface that is up makes the kernel stall all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
@@ -110,8 +109,7 @@ class Forwarder:
         self._watch_devices()
         self._pacer = pacer
         router.leave_heart_beats_to_others()
-        # A router that passes its frames to another program, such as a student's, leaves neighbours
-        # to that program.
+        # A router that passes its frames to a student's program leaves neighbours to that program.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._watched_by_kernel(watched, start_s) if watched else None
         self.heart_beats = self._paced_heart_beats()
