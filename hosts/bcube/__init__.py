@@ -1,4 +1,4 @@
-"""BCube's routing (Guo 2009): digits corrected one by one, and sources that choose the order."""
+"""BCube's routing algorithms (Guo 2009): BCubeRouting, and BCube Source Routing (BSR)."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ NETWORK = Network(
         ),
     },
     rules=RULES,
-    # A dead neighbour was noticed within three seconds (Guo 2009, section 7.5).
+    # BCube's testbed detected a dead neighbour within three seconds (Guo 2009, section 7.5).
     paper_timers=replace(PAPER, neighbour_timeout_s=3.0),
     headers=(BCUBE,),
     distribution=trees,  # Guo 2009, sections 3.4 and 3.5

@@ -1,9 +1,10 @@
-"""BCube's broadcast, of which the paper says only that there is one (Guo 2009, section 7.2).
+"""BCube's broadcast, which the paper mentions but does not describe (Guo 2009, section 7.2).
 
-Here it goes over the k + 1 edge-disjoint spanning trees of section 3.5, a copy over each, so that
-it arrives unless each of a server's ways is broken. A copy's path is the level of its tree, taken
-already: what a server sends on follows from that and the source, by arithmetic. Servers deliver
-the first copy, and remember it by source and identification.
+A broadcast packet is sent over the k + 1 edge-disjoint spanning trees of section 3.5, one copy per
+tree, so a server receives the packet as long as one of its k + 1 paths works. The path field of a
+copy's header holds one hop, already used, whose level names the tree: a server computes the hops of
+a copy from that level and the source. Servers deliver the first copy and recognise duplicates by
+source and identification.
 """
 
 from __future__ import annotations
@@ -20,16 +21,15 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from topos.bcube import BCube
 
-REMEMBERED = 4096
+REMEMBERED = 4096  # broadcasts in the duplicate table
 
 
 def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
-    """Yield the hops by which a server sends on what came over the source's tree of that level.
+    """Yield the hops by which server `here` forwards a broadcast in the source's tree of `level`.
 
-    They are those of Fig. 5. In Part I each server is entered by the digit that it has changed
-    last, and goes on with that one and those behind it; in Part II the servers with the source's
-    own digit of that level hear from their neighbours one before it.
-
+    The trees are those of Fig. 5. In Part I, the hop to a server changes one digit, and the server
+    forwards copies in that dimension and in the later ones. In Part II, the servers that have the
+    source's digit of that level receive the copy from their neighbour with the previous digit.
     >>> bcube = BCube(4, 1)
     >>> [bcube.address(step.peer) for step in onward(bcube, 0, 1, bcube.server("1.0"))]
     ['2.0', '1.1']
@@ -45,7 +45,7 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
 
     if here == source or away(level) == 0:
         if here == source and width(bcube, level) > 1:
-            yield Step(level, turned(level))  # the root
+            yield Step(level, turned(level))  # the tree's root
         return
     dimensions = [(level + i) % (bcube.k + 1) for i in range(bcube.k + 1)]
     last = max(i for i, dimension in enumerate(dimensions) if away(dimension))
@@ -57,14 +57,14 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
 
 
 class Broadcasts:
-    """The part of a router that sends broadcasts of applications, and relays those of others."""
+    """Sends and relays broadcast packets of applications on behalf of one router."""
 
     def __init__(self, router: Router, send_by: Callable[[Step, bytes], Action]) -> None:
         self.router, self.send_by = router, send_by
         self.seen = Seen(REMEMBERED, router.timers.failed_link_timeout_s)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
-        """Send a packet to every other server."""
+        """Broadcast an application's packet to all other servers."""
         router, bcube = self.router, self.router.topology
         everybody, number = broadcast(bcube.k), router.identify()
         self.seen.is_new(router.uid, number, now)
@@ -72,11 +72,11 @@ class Broadcasts:
         for level in range(bcube.k + 1):
             tree = (Hop(level, 0),)
             header = BCubeHeader(router.uid, everybody, Protocol.IPV4, tree, 1, number)
-            found += self._sent(router.server, header, packet)
+            found += self._tree_copies(router.server, header, packet)
         return found
 
     def heard(self, header: BCubeHeader, packet: bytes, now: float) -> list[Action]:
-        """Deliver what is new, and send every copy on."""
+        """Relay a received broadcast packet; deliver it unless it is a duplicate."""
         bcube = self.router.topology
         source: int = bcube.server_of_uid(header.source)
         if header.destination != broadcast(bcube.k) or not 0 <= source < bcube.servers:
@@ -85,13 +85,13 @@ class Broadcasts:
             return [Drop("no such tree", packet)]
         if header.protocol != Protocol.IPV4:
             return [Drop("unknown protocol", packet)]
-        relayed = self._sent(source, header, packet)
+        relayed = self._tree_copies(source, header, packet)
         if self.seen.is_new(header.source, header.identification, now):
             return [*self.router.delivered(packet), *relayed]
         self.router.counters["broadcasts repeated"] += 1
         return relayed
 
-    def _sent(self, source: int, header: BCubeHeader, packet: bytes) -> list[Action]:
+    def _tree_copies(self, source: int, header: BCubeHeader, packet: bytes) -> list[Action]:
         data = header.pack(packet)
         level, here = header.path[0].level, self.router.server
         steps = onward(self.router.topology, source, level, here)

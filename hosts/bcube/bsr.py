@@ -1,23 +1,23 @@
-"""BSR, BCube's source routing (Guo 2009, section 4): the source of a flow decides its path.
+"""BSR, BCube's source routing (Guo 2009, section 4): the source of a flow selects its path.
 
-This is the source's part; `hosts.bcube.forwarding` has what a server does for others. Per flow
-there is a `Selection`: candidate paths, what probes found, the one in use. A flow is simplex, and
-known by five fields of its packets (section 4.1). Packets are never held: a new flow uses the
-default path at once, while its first round of probes is under way.
+This module is the source's part; `hosts.bcube.forwarding` is the relay's part. Each flow has a
+`Selection`: candidate paths, probe results, and the path in use. Flows are unidirectional and
+identified by five header fields (section 4.1). Packets are never queued: a new flow uses the
+default path immediately, while its first probe round is under way.
 
-    packet of a new flow  -> default path; a round begins
-    answer                -> what is free on that path
-    failed link           -> another path that works, at once; in a round, a search for one more
-    no answer in time     -> that path has failed; a search for one more
-    all answered          -> the round ends: use the best path; the next begins after an interval
-                             and a random part (section 4.3: against oscillation)
+    packet of a new flow  -> default path; a probe round starts
+    probe response        -> available bandwidth of that path
+    failed link           -> immediately another working path; in a round, search for a replacement
+    probe timeout         -> that path has failed; search for a replacement
+    all responses         -> the round ends: use the best path; the next round starts after an
+                             interval plus a random part (section 4.3: to avoid oscillation)
 
-Invariants: a flow has at most one timer, for the end of its round's waiting or the begin of its
-next round. A flow that sends nothing has none: it probes again with its next packet. No path that
-counts as working or untried has a link that is known to have failed. Every table is bounded.
+Invariants: a flow has at most one timer, for its round's timeout or for the start of its next
+round. A flow that sends nothing has no timer: its next packet starts a probe round. No path that is
+marked as working or untried has a link that is known to have failed. All tables are bounded.
 
-Packets to and from other networks (section 5.3) are flows as well: from the source to a gateway,
-and from a gateway, which got them from outside, to their destination.
+Packets to and from external networks (section 5.3) form flows as well: from the source to a
+gateway, and from the gateway at which they entered the BCube to their destination.
 """
 
 from __future__ import annotations
@@ -43,25 +43,27 @@ from topos.base.addressing import dotted_quad
 from topos.bcube import BCube
 
 MOST_FLOWS = 4096
-MOST_ROUND = 2**32 - 1  # what a probe has room for
-# Departs from the paper: a longer path must offer so much more for each hop, as a share of a port's
-# rate. By available bandwidth alone, flows of a full network run to detours and fill it even more.
+MOST_ROUND = 2**32 - 1  # limit of the probe's round field
+# Departs from the paper: a longer path must offer more bandwidth for each extra hop, by this share
+# of a port's rate. If only available bandwidth counted, flows in a loaded network would take
+# detours and add even more load.
 HOP_COST = 0.1
-# Departs from the paper: another path must offer so much more than the one in use, as a share of a
-# port's rate, and by a hop's cost besides: less is the same. Many flows see the same free port at
-# once, and all that move there fill it.
+# Departs from the paper: a flow moves only to a path that offers more bandwidth than the path in
+# use, by this share of a port's rate plus the cost of a hop. Many flows see the same free port at
+# the same time, and would together fill that port if they all moved there.
 MOVE_GAIN = 0.25
-GATHER_S = 0.002  # short beside any timeout by which failures are noticed
-QUIET_S = 1.0  # a flow without packets for so long may have ended
+# Interval over which link failures are collected; short compared with detection timeouts.
+GATHER_S = 0.002
+QUIET_S = 1.0  # a flow without packets for this time may have ended
 
 
 class BSR(Forwarding):
-    """The routing of one BCube server.
+    """Router of one BCube server, as the source of its flows.
 
     Parameters
     ----------
     gateways : mapping of text to servers, optional
-        For each external prefix, such as ``0.0.0.0/0``, its gateways; the same for all servers.
+        Gateways per external prefix, such as ``0.0.0.0/0``; the same for all servers.
     """
 
     def __init__(
@@ -76,9 +78,11 @@ class BSR(Forwarding):
         super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
         self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
-        self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)  # those under way
+        # Flows of the probe rounds under way, by round number.
+        self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)
         self._last_round = 0
-        self._lost: set[Pair] = set()  # links that no flow was looked through for yet
+        # Failed links that no flow has been checked against yet.
+        self._new_failures: set[Pair] = set()
         self._gathering_until_s = now
         self._pairs = Pairs(self.flows, self.bandwidth)
         self._pace = Pace(self.timers.probe_spacing_s, now, self.random)
@@ -86,37 +90,37 @@ class BSR(Forwarding):
     # -- packets ---------------------------------------------------------------------------------
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send a packet along its flow's path."""
+        """Send an application's packet along its flow's path."""
         if self.server_of(flow.source) is None:
             self.counters["from external networks"] += 1
         return self._send(packet, flow, (destination,), now)
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Send a packet to everybody, or to one of its gateways, or out if this server is one."""
+        """Broadcast a packet, send it to a gateway, or, as the gateway, out of the network."""
         if flow.destination in BROADCASTS:
             return self.broadcasts.send(packet, now)
         serving = self.gateways.serving(flow.destination)
         if not serving:
             return super().external(packet, flow, now)
         if self.server in serving:
-            return self._out(packet)
+            return self._send_outside(packet)
         return self._send(packet, flow, serving, now)
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Deliver a packet, here or, if this server is its gateway, to the outside."""
+        """Deliver a packet at the end of its path, or send it to the external network."""
         destination = Ipv4Header.parse(packet)[0].destination
         if self.server_of(destination) == self.server:
             return [Deliver(packet)]
         if self.server in self.gateways.serving(destination):
-            return self._out(packet)
+            return self._send_outside(packet)
         return [Drop("packet is for another server", packet)]
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if the flow is one of this server's own."""
         return flow in self.flows
 
-    def _out(self, packet: bytes) -> list[Action]:
-        """Hand a packet to the outside: this server's own IP stack has the uplink."""
+    def _send_outside(self, packet: bytes) -> list[Action]:
+        """Pass a packet to this server's own IP stack, which has the external link."""
         self.counters["to external networks"] += 1
         return [Deliver(packet)]
 
@@ -125,8 +129,8 @@ class BSR(Forwarding):
     ) -> list[Action]:
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
         actions: list[Action] = []
-        if self._lost and (now >= self._gathering_until_s or self._uses_lost(flow)):
-            actions = self._leave_lost(now)
+        if self._new_failures and (now >= self._gathering_until_s or self._uses_failed_link(flow)):
+            actions = self._leave_failed_links(now)
         path = flow.selection.path
         if path is None:
             actions.append(Drop("no path is left", packet))
@@ -135,13 +139,13 @@ class BSR(Forwarding):
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Count what a flow sends; one that was quiet for a while probes its paths again."""
+        """Count the bytes of a flow; start a probe round if the flow was idle, or is large."""
         known = self.flows.use(flow, now)
         if known is None:
             return []
         known.sent_bytes += sent_bytes
         if _timer(flow) not in self.agenda:
-            return self._adapt(flow, now)
+            return self._start_next_round(flow, now)
         large = self._pairs.is_large(flow, known, now)
         if not (large and self._pairs.looks_ahead(flow, known, now)):
             return []
@@ -154,7 +158,7 @@ class BSR(Forwarding):
     def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> Flow:
         if len(targets) > 1:
             targets = tuple(ranked(key, targets))
-        flow = Flow(self._select(key, targets, now), targets, now)
+        flow = Flow(self._new_selection(key, targets, now), targets, now)
         forgotten = self.flows.put(key, flow, now)
         if forgotten is not None:
             self.agenda.cancel(_timer(forgotten))
@@ -162,8 +166,8 @@ class BSR(Forwarding):
             self.agenda.set("idle flows", now + self.timers.flow_idle_s, self._forget_idle)
         return flow
 
-    def _select(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
-        """Return the choice of paths to the first target to which one may be left."""
+    def _new_selection(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
+        """Return the path selection for the first target with a path, else for the last target."""
         self.flow_answers_change(key)
         failures = self.failures(now)
         for target in targets:
@@ -192,7 +196,7 @@ class BSR(Forwarding):
     def _begin_round(
         self, key: FlowKey, flow: Flow, now: float, *, urgent: bool = True, alone: bool = False
     ) -> list[Action]:
-        """Begin a round, now or when it is its turn."""
+        """Start a probe round now, or at the time that the probe rate limit allows."""
         turn = self._pace.turn(now, urgent=urgent)
         if turn > now:
             self.agenda.set(_timer(key), turn, lambda at: self._now_begin_round(key, at))
@@ -204,11 +208,11 @@ class BSR(Forwarding):
         if flow is None:
             return []
         if flow.selection.hopeless and len(flow.targets) > 1:
-            flow.selection = self._select(key, flow.targets, now)
+            flow.selection = self._new_selection(key, flow.targets, now)
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
         flow.since_s, flow.sent_bytes = now, 0
-        # Numbered across all flows of this server, so that an answer finds its flow.
+        # Round numbers are unique among this server's flows, so a response identifies its flow.
         self._last_round = self._last_round % MOST_ROUND + 1
         self._rounds.pop(flow.round)
         flow.round, flow.probing = self._last_round, True
@@ -220,7 +224,7 @@ class BSR(Forwarding):
     def _probe(
         self, key: FlowKey, flow: Flow, candidates: Sequence[int], now: float
     ) -> list[Action]:
-        """Probe these paths, or end the round if nothing is waited for any more."""
+        """Probe the candidate paths; end the round if no responses are outstanding."""
         actions: list[Action] = []
         for index in candidates:
             path = flow.selection.candidates[index].path
@@ -244,27 +248,27 @@ class BSR(Forwarding):
         flow.probing = False
         flow.selection.end_round()
         if flow.selection.hopeless:
-            # A gateway that cannot be reached: on to those that the flow likes less.
+            # The gateway is unreachable: try the flow's next gateways in order of preference.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
-                flow.selection = self._select(key, others, now)
+                flow.selection = self._new_selection(key, others, now)
                 self.counters["gateway changes"] += 1
                 return self._begin_round(key, flow, now)
         pause = self.timers.next_probe_s(self.random)
-        if flow.selection.path is None:  # not in search of a better path, but of any
+        if flow.selection.path is None:  # any working path is needed, so retry sooner
             pause = min(pause, self.timers.unreachable_hold_s)
-        self.agenda.set(_timer(key), now + pause, lambda at: self._adapt(key, at))
+        self.agenda.set(_timer(key), now + pause, lambda at: self._start_next_round(key, at))
         return []
 
-    def _adapt(self, key: FlowKey, now: float) -> list[Action]:
-        """Probe again, unless the flow has sent nothing since the last time (section 4.3)."""
+    def _start_next_round(self, key: FlowKey, now: float) -> list[Action]:
+        """Start the next probe round if the flow has sent packets since the last (section 4.3)."""
         flow = self.flows.get(key)
         if flow is None or not flow.sent_bytes:
             return []
         return self._begin_round(key, flow, now, urgent=False)
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
-        """Take in what is free on a path."""
+        """Process a probe response: record the available bandwidth of a path."""
         key = self._rounds.get(response.round)
         flow = self.flows.get(key) if key is not None else None
         if key is None or flow is None or flow.round != response.round:
@@ -273,7 +277,7 @@ class BSR(Forwarding):
         free_bps = self._pairs.left_bps(key, flow, path, response.available_bps, now)
         if not selection.answer_of(response.path, path, free_bps):
             return [Drop("answer to no probe")]
-        if not flow.probing:  # late
+        if not flow.probing:  # late response, after the round
             selection.settle()
         elif selection.finished:
             return self._end_round(key, flow, now)
@@ -282,27 +286,29 @@ class BSR(Forwarding):
     # -- failures --------------------------------------------------------------------------------
 
     def lost(self, link: Pair, now: float) -> None:
-        """Let no flow use a link that has failed (section 4.3), as soon as others are told.
+        """Make all flows leave a failed link (section 4.3).
 
-        Failures come in swarms, as when a server dies: those that follow closely upon another are
-        gathered for a moment, so that all flows are looked through once for all of them.
+        Failures come in bursts, for example when a server dies: failures that follow within
+        GATHER_S are collected, so that all flows are checked once for all of these links.
         """
-        self._lost.add(link)
+        self._new_failures.add(link)
         if "lost links" not in self.agenda:
-            self.agenda.set("lost links", max(now, self._gathering_until_s), self._leave_lost)
+            self.agenda.set(
+                "lost links", max(now, self._gathering_until_s), self._leave_failed_links
+            )
 
-    def _uses_lost(self, flow: Flow) -> bool:
+    def _uses_failed_link(self, flow: Flow) -> bool:
         path = flow.selection.path
-        return path is not None and not self._lost.isdisjoint(path.links)
+        return path is not None and not self._new_failures.isdisjoint(path.links)
 
-    def _leave_lost(self, now: float) -> list[Action]:
-        """Leave every link that has failed meanwhile.
+    def _leave_failed_links(self, now: float) -> list[Action]:
+        """Make flows leave all links that have failed since the last call.
 
-        A flow with another working path waits for its next round; in a round the failed candidate
-        is replaced at once, and a flow with no path left begins a round.
+        A flow with another working path waits for its next round. During a round the failed
+        candidate is replaced immediately. A flow without any path starts a round.
         """
         self.agenda.cancel("lost links")
-        lost, self._lost = self._lost, set()
+        lost, self._new_failures = self._new_failures, set()
         self._gathering_until_s = now + GATHER_S
         actions: list[Action] = []
         failures = self.failures(now)
@@ -312,11 +318,11 @@ class BSR(Forwarding):
             if flow.probing:
                 actions += self._probe(key, flow, flow.selection.replace(failures), now)
             elif not flow.selection.path:
-                actions += self._search(key, flow, now)
+                actions += self._search_path(key, flow, now)
         return actions
 
-    def _search(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
-        """Begin a round for a flow without a path; a quiet one begins anew with its next packet."""
+    def _search_path(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+        """Start a probe round for a flow without a path; forget the flow if it is idle."""
         if self.flows.idle_for(key, now) > QUIET_S:
             self.flows.pop(key)
             self.agenda.cancel(_timer(key))
@@ -324,16 +330,16 @@ class BSR(Forwarding):
         return self._begin_round(key, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Leave a link that went down; with a new one, see what stranded flows can do."""
+        """Make flows leave a link that went down; probe for flows without a path if one came up."""
         actions = super().link_changed(step, up, now)
         if up:
             for key, flow in self.flows.items():
                 if flow.selection.path is None and not flow.probing:
-                    actions += self._search(key, flow, now)
+                    actions += self._search_path(key, flow, now)
         return actions
 
     def resized(self, now: float) -> list[Action]:
-        """Let flows keep their paths, but for those that led over servers that have left."""
+        """Keep the paths of flows, except for paths over servers that were removed."""
         super().resized(now)
         for key, flow in list(self.flows.items()):
             flow.selection.bcube = self.topology
@@ -342,13 +348,15 @@ class BSR(Forwarding):
                 self.agenda.cancel(_timer(key))
             else:
                 hops = flow.selection.links
-                self._lost.update(link for link in hops if max(link) >= self.topology.servers)
-        return self._leave_lost(now) if self._lost else []
+                self._new_failures.update(
+                    link for link in hops if max(link) >= self.topology.servers
+                )
+        return self._leave_failed_links(now) if self._new_failures else []
 
-    # -- for the eye -----------------------------------------------------------------------------
+    # -- state shown to users --------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return the flows as well, with their paths and candidates."""
+        """Return the router's state with flows, their paths and candidates."""
         return {
             **super().state(),
             "flows": [self._flow_state(*item) for item in self.flows.items()],

@@ -1,9 +1,10 @@
-"""How a BCube source distributes a file: over trees that share no directed link.
+"""File distribution from a BCube source, over trees that share no directed link.
 
-To a few servers that are its neighbours at different levels, a source sends an equal part each,
-and each sends its part on to the others, over a complete graph (Guo 2009, section 3.4). To all, it
-sends a part over each of its spanning trees (section 3.5). To any others these trees serve too,
-cut back to where they lead to a receiver.
+If the receivers are a few neighbours of the source at different levels, the source sends each of
+them an equal part, which the receiver sends on to the others over a complete graph (Guo 2009,
+section 3.4). If all servers are receivers, the source sends one part over each of its spanning
+trees (section 3.5). For any other set of receivers the spanning trees are pruned to the branches
+that lead to a receiver.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from hosts.bcube.paths import complete_graph, spanning_trees
 from hosts.bcube.rules import digit, with_digit
 from topos.bcube import BCube
 
-Hop = tuple[int, int]  # sender and receiver, neighbours of one another
+Hop = tuple[int, int]  # sender and receiver, which are neighbours
 
 
 def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
-    """Return the trees; hops stand in an order in which every sender has what it sends.
+    """Return the distribution trees; each hop comes after the hop by which its sender is reached.
 
     >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
     >>> for tree in trees(bcube, 0, [1, 4]):
@@ -27,18 +28,18 @@ def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]
     0.0-0.1 0.1-1.1 1.1-1.0
     0.0-1.0 1.0-1.1 1.1-0.1
     """
-    levels = [_only_level(bcube, source, receiver) for receiver in receivers]
+    levels = [_differing_level(bcube, source, receiver) for receiver in receivers]
     if len(receivers) > 1 and None not in levels and len(set(levels)) == len(levels):
         return _complete_graph_trees(bcube, source, receivers)
     wanted = set(receivers)
     return [
-        _cut_back([(edge.sender, edge.receiver) for edge in tree], wanted)
+        _prune([(edge.sender, edge.receiver) for edge in tree], wanted)
         for tree in spanning_trees(bcube, source)
     ]
 
 
-def _only_level(bcube: BCube, source: int, receiver: int) -> int | None:
-    """Return the one level at which two servers differ, None if there are more."""
+def _differing_level(bcube: BCube, source: int, receiver: int) -> int | None:
+    """Return the only level at which two servers differ, None if they differ at several levels."""
     differing = [
         level
         for level in range(bcube.k + 1)
@@ -48,14 +49,14 @@ def _only_level(bcube: BCube, source: int, receiver: int) -> int | None:
 
 
 def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
-    """Return a tree for each receiver, which gets its part first and sends it to the others."""
-    # Where no receiver stands at a level, any server may: its edges of the graph are not used.
+    """Return a tree per receiver, which gets its part first and sends it on to the others."""
+    # A level without a receiver needs some server as its corner; the corner's edges are not used.
     corners = [
         with_digit(bcube.n, source, level, (digit(bcube.n, source, level) + 1) % bcube.n)
         for level in range(bcube.k + 1)
     ]
     for receiver in receivers:
-        level = _only_level(bcube, source, receiver)
+        level = _differing_level(bcube, source, receiver)
         assert level is not None
         corners[level] = receiver
     graph = complete_graph(bcube, source, corners)
@@ -67,8 +68,8 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
     return found
 
 
-def _cut_back(tree: list[Hop], wanted: set[int]) -> list[Hop]:
-    """Return the hops of a tree that lead to a server that wants it."""
+def _prune(tree: list[Hop], wanted: set[int]) -> list[Hop]:
+    """Prune a tree to the hops that lead to a receiver in `wanted`."""
     needed, kept = set(wanted), []
     for sender, receiver in reversed(tree):
         if receiver in needed:

@@ -1,28 +1,30 @@
-"""What a BCube server does for others (Guo 2009, Fig. 7 and section 7.2): relay, answer, overhear.
+"""Forwarding in a BCube server (Guo 2009, Fig. 7 and section 7.2), for packets of other servers.
 
-A packet carries its whole path, so a relay decides with one look-up in its neighbour table
-(`hosts.bcube.neighbours`), advances the next hop index and sends the packet on; it knows nothing
-of flows. Five kinds of message pass it as well, each along a path that its sender names::
+A packet carries its whole path, so a relay forwards it with one look-up in its neighbour table
+(`hosts.bcube.neighbours`) and advances the header's next-hop index; relays keep no state per flow.
+Five types of message use the same forwarding, each along a path that its sender specifies::
 
     source --probe--> relay --probe--> destination    min(available in, available out) at each relay
     source <-------- probe response -- destination    over the reversed path
-    source <-- path failure -- relay  x               the link that is down, over the way so far
-    source <-- returned packet -- relay  x            what met that link, to be sent again
-    neighbour <-- cable cut -- server x               its cable to theirs, over another switch
+    source <-- path failure -- relay  x               names the down link; over the reversed path
+    source <-- returned packet -- relay  x            a packet that met the link, to be sent again
+    neighbour <-- cable cut -- server x               its cable to their switch; over another switch
 
-From those it keeps the failed-link database (section 4.2): every server that a path-failure
-message passes notes the link; a link is forgotten after a while, or when the answer to a probe
-passes that came over it. Links of this server's own are in the neighbour table, not there.
+These messages maintain the failed-link database (section 4.2): every server that forwards a
+path-failure message adds the link to its database. A link is removed after a timeout, or when a
+probe response is forwarded that came over the link. The links of this server itself are in its
+neighbour table, not in the database.
 
-Data passes in the kernel, so a relay would have to wait for the next packet to tell its source of a
-link that has gone down: for TCP's next try but one. It remembers whose probes went where, and tells
-those at once. A switch tells nobody that one of its cables is cut: those who send over it would
-go on until heart-beats are missed, with TCP's acknowledgements, too. So the server at the cable's
-end tells them.
+Data packets are forwarded in the kernel, so a relay could report a link that has gone down only
+when the next packet arrives, and TCP would recover only with its second retransmission. Therefore
+the relay remembers which sources sent probes over which link, and notifies them immediately. A
+switch does not report that one of its cables is cut: the neighbours on that switch would keep
+sending to the cut cable, TCP acknowledgements included, until heart-beats time out. Therefore the
+server at the end of the cut cable notifies them.
 
-Invariants: what a frame names (hops, servers, links) is used only if it exists in this network; a
-message about a lost message is never sent. A path of 8 hops ends every packet, so no server counts
-its TTL down.
+Invariants: hops, servers and links named in a received frame are used only if this network has
+them; a lost message never triggers another message. A path has at most 8 hops, so packets need no
+TTL.
 """
 
 from __future__ import annotations
@@ -49,15 +51,15 @@ from topos.base.errors import require
 from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
-MOST_PASSING = 256  # sources, each for each of the links over which it probes
+MOST_PASSING = 256  # sources, counted once per link that they probe over
 NEXT_HOP_DOWN = "next hop is down"
-TELL_AGAIN_S = 0.01  # a whole window of packets may meet a link that has failed
+TELL_AGAIN_S = 0.01  # interval of notifications about a link; packet bursts meet it
 
 
 class Forwarding(Router):
-    """The forwarding engine, the end of other servers' probes, and the failed-link database."""
+    """The forwarding engine of a server: relays packets, answers probes, keeps failed links."""
 
-    answers_outlive_links: ClassVar[bool] = True  # they follow paths that sources chose
+    answers_outlive_links: ClassVar[bool] = True  # decisions follow the sources' paths
 
     def __init__(self, topology: BCube, server: int, **common: Any) -> None:
         require(
@@ -68,39 +70,39 @@ class Forwarding(Router):
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
-        self.broadcasts = Broadcasts(self, self._sent_by)
+        self.broadcasts = Broadcasts(self, self._send_to_neighbour)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
 
-        # Whose probes were sent on over which link, with the way by which they came.
+        # The path over which a probe arrived, keyed by its source and its next hop.
         self.passing: Bounded[tuple[int, Step], tuple[Hop, ...]] = Bounded(
             MOST_PASSING, 2 * self.timers.longest_probe_interval_s
         )
-        # Which sources were just told of which link.
+        # Path-failure messages sent recently, keyed by source and failed hop.
         self.notified: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of a header with a whole path."""
+        """Return the size of a BCube header, which holds a whole path."""
         return SIZE
 
-    # -- for the source's part to say ------------------------------------------------------------
+    # -- for the source's part to implement -------------------------------------------------------
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Answer for an IPv4 packet whose path ends here."""
+        """Handle an IPv4 packet at the end of its path."""
         raise NotImplementedError
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
-        """Answer for a probe of this server's own that came back; `path` is the one it probed."""
+        """Handle a probe response; `path` is the probed path."""
         raise NotImplementedError
 
     def lost(self, link: Pair, now: float) -> None:
-        """Take in that a link has failed that was not known to have."""
+        """Handle a newly failed link anywhere in the network."""
         raise NotImplementedError
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if the flow is one of this server's own."""
         raise NotImplementedError
 
     # -- for the source's part to use ------------------------------------------------------------
@@ -108,46 +110,46 @@ class Forwarding(Router):
     def send_along(
         self, path: Path, protocol: Protocol, payload: bytes, flow: FlowKey | None = None
     ) -> list[Action]:
-        """Send something of this server's own along a path: a message, or a packet of a flow."""
+        """Send a message or a flow's packet from this server along a path."""
         hops = hops_of(self.topology, path)
         neighbour = self.table.look_up(hops[0])
         if neighbour is None or not neighbour.up:
             return [Drop(NEXT_HOP_DOWN, payload)]
         destination = self.topology.uid(path.destination)
-        # The first hop is taken here: on the wire the index is that of the peer's next hop.
+        # This server takes the first hop, so the index on the wire is that of the peer's next hop.
         header = BCubeHeader(self.uid, destination, protocol, hops, 1, self.identify())
         data = header.pack(payload)
         pushed = None if flow is None else Pushed(flow, data[: -len(payload)])
-        return [_sent(neighbour.step, data, pushed)]
+        return [_send_action(neighbour.step, data, pushed)]
 
-    def _sent_by(self, step: Step, data: bytes) -> Action:
-        """Send to a neighbour what is to be repeated for nobody else."""
-        return _sent(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
+    def _send_to_neighbour(self, step: Step, data: bytes) -> Action:
+        """Send a frame to a neighbour, without an entry in the data plane."""
+        return _send_action(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
 
     def failures(self, now: float) -> Failures:
-        """Return all links that this server believes to have failed."""
+        """Return all links that this server knows to have failed."""
         self.failed_links.expire(now)
         return Failures(links=self.table.failed_links.union(self.failed_links))
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Note the state of a link of this server's own."""
+        """Update the neighbour table; notify sources and the neighbour if the link went down."""
         self.table.set_status(step, up)
         link = frozenset((self.server, step.peer))
         if up:
             self.failed_links.pop(link)
             return []
         self.lost(link, now)
-        return [*self._tell_passing(step, now), *self._tell_neighbour(step, now)]
+        return [*self._notify_sources(step, now), *self._notify_neighbour(step, now)]
 
     def resized(self, now: float) -> list[Action]:
-        """Look up hops in the network as it is now."""
+        """Build the neighbour table for the network's new size."""
         self.table = NeighbourTable(self.topology, self.server)
         for step in self.neighbours.links:
             self.table.set_status(step, self.neighbours.works(step))
         return []
 
     def state(self) -> dict[str, Any]:
-        """Return what is known of failures."""
+        """Return the router's state with the number of neighbours and the failed links."""
         address = self.topology.address
         own = self.table.failed_links
         return {
@@ -162,7 +164,7 @@ class Forwarding(Router):
     # -- frames ----------------------------------------------------------------------------------
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Send a packet on along its path, or take it where the path ends."""
+        """Forward a packet along its path, or process it if the path ends here."""
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, body = BCubeHeader.parse(frame.data)
@@ -178,15 +180,15 @@ class Forwarding(Router):
                 key = header.relay_key()
                 return [a._replace(key=key) if isinstance(a, Deliver) else a for a in delivered]
             case Protocol.PROBE:
-                return self._answer(port, header, Probe.parse(body))
+                return self._answer_probe(port, header, Probe.parse(body))
             case Protocol.PROBE_RESPONSE:
-                return self._take_answer(header, ProbeResponse.parse(body), now)
+                return self._process_response(header, ProbeResponse.parse(body), now)
             case Protocol.PATH_FAILURE:
-                return self._note_failure(PathFailure.parse(body), now)
+                return self._add_failure(PathFailure.parse(body), now)
             case Protocol.CABLE_CUT:
-                return self._take_cut(header, CableCut.parse(body), now)
+                return self._process_cable_cut(header, CableCut.parse(body), now)
             case Protocol.RETURNED:
-                return self._returned(body, now)
+                return self._resend_returned(body, now)
         return [Drop("unknown protocol", body)]
 
     def _relay(
@@ -197,96 +199,98 @@ class Forwarding(Router):
             return [Drop("hop leads nowhere", body)]
         onward = neighbour.step
         if not neighbour.up:
-            return self._stopped(header, body, onward, now)
+            return self._report_down_hop(header, body, onward, now)
         repeat = None
         match header.protocol:
             case Protocol.IPV4:
                 repeat = Relayed(header.relay_key())
             case Protocol.PROBE:
-                probe = self._lowered(Probe.parse(body), port, onward.port)
+                probe = self._limited_probe(Probe.parse(body), port, onward.port)
                 self.passing.put((header.source, onward), header.path[: header.next_hop], now)
-                return [_sent(onward, header.advanced().pack(probe.pack()))]
+                return [_send_action(onward, header.advanced().pack(probe.pack()))]
             case Protocol.PATH_FAILURE:
-                self._note_failure(PathFailure.parse(body), now)
+                self._add_failure(PathFailure.parse(body), now)
             case Protocol.PROBE_RESPONSE:
-                self._note_success(self._path_of(header))
-        return [_sent(onward, advance(data), repeat)]
+                self._clear_failures(self._path_of(header))
+        return [_send_action(onward, advance(data), repeat)]
 
     # -- probes ----------------------------------------------------------------------------------
 
-    def _lowered(self, probe: Probe, port_in: int, port_out: int | None = None) -> Probe:
-        """Return the probe with what is free at this server, if that is less."""
+    def _limited_probe(self, probe: Probe, port_in: int, port_out: int | None = None) -> Probe:
+        """Return the probe with its available bandwidth limited to that of this server's ports."""
         free_bps = self.bandwidth.available_bps(port_in, Direction.IN)
         if port_out is not None:
             free_bps = min(free_bps, self.bandwidth.available_bps(port_out, Direction.OUT))
         return probe._replace(available_bps=min(probe.available_bps, int(free_bps)))
 
-    def _answer(self, port: int, header: BCubeHeader, probe: Probe) -> list[Action]:
+    def _answer_probe(self, port: int, header: BCubeHeader, probe: Probe) -> list[Action]:
         path = self._path_of(header)
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
-        response = ProbeResponse(*self._lowered(probe, port))
+        response = ProbeResponse(*self._limited_probe(probe, port))
         return self.send_along(reverse(path), Protocol.PROBE_RESPONSE, response.pack())
 
-    def _take_answer(
+    def _process_response(
         self, header: BCubeHeader, response: ProbeResponse, now: float
     ) -> list[Action]:
         path = self._path_of(header)
         if path is None or path.destination != self.server:
             return [Drop("no such path")]
-        self._note_success(path)
+        self._clear_failures(path)
         return self.answered(response, reverse(path), now)
 
     # -- failures --------------------------------------------------------------------------------
 
-    def _stopped(self, header: BCubeHeader, body: bytes, step: Step, now: float) -> list[Action]:
-        """Tell the source of a packet or probe which link is down, over the way it came.
+    def _report_down_hop(
+        self, header: BCubeHeader, body: bytes, step: Step, now: float
+    ) -> list[Action]:
+        """Notify the source of a packet or probe that its next hop is down.
 
-        # Departs from the paper: the packet follows the message, and the source sends it again.
+        # Departs from the paper: the relay also returns the packet, and the source sends it again.
         """
         path = self._path_of(header)
         asked = header.protocol in (Protocol.IPV4, Protocol.PROBE)
         if not asked or path is None or path.destination != self.server:
             return [Drop(NEXT_HOP_DOWN, body)]
-        told = self._tell_source(path, step, now)
+        messages = self._notify_source(path, step, now)
         if header.protocol == Protocol.PROBE or not self.may_return(body, now):
-            return [Drop(NEXT_HOP_DOWN, body), *told]
-        return [*told, *self.send_along(reverse(path), Protocol.RETURNED, body)]
+            return [Drop(NEXT_HOP_DOWN, body), *messages]
+        return [*messages, *self.send_along(reverse(path), Protocol.RETURNED, body)]
 
-    def _returned(self, packet: bytes, now: float) -> list[Action]:
-        """Send a packet again; the message of the failed link came before it."""
+    def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
+        """Send a returned packet again; the path-failure message has arrived before the packet."""
         if not self.has_sent(flow_key(packet)):
             return [Drop("returned packet of no flow", packet)]
         return self.send_again(packet, now)
 
-    # Departs from the paper: it tells a source when a packet of its meets the link (section 4.2).
-    def _tell_passing(self, step: Step, now: float) -> list[Action]:
-        """Tell those whose probes were sent that way lately."""
+    # Departs from the paper: there, a source is notified when its packet meets the link (4.2).
+    def _notify_sources(self, step: Step, now: float) -> list[Action]:
+        """Notify sources whose recent probes were forwarded over a link that went down."""
         self.passing.expire(now)
         actions: list[Action] = []
         for (uid, taken), hops in self.passing.items():
             if taken == step:
                 self.passing.pop((uid, taken))
-                actions += self._tell_source(self._way(uid, hops), step, now)
+                actions += self._notify_source(self._checked_path(uid, hops), step, now)
         return actions
 
-    def _tell_source(self, path: Path | None, step: Step, now: float) -> list[Action]:
-        """Tell the source of a path that led here which link is down."""
+    def _notify_source(self, path: Path | None, step: Step, now: float) -> list[Action]:
+        """Notify the source of a path ending at this server that a link is down."""
         if path is None or path.destination != self.server:
             return []
         self.notified.expire(now)
         if (path.source, step) in self.notified:
             return []
         self.notified.put((path.source, step), None, now)
-        # The link says enough: whatever flow of the source uses it has to leave it.
+        # The link alone is enough: every flow of the source that uses the link has to leave it.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
 
-    # Departs from the paper: heart-beats that are missed tell it.
-    def _tell_neighbour(self, step: Step, now: float) -> list[Action]:
-        """Tell a neighbour on a switch that this server's cable to that one is cut."""
+    # Departs from the paper: there, neighbours detect the cut cable by missed heart-beats.
+    def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
+        """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # it is silent: whatever is broken is not known to be this cable
+            return []  # the neighbour is silent for an unknown reason, not because of this cable
         failures = self.failures(now)
         for path in path_set(self.topology, self.server, step.peer):
             if failures.first_on(self.topology, path) is None:
@@ -294,14 +298,16 @@ class Forwarding(Router):
                 return self.send_along(path, Protocol.CABLE_CUT, CableCut(step.port).pack())
         return []
 
-    def _take_cut(self, header: BCubeHeader, message: CableCut, now: float) -> list[Action]:
+    def _process_cable_cut(
+        self, header: BCubeHeader, message: CableCut, now: float
+    ) -> list[Action]:
         path = self._path_of(header)
         if path is None:
             return [Drop("no such path")]
         return self.cable_cut(path.source, message.port, now)
 
-    def _note_failure(self, message: PathFailure, now: float) -> list[Action]:
-        """Take in, or overhear, that a link has failed."""
+    def _add_failure(self, message: PathFailure, now: float) -> list[Action]:
+        """Add the link in a path-failure message, received or forwarded, to the failed links."""
         link = self._link_of(message)
         if link is None:
             return [Drop("no such link")]
@@ -312,23 +318,23 @@ class Forwarding(Router):
             self.lost(link, now)
         return []
 
-    def _note_success(self, path: Path | None) -> None:
-        """Take in, or overhear, that an answer came along that path."""
+    def _clear_failures(self, path: Path | None) -> None:
+        """Remove the links of an answered probe's path from the failed links."""
         for link in path.links if path else ():
             self.failed_links.pop(link)
 
-    # -- what a frame says, checked --------------------------------------------------------------
+    # -- validation of received frames ------------------------------------------------------------
 
     def _path_of(self, header: BCubeHeader) -> Path | None:
-        """Return the way that a packet has come so far, None if it is none, or there is no such."""
-        return self._way(header.source, header.path[: header.next_hop])
+        """Return the path that a packet has taken so far, None if it is empty or does not exist."""
+        return self._checked_path(header.source, header.path[: header.next_hop])
 
-    def _way(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:
+    def _checked_path(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:
         path = path_of(self.topology, self.topology.server_of_uid(uid), hops)
         return path if path and path.steps else None
 
     def _link_of(self, message: PathFailure) -> Pair | None:
-        """Return the link that a message names, None if there is no such link."""
+        """Return the link in a path-failure message, None if the network has no such link."""
         bcube = self.topology
         server, peer = bcube.server_of_uid(message.server), bcube.server_of_uid(message.peer)
         level = message.port
@@ -339,5 +345,5 @@ class Forwarding(Router):
         return frozenset((server, peer))
 
 
-def _sent(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:
+def _send_action(step: Step, data: bytes, repeat: Pushed | Relayed | None = None) -> Send:
     return Send(step.port, step.peer, Frame(ETH_DCN, data), repeat)

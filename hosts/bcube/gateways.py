@@ -1,11 +1,12 @@
-"""Gateways to external networks (Guo 2009, section 5.3): which server leads out of the BCube.
+"""Gateways to external networks (Guo 2009, section 5.3): servers with a link out of the BCube.
 
-An aggregator takes the place of some mini-switches, and the servers below it become gateways. The
-mapping from external addresses to gateways is configured by hand, the same for all servers.
+An aggregator replaces some of the mini-switches, and the servers below the aggregator become
+gateways. The mapping from external prefixes to gateways is configured by hand, equally on all
+servers.
 
-The paper leaves open how flows are spread. Here every flow ranks the gateways of its prefix by a
-hash of its own and theirs, and uses the first that can be reached: flows spread evenly, and when
-a gateway fails only its own flows move.
+The paper does not specify how flows are spread over gateways. Here every flow ranks the gateways of
+its prefix by a hash of flow and gateway, and uses the first reachable gateway: flows spread evenly,
+and when a gateway fails only the flows through that gateway move.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ class Gateways:
                     f"{bcube.servers - 1}",
                 )
             found.append((int(network.netmask), int(network.network_address), tuple(servers)))
-        # The longest prefix has the greatest mask.
+        # Sorted by mask in descending order, so that the longest prefix comes first.
         self._prefixes = sorted(found, reverse=True)
 
     def serving(self, address: int) -> tuple[int, ...]:
-        """Return the gateways of the longest prefix that holds an address; none if none does."""
+        """Return the gateways of the longest prefix that contains an address, else ()."""
         for mask, network, servers in self._prefixes:
             if address & mask == network:
                 return servers
@@ -54,7 +55,7 @@ class Gateways:
 
 
 def ranked(flow: FlowKey, gateways: Sequence[int]) -> list[int]:
-    """Return the gateways in the order in which a flow prefers them (highest random weight).
+    """Return the gateways in a flow's order of preference (highest random weight hashing).
 
     >>> flows = [FlowKey(1, 2, 17, port, 53) for port in range(1000)]
     >>> sum(ranked(flow, [0, 5])[0] == 5 for flow in flows)

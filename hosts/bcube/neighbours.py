@@ -1,9 +1,9 @@
-"""The neighbour status table (Guo 2009, section 7.2): 256 entries, one for each value of a hop.
+"""The neighbour status table (Guo 2009, section 7.2): 256 entries, indexed by the hop byte.
 
-A relay decides with one look-up, by the byte in the packet's header that names the next hop. An
-entry says out of which port, to whom (whose MAC address the data plane knows), and whether that
-neighbour is available. Only (k + 1)(n - 1) entries are in use; every other byte leads nowhere,
-this server's own digits among them. The table never changes but for the status.
+A relay forwards a packet with one look-up, by the header byte that names the next hop. An entry
+holds the egress port, the neighbour (whose MAC address the data plane knows) and the neighbour's
+status. Only (k + 1)(n - 1) entries are in use; all other bytes, including those with this server's
+own digits, name no neighbour. Entries are fixed; only their status changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from topos.bcube import BCube
 
 
 class Neighbour:
-    """One entry: OutPort and NeighborMAC are the step, StatusFlag is `up`."""
+    """A table entry: `step` is the paper's OutPort and NeighborMAC, `up` its StatusFlag."""
 
     __slots__ = ("step", "up")
 
@@ -26,7 +26,7 @@ class Neighbour:
 
 
 class NeighbourTable:
-    """The neighbours of one server.
+    """The neighbour status table of one server.
 
     >>> table = NeighbourTable(BCube(4, 1), server=0)
     >>> table.look_up(Hop(level=1, value=3)).step.peer
@@ -39,7 +39,7 @@ class NeighbourTable:
         self.server = server
         self._entries: list[Neighbour | None] = []
         self._by_step: dict[Step, Neighbour] = {}
-        for hop in HOPS:  # in the order of their bytes
+        for hop in HOPS:  # HOPS is sorted by hop byte
             peer = next_server(bcube, server, hop)
             if peer is None:
                 self._entries.append(None)
@@ -52,19 +52,19 @@ class NeighbourTable:
         return len(self._by_step)
 
     def look_up(self, hop: Hop) -> Neighbour | None:
-        """Return the neighbour to which a hop leads, None where it leads nowhere."""
+        """Return the neighbour that a hop leads to, None if the hop leads to no neighbour."""
         return self._entries[hop.nha]
 
     def set_status(self, step: Step, up: bool) -> None:
-        """Note whether a neighbour is available."""
+        """Set the status of the neighbour that is reached by `step`."""
         self._by_step[step].up = up
 
     def is_up(self, step: Step) -> bool:
-        """Tell whether a neighbour is available."""
+        """Return True if the neighbour that is reached by `step` is available."""
         return self._by_step[step].up
 
     @property
     def failed_links(self) -> frozenset[Pair]:
-        """The links to neighbours that are not available."""
+        """The links to all neighbours that are down."""
         down = (step for step, neighbour in self._by_step.items() if not neighbour.up)
         return frozenset(frozenset((self.server, step.peer)) for step in down)

@@ -1,12 +1,13 @@
-"""Flows of a source, and how large ones of the same pair part (the rules are in `rules`).
+"""Flows of a source, and path selection for large flows with the same source and destination.
 
-# Departs from the paper: connections of one pair that begin together find the same path free, and
-# would share it until one of them probes again. A large one that has another beside it, where a
-# path with fewer of them works, probes once ahead of its turn; and no path offers more than an
-# equal share beside those that use it, since counters do not show yet what flows that have just
-# begun, or moved, will take.
+# Departs from the paper: connections between the same two servers that start together find the same
+# path free, and would share that path until one of them probes again. So a large flow that shares
+# its path with another one, while a working path has fewer flows of the pair, probes once before
+# its interval ends. The available bandwidth of a path is limited to an equal share among the pair's
+# flows on it, since byte counters do not show the load of flows that have just started or moved.
 
-One of a pair at a time looks ahead: they would all find the same path free again.
+Only one flow of a pair at a time probes early: otherwise all flows would again find the same path
+free. The rules are in `hosts.bcube.rules`.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from hosts.wire.ipv4 import FlowKey
 
 @dataclass
 class Flow:
-    """One flow of this server's own."""
+    """A flow of this server's own applications."""
 
     selection: Selection
-    targets: tuple[int, ...]  # its destination; or the gateways that it may use, best first
-    since_s: float  # when the count of bytes began
+    targets: tuple[int, ...]  # the destination; or the gateways that the flow may use, best first
+    since_s: float  # start time of the count in `sent_bytes`
     sent_bytes: int = 0
-    round: int = 0  # the number of the last round of probes, 0 for none
-    probing: bool = False  # whether it is still under way
-    looked_ahead: bool = False  # whether it has probed before its turn, beside others of its pair
+    round: int = 0  # number of the last probe round, 0 for none
+    probing: bool = False  # True while that round is under way
+    looked_ahead: bool = False  # True once the flow has probed early
 
 
 class Pairs:
-    """Which flows are large, and who is beside whom."""
+    """The large flows of a server, grouped by pair of source and destination."""
 
     def __init__(self, flows: Bounded[FlowKey, Flow], bandwidth: Bandwidth) -> None:
         self._flows, self._bandwidth = flows, bandwidth
-        self._large_s: dict[FlowKey, float] = {}  # when flows were last seen to be large
+        self._large_s: dict[FlowKey, float] = {}  # time at which each flow last was large
 
     def is_large(self, key: FlowKey, flow: Flow, now: float) -> bool:
-        """Tell whether a flow takes much of a port, and note it."""
+        """Return True if a flow uses a large share of a port's rate, and record it as large."""
         rate_bps, seconds = self._bandwidth.rate_bps, now - flow.since_s
         if not is_large(flow.sent_bytes * 8, rate_bps, seconds):
             return False
@@ -51,29 +52,29 @@ class Pairs:
         return True
 
     def looks_ahead(self, key: FlowKey, flow: Flow, now: float) -> bool:
-        """Tell whether a large flow is to probe ahead of its turn."""
-        others = self._others(key, flow, now)
+        """Return True if a large flow should start a probe round before its interval ends."""
+        others = self._pair_flows(key, flow, now)
         if flow.looked_ahead or any(one.probing for one in (flow, *others)):
             return False
         candidates = flow.selection.candidates
-        beside = [_using(others, one.path) for one in candidates]
+        large_flows = [_flows_on(others, one.path) for one in candidates]
         _, works, _ = measured(candidates)
-        return crowded(beside, works, _using(others, flow.selection.path))
+        return crowded(large_flows, works, _flows_on(others, flow.selection.path))
 
     def left_bps(
         self, key: FlowKey, flow: Flow, path: Path, measured_bps: float, now: float
     ) -> float:
-        """Return what is free on a path where that much was measured."""
-        others = _using(self._others(key, flow, now), path)
+        """Return the bandwidth that a path offers a flow: the measured one, or an equal share."""
+        others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
         return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))
 
-    def _others(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
-        """Return the other large flows to the same destination."""
+    def _pair_flows(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
+        """Return the pair's other flows that were large within LATELY_S."""
         self._large_s = {one: at for one, at in self._large_s.items() if now - at < LATELY_S}
         known = (self._flows.get(one) for one in self._large_s if one != key)
         return [other for other in known if other and other.targets == flow.targets]
 
 
-def _using(flows: list[Flow], path: Path | None) -> int:
+def _flows_on(flows: list[Flow], path: Path | None) -> int:
     return sum(one.selection.path == path for one in flows)

@@ -1,9 +1,10 @@
-"""BCube's paths (Guo 2009, section 3): digits corrected in some order, one a hop.
+"""BCube's paths (Guo 2009, section 3): each hop corrects one digit of the address.
 
-Any order of digits is a shortest path (BCubeRouting, Fig. 2). k + 1 orders that start at
-different digits give parallel paths; a digit that needs no correction starts a path by a detour
-through a neighbour that has it wrong (BuildPathSet, Fig. 3). Of the same kind are the complete
-graphs for one-to-several (section 3.4) and the spanning trees for one-to-all (section 3.5).
+Digits may be corrected in any order: every order is a shortest path (BCubeRouting, Fig. 2). k + 1
+orders that start at different digits give parallel paths; a path that starts at a digit that is
+already correct takes a detour through a neighbour with another value of that digit (BuildPathSet,
+Fig. 3). The complete graphs for one-to-several traffic (section 3.4) and the spanning trees for
+one-to-all traffic (section 3.5) are built in the same way.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from topos.bcube import BCube
 
 
 class Edge(NamedTuple):
-    """A directed hop: `sender` reaches `receiver` through the switch of that level."""
+    """A directed hop: `sender` reaches `receiver` through their common switch of level `level`."""
 
     sender: int
     receiver: int
@@ -27,14 +28,14 @@ class Edge(NamedTuple):
 
 
 def width(bcube: BCube, level: int) -> int:
-    """Return how many values the digit takes: n, but fewer for the first digit of a partial one."""
+    """Return the number of values of a digit: n, or fewer for digit k of a partial BCube."""
     return rules.width(*numbers(bcube), level)
 
 
 def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ()) -> Path:
-    """Return the path that corrects digits in that order of levels (BCubeRouting).
+    """Return BCubeRouting's path that corrects digits in the given order of levels.
 
-    Without an order it is k, k - 1, ..., 0.
+    The default order is k, k - 1, ..., 0.
 
     >>> bcube = BCube(4, 1)
     >>> print(*map(bcube.address, path(bcube, bcube.server("0.0"), bcube.server("2.3")).servers))
@@ -50,9 +51,9 @@ def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ())
 
 
 def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
-    """Return the k + 1 parallel paths of BuildPathSet, P_k first; at most k + 2 hops each.
+    """Return the k + 1 parallel paths of BuildPathSet, P_k first, with at most k + 2 hops each.
 
-    A partial BCube with a single value of its first digit has no path that starts there.
+    If digit k of a partial BCube has a single value, P_k is missing.
 
     >>> bcube = BCube(8, 3)  # the example of Fig. 4
     >>> for path in path_set(bcube, bcube.server("0.0.0.1"), bcube.server("1.0.1.1")):
@@ -70,10 +71,11 @@ def path_set(bcube: BCube, source: int, destination: int) -> list[Path]:
 def complete_graph(
     bcube: BCube, source: int, neighbours: Sequence[int]
 ) -> dict[tuple[int, int], Path]:
-    """Return edge-disjoint paths between all of the source and one neighbour a level (Theorem 4).
+    """Return edge-disjoint paths between any two of the source and its neighbours (Theorem 4).
 
-    `neighbours[i]` differs from the source in digit i alone. Two of them meet over a server that
-    has both digits: the one of the higher level uses its port of the lower level.
+    `neighbours[i]` differs from the source in digit i only. The path between two neighbours leads
+    over the server that has the changed digits of both. The neighbour of the higher level leaves by
+    its port of the lower level, and vice versa.
     """
     members = [source, *neighbours]
     paths = {}
@@ -92,14 +94,14 @@ def complete_graph(
 
 
 def spanning_trees(bcube: BCube, source: int) -> list[list[Edge]]:
-    """Return k + 1 spanning trees from the source, no directed link in two (BuildMultipleSPTs).
+    """Return k + 1 spanning trees from the source that share no directed link (BuildMultipleSPTs).
 
-    Edges stand in an order in which every sender has what it sends. Levels whose digit has one
-    value only (in a partial BCube) have no tree.
+    Each edge comes after the edge by which its sender is reached. A level whose digit has a single
+    value (in a partial BCube) has no tree.
 
     Departs from the paper: as printed, Part I adds n - 1 servers in each dimension to each
-    server of the tree, and in the first dimension that includes the source itself, which the
-    tree's root has just come from: n - 2 there.
+    server of the tree. In the first dimension these would include the source itself, from which the
+    root was reached, so only n - 2 servers are added there.
     """
     return [
         _spanning_tree(bcube, source, level)

@@ -1,4 +1,4 @@
-"""BCubeRouting as a router: each server corrects the highest digit that differs (Guo 2009, 3.2)."""
+"""BCubeRouting as a router: each hop corrects the highest wrong digit (Guo 2009, section 3.2)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hosts.bcube.rules import BCUBE_ROUTING
 
 
 class BCubeRouting(HopByHop):
-    """One shortest path, nothing known of failures; see `bsr` for what BCube's servers do."""
+    """Router for BCubeRouting's single path, which ignores failures (see `hosts.bcube.bsr`)."""
 
     def next_step(self, destination: int, came_by: int | None) -> Step | None:
-        """Return the hop that corrects the highest digit."""
+        """Return the hop that corrects the highest digit in which the destination differs."""
         return BCUBE_ROUTING.first_step(self.topology, self.server, destination)

@@ -1,7 +1,7 @@
 """BCube's rules (Guo 2009, section 3), on plain numbers: see `hosts.base.rules`.
 
-A server is its BCube address, the sum of a_i n^i. The numbers of a network are n, k and `first`,
-how many values the first digit takes, that of level k: n, in a partial BCube fewer.
+A server is numbered by its BCube address, the sum of a_i n^i. The parameters of a network are n, k
+and `first`, the number of values of digit k: n, or fewer in a partial BCube.
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from typing import Any
 from hosts.base.rules import Rule
 from topos.bcube import BCube
 
-# A large flow takes this share of a port's rate, over at least so long, and counts as large for a
-# while (see `hosts.bcube.pairs`).
+# A flow is large if its rate is at least LARGE of a port's rate, measured over at least
+# LARGE_AFTER_S seconds; it counts as large for LATELY_S seconds (see `hosts.bcube.pairs`).
 LARGE, LARGE_AFTER_S = 0.05, 0.1
 LATELY_S = 2.0
 
-Hops = Iterator[tuple[int, int]]  # the level that a hop corrects, and the server it leads to
+Hops = Iterator[tuple[int, int]]  # level of the digit that a hop corrects, and next server
 
 
 def numbers(bcube: BCube) -> tuple[int, int, int]:
-    """Return n, k and `first`."""
+    """Return n, k and `first` of a BCube."""
     return bcube.n, bcube.k, bcube.radices()[0]
 
 
 def digit(n: int, server: int, level: int) -> int:
-    """Return a_level of the server."""
+    """Return a server's digit a_level."""
     weight: int = n**level
     return server // weight % n
 
 
 def with_digit(n: int, server: int, level: int, value: int) -> int:
-    """Return the server that differs at most in that digit."""
+    """Return the server's address with one digit replaced."""
     weight: int = n**level
     return server + (value - server // weight % n) * weight
 
 
 def width(n: int, k: int, first: int, level: int) -> int:
-    """Return how many values the digit takes."""
+    """Return the number of values of the digit at a level."""
     return first if level == k else n
 
 
 def corrected(n: int, here: int, destination: int, level: int) -> int:
-    """Return the server that has that digit as the destination has it."""
+    """Return server `here` with the digit at `level` corrected to the destination's."""
     return with_digit(n, here, level, digit(n, destination, level))
 
 
 def corrections(n: int, k: int, source: int, here: int, destination: int, level: int) -> Hops:
-    """Yield the hop to `here`, if it is not the source, and those that correct digits from there.
+    """Yield the hop from the source to `here`, if they differ, and the hops that correct digits.
 
-    From that level downwards, and on from level k. The hop to `here` is one of that level, too,
-    and its digit comes last then.
+    Digits are corrected from `level` downwards, then from level k. If `here` is not the source, the
+    hop to `here` changes the digit at `level`, which is then corrected last.
     """
     if here != source:
         yield level, here
@@ -65,43 +65,45 @@ def corrections(n: int, k: int, source: int, here: int, destination: int, level:
 
 
 def highest_first(n: int, k: int, _first: int, source: int, destination: int, _choice: int) -> Hops:
-    """Return the hops of BCubeRouting (Fig. 2): digits are corrected from level k to 0."""
+    """Return the hops of BCubeRouting (Fig. 2), which corrects digits from level k down to 0."""
     return corrections(n, k, source, source, destination, k)
 
 
 def parallel(n: int, k: int, first: int, source: int, destination: int, choice: int) -> Hops:
-    """Return the hops of P_{k - choice} of BuildPathSet (Fig. 3)."""
+    """Return the hops of path P_{k - choice} of BuildPathSet (Fig. 3)."""
     level = k - choice
     own, values = digit(n, source, level), width(n, k, first, level)
     here = source
-    if own == digit(n, destination, level):  # AltDCRouting, by the neighbour with the next digit
+    if own == digit(n, destination, level):  # AltDCRouting, over the neighbour with the next digit
         if values == 1:
-            source = here = destination  # no neighbour, and no path: no hops
+            source = here = destination  # no such neighbour, so the path has no hops
         here = with_digit(n, here, level, (own + 1) % values)
     return corrections(n, k, source, here, destination, level)
 
 
 def is_large(sent: float, rate: float, seconds: float) -> bool:
-    """Tell whether what a flow has sent in that time is much for a port of that rate."""
+    """Return True if `sent` bits in `seconds` are a large share of a port's rate in bit/s."""
     return seconds >= LARGE_AFTER_S and sent >= LARGE * rate * seconds
 
 
-def crowded(beside: Any, works: Any, here: int) -> bool:
-    """Tell whether fewer large flows of the pair use another path, which works, than are `here`.
+def crowded(large_flows: Any, works: Any, here: int) -> bool:
+    """Return True if another working path carries fewer of the pair's large flows than `here`.
 
-    `beside` and `works` have an entry for each path.
+    `here` is the number of those flows on the path in use; `large_flows` and `works` have one entry
+    per path: its number of flows, and True if the path works.
     """
     fewest = here
-    for path in range(len(beside)):
+    for path in range(len(large_flows)):
         if works[path]:
-            fewest = min(fewest, beside[path])
+            fewest = min(fewest, large_flows[path])
     return fewest < here
 
 
 def unshared(rate: float, others: int, own: float) -> float:
-    """Return what is free on a path, at most, beside so many large flows of the same pair.
+    """Return the upper bound of a flow's available bandwidth on a path, an equal share of the rate.
 
-    `own` is what the flow itself sends there already.
+    `others` is the number of the pair's other large flows on that path; `own` is the rate at which
+    the flow itself already sends there.
     """
     return max(0.0, rate / (1 + others) - own)
 

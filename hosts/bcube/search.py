@@ -1,12 +1,12 @@
-"""The search for a path beside those in use (Guo 2009, section 4.2): a rule (`hosts.base.rules`).
+"""Search for a path parallel to those in use (Guo 2009, section 4.2): a rule (`hosts.base.rules`).
 
-The paper's breadth-first search, from both ends at once: it meets halfway, and an end without a
-free port stops it at its first step. What it marks stands in tables that are read and written by
-subscripts alone: dicts in a router, which meets few servers, and arrays in the simulator, which
-searches again and again. There a mark is the number of the search that made it, so that nothing
-has to be cleared.
+The paper's breadth-first search, run from both ends: it meets halfway, and stops at its first step
+if one end has no free port. Visited nodes are marked in tables that are accessed by subscripts
+only: dicts in a router, which visits few servers, and arrays in the simulator, which runs many
+searches. In arrays the mark is the number of the search, so that tables need not be cleared between
+searches.
 
-A switch of level l is known by the server below it whose digit of that level is 0.
+A switch of level l is identified by the server below it whose digit of level l is 0.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from hosts.bcube.rules import width
 
 
 class Net(NamedTuple):
-    """What a search goes by; `closed` is the number that marks what it must not pass."""
+    """The network as a search sees it; nodes marked with the number `closed` are not visited."""
 
-    works: Any  # by server and level: whether that cable, and what is at its ends, works
-    # By two servers: whether what is between them has failed, though both cables may work. Empty
-    # where failures are known by their cables.
+    works: Any  # True if a cable and both its ends work, by server and level
+    # By pair of servers: True if the link between them has failed although both cables may work.
+    # Empty if failures are known cable by cable.
     apart: Any
-    closed_servers: Any  # by server
-    closed_switches: Any  # by level and switch
+    closed_servers: Any  # mark, by server
+    closed_switches: Any  # mark, by level and switch
     closed: int
-    weights: Any  # by level: what a digit counts for in a server's number
-    from_zero: bool  # try digits from 0 on, and not from the one behind a server's own
+    weights: Any  # n**level, by level
+    from_zero: bool  # try digits from 0 upwards, instead of from the server's digit + 1
 
 
 class Wave(NamedTuple):
-    """What the search from one end has found."""
+    """The state of the search from one end."""
 
-    reached: Any  # by server: the search that has reached it
-    passed: Any  # by level and switch: the search that has done with it
-    came_from: Any  # by server: the one before it
-    came_by: Any  # by server: over which level
-    queue: Any  # servers in the order of the search
+    reached: Any  # number of the search that reached a server, by server
+    passed: Any  # number of the search that finished a switch, by level and switch
+    came_from: Any  # previous server, by server
+    came_by: Any  # level of the hop from the previous server, by server
+    queue: Any  # reached servers in breadth-first order
 
 
 def meeting(
@@ -54,7 +54,7 @@ def meeting(
     source: int,
     destination: int,
 ) -> int:
-    """Return a server in the middle of a shortest path of at most that many hops, or NONE."""
+    """Return the middle server of a shortest path of at most `most` hops, NONE without a path."""
     near.queue[0], far.queue[0] = source, destination
     near.reached[source] = far.reached[destination] = number
     near_begin, near_end, far_begin, far_end = 0, 1, 0, 1
@@ -83,7 +83,7 @@ def advance(
     begin: int,
     end: int,
 ) -> tuple[int, int]:
-    """Go one hop further; return where waves meet, or NONE, and where the queue ends then."""
+    """Extend a wave by one hop; return the server where waves meet, or NONE, and the new `end`."""
     size = end
     for place in range(begin, end):
         server = rest = wave.queue[place]
@@ -98,8 +98,8 @@ def advance(
                 and net.closed_switches[level, switch] != net.closed
             ):
                 done = number
-                # From the next digit on, as BuildPathSet's detours go: so servers that search at
-                # the same time do not all crowd on digit 0.
+                # Start at the digit after the server's own, as BuildPathSet's detours do, so that
+                # servers that search at the same time do not all choose digit 0.
                 start = 0 if net.from_zero else own + 1
                 for i in range(start, start + values):
                     peer = switch + (i if i < values else i - values) * weight
@@ -110,7 +110,7 @@ def advance(
                     ):
                         continue
                     if len(net.apart) and net.apart[server, peer]:
-                        done = 0  # another server below the switch may reach it
+                        done = 0  # another server below the switch may reach the peer
                         continue
                     wave.reached[peer] = number
                     wave.came_from[peer] = server
@@ -126,7 +126,7 @@ def advance(
 def joined(
     near: Wave, far: Wave, source: int, destination: int, middle: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the hops of the path over the server where the waves have met."""
+    """Yield the hops of the path through server `middle`, where the two waves met."""
     hops, at = 0, middle
     while at != source:
         hops, at = hops + 1, near.came_from[at]

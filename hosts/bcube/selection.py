@@ -1,21 +1,22 @@
-"""Which of the parallel paths a BCube source uses: PathSelection (Guo 2009, sections 4.1-4.3).
+"""Choice among a BCube source's parallel paths: PathSelection (Guo 2009, sections 4.1-4.3).
 
-A source knows the addresses, what its probes found, and a set of failed links. From these alone
-it decides; what keeps the set, sends probes and counts time is `hosts.bcube.bsr`, or a simulator.
+A source decides from server addresses, probe results and a set of failed links. Maintaining this
+set, sending probes and running timers is left to `hosts.bcube.bsr`, or to a simulator.
 
-A failed link is a pair of neighbouring servers. They share one switch (they differ in one digit),
-so the pair names the hop. It is all that a path-failure message tells: whether the cable of the
-one, the cable of the other or their switch is to blame, is not asked. A dead server shows itself as
-many failed links, to each neighbour that was asked for a way through it; so does a dead switch, to
-each pair below it. The search may propose the same dead server, or destination port, again over
-another neighbour, until every link that leads there is known: at most (k + 1)(n - 1) probes for a
-server, n - 1 for a port. Who knows more (`around`, for an answer with all failures learned) may
-also name servers, switches and cables.
+A failed link is a pair of neighbouring servers. The two servers differ in one digit, so they share
+one switch, and the pair identifies the hop. A path-failure message carries no more than that: it
+does not say whether the cable of either server or their switch failed. A dead server appears as
+many failed links, one to each neighbour that was probed as a relay to it; a dead switch appears as
+one failed link per pair of servers below it. The search may propose the same dead server, or the
+same destination port, over one neighbour after another until every link to it is known to have
+failed: at most (k + 1)(n - 1) probes for a server, n - 1 for a port. A caller that knows more
+(`around` gets a complete list of failures) may also name servers, switches and cables.
 
 Invariants: no two paths of a set share a server or a switch; no path is longer than the header can
-say; a path in use is left at once when a link of it fails, and else only at the end of a round.
+hold; a flow leaves its path immediately when a link of the path fails, and otherwise only at the
+end of a probe round.
 
-Left out: weights of links, and a metric other than available bandwidth (section 4.1).
+Left out: weights of links, and metrics other than available bandwidth (section 4.1).
 """
 
 from __future__ import annotations
@@ -36,11 +37,12 @@ from hosts.bcube.search import Net, Wave, joined, meeting
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
-# Of one round: so it ends even in a network of ruins. The next goes on with what was learned.
+# Upper bound for candidates per probe round, so that a round ends even in a badly damaged network.
+# The next round starts from the failures learned in this round.
 MOST_CANDIDATES = 32
-MOST_SILENCES = 3  # of the probes of a round
-REMEMBERED = 4096  # pairs of servers whose paths are remembered
-SEARCH = 1  # the number of a search, with tables of its own
+MOST_SILENCES = 3  # upper bound for timeouts per probe round
+REMEMBERED = 4096  # upper bound for cached path sets, one per pair of servers
+SEARCH = 1  # mark of visited nodes; each search has its own tables
 
 
 def parallel_paths(
@@ -48,8 +50,8 @@ def parallel_paths(
 ) -> list[Path]:
     """Return parallel paths around the failures, the default path (a shortest one) first.
 
-    They are those of BuildPathSet that work, and for each other one what a breadth-first search
-    finds beside them, as long as it finds any.
+    They are the working paths of BuildPathSet, and for each failed path a replacement found by
+    breadth-first search, as long as the search finds one.
 
     >>> from hosts.base.failures import parse_failures
     >>> bcube = BCube(8, 3)  # Fig. 4, with the relay of P_1 dead
@@ -61,20 +63,20 @@ def parallel_paths(
     0.0.0.1 0.0.0.2 1.0.0.2 1.0.1.2 1.0.1.1
     0.0.0.1 0.0.2.1 2.0.2.1 2.0.1.1 1.0.1.1
     """
-    return _around(bcube, path_set(bcube, source, destination), failures)
+    return _paths_around(bcube, path_set(bcube, source, destination), failures)
 
 
 @lru_cache(REMEMBERED)
 def _path_set(bcube: BCube, source: int, destination: int) -> Sequence[Path]:
-    """Return BuildPathSet's paths: half of what a new flow costs, where they are not remembered."""
+    """Return BuildPathSet's paths, cached: they take half of the set-up time of a new flow."""
     return tuple(path_set(bcube, source, destination))
 
 
-def _around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
-    """Return parallel paths around the failures; the usual ones, where there are none."""
+def _paths_around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Path]:
+    """Return parallel paths around the failures, shortest first; `usual` is BuildPathSet's set."""
     if failures == NONE:
         return sorted(usual, key=len)
-    found = [path for path in usual if _works(bcube, path, failures)]
+    found = [path for path in usual if _path_works(bcube, path, failures)]
     while len(found) < len(usual):
         another = replacement(bcube, usual[0].source, usual[0].destination, found, failures)
         if another is None:
@@ -86,7 +88,7 @@ def _around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> list[Pat
 def around(
     bcube: BCube, source: int, destination: int, failures: Failures, several: bool
 ) -> Routed:
-    """Return the path that a flow takes when the failures are known, or the whole set."""
+    """Return a flow's path, or the whole set of parallel paths, with all failures known."""
     paths = parallel_paths(bcube, source, destination, failures)
     if not paths:
         return Routed([], f"no path of {most_hops(bcube)} hops or fewer is left")
@@ -94,7 +96,7 @@ def around(
 
 
 def most_hops(bcube: BCube) -> int:
-    """Return how long a path may be: what a header holds, and in larger BCubes as much again."""
+    """Return the maximum length of a path: the header's limit, and 2(k + 1) in larger BCubes."""
     return max(MOST_HOPS, 2 * (bcube.k + 1))
 
 
@@ -104,11 +106,11 @@ def most_hops(bcube: BCube) -> int:
 def replacement(
     bcube: BCube, source: int, destination: int, kept: Iterable[Path], failures: Failures
 ) -> Path | None:
-    """Return a shortest path that works and is parallel to those kept, None if there is none.
+    """Return a shortest working path that is parallel to the `kept` paths, None if there is none.
 
-    Each server and switch is passed once; see `hosts.bcube.search`.
+    The search visits each server and switch once; see `hosts.bcube.search`.
     """
-    net = _net(bcube, kept, failures)
+    net = _search_net(bcube, kept, failures)
     near, far = (
         Wave(
             defaultdict(int), defaultdict(int), dict[int, int](), dict[int, int](), dict[int, int]()
@@ -122,8 +124,8 @@ def replacement(
     return Path(source, tuple(starmap(Step, joined(near, far, *ends, middle))))
 
 
-def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
-    """Return what a search goes by that keeps off the paths, but for their ends."""
+def _search_net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
+    """Return the network for a path search, in which inner nodes of `kept` paths are closed."""
     servers: dict[int, int] = defaultdict(int)
     switches: dict[tuple[int, int], int] = defaultdict(int)
     for path in kept:
@@ -131,13 +133,15 @@ def _net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
             switches[step.port, with_digit(bcube.n, server, step.port, 0)] = SEARCH
         for step in path.steps[:-1]:
             servers[step.peer] = SEARCH
-    apart = _Apart(failures.links)
+    apart = _FailedLinks(failures.links)
     weights = [bcube.n**level for level in range(bcube.ports)]
-    return Net(_Works(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False)
+    return Net(
+        _CableStates(bcube, failures), apart, servers, switches, SEARCH, weights, from_zero=False
+    )
 
 
-class _Works:
-    """By server and level: whether the cable works, with the server and the switch at its ends."""
+class _CableStates:
+    """Cable states by server and level: True if the cable, its server and its switch work."""
 
     def __init__(self, bcube: BCube, failures: Failures) -> None:
         self.bcube, self.failures = bcube, failures
@@ -152,8 +156,8 @@ class _Works:
         return frozenset((server, switch)) not in self.failures.links
 
 
-class _Apart:
-    """By two servers: whether the link between them has failed."""
+class _FailedLinks:
+    """Failed links by pair of servers: True if the link between them has failed."""
 
     def __init__(self, links: frozenset[Pair]) -> None:
         self.links = links
@@ -166,14 +170,14 @@ class _Apart:
 
 
 def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:
-    """Yield every server but the ends, and every switch, of a path."""
+    """Yield the switches and the relays of a path."""
     for server, step in zip(path.servers, path.steps, strict=False):
         yield bcube.server_plug(server, step.port).node
     for step in path.steps[:-1]:
         yield step.peer
 
 
-def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
+def _path_works(bcube: BCube, path: Path, failures: Failures) -> bool:
     for server, step in zip(path.servers, path.steps, strict=False):
         switch = bcube.server_plug(server, step.port).node
         if switch in failures.nodes or step.peer in failures.nodes:
@@ -187,22 +191,23 @@ def _works(bcube: BCube, path: Path, failures: Failures) -> bool:
 
 
 def _turns_back(path: Path) -> bool:
-    """Tell whether two hops in turn are over one switch, as from a neighbour that was not reached.
+    """Return True if two consecutive hops cross the same switch.
 
-    Where that one's own cable is cut, nobody reaches it over that switch: such a path is worth a
-    probe, but not the first packets.
+    Such a path avoids a failed link by a detour over another neighbour. If the next server's own
+    cable is cut, no neighbour reaches that server over this switch either: the path is worth a
+    probe, but should not carry a flow's first packets.
     """
     return any(step.port == following.port for step, following in pairwise(path.steps))
 
 
-# -- the choice of one flow ----------------------------------------------------------------------
+# -- path selection of one flow -------------------------------------------------------------------
 
 
 class Selection(Probing):
-    """PathSelection of one flow (Fig. 7), as the source sees it.
+    """PathSelection of one flow (Fig. 7) at its source.
 
-    The methods that find something out return the numbers of candidates to probe next. A path's
-    number stays its own until the next round.
+    Methods that learn of failures return the indices of the candidate paths to probe next. The
+    index of a path is fixed within a probe round.
 
     >>> bcube = BCube(4, 1)  # the example of section 7.5
     >>> selection = Selection(bcube, bcube.server("0.0"), bcube.server("1.3"), NONE)
@@ -229,63 +234,63 @@ class Selection(Probing):
         destination: int,
         failures: Failures,
         changed: Callable[[], None] = lambda: None,
-        slack_bps: float = 0.0,  # see `best`
-        gain_bps: float = 0.0,  # another path is to have so much more, where flows move together
+        slack_bps: float = 0.0,  # bandwidth that a path must offer per extra hop (see `best`)
+        gain_bps: float = 0.0,  # extra bandwidth that makes another path better than the one in use
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
-        self._changed = changed  # called when another path comes into use, or none is left
+        self._changed = changed  # called when the path in use changes, or no path is left
         self._usual = _path_set(bcube, source, destination)
-        super().__init__(_around(bcube, self._usual, failures))
+        super().__init__(_paths_around(bcube, self._usual, failures))
         straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
         self.current = next(straight, self.current)
-        self.path = self.current_path  # the one in use; None when none is left
-        self.rate_bps = 0.0  # what the flow itself sends
+        self.path = self.current_path  # the path in use; None if no path is left
+        self.rate_bps = 0.0  # rate of the flow's own traffic
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
-        self._alone = False  # whether no other flow is to move in this round
-        self.changes = 0  # of the path in use
+        self._alone = False  # True if no other flow is expected to move in this round
+        self.changes = 0  # number of changes of the path in use
         self._suspects: frozenset[Pair] = frozenset()
         self._silences = 0
 
     def begin_round(self, failures: Failures, *, alone: bool = False) -> list[int]:
-        """Begin a round over the parallel paths that are not known to have failed."""
+        """Start a probe round over the paths without known failures; return their indices."""
         self._alone = alone
         self._suspects = frozenset()
         self._silences = 0
-        probes = self.begin(_around(self.bcube, self._usual, failures))
+        probes = self.begin(_paths_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
-            if candidate.state == State.FAILED:  # in an earlier round: it gets another chance
+            if candidate.state == State.FAILED:  # failed in an earlier round: probed again
                 candidate.state = State.UNTRIED
         return probes
 
     @property
     def links(self) -> set[Pair]:
-        """The links of all paths that may be used."""
+        """The links of the path in use and of all candidates."""
         paths = [self.path, *(one.path for one in self.candidates)]
         return {link for path in paths if path for link in path.links}
 
     @property
     def hopeless(self) -> bool:
-        """Whether there is no path, or only one from which no answer came."""
+        """True if the flow has no path, or only a path whose probe was not answered."""
         return self.current is None or self.candidates[self.current].silent
 
     @property
     def patience(self) -> int:
-        """How many times the usual timeout to wait for answers: busy servers need more and more."""
+        """Factor of the probe timeout, doubled after each one since busy servers answer late."""
         return 1 << self._silences
 
     def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
-        """Take in an answer that came over that path; False if it answers no probe of the round."""
+        """Process a probe response received over `path`; return False if it matches no probe."""
         if index >= len(self.candidates) or self.candidates[index].path != path:
             return False
         answered = self.answer(self.round, index, available_bps)
         if answered and self.path is None:
-            self.settle()  # nothing better to wait for
+            self.settle()  # the flow has no path yet: use this one immediately
         return answered
 
     def lose(self, lost: Set[Pair]) -> bool:
-        """Note failed links; if the path in use has one, use another at once (section 4.3).
+        """Mark candidates over failed links as failed; replace the path in use if necessary (4.3).
 
-        False if no path that was believed in has any.
+        Return True if the path in use or any candidate not yet marked as failed has such a link.
         """
         failed = [
             index
@@ -300,10 +305,10 @@ class Selection(Probing):
         return in_use or bool(failed)
 
     def replace(self, failures: Failures) -> list[int]:
-        """Add a candidate for each that failed in this round, as far as there is a path.
+        """Add a replacement for each candidate that failed in this round; return the new indices.
 
-        The path in use, found in an earlier round, is the first choice if it is not known to have
-        failed; another is searched.
+        The path in use, found in an earlier round, is the first choice if no failure on it is
+        known; other replacements are searched for.
         """
         known = Failures(failures.nodes, failures.links | self._suspects)
         added: list[int] = []
@@ -321,20 +326,20 @@ class Selection(Probing):
         return added
 
     def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
-        """Return the path in use if it is no candidate and can be one beside those kept."""
+        """Return the path in use if it works, is not a candidate, and is parallel to `kept`."""
         path = self.path
         if path is None or any(one.path == path for one in self.candidates):
             return None
         closed = {node for other in kept for node in _inner_nodes(self.bcube, other)}
         parallel = closed.isdisjoint(_inner_nodes(self.bcube, path))
-        return path if parallel and _works(self.bcube, path, failures) else None
+        return path if parallel and _path_works(self.bcube, path, failures) else None
 
     def time_out(self, failures: Failures) -> list[int]:
-        """Give up the probes that were not answered, and replace their paths, a few times a round.
+        """Mark paths of unanswered probes as failed; return the replacements to probe, by index.
 
-        No message says which link it was: for the rest of the round, all of them are avoided. Where
-        replacements are silent again and again, servers are too busy to answer in time, and yet
-        more probes would keep them so.
+        A missing answer does not say which link failed, so all links of these paths are avoided for
+        the rest of the round. After MOST_SILENCES timeouts in a round no more replacements are
+        probed: the servers are too busy to answer in time, and more probes would keep them busy.
         """
         self._silences += 1
         silent = [self.candidates[index].path for index in self.give_up()]
@@ -344,7 +349,7 @@ class Selection(Probing):
         return self.replace(failures) if self._silences < MOST_SILENCES else []
 
     def end_round(self) -> None:
-        """Use what was found; of what has failed only the last are kept, for the eye."""
+        """Use the best path found in this round; drop older failed candidates from the list."""
         self.settle()
         failed = [one for one in self.candidates if one.state == State.FAILED]
         for one in failed[: -len(self._usual)]:
@@ -353,10 +358,10 @@ class Selection(Probing):
         self.current = places[0] if places else None
 
     def settle(self) -> bool:
-        """Use the best path that is known; tell whether that is another than before.
+        """Use the best known path; return True if the path in use changed.
 
-        # Departs from the paper: what the flow itself sends counts as available on the path it
-        # uses. Otherwise a flow that fills its path would find any other path better, for ever.
+        # Departs from the paper: the flow's own rate counts as available bandwidth on the path in
+        # use. Otherwise a flow that fills its path would always find another path better.
         """
         before = self.path
         own_bps = self.rate_bps + (0.0 if self._alone else self.gain_bps)

@@ -1,7 +1,8 @@
-"""Paths as headers carry them: hop by hop the digit that changes and its new value (section 7.1).
+"""Source routes in headers: per hop, the level of the digit that changes, and its new value.
 
-A header names its source and its hops; a reader can work out every server on the path, and
-the way back. What a frame says is not trusted: hops that lead nowhere give no path.
+A header names its source and its hops (section 7.1), from which a relay can compute every server on
+the path, and the reverse path. Received hops are not trusted: if a hop leads to no server, the
+header gives no path.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from topos.bcube import BCube
 
 
 def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
-    """Return the path as its header holds it.
+    """Return the hops of a path as its header holds them.
 
     >>> from hosts.bcube.paths import path
     >>> bcube = BCube(4, 1)
@@ -27,7 +28,7 @@ def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
 
 
 def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
-    """Return where a hop leads, None where the network has no such hop."""
+    """Return the server that a hop leads to, None if the network has no such hop."""
     level, value = hop
     if level > bcube.k or value >= width(bcube, level) or value == digit(bcube.n, server, level):
         return None
@@ -35,7 +36,7 @@ def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
 
 
 def path_of(bcube: BCube, source: int, hops: Iterable[Hop]) -> Path | None:
-    """Return the path that a header describes, None where the network has no such path."""
+    """Return the path that a header describes, None if the network has no such path."""
     if not 0 <= source < bcube.servers:
         return None
     at = source
@@ -50,6 +51,6 @@ def path_of(bcube: BCube, source: int, hops: Iterable[Hop]) -> Path | None:
 
 
 def reverse(path: Path) -> Path:
-    """Return the way back: the same levels, the same servers."""
+    """Return the reverse path, over the same levels and servers."""
     back = [Step(step.port, server) for server, step in zip(path.servers, path.steps, strict=False)]
     return Path(path.destination, tuple(reversed(back)))

@@ -1,4 +1,4 @@
-"""DCell's routing (Guo 2008): divide at the link between two sub-DCells, and conquer."""
+"""DCell's routing algorithms (Guo 2008): DCellRouting, and DFR, which avoids failures."""
 
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network

@@ -1,23 +1,24 @@
-"""DFR, DCell's fault-tolerant routing (Guo 2008, section 4.3, Fig. 5): what one server decides.
+"""DFR, DCell's fault-tolerant routing (Guo 2008, section 4.3, Fig. 5): one server's decision.
 
-Inside its DCell_b a server knows the state of every link (`View`) and takes shortest paths. Beyond
-it follows DCellRouting, of which only the next link that leaves the DCell_b matters: all servers
-of a DCell_b agree on it. Where that link has failed, or cannot be reached, the packet is rerouted:
-it takes another link of the same level, whose far end becomes the packet's proxy, and goes on to
-its destination from there. If the proxy finds that its way on has failed as well, a whole rack may
-be gone, and the packet jumps up: it takes a link one level higher.
+Inside its DCell_b a server knows the state of every link (`View`) and uses shortest paths. Outside
+the DCell_b it follows DCellRouting, of which only the next link that leaves the DCell_b matters:
+all servers of a DCell_b agree on that link. If the link has failed or cannot be reached, the packet
+is rerouted over another link of the same level. The far end of that link becomes the packet's
+proxy, and the packet continues from there to its destination. If the proxy finds that its own next
+link has failed as well, a whole rack may be down, and the packet jumps up: it takes a link one
+level higher.
 
-Nothing is kept between packets. All that a decision depends on is in the header and in the port by
-which the packet came (`Heading`), so equal headings can share one decision until a link changes.
-Loops end: each reroute takes one from the packet's retry count, each hop one from its TTL.
+Servers keep no state per packet. A decision depends only on the header and on the port by which
+the packet arrived (`Heading`), so packets with equal headings share one decision until a link
+changes. Loops end: each reroute decrements the packet's retry count, each hop its TTL.
 
-Of several proxies the nearest is taken, and of those that are equally near the one with the lowest
-uid (SelectProxy; the paper leaves it open). The order matters: with upper ports first, packets in a
-sparse DCell went round the same racks until their retries ended.
+Of several proxies the nearest is chosen, and of equally near ones the proxy with the lowest uid
+(SelectProxy; the paper does not specify the order). The order matters: with upper ports first,
+packets in a sparse DCell circled through the same racks until their retry count was used up.
 
-A server or cable that a partial DCell does not have is one that has failed (section 5). While its
-last DCell_l is small, few others have a cable to it, and the nearest proxy leads to none of them:
-some packets to it then use up their retries though nothing has failed.
+A server or cable missing from a partial DCell counts as failed (section 5). While the last DCell_l
+of a partial DCell is small, few other servers have a cable to it, and the nearest proxy leads to
+none of these: some packets to it then use up their retry count although nothing has failed.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ from hosts.dcell import rules
 from hosts.dcell.rules import Inside
 from topos.dcell import DCell
 
-LEVEL_B = 1  # of the DCell_b within which link state is known (section 6.1)
-RETRY = 5  # of a new packet; each reroute takes one, and the last is not made (section 7.1, Fig. 5)
+LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (section 6.1)
+# Retry count of a new packet. Each reroute decrements the count; at 0 the packet is dropped instead
+# of rerouted (section 7.1, Fig. 5).
+RETRY = 5
 TTL = 64
 
 RETRIES_SPENT = "retry count used up"
@@ -44,24 +47,24 @@ TTL_EXPIRED = "TTL expired"
 
 
 class View(rules.Works, Protocol):
-    """What a server knows of the links of its DCell_b: whether each works, and its ways there."""
+    """Link states and shortest paths of a server's DCell_b, as this server knows them."""
 
     @property
     def inside(self) -> Inside:
-        """The ways of this server."""
+        """The shortest paths from this server."""
         ...
 
 
 class Heading(NamedTuple):
-    """What a packet says of its way: all that decides its next hop, beside the links."""
+    """The fields of a packet that decide its next hop, in addition to link states."""
 
     destination: int
     proxy: int | None = None
-    came_by: int | None = None  # the port; None where it is the server's own
+    came_by: int | None = None  # arrival port; None for a packet of this server's own applications
 
 
 class Onward(NamedTuple):
-    """The next hop, and the proxy that the packet goes to from now on."""
+    """The next hop of a packet, and the proxy it is sent to from now on."""
 
     step: Step
     proxy: int | None
@@ -69,7 +72,7 @@ class Onward(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """There is no next hop."""
+    """The reason why a packet has no next hop."""
 
     reason: str
 
@@ -78,7 +81,7 @@ Choice: TypeAlias = Onward | Lost
 
 
 def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> Choice:
-    """Return where a packet for another server goes: Fig. 5 but for the retry count and the TTL."""
+    """Return a packet's next hop, or the reason for its loss (Fig. 5 without retries and TTL)."""
     net, here = rules.nested(dcell.sizes), dcell.uid(server)
     destination, came_by = dcell.uid(heading.destination), heading.came_by
     proxy = rules.NONE if heading.proxy is None else dcell.uid(heading.proxy)
@@ -94,10 +97,10 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
 
 
 def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int, Step] | None:
-    """Return DCellRouting's first link of a level above b, None where it needs none (FirstLink).
+    """Return the first link above level b on DCellRouting's path, None if there is no such link.
 
-    The link is the server at its near end, and the step over it. Either end may be missing in a
-    partial DCell; then its number is beyond those of all servers.
+    The link (FirstLink) is returned as the server at its near end and the step over the link. In a
+    partial DCell either end may be missing; its number is then `dcell.servers` or more.
 
     >>> dcell = DCell(4, 1)
     >>> first_link(dcell, 0, dcell.server("0.0"), dcell.server("4.3"))
@@ -111,13 +114,13 @@ def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int
 
 
 def together(dcell: DCell, level: int, a: int, b: int) -> bool:
-    """Tell whether two servers are in one DCell_level."""
+    """Return True if servers `a` and `b` are in the same DCell_level."""
     size = dcell.sizes[level]
     return dcell.uid(a) // size == dcell.uid(b) // size
 
 
 def members(dcell: DCell, level: int, server: int) -> list[int]:
-    """Return the servers of a server's DCell_level, as far as they have joined."""
+    """Return the servers of a server's DCell_level, without those missing in a partial DCell."""
     size = dcell.sizes[level]
     first = dcell.uid(server) // size * size
     joined = (dcell.server_of_uid(uid) for uid in range(first, first + size))
@@ -125,9 +128,9 @@ def members(dcell: DCell, level: int, server: int) -> list[int]:
 
 
 def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
-    """Return a server's ways inside its DCell_b, as the rules have them, from its next hops there.
+    """Convert a server's next hops inside its DCell_b to the numbers that the rules work with.
 
-    >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # of server 0
+    >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # server 0's table
     Inside(nearest=[1, 3], ports=[-1, 0, -1, 0, -1, -1], peers=[-1, 1, -1, 1, -1, -1])
     """
     size = dcell.sizes[b]
@@ -139,25 +142,25 @@ def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
 
 
 def upper_first(step: Step) -> tuple[int, int]:
-    """Return what to sort hops by, where they are equally short: upper levels carry less load.
+    """Return the sort key of equally short hops: upper levels first, since they carry less load.
 
-    Theorem 5 says so, and the testbed's detour (section 7.3) begins with a level-1 link.
+    Theorem 5 proves the lower load; the testbed's detour (section 7.3) starts with a level-1 link.
     """
     return -step.port, step.peer
 
 
-# -- with every failure inside the DCell_b known --------------------------------------------------
+# -- paths when all failures inside each DCell_b are known ----------------------------------------
 
 
 class Converged:
-    """The view of a server that has learned of all failures there are in its DCell_b."""
+    """The view of a server whose link states include every failure in its DCell_b."""
 
     def __init__(self, dcell: DCell, b: int, server: int, failures: Failures = NONE) -> None:
         self.dcell, self.b, self.server, self.failures = dcell, b, server, failures
         self.members = frozenset(members(dcell, b, server))
 
     def __getitem__(self, link: tuple[int, int]) -> bool:
-        """Tell whether neither the link nor one of its ends has failed, or is missing."""
+        """Return True if the link and both its ends exist and work; `link` is (uid, level)."""
         uid, level = link
         server = self.dcell.server_of_uid(uid)
         if server not in self.members:
@@ -167,7 +170,7 @@ class Converged:
 
     @cached_property
     def inside(self) -> Inside:
-        """The ways to the other servers of the DCell_b in reach."""
+        """The shortest paths to the reachable servers of the DCell_b."""
         return inside(self.dcell, self.b, next_steps(self.server, self._steps, self.dcell.uid))
 
     def _steps(self, server: int) -> Iterator[Step]:
@@ -184,16 +187,16 @@ def walk(
     b: int = LEVEL_B,
     retry: int = RETRY,
 ) -> tuple[Path, str]:
-    """Return the way of a packet, and why it ended if that was not at the destination.
+    """Return a packet's path, and the reason why it was lost ("" if it was delivered).
 
     Parameters
     ----------
     view : callable
-        Returns what a server knows.
+        Maps a server to its view of the links.
     b : int
-        The level within which servers know all links; at most k counts.
+        Level b of the DCell_b whose links every server knows; limited to k.
     retry : int
-        The retry count of a new packet.
+        Retry count of a new packet.
     """
     b = min(b, dcell.k)
     at, passed = source, list[Step]()
@@ -216,7 +219,7 @@ def walk(
 def around(
     dcell: DCell, source: int, destination: int, failures: Failures, _several: bool = False
 ) -> Routed:
-    """Return the path that packets take once every DCell_1 knows of its failures.
+    """Return the path of packets once the servers of every DCell_1 know its failures.
 
     The paper's example (section 7.3): the cable between 0.3 and 4.0 is unplugged.
 
@@ -237,7 +240,7 @@ def around(
 
 
 def path(dcell: DCell, source: int, destination: int) -> Path:
-    """Return DFR's path where nothing has failed."""
+    """Return DFR's path in a network without failures."""
     routed = around(dcell, source, destination, NONE)
     if not routed.paths:
         raise ValueError(f"DFR finds no path in {dcell.spec}: {routed.dropped}")

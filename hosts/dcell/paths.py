@@ -1,9 +1,9 @@
-"""DCell's routing (Guo 2008, section 4.1): divide at the link between two sub-DCells, and conquer.
+"""DCellRouting (Guo 2008, section 4.1): paths split recursively at links between sub-DCells.
 
-Two servers that first differ in digit l are in two DCell_{l-1}s of one DCell_l, which have exactly
-one cable between them. DCellRouting (Fig. 3) goes to that cable, over it, and on to the
-destination, each part by the same rule. The next hop alone needs O(k): the first cable towards
-the first cable towards ... the destination.
+Two servers that first differ in digit l are in two DCell_{l-1}s of one DCell_l, which are joined by
+exactly one cable. DCellRouting (Fig. 3) concatenates the path from the source to that cable, the
+cable, and the path from the cable to the destination; both parts are split by the same rule. A
+server that needs only its next hop computes it in O(k), without the rest of the path.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from topos.dcell import DCell
 
 
 def next_step(dcell: DCell, server: int, destination: int) -> Step:
-    """Return DCellRouting's next hop alone, in O(k) and without the rest of the path."""
+    """Return the next hop of DCellRouting in O(k), without computing the rest of the path."""
     port, uid = recursive.next_hop(nested(dcell.sizes), dcell.uid(server), dcell.uid(destination))
     return Step(port, dcell.server_of_uid(uid))
 
 
 def path(dcell: DCell, source: int, destination: int) -> Path:
-    """Return the path of DCellRouting (Fig. 3): at most 2^(k+1) - 1 hops.
+    """Return the path of DCellRouting (Fig. 3), which has at most 2^(k+1) - 1 hops.
 
-    In a partial DCell it may lead over servers that are not there.
+    In a partial DCell the path may cross servers that are missing.
 
     >>> dcell = DCell(4, 1)
     >>> found = path(dcell, dcell.server("0.0"), dcell.server("4.3"))
@@ -36,18 +36,18 @@ def path(dcell: DCell, source: int, destination: int) -> Path:
 
 
 def group(dcell: DCell, source: int, destination: int) -> int:
-    """Return the level of the source's first hop: Theorem 6's group of the destination."""
+    """Return the level of the source's first hop: the destination's group in Theorem 6."""
     return next_step(dcell, source, destination).port
 
 
 def group_sizes(dcell: DCell) -> list[int]:
-    """Return how many servers each level's first hop leads to in a full DCell (Theorem 6).
+    """Return the number of destinations per level of the first hop, in a full DCell (Theorem 6).
 
     >>> group_sizes(DCell(4, 1))
     [15, 4]
     """
     sizes = []
     for level in range(1, dcell.k + 1):
-        beyond = dcell.servers // dcell.sizes[level]  # DCell_levels, the product of the g above
+        beyond = dcell.servers // dcell.sizes[level]  # DCell_levels: the product of the g above
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]

@@ -1,4 +1,4 @@
-"""DCellRouting as a router: the next hop alone, and nothing known of failures (Guo 2008, 4.1)."""
+"""DCellRouting as a router: next hops without any knowledge of failures (Guo 2008, 4.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hosts.dcell.paths import next_step
 
 
 class DCellRouting(HopByHop):
-    """Each server computes its next hop in O(k)."""
+    """Router that computes each next hop of DCellRouting in O(k)."""
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
         """Return DCellRouting's next hop."""

@@ -1,18 +1,18 @@
 """DFR as a router: its headers, link states, forwarding cache and unreachable destinations.
 
-IP packets travel under a DCN header, which carries what DFR must know of them (Guo 2008, sections
-7.1 and 7.2; the decision itself is `hosts.dcell.dfr`). Kept are
+IP packets travel under a DCN header, which carries DFR's fields (Guo 2008, sections 7.1 and 7.2;
+the routing decision is in `hosts.dcell.dfr`). A server keeps these tables, all of bounded size:
 
-- the link states of the own DCell_b (`hosts.base.flood`);
-- a forwarding table: the decisions made before, by all that they depend on. When a link changes,
-  they are made anew (the paper forgets them, section 7.2), and those that are other ones now are
-  taken back from the data plane; a large table is forgotten;
-- at a source, the destinations that others found unreachable. For a while nothing is sent there;
-  a change of a link in the own DCell_b ends that early, for there may be a way now;
-- at a server that drops, whom it told so. It sends a source one message per destination and while,
-  and never one about a message.
+- the link states of its own DCell_b (`hosts.base.flood`);
+- a forwarding cache of earlier decisions, keyed by everything a decision depends on. When a link
+  changes, the decisions are computed again (the paper clears the cache, section 7.2) and those that
+  differ are withdrawn from the data plane; a large cache is cleared;
+- at a source, the destinations reported unreachable. Packets to them are dropped until the entry
+  expires, or until a link of the own DCell_b changes, since a path may exist then;
+- at a server that drops packets, the sources it has notified. A source gets one message per
+  destination and hold time, and a lost message is never reported by another message.
 
-All these tables are bounded. Nothing is queued or retransmitted: that is for the applications.
+Packets are neither queued nor retransmitted: that is left to the applications.
 """
 
 from __future__ import annotations
@@ -46,16 +46,18 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import BROADCASTS, FlowKey
 from hosts.wire.messages import Unreachable, Unreached
 
-CACHED = 8192  # decisions
-DECIDED_ANEW = 512  # of them, when a link changes; that takes some ten milliseconds
-REMEMBERED = 4096  # destinations that cannot be reached, and sources that were told so
+CACHED = 8192  # upper bound for decisions in the forwarding cache
+# Upper bound for cached decisions that are computed again after a link change, which takes about
+# 10 ms; a larger cache is cleared.
+DECIDED_ANEW = 512
+REMEMBERED = 4096  # upper bound for unreachable destinations, and for notified sources
 
-# What a decision depends on: destination and proxy by their uids, and the port above level b by
-# which the packet entered the DCell_b.
+# The key of a decision: the uids of destination and proxy, and the port above level b by which the
+# packet entered the DCell_b.
 Ground: TypeAlias = tuple[int, int | None, int | None]
 
 NO_SERVER = "destination is no server of this network"
-# What the source is told; any other reason means that there is no path.
+# Code of the UNREACHABLE message for each drop reason; any other reason means NO_PATH.
 TOLD = {
     RETRIES_SPENT: Unreached.RETRY_EXHAUSTED,
     TTL_EXPIRED: Unreached.TTL_EXPIRED,
@@ -64,14 +66,14 @@ TOLD = {
 
 
 class Dfr(Router):
-    """DCell's fault-tolerant routing.
+    """Router of DCell's fault-tolerant routing (DFR).
 
     Parameters
     ----------
     b : int
-        The level of the DCell_b whose links every server knows; at most k counts.
+        Level of the DCell_b whose link states every server knows; limited to k.
     retry : int
-        How often a packet may be rerouted, and once more; at most 15.
+        Retry count of a new packet: the packet may be rerouted `retry` - 1 times. At most 15.
     """
 
     answers_outlive_links: ClassVar[bool] = True
@@ -93,28 +95,28 @@ class Dfr(Router):
         self.view = Known(self.b, self.flooding.states)
         self.broadcasts = Broadcasts(self)
         self.cache: Bounded[Ground, Choice] = Bounded(CACHED)
-        self._is_outdated = False  # the cache
+        self._is_outdated = False  # True if a link changed after the cached decisions
         hold_s = self.timers.unreachable_hold_s
         self.unreachable: Bounded[int, None] = Bounded(REMEMBERED, hold_s)
         self.notified: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
 
-    # -- what a router says ----------------------------------------------------------------------
+    # -- the Router interface ---------------------------------------------------------------------
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of a DCN header; one with a proxy has 4 bytes more."""
+        """Return the size of a DCN header; a header with a proxy has 4 more bytes."""
         return PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet on its way, unless its destination was found unreachable."""
+        """Send a packet to its next hop, unless its destination is known to be unreachable."""
         self.keep_up()
         self.unreachable.expire(now)
         if destination in self.unreachable:
             return [Drop("destination unreachable", packet)]
-        return self._sent_to(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
+        return self._send_packet(self.topology.uid(destination), Protocol.IPV4, packet, now, flow)
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Take in what is for this server, send all else on."""
+        """Handle a received frame: deliver its packet, process its message, or forward it."""
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, body = DcnHeader.parse(frame.data)
@@ -123,38 +125,38 @@ class Dfr(Router):
         if is_multicast(header.destination):
             return self.broadcasts.heard(port, header, body, now)
         if header.destination == self.uid:
-            return self._arrived(port, header, body, now)
+            return self._process_arrival(port, header, body, now)
         if header.ttl <= 1:
-            return self._lost(TTL_EXPIRED, header, body, now)
-        return self._forwarded(header._replace(ttl=header.ttl - 1), body, port, now)
+            return self._report_loss(TTL_EXPIRED, header, body, now)
+        return self._forward(header._replace(ttl=header.ttl - 1), body, port, now)
 
     def external(self, packet: bytes, flow: FlowKey, now: float) -> list[Action]:
-        """Send IP broadcasts to every server."""
+        """Send an IP broadcast packet to all servers of the DCell."""
         if flow.destination in BROADCASTS:
             return self.broadcasts.send(packet, self.topology.k, now)
         return super().external(packet, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Tell the own DCell_b."""
+        """Flood this server's new link states in its DCell_b."""
         return self.flooding.changed(now)
 
     def resized(self, now: float) -> list[Action]:
-        """See who has joined the own DCell_b, or left it."""
+        """Update the members of this server's DCell_b after servers were added or removed."""
         self.flooding.resize(members(self.topology, self.b, self.server), now)
         return []
 
     def answers_change(self) -> None:
-        """Forget what follows from the links."""
+        """Clear the forwarding cache and the unreachable destinations."""
         super().answers_change()
         self.cache.clear()
         self.unreachable.clear()
 
     def link_states_change(self) -> None:
-        """Put off what is to be done about it until something depends on it."""
+        """Mark the forwarding cache as outdated; `keep_up` updates it before the next decision."""
         self._is_outdated = True
 
     def keep_up(self) -> None:
-        """Decide anew what follows from the links; several changes at once are one."""
+        """Update an outdated forwarding cache, once for all link changes since the last update."""
         if not self._is_outdated:
             return
         self._is_outdated = False
@@ -168,11 +170,11 @@ class Dfr(Router):
                 self.gone.add(ground)
 
     def down(self) -> list[tuple[int, Step]]:
-        """Add what the others say."""
+        """Return this server's own down links and those in the link states of other servers."""
         return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
 
     def state(self) -> dict[str, Any]:
-        """Add link states, and how much the tables hold."""
+        """Return the router's state with link states and table sizes."""
         address = self.topology.address
         return {
             **super().state(),
@@ -181,9 +183,9 @@ class Dfr(Router):
             "unreachable": [address(server) for server in self.unreachable],
         }
 
-    # -- packets ---------------------------------------------------------------------------------
+    # -- packets and messages ---------------------------------------------------------------------
 
-    def _sent_to(
+    def _send_packet(
         self,
         uid: int,
         protocol: Protocol,
@@ -192,9 +194,9 @@ class Dfr(Router):
         flow: FlowKey | None = None,
     ) -> list[Action]:
         header = DcnHeader(self.uid, uid, protocol, self.identify(), self.retry, TTL)
-        return self._forwarded(header, body, None, now, flow)
+        return self._forward(header, body, None, now, flow)
 
-    def _forwarded(
+    def _forward(
         self,
         header: DcnHeader,
         body: bytes,
@@ -203,7 +205,7 @@ class Dfr(Router):
         flow: FlowKey | None = None,
     ) -> list[Action]:
         self.keep_up()
-        # Of a link inside the DCell_b it does not matter whether the packet came by it.
+        # The decision does not depend on the arrival port if that link is inside the DCell_b.
         entered_by = came_by if came_by is not None and came_by > self.b else None
         ground = header.destination, header.proxy, entered_by
         choice = self.cache.use(ground, now)
@@ -211,10 +213,10 @@ class Dfr(Router):
             choice = self._choice(*ground)
             self.cache.put(ground, choice, now)
         if isinstance(choice, Lost):
-            return self._lost(choice.reason, header, body, now)
+            return self._report_loss(choice.reason, header, body, now)
         retry = header.retry - choice.rerouted
         if retry < 1:
-            return self._lost(RETRIES_SPENT, header, body, now)
+            return self._report_loss(RETRIES_SPENT, header, body, now)
         proxy = None if choice.proxy is None else self.topology.uid(choice.proxy)
         if choice.rerouted:
             self.counters["rerouted"] += 1
@@ -228,51 +230,53 @@ class Dfr(Router):
         return [Send(choice.step.port, choice.step.peer, Frame(ETH_DCN, data), repeat)]
 
     def _choice(self, destination: int, proxy: int | None, entered_by: int | None) -> Choice:
-        """Decide afresh; servers are their uids."""
-        target = self._server(destination)
+        """Compute the next hop of a packet, without the cache; servers are given by uid."""
+        target = self._server_of_uid(destination)
         if target is None:
             return Lost(NO_SERVER)
-        over = None if proxy is None else self._server(proxy)
-        if over is None and proxy is not None:
+        proxy_server = None if proxy is None else self._server_of_uid(proxy)
+        if proxy_server is None and proxy is not None:
             return Lost("proxy is no server of this network")
-        heading = Heading(target, over, entered_by)
+        heading = Heading(target, proxy_server, entered_by)
         return choose(self.topology, self.b, self.server, heading, self.view)
 
-    def _server(self, uid: int) -> int | None:
+    def _server_of_uid(self, uid: int) -> int | None:
         server: int = self.topology.server_of_uid(uid)
         return server if 0 <= server < self.topology.servers else None
 
-    def _arrived(self, port: int, header: DcnHeader, body: bytes, now: float) -> list[Action]:
+    def _process_arrival(
+        self, port: int, header: DcnHeader, body: bytes, now: float
+    ) -> list[Action]:
         if header.protocol == Protocol.IPV4:
             return self.delivered(body, header.relay_key(port))
         if header.protocol != Protocol.UNREACHABLE:
             return [Drop("unknown protocol", body)]
-        destination = self._server(Unreachable.parse(body).destination)
+        destination = self._server_of_uid(Unreachable.parse(body).destination)
         if destination is not None and destination not in self.unreachable:
             self.own_answers_change()
             self.unreachable.put(destination, None, now)
         return []
 
-    def _lost(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
-        """Drop a packet, and tell its source (section 4.3.3)."""
+    def _report_loss(self, reason: str, header: DcnHeader, body: bytes, now: float) -> list[Action]:
+        """Drop a packet and send its source an UNREACHABLE message (section 4.3.3)."""
         self.notified.expire(now)
-        whom = header.source, header.destination
+        ends = header.source, header.destination
         dropped: list[Action] = [Drop(reason, body)]
-        if header.protocol != Protocol.IPV4 or header.source == self.uid or whom in self.notified:
+        if header.protocol != Protocol.IPV4 or header.source == self.uid or ends in self.notified:
             return dropped
-        self.notified.put(whom, None, now)
+        self.notified.put(ends, None, now)
         message = Unreachable(header.destination, TOLD.get(reason, Unreached.NO_PATH)).pack()
-        return dropped + self._sent_to(header.source, Protocol.UNREACHABLE, message, now)
+        return dropped + self._send_packet(header.source, Protocol.UNREACHABLE, message, now)
 
 
 class Known:
-    """The view of a live server: what its link states say."""
+    """The view of a live server: the link states that it has received."""
 
     def __init__(self, b: int, states: LinkStates) -> None:
         self.b, self.states = b, states
 
     def __getitem__(self, link: tuple[int, int]) -> bool:
-        """Tell whether a server's link of a level works, of the servers of this DCell_b."""
+        """Return True if a link of a server in this DCell_b works; `link` is (uid, level)."""
         uid, level = link
         dcell = self.states.topology
         server = dcell.server_of_uid(uid)
@@ -283,5 +287,5 @@ class Known:
 
     @property
     def inside(self) -> Inside:
-        """The ways to the other servers of this DCell_b in reach."""
+        """The shortest paths to the reachable servers of this DCell_b."""
         return inside(self.states.topology, self.b, self.states.next_steps)

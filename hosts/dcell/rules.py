@@ -1,7 +1,7 @@
-"""DCell's rules (Guo 2008): the cables of DCellRouting, and DFR's decision at one server.
+"""DCell's rules (Guo 2008): the links of DCellRouting, and DFR's decision at one server.
 
-Scalar functions of uids, without objects: routers call them, and simulators compile them as they
-are. Why DFR decides as it does stands in `hosts.dcell.dfr`.
+The rules are scalar functions of uids, without objects: routers call them, and simulators compile
+the same functions. `hosts.dcell.dfr` explains why DFR decides as it does.
 """
 
 from __future__ import annotations
@@ -11,25 +11,28 @@ from typing import NamedTuple, Protocol
 
 from hosts.base.recursive import Nested, common_level, far_end, link_between
 
-NONE = -1  # no server, no link, no port
+NONE = -1  # stands for a missing server, link or port
 
 
 class Works(Protocol):
-    """Tells whether a server's link of a level works, for the servers of one DCell_b."""
+    """Link states of the servers of one DCell_b: maps (uid, level) to True if the link works."""
 
     def __getitem__(self, link: tuple[int, int], /) -> bool: ...
 
 
 class Inside(NamedTuple):
-    """The ways of a server inside its DCell_b, by places: uids less the lowest one there."""
+    """A server's shortest paths inside its DCell_b, whose servers are numbered from 0 by uid.
 
-    nearest: Sequence[int]  # the places of others in reach, the nearest first, then the lowest
-    ports: Sequence[int]  # the first hop to each place, NONE where there is no way
-    peers: Sequence[int]  # places, too
+    A server's number there, its place, is its uid minus the lowest uid of the DCell_b.
+    """
+
+    nearest: Sequence[int]  # places of the reachable servers, sorted by distance, then by place
+    ports: Sequence[int]  # egress port towards each server, by place, or NONE
+    peers: Sequence[int]  # next hop towards each server, by place, as a place
 
 
 class Hop(NamedTuple):
-    """The next hop; the proxy to which the packet goes from now on; whether it was rerouted."""
+    """The next hop, the proxy the packet is sent to from now on, and whether it was rerouted."""
 
     port: int
     peer: int
@@ -38,15 +41,19 @@ class Hop(NamedTuple):
 
 
 def nested(sizes: Sequence[int]) -> Nested:
-    """Return the cables: server i of a member leads to its i-th other one (BuildDCells)."""
+    """Return DCell's wiring: server i of a sub-DCell has a cable to the i-th other sub-DCell.
+
+    The wiring is that of BuildDCells.
+    """
     return Nested(sizes, [1] * len(sizes), [0] * len(sizes), list(range(len(sizes))))
 
 
 def first_link(net: Nested, b: int, here: int, target: int) -> tuple[int, int, int]:
-    """Return DCellRouting's first link of a level above b: its ends and level (FirstLink).
+    """Return the ends and level of the first link above level b on DCellRouting's path (FirstLink).
 
-    Without one, the target, NONE and NONE: what comes first is where the packet goes inside its
-    DCell_b either way.
+    If the target is in the same DCell_b, no such link is needed, and the result is
+    (target, NONE, NONE). Either way the first value is the server that the packet heads for inside
+    this DCell_b.
     """
     far, level = NONE, NONE
     while here // net.sizes[b] != target // net.sizes[b]:
@@ -56,14 +63,15 @@ def first_link(net: Nested, b: int, here: int, target: int) -> tuple[int, int, i
 
 
 def next_link(net: Nested, b: int, here: int, destination: int, proxy: int) -> tuple[int, int, int]:
-    """Return the first link to where the packet goes: to its proxy, if that is not here."""
+    """Return the first link above level b on the path to the packet's proxy, or its destination."""
     return first_link(net, b, here, destination if proxy in (NONE, here) else proxy)
 
 
 def own_link(works: Works, here: int, proxy: int, came_by: int, link: tuple[int, int, int]) -> Hop:
-    """Return the hop over this server's own link, if that is the next one above b and works.
+    """Return the hop over this server's own link above level b, if that link is next and works.
 
-    The ways inside the DCell_b do not matter then. Without such a hop, its port is NONE.
+    Shortest paths inside the DCell_b do not matter for this hop. Without such a hop, the port of
+    the result is NONE.
     """
     proxy = NONE if proxy == here else proxy
     near, far, level = link
@@ -83,22 +91,22 @@ def choose(
     came_by: int,
     link: tuple[int, int, int],
 ) -> Hop:
-    """Return where a packet goes that has another server as its destination (Fig. 5).
+    """Return the next hop of a packet whose destination is another server (Fig. 5).
 
-    Retry count and TTL are left to the caller. Without a hop, its port is NONE.
+    The caller checks retry count and TTL. If there is no next hop, the port of the result is NONE.
 
     Parameters
     ----------
     net, b, works, inside
-        What the server knows.
+        The DCell, the level b, and the link states and shortest paths that this server knows.
     here, destination : int
-        Different servers.
+        This server and the packet's destination, which differ.
     proxy : int
-        In the packet's header, NONE without one.
+        Proxy in the packet's header, NONE without one.
     came_by : int
-        The port by which the packet came, NONE where it is the server's own.
+        Arrival port of the packet, NONE for a packet of this server's own applications.
     link : tuple
-        Of `next_link`.
+        Result of `next_link`.
     """
     own = own_link(works, here, proxy, came_by, link)
     if own.port != NONE:
@@ -112,16 +120,16 @@ def choose(
         return _towards(inside, first, near - first, proxy, False)
     if level == NONE:
         return Hop(NONE, NONE, NONE, False)
-    # Departs from the paper: Fig. 5 jumps up even where the destination is in the own DCell_l,
-    # into which the packet would only have to come back.
+    # Departs from the paper: Fig. 5 jumps up even if the destination is in this server's own
+    # DCell_l, to which the packet would have to return.
     together = here // net.sizes[level] == destination // net.sizes[level]
     wanted, top = level + (at_proxy and not together), len(net.sizes) - 1
-    # Lower levels come last: in a partial DCell all upper links of a DCell_b can be missing, and
-    # another DCell_b has some.
+    # Lower levels come last: in a partial DCell a DCell_b may have no upper links at all, and must
+    # then use a lower level to reach another DCell_b that has some.
     for turn in range(top - b):
         level = wanted + turn if wanted + turn <= top else top - turn
-        # Departs from the paper: Fig. 5 lets a packet turn round at its proxy, and go back over
-        # the link by which it came to meet the same failure again.
+        # Departs from the paper: Fig. 5 lets a packet return from its proxy over the link by which
+        # it arrived, where it would meet the same failure again.
         if level != came_by and works[here, level]:
             far = far_end(net, here, level)
             return Hop(level, far, far, True)
@@ -133,6 +141,6 @@ def choose(
 
 
 def _towards(inside: Inside, first: int, place: int, proxy: int, rerouted: bool) -> Hop:
-    """Return the first hop to a place."""
-    # 0 + makes a plain integer of one in an array of small ones: all hops are of one type.
+    """Return the first hop of the shortest path to a place in the DCell_b."""
+    # `0 +` turns a small integer type of numpy into a plain integer, so all hops have one type.
     return Hop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)

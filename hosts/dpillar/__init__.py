@@ -1,4 +1,4 @@
-"""DPillar's routing (Liao 2012): one path or many, round the pillar, without any table."""
+"""DPillar's routing algorithms (Liao 2012): single-path and multi-path, without routing tables."""
 
 from collections.abc import Callable
 

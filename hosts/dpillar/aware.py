@@ -1,19 +1,20 @@
-"""Traffic-aware DPillarMP: each flow on the path with the most bandwidth (Liao 2012, 4.5.2).
+"""Traffic-aware DPillarMP: each flow uses the path with the most bandwidth (Liao 2012, 4.5.2).
 
-The probes of fault-tolerant DPillarMP (multipath.py) bring back the smallest available bandwidth
-of the ports on each path, of both directions. Every flow has a path of its own. A new flow is put
-on the path with the largest available bandwidth, and moved to it at each probe interval: with a
-random part, and at the flow's next packet, so that flows do not move in step. What the flow itself
-sends counts as available on its own path; else it would run away from itself. And what a flow is
-put on is booked at once (`choices.schedule`): the flows of one source, which all see the same
-measurements, spread over the paths instead of all jumping onto the best. Paths within 10 % of the
-best count as equal, and then the shortest is taken, and the flow's own before another.
+The probes of fault-tolerant DPillarMP (multipath.py) report the smallest available bandwidth of the
+ports on each path, in both directions. Every flow has its own path. A new flow is assigned to the
+path with the largest available bandwidth, and reassigned at each probe interval: after a random
+extra delay, with the flow's next packet, so that flows do not move in step. The flow's own rate
+counts as available on its current path; otherwise a flow would avoid its own load. The bandwidth
+of an assigned flow is subtracted immediately (`choices.schedule`): the flows of one source, which
+all see the same measurements, spread over the paths instead of all moving to the best path. Paths
+within 10 % of the best count as equal; of these the shortest is chosen, and of equally short paths
+the flow's current path.
 
-A flow that begins before the first answers takes the shortest path, and is looked at again when
-they must be in. One whose path fails is moved at its next packet.
+A flow that starts before the first probe responses uses the shortest path, and is reassigned when
+the responses are due. A flow whose path fails is reassigned with its next packet.
 
-State: beside the destinations, a `Scheduled` for each flow, at most FLOWS of them; one without
-packets for `flow_idle_s` is forgotten, and one that had to make room is put on a path anew.
+State: the destinations of `multipath`, and one `Scheduled` per flow, at most FLOWS. A flow without
+packets for `flow_idle_s` is removed; a flow evicted from the full table is assigned like a new one.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ from hosts.dpillar.choices import schedule
 from hosts.dpillar.multipath import BothWays, Destination
 from hosts.wire.ipv4 import FlowKey
 
-FLOWS = 4096
+FLOWS = 4096  # upper bound for flows with a path
 
 
 @dataclass
 class Scheduled:
-    """One flow: its path's number, and what it sent on it since it was last looked at."""
+    """A flow's path, as a candidate index, and the bytes sent on it since the last assignment."""
 
     path: int | None
     since_s: float
-    again_s: float  # when it is looked at again
+    again_s: float  # time of the next assignment
     sent_bytes: int = 0
 
     def rate_bps(self, now: float) -> float:
-        """Return what the flow sends."""
+        """Return the flow's rate since its last assignment."""
         return self.sent_bytes * 8 / (now - self.since_s) if now > self.since_s else 0.0
 
 
 class TrafficAware(BothWays):
-    """DPillarMP with a path for each flow by available bandwidth: see the module's text."""
+    """DPillarMP router that assigns a path to each flow by available bandwidth."""
 
     by_bandwidth = True
 
@@ -56,32 +57,32 @@ class TrafficAware(BothWays):
         self.flows: Bounded[FlowKey, Scheduled] = Bounded(FLOWS, self.timers.flow_idle_s)
 
     def paths_failed(self) -> None:
-        """Let every flow be looked at again: any of the paths may be its own."""
+        """Withdraw this server's data plane entries, since any flow may use a failed path."""
         self.own_answers_change()
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
-        """Return the flow's path, chosen anew if it is time or the path has failed."""
+        """Return the flow's path, reassigned if its interval has ended or its path has failed."""
         probing = known.probing
-        held = self.flows.use(flow, now)
-        if held is None or now >= held.again_s or not _usable(probing, held.path):
+        entry = self.flows.use(flow, now)
+        if entry is None or now >= entry.again_s or not _path_works(probing, entry.path):
             self.flows.expire(now)
-            held = self._scheduled(probing, held, now)
-            self.flows.put(flow, held, now)
-        held.sent_bytes += len(packet)
-        return None if held.path is None else probing.candidates[held.path].path
+            entry = self._assign_path(probing, entry, now)
+            self.flows.put(flow, entry, now)
+        entry.sent_bytes += len(packet)
+        return None if entry.path is None else probing.candidates[entry.path].path
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Count what a flow sends; when it is to be looked at, its next packet has to come here."""
-        held = self.flows.use(flow, now)
-        if held is not None:
-            held.sent_bytes += sent_bytes
-            if now >= held.again_s:
+        """Count a flow's bytes; take the flow from the data plane when a reassignment is due."""
+        entry = self.flows.use(flow, now)
+        if entry is not None:
+            entry.sent_bytes += sent_bytes
+            if now >= entry.again_s:
                 self.flow_answers_change(flow)
         return super().used(flow, sent_bytes, now)
 
-    def _scheduled(self, probing: Probing, held: Scheduled | None, now: float) -> Scheduled:
+    def _assign_path(self, probing: Probing, entry: Scheduled | None, now: float) -> Scheduled:
         timers = self.timers
-        using, rate = (None, 0.0) if held is None else (held.path, held.rate_bps(now))
+        using, rate = (None, 0.0) if entry is None else (entry.path, entry.rate_bps(now))
         path = schedule(probing.candidates, using, rate)
         if path is None:
             return Scheduled(probing.current, now, now + timers.probe_timeout_s)
@@ -90,25 +91,29 @@ class TrafficAware(BothWays):
         return Scheduled(path, now, now + timers.next_probe_s(self.random))
 
     def choose(self, known: Destination) -> None:
-        """Choose for flows that begin before there are answers; the others move one by one."""
+        """Choose the path for new flows without measurements; other flows move one by one."""
         known.probing.choose()
 
     def in_use(self) -> set[tuple[int | None, int | None]]:
-        """Return the paths that flows take."""
-        return {(self.server_of(flow.destination), held.path) for flow, held in self.flows.items()}
+        """Return the destination and candidate index of each path that a flow uses."""
+        return {
+            (self.server_of(flow.destination), entry.path) for flow, entry in self.flows.items()
+        }
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: each flow's path besides."""
-        flows = [self.flow_state(flow, self._path(flow, held)) for flow, held in self.flows.items()]
+        """Return the router's state with each flow's path."""
+        flows = [
+            self.flow_state(flow, self._path(flow, entry)) for flow, entry in self.flows.items()
+        ]
         return {**super().state(), "flows": flows}
 
-    def _path(self, flow: FlowKey, held: Scheduled) -> Path | None:
+    def _path(self, flow: FlowKey, entry: Scheduled) -> Path | None:
         destination = self.server_of(flow.destination)
         known = None if destination is None else self.destinations.get(destination)
-        if known is None or held.path is None:
+        if known is None or entry.path is None:
             return None
-        return known.probing.candidates[held.path].path
+        return known.probing.candidates[entry.path].path
 
 
-def _usable(probing: Probing, path: int | None) -> bool:
+def _path_works(probing: Probing, path: int | None) -> bool:
     return path is not None and probing.candidates[path].state != State.FAILED

@@ -1,7 +1,7 @@
-"""DPillarMP's decisions: which tunnels there are, which to take, and the way back (Liao 2012, 4.5).
+"""DPillarMP's decisions: tunnels, reserve paths, path choice, reverse hops (Liao 2012, 4.5).
 
-All of it is arithmetic on addresses and measurements that are handed in; the routers (tunnel.py,
-multipath.py, light.py, aware.py) hold the state and the bytes.
+All functions compute from addresses and measurements passed to them; the routers (tunnel.py,
+multipath.py, light.py, aware.py) hold the state and handle packets.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
-# A link of a path: a server, and its hop.
+# A directed link of a path: a server, and its hop.
 Link = tuple[int, Step]
 
 
 def tunnels(
     dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
 ) -> dict[Path, Proxies]:
-    """Return the disjoint paths of these directions, shortest first, each with its tunnel.
+    """Return the disjoint paths of the given directions, shortest first, each with its tunnel.
 
-    Paths of one direction are disjoint among themselves; one of the other direction may cross them.
+    Paths of one direction are disjoint; a path of the other direction may cross them.
 
     >>> dpillar = DPillar(8, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.3.3")
@@ -41,7 +41,7 @@ def tunnels(
 def reserves(
     dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
 ) -> dict[Path, Proxies]:
-    """Return the paths to the far side of the destination that `tunnels` has not, likewise.
+    """Return the paths to the destination's far port that `tunnels` lacks, in the same form.
 
     >>> dpillar = DPillar(4, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
@@ -60,9 +60,9 @@ def _shortest_first(found: dict[Path, Proxies]) -> dict[Path, Proxies]:
 
 
 def tunnel_by_last(dpillar: DPillar, source: int, destination: int, back: Step) -> Proxies | None:
-    """Return the tunnel of the path whose last hop is the reverse of `back`.
+    """Return the tunnel of the path whose last hop is the reverse of `back`, None if there is none.
 
-    There is one at most: the paths of a direction share no server.
+    At most one path matches, since the paths of a direction share no server.
     """
     if back.peer // dpillar.column_servers == destination // dpillar.column_servers:
         paths = far_side_tunnels(dpillar, source, destination, back.port)
@@ -75,12 +75,12 @@ def tunnel_by_last(dpillar: DPillar, source: int, destination: int, back: Step) 
 
 
 def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies) -> Step | None:
-    """Return the hop from a server towards the origin of the tunnel in which it stands.
+    """Return the hop from a server towards the origin of a tunnel that leads over the server.
 
-    It goes back over the very links by which packets come from `origin` to `end`, which is the
-    destination, or a relay that met a failure. (DPillarSP in the opposite direction would not do:
-    on paths of more than k hops it sets the symbols back in another order.) None where the server
-    is not on that way, or a forged tunnel leads over no cable.
+    The hop is the reverse of the link by which packets go from `origin` to `end`, which is the
+    destination, or a relay that met a failure. (DPillarSP in the opposite direction would not find
+    that link: on paths of more than k hops it sets the symbols in another order.) The result is
+    None if the server is not on the path, or if a forged tunnel names a link that does not exist.
     """
     at = origin
     for _ in range(2 * dpillar.k + 1):
@@ -94,21 +94,21 @@ def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies)
 
 
 def links(path: Path) -> Iterator[Link]:
-    """Return every link of the path."""
+    """Return the directed links of a path."""
     return zip(path.servers, path.steps, strict=False)
 
 
 def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> int | None:
-    """Return the path for a flow, the one with the largest available bandwidth, and book its use.
+    """Return the path with the largest available bandwidth for a flow, and subtract its rate there.
 
     Parameters
     ----------
     candidates : list of Candidate
-        The paths with their last measurements, which the booking changes.
+        Paths with their last measurements, which are updated.
     using : int or None
-        The flow's path so far; None for a new flow.
+        Index of the flow's current path; None for a new flow.
     own_bps : float
-        The flow's rate on it.
+        Rate of the flow on its current path, in bit/s.
 
     >>> from hosts.base.probing import State
     >>> paths = [Candidate(Path(0, ()), State.WORKING, 1e9) for _ in range(3)]

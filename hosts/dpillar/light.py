@@ -1,15 +1,16 @@
-"""Light-weight DPillarMP: a random path for each try of a connection (Liao 2012, section 4.5.1).
+"""Light-weight DPillarMP: a random path per connection attempt (Liao 2012, section 4.5.1).
 
-Nothing is probed: that suits the small and short-lived flows, which are most. A flow's first
-packet draws one of the disjoint paths of both directions, and the flow stays on it. An application
-whose TCP connection does not come about sends its SYN again; so every SYN draws again, and after a
-few tries one finds a path that works. (So does every answer to a SYN: the way back is a path of its
-own, drawn by the other end.) For UDP and others there are no tries, but relays tell of failed
-links: a flow whose path is told to have failed draws among the others. What was told is believed
-for `failed_link_timeout_s`, for all flows. Paths whose first hop is down are not drawn.
+Paths are not probed, which suits small and short-lived flows, the majority. The first packet of a
+flow selects one of the disjoint paths of both directions at random, and the flow stays on it. If a
+TCP connection cannot be established, the SYN is retransmitted; every SYN selects a new path, so
+after a few attempts one finds a working path. (Every SYN-ACK selects a new path, too: the reverse
+path is independent, and chosen by the other end.) UDP and other protocols have no such attempts,
+but relays report failed links: a flow whose path is reported as failed selects another path. A
+report is valid for `failed_link_timeout_s`, for all flows. Paths whose first hop is down are not
+selected.
 
-State: the path of each flow, at most FLOWS of them; one without packets for `flow_idle_s` is
-forgotten, and one that had to make room draws again. No timers.
+State: the path of each flow, at most FLOWS. A flow without packets for `flow_idle_s` is removed; a
+flow evicted from the full table selects a new path. No timers.
 
 Left out: retries below the application, except for packets that a relay returns (tunnel.py).
 """
@@ -29,7 +30,7 @@ from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
 from hosts.wire.layout import Field, Layout
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
-FLOWS = 4096
+FLOWS = 4096  # upper bound for flows with a path
 
 TCP_BEGINNING = Layout(
     [
@@ -44,14 +45,14 @@ SYN = 0b10
 
 
 class Tunnelled(NamedTuple):
-    """A path and the tunnel that makes it."""
+    """A path, and the proxies of its tunnel."""
 
     path: Path
     proxies: Proxies
 
 
 class RandomPath(Tunnelling):
-    """DPillarMP with a random path for each flow: see the module's text."""
+    """DPillarMP router that selects a random path for each flow."""
 
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
     sees_connections = True
@@ -63,50 +64,51 @@ class RandomPath(Tunnelling):
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
-        """Return the tunnel of the flow's path, drawn anew for a SYN or where it has failed."""
+        """Return the tunnel of the flow's path; a SYN or a failed path selects a new path."""
         self.flows.expire(now)
         self.failed_links.expire(now)
-        held = self.flows.use(flow, now)
-        if held is None or is_try(flow, packet) or not self._usable(held):
-            held = self._drawn(destination)
-            if held is None:
+        entry = self.flows.use(flow, now)
+        if entry is None or is_try(flow, packet) or not self._tunnel_works(entry):
+            entry = self._random_tunnel(destination)
+            if entry is None:
                 return None
-            self.flows.put(flow, held, now)
-        return held.proxies
+            self.flows.put(flow, entry, now)
+        return entry.proxies
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Let every flow be looked at again: the link may be on its path."""
+        """Withdraw this server's data plane entries, since the link may be on any flow's path."""
         self.own_answers_change()
         return []
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow has a path."""
+        """Return True if this server has a path for the flow."""
         return flow in self.flows
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Remember that the flow has packets."""
+        """Restart the flow's idle timeout."""
         self.flows.use(flow, now)
         return []
 
-    def _drawn(self, destination: int) -> Tunnelled | None:
+    def _random_tunnel(self, destination: int) -> Tunnelled | None:
         self.counters["paths drawn"] += 1
         every = self.tunnels_to(destination)
-        usable = [held for held in starmap(Tunnelled, every.items()) if self._usable(held)]
+        usable = [entry for entry in starmap(Tunnelled, every.items()) if self._tunnel_works(entry)]
         return self.random.choice(usable) if usable else None
 
-    def _usable(self, held: Tunnelled) -> bool:
-        path, proxies = held
+    def _tunnel_works(self, entry: Tunnelled) -> bool:
+        path, proxies = entry
         return self.first_works(proxies) and not self.has_failed(path)
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: each flow's path besides."""
-        flows = [self.flow_state(flow, held.path) for flow, held in self.flows.items()]
+        """Return the router's state with each flow's path."""
+        flows = [self.flow_state(flow, entry.path) for flow, entry in self.flows.items()]
         return {**super().state(), "flows": flows}
 
 
 def is_try(flow: FlowKey, packet: bytes) -> bool:
-    """Tell whether the packet is a SYN: a try, or the answer to one, of a TCP connection."""
-    if flow.protocol != TCP or not flow.source_port:  # a later fragment has no ports, and no flags
+    """Return True if the packet is a SYN or SYN-ACK: an attempt to establish a TCP connection."""
+    # Fragments after the first have no ports and no flags.
+    if flow.protocol != TCP or not flow.source_port:
         return False
     start = 4 * LAYOUT.read(packet)[0]
     if len(packet) < start + TCP_BEGINNING.size:

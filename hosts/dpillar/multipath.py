@@ -1,36 +1,37 @@
-"""DPillarMP that probes its paths: fault-tolerant (Liao 2012, section 4.5.1).
+"""Fault-tolerant DPillarMP, which probes its paths (Liao 2012, section 4.5.1).
 
-For every destination in use, the source keeps the disjoint paths and what is known of each. It
-probes them all, at once when the first packet is sent and then at each probe interval; a little
-more at random keeps sources from probing in step, and rounds of many destinations keep apart. The
-answer goes back over the links by which the probe came (see tunnel.py). A path has failed when
+For every destination in use, the source keeps the disjoint paths and the state of each. It probes
+all of these paths when the first packet is sent and then at each probe interval. A random part of
+the interval keeps sources from probing in step, and rounds for different destinations are spaced.
+The probe response returns over the links by which the probe came (see tunnel.py). A path has failed
+when
 
-- a relay tells so, because its next hop is or has gone down: it answers a probe or any other
-  packet with a path failure, which names the link, or tells those who sent there last;
-- its first hop goes down;
-- its probe is not answered in time.
+- a relay reports that its next hop is down: it answers a probe or any other packet with a
+  path-failure message, which names the link, or notifies the sources that recently used the link;
+- the path's first hop goes down;
+- the path's probe is not answered in time.
 
-A path failure also begins the next round of probes at once: what broke one path may have broken
-others, and to ask costs less than a packet on each.
+A path-failure message also starts the next probe round immediately: the same fault may have broken
+other paths, and probes cost less than packets lost on each of them.
 
-All packets to a destination take the path in use. It is left the moment that it fails, for the
-shortest of those that work; at the end of each round the shortest that works is used, so that
-traffic returns to a better path that was repaired (`Probing.choose`). Until the first answers are
-in, that is the shortest path. Where all that is known is that no answer came, a path goes on being
-used: servers may be too busy to answer in time. With no path left, packets are dropped, and
-probing goes on. What one destination finds to work again is news for those that have no path: they
-are probed at once where it has links of theirs.
+All packets to a destination use its path in use. When that path fails, packets move immediately to
+the shortest working path. At the end of each round the shortest working path is chosen, so that
+traffic returns to a better path after a repair (`Probing.choose`). Until the first responses
+arrive, the shortest path is used. If responses are missing but no failure is known, the path stays
+in use: servers may be too busy to answer in time. Without any path, packets are dropped and probing
+continues. When a path to one destination works again, other destinations without a path are probed
+immediately if they have a path over the same links.
 
-State: a `Destination` for each server that this one sends to, at most DESTINATIONS of them; one
-without packets for `flow_idle_s` is forgotten, and no longer probed. Two timers for each, and
-one for all whose path has failed.
+State: a `Destination` per server that this server sends to, at most DESTINATIONS; one without
+packets for `flow_idle_s` is removed and no longer probed. Two timers per destination, and one for
+all destinations whose path has failed.
 
-Invariants: a path whose first hop is down is neither probed nor used; the path in use is one that
-works, if one is known to work.
+Invariants: a path whose first hop is down is neither probed nor used; the path in use works, if any
+path is known to work.
 
 A path with a link that relays have reported as failed (`failed_links`) is not used for a new
-destination until its probe is answered, unless all paths have such a link. Left out: leaving the
-paths of destinations already in use. Each learns from its own probes, or from packets.
+destination until its probe is answered, unless all paths have such a link. Left out: leaving such
+paths for destinations already in use. Each destination learns from its own probes and packets.
 """
 
 from __future__ import annotations
@@ -52,34 +53,33 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import ProbeResponse
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
-DESTINATIONS = 1024  # at most so many are probed at a time
-MOST_PATHS = 256  # a probe's path number has 8 bits
-MOST_PATIENCE = 8
-MOST_FLOWS = 256  # that one destination remembers
+DESTINATIONS = 1024  # upper bound for destinations probed at a time
+MOST_PATHS = 256  # the path number in a probe has 8 bits
+MOST_PATIENCE = 8  # upper bound of the factor on the probe timeout
+MOST_FLOWS = 256  # upper bound for flows remembered per destination
 
 
 @dataclass
 class Destination:
-    """What a source knows of its paths to one server; `tunnels` is that of each candidate."""
+    """A destination's paths and their states; `tunnels` has the proxies of each candidate path."""
 
     probing: Probing
     tunnels: dict[Path, Proxies]
-    asked_s: float = -math.inf  # when the last round of probes began
-    patience: int = 1  # how many times the usual timeout to wait: servers may be busy
-    # Whose packets were sent there since the path in use was chosen: a data plane may repeat that.
+    asked_s: float = -math.inf  # start time of the last probe round
+    patience: int = 1  # factor of the probe timeout: servers may be busy
+    # Flows sent there since the path in use was chosen; a data plane may have entries for them.
     flows: set[FlowKey] = field(default_factory=set)
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether it was probed, and no path in use is known to work any more."""
+        """True if the destination was probed and its path in use is not known to work."""
         return self.asked_s > -math.inf and not self.probing.works and self.probing.finished
 
 
 class FaultTolerant(Tunnelling):
-    """DPillarMP clockwise, with probes: see the module's text."""
+    """DPillarMP router for clockwise paths, with probes."""
 
-    # Whether paths are told apart by their available bandwidth: section 4.5.1 only asks for one
-    # that works.
+    # True if paths are compared by available bandwidth; section 4.5.1 requires only a working path.
     by_bandwidth: ClassVar[bool] = False
 
     def __init__(self, *network: Any, **options: Any) -> None:
@@ -94,49 +94,49 @@ class FaultTolerant(Tunnelling):
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
-        """Return the tunnel of the path that the packet is to take."""
-        known = self.destinations.use(destination, now) or self._begin(destination, now)
+        """Return the tunnel of a packet's path."""
+        known = self.destinations.use(destination, now) or self._add_destination(destination, now)
         if len(known.flows) >= MOST_FLOWS:
-            self._take_back(known)
+            self._withdraw_flows(known)
         known.flows.add(flow)
         path = self.path_for(packet, flow, known, now)
         return None if path is None else known.tunnels[path]
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
-        """Return one of the destination's paths, None if none works: the one in use."""
+        """Return the path in use to a destination, None if no path works."""
         return known.probing.current_path
 
-    def _begin(self, destination: int, now: float) -> Destination:
+    def _add_destination(self, destination: int, now: float) -> Destination:
         every = self.tunnels_to(destination)
         some = dict(list(every.items())[:MOST_PATHS])
         known = Destination(Probing(some), some)
         forgotten = self.destinations.put(destination, known, now)
         if forgotten is not None:
-            self._forget(forgotten)
+            self._cancel_timers(forgotten)
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
         if len(reported) == len(some) and not self.has_reserves:
-            reported.clear()  # the reports are all that there is to go by
-        self._fail(known, lambda path: path in reported or not self.first_works(some[path]))
+            reported.clear()  # all paths are reported as failed: try them nevertheless
+        self._fail_paths(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Remember that packets go to that destination."""
+        """Restart the idle timeout of the flow's destination."""
         destination = self.server_of(flow.destination)
         if destination is not None:
             self.destinations.use(destination, now)
         return []
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether packets go to the flow's destination."""
+        """Return True if this server sends packets to the flow's destination."""
         destination = self.server_of(flow.destination)
         return destination is not None and destination in self.destinations
 
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe_in_turn(self, destination: int, now: float) -> list[Action]:
-        """Begin a round when those of other destinations leave it time."""
+        """Start a probe round when the probe rate limit allows."""
         turn = self._pace.turn(now)
         if turn <= now:
             return self._probe(destination, now)
@@ -144,13 +144,13 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _probe_now(self, destination: int, now: float) -> list[Action]:
-        """Begin a round that cannot wait."""
+        """Start a probe round immediately, regardless of the probe rate limit."""
         self._pace.turn(now, urgent=True)
         return self._probe(destination, now)
 
     def _probe(self, destination: int, now: float) -> list[Action]:
         for idle, _ in self.destinations.expire(now):
-            self._forget(idle)
+            self._cancel_timers(idle)
         known = self.destinations.get(destination)
         if known is None:
             return []
@@ -164,7 +164,7 @@ class FaultTolerant(Tunnelling):
             else:
                 probing.fail(index)
         self.choose(known)
-        give_up = partial(self._give_up, destination)
+        give_up = partial(self._time_out, destination)
         again = partial(self._probe_in_turn, destination)
         deadline = now + timers.probe_timeout_s * known.patience
         self.agenda.set(("give up", destination), deadline, give_up)
@@ -172,13 +172,13 @@ class FaultTolerant(Tunnelling):
         return actions
 
     def _search(self, now: float) -> list[Action]:
-        """Probe, of the destinations whose path has failed, the one that has waited longest.
+        """Probe the destination that has been without a working path for longest.
 
-        They do not wait for rounds that look for a better path. There may be many of them: one is
-        probed at a time, and what it finds is news for the others (`_search_over`).
+        Such destinations do not wait for rounds that look for better paths. As there may be many,
+        they are probed one at a time. A path to one of them is tried for all (`_probe_repaired`).
         """
         due = [
-            (self._again_s(known), destination)
+            (self._next_probe_s(known), destination)
             for destination, known in self.destinations.items()
             if known.is_in_doubt
         ]
@@ -191,8 +191,8 @@ class FaultTolerant(Tunnelling):
         self.agenda.set("search", now + self.timers.probe_spacing_s, self._search)
         return self._probe(destination, now)
 
-    def _again_s(self, known: Destination) -> float:
-        """Return when a destination whose path has failed may be probed again."""
+    def _next_probe_s(self, known: Destination) -> float:
+        """Return the earliest time at which a destination whose path has failed is probed again."""
         timers = self.timers
         pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
         waits_s = 0.0 if known.probing.finished else timers.probe_timeout_s * known.patience
@@ -200,9 +200,9 @@ class FaultTolerant(Tunnelling):
 
     def _search_soon(self, known: Destination) -> None:
         if known.is_in_doubt and "search" not in self.agenda:
-            self.agenda.set("search", self._again_s(known), self._search)
+            self.agenda.set("search", self._next_probe_s(known), self._search)
 
-    def _give_up(self, destination: int, now: float) -> list[Action]:
+    def _time_out(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
         if known is not None:
             lost = known.probing.give_up()
@@ -214,14 +214,14 @@ class FaultTolerant(Tunnelling):
             self._search_soon(known)
         return []
 
-    def _forget(self, destination: int) -> None:
+    def _cancel_timers(self, destination: int) -> None:
         self.agenda.cancel(("probe", destination))
         self.agenda.cancel(("give up", destination))
 
-    # -- news ------------------------------------------------------------------------------------
+    # -- link and path state ----------------------------------------------------------------------
 
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
-        """Note that a path works."""
+        """Process a probe response: mark the path as working."""
         known = self.destinations.get(destination)
         available = answer.available_bps if self.by_bandwidth else 0
         searched = known is not None and not known.probing.works
@@ -230,69 +230,70 @@ class FaultTolerant(Tunnelling):
         if known.probing.finished or not known.probing.works:
             self.choose(known)
         if searched and known.probing.current_path:
-            self._search_over(known.probing.current_path, now)
+            self._probe_repaired(known.probing.current_path, now)
         return []
 
-    def _search_over(self, found: Path, now: float) -> None:
-        """Let those that have no path look at once for one over links that work again."""
-        mended = set(links(found))
+    def _probe_repaired(self, found: Path, now: float) -> None:
+        """Schedule probes for destinations without a path that have one over the repaired links."""
+        repaired_links = set(links(found))
         for destination, known in self.destinations.items():
             if known.probing.current is None and any(
-                not mended.isdisjoint(links(path)) for path in known.tunnels
+                not repaired_links.isdisjoint(links(path)) for path in known.tunnels
             ):
                 soon = now + self.random.random() * self.timers.search_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Note that the paths over that link have failed."""
+        """Mark a destination's paths over a failed link as failed, and probe its paths."""
         known = self.destinations.get(destination)
         if known is None:
             return super().failed(destination, flow, link, now)
         self.failed_links.expire(now)
-        self._fail(known, lambda path: link in links(path))
+        self._fail_paths(known, lambda path: link in links(path))
         if now >= known.asked_s + self.timers.probe_timeout_s:
             self.agenda.set(("probe", destination), now, partial(self._probe_now, destination))
         return []
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Leave the paths over a first hop that is down; probe those over one that is up again."""
+        """Leave paths whose first hop went down; probe paths whose first hop came up."""
         actions = super().link_changed(step, up, now)
         for destination, known in self.destinations.items():
             first = [path for path in known.tunnels if path.steps[0] == step]
             if first and up:
-                # Not all destinations in the same instant.
+                # Random delays keep the destinations from being probed at the same time.
                 soon = now + self.random.random() * self.timers.probe_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
-                self._fail(known, first.__contains__)
+                self._fail_paths(known, first.__contains__)
         return actions
 
-    def _fail(self, known: Destination, broken: Callable[[Path], bool]) -> None:
+    def _fail_paths(self, known: Destination, broken: Callable[[Path], bool]) -> None:
         self.paths_failed()
         if known.probing.fail_where(broken) or known.probing.finished:
             self.choose(known)
         self._search_soon(known)
 
     def paths_failed(self) -> None:
-        """Note that paths have failed, which may be in use: those of a destination are in `choose`.
+        """Handle failed paths that may be in use; here `choose` does so for each destination.
 
-        To forget every answer whenever some probe is late would send all packets through Python.
+        Withdrawing every data plane entry whenever a probe is late would send all packets through
+        Python.
         """
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest path that works; without any, one of which no report says it has failed.
+        """Use the shortest working path; without any, an untried path without a reported failure.
 
-        Reports age: what failed a while ago, and was not probed since, may work again.
+        Reports expire: a path that failed some time ago, and was not probed since, may work again.
         """
         switched = known.probing.choose()
-        if known.probing.current is None and self._reconsider(known):
+        if known.probing.current is None and self._retry_failed(known):
             switched = known.probing.choose() or switched
         if switched:
             self.counters["paths switched"] += 1
-            self._take_back(known)
+            self._withdraw_flows(known)
 
-    def _reconsider(self, known: Destination) -> bool:
-        """Take failed paths for untried ones if no report about them holds any more."""
+    def _retry_failed(self, known: Destination) -> bool:
+        """Mark failed paths as untried if all reports on them have expired; return True if any."""
         aged = [
             one
             for one in known.probing.candidates
@@ -305,16 +306,16 @@ class FaultTolerant(Tunnelling):
             one.state = State.UNTRIED
         return bool(aged)
 
-    def _take_back(self, known: Destination) -> None:
-        """Tell a data plane that the flows to that destination have to be asked about again."""
+    def _withdraw_flows(self, known: Destination) -> None:
+        """Withdraw the data plane entries of all flows to a destination."""
         for flow in known.flows:
             self.flow_answers_change(flow)
         known.flows.clear()
 
-    # -- for a user to see -----------------------------------------------------------------------
+    # -- state shown to users --------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: destinations, their paths and which are in use."""
+        """Return the router's state with destinations, their paths and the paths in use."""
         used = self.in_use()
         return {
             **super().state(),
@@ -336,33 +337,34 @@ class FaultTolerant(Tunnelling):
         }
 
     def in_use(self) -> set[tuple[int | None, int | None]]:
-        """Return the paths that packets take, each by its destination and its number."""
+        """Return the destination and candidate index of each path in use."""
         return {(server, known.probing.current) for server, known in self.destinations.items()}
 
 
 class CounterClockwise(FaultTolerant):
-    """The same, the other way round."""
+    """DPillarMP router for counter-clockwise paths, with probes."""
 
     directions = (COUNTER_CLOCKWISE,)
 
 
 class BothWays(FaultTolerant):
-    """The same with the paths of both directions: twice as many, from both ports."""
+    """DPillarMP router for the paths of both directions: twice as many, over both ports."""
 
     directions = (CLOCKWISE, COUNTER_CLOCKWISE)
 
 
 class FarSide(BothWays):
-    """The same, with paths in reserve that enter the destination by its far port.
+    """DPillarMP router for both directions, with reserve paths to the destination's far port.
 
-    Departs from the paper: a destination gets them when all of its disjoint paths have failed, and
-    uses them only while none of those works (`rules.far_side`). With no fault it is `BothWays`.
+    Departs from the paper: a destination gets reserve paths when all of its disjoint paths have
+    failed, and uses them only while none of those works (`rules.far_side`). Without faults it is
+    `BothWays`.
     """
 
     has_reserves = True
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest path that works; without any, add the reserves and use one of them."""
+        """Use the shortest working path; without any, add the reserve paths and use one of them."""
         super().choose(known)
         candidates = known.probing.candidates
         if known.probing.current is not None or any(one.reserve for one in candidates):

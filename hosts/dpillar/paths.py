@@ -1,12 +1,13 @@
-"""DPillar's routing (Liao 2012, sections 3 and 4): symbol by symbol, round the pillar.
+"""DPillar's paths (Liao 2012, sections 3 and 4): symbol by symbol around the pillar.
 
-A hop to the next column can set one symbol of the label: clockwise from column C symbol C, the
-other way symbol C - 1. DPillarSP (Algorithm 1) sets symbols until the label is the destination's
-and then goes on in the same direction to its column. DPillarMP (Algorithm 2) pairs the n/2
-neighbours s' of the source with the n/2 neighbours d' of the destination, so that the paths
-s -> s' ~ DPillarSP ~> d' -> d share no server and no switch, except the first and the last switch.
+A hop to the next column can set one symbol of the label: clockwise from column C symbol C,
+counter-clockwise symbol C - 1. DPillarSP (Algorithm 1) sets symbols until the label is the
+destination's, and then continues in the same direction to the destination's column. DPillarMP
+(Algorithm 2) pairs the n/2 neighbours s' of the source with the n/2 neighbours d' of the
+destination, so that the paths s -> s' ~ DPillarSP ~> d' -> d share no server and no switch except
+the first and the last switch.
 
-Nothing is looked up: a server knows its own address and those in the packet.
+There are no routing tables: a server needs its own address and the addresses in the packet.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from topos.dpillar import DPillar
 
 
 class Proxies(NamedTuple):
-    """The tunnel of one path of DPillarMP; the port is its direction."""
+    """The tunnel of a DPillarMP path: proxy source s', proxy destination d', direction `port`."""
 
     source: int
     destination: int
@@ -32,7 +33,7 @@ def sp_step(dpillar: DPillar, server: int, destination: int, port: int) -> Step:
 
 
 def sp_path(dpillar: DPillar, source: int, destination: int, port: int) -> Path:
-    """Return the single path of DPillarSP: at most 2k - 1 hops (section 3.2).
+    """Return DPillarSP's path in one direction, at most 2k - 1 hops long (section 3.2).
 
     >>> from topos.dpillar import CLOCKWISE
     >>> dpillar = DPillar(8, 2)
@@ -44,12 +45,12 @@ def sp_path(dpillar: DPillar, source: int, destination: int, port: int) -> Path:
 
 
 def mp_tunnels(dpillar: DPillar, source: int, destination: int, port: int) -> dict[Path, Proxies]:
-    """Return the disjoint paths of DPillarMP in one direction, each with the proxies that make it.
+    """Return the disjoint paths of DPillarMP in one direction, each with the proxies of its tunnel.
 
-    There are n/2 of at most 2k + 1 hops, but fewer to a server that shares the first switch: raw
-    paths that come back through the source or pass the destination early are cut there, and can
-    then be the same. Where one came back through the source, its proxy source becomes the server
-    after that visit: with the raw one, Algorithm 3 would send the packet round for ever.
+    There are n/2 paths of at most 2k + 1 hops, but fewer to a server on the source's first switch.
+    A path that returns through the source or passes the destination early is shortened there, and
+    may then equal another path. If the path returned through the source, its proxy source becomes
+    the server after that visit: with the original one, Algorithm 3 would send the packet in a loop.
     """
     tunnels: dict[Path, Proxies] = {}
     if source == destination:
@@ -66,7 +67,7 @@ def far_side_tunnels(
 ) -> dict[Path, Proxies]:
     """Return the paths that enter the destination by its far port, each with its proxies.
 
-    There are n/2 - 1. The proxy destination is on the destination's switch of that port.
+    There are n/2 - 1 such paths. Their proxy destinations are on the switch at the far port.
 
     >>> dpillar = DPillar(4, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
@@ -99,7 +100,7 @@ def mp_paths(dpillar: DPillar, source: int, destination: int, port: int) -> list
 def mp_step(
     dpillar: DPillar, server: int, source: int, destination: int, by: Proxies
 ) -> Step | None:
-    """Return where a tunnelled packet goes next (Algorithm 3), None where it has arrived."""
+    """Return a tunnelled packet's next hop (Algorithm 3), None at the destination."""
     if server == destination:
         return None
     if server == source:

@@ -1,7 +1,8 @@
 """DPillar's rules (Liao 2012, sections 3 and 4), on plain numbers: see `hosts.base.rules`.
 
-A server is ``column * column_servers + label``. The numbers of a network are k, `half` (n/2, the
-values of a symbol) and `size`, the servers of a column. A port is a direction.
+A server is numbered ``column * column_servers + label``. The parameters of a network are k, `half`
+(n/2, the number of values of a symbol) and `size`, the number of servers of a column. A port is a
+direction.
 """
 
 from __future__ import annotations
@@ -13,30 +14,30 @@ from hosts.base.probing import best_of
 from hosts.base.rules import NONE, Rule
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
-# A new flow is taken to use this share of what is free on its path, until it is measured.
+# A new flow counts with this share of its path's available bandwidth until its rate is measured.
 NEW_FLOW_SHARE = 0.5
 
 Hops = Iterator[tuple[int, int]]
 
 
 def numbers(dpillar: DPillar) -> tuple[int, int, int]:
-    """Return k, `half` and `size`."""
+    """Return k, `half` and `size` of a DPillar."""
     return dpillar.k, dpillar.half, dpillar.column_servers
 
 
 def symbol_set(k: int, size: int, server: int, port: int) -> int:
-    """Return which symbol the next hop through that port can set."""
+    """Return the position of the symbol that the next hop through a port can set."""
     return (server // size - port) % k
 
 
 def symbol(half: int, size: int, server: int, position: int) -> int:
-    """Return the server's symbol at that position of its label."""
+    """Return the symbol at a position of the server's label."""
     weight: int = half**position
     return server % size // weight % half
 
 
 def neighbour(k: int, half: int, size: int, server: int, port: int, value: int) -> int:
-    """Return the server one column on whose free symbol is that one."""
+    """Return the server in the next column whose symbol set by this hop is `value`."""
     column, label = server // size, server % size
     weight: int = half ** symbol_set(k, size, server, port)
     label += (value - label // weight % half) * weight
@@ -44,16 +45,16 @@ def neighbour(k: int, half: int, size: int, server: int, port: int, value: int) 
 
 
 def sibling(k: int, half: int, size: int, server: int, port: int, value: int) -> int:
-    """Return the server of the same column, on the same switch, with that free symbol."""
+    """Return the server of the same column and switch whose symbol at this switch is `value`."""
     weight: int = half ** symbol_set(k, size, server, port)
     return server + (value - server % size // weight % half) * weight
 
 
 def onward(k: int, half: int, size: int, server: int, destination: int, port: int) -> int:
-    """Return where DPillarSP goes next (Algorithm 1).
+    """Return the next server on DPillarSP's path (Algorithm 1).
 
-    In the ring phase the symbol that would be set is right already, so that both phases are the
-    same step: one column on, with the destination's symbol.
+    In the ring phase the symbol to set is already correct, so both phases use the same step: to the
+    next column, with the destination's symbol.
     """
     wanted = symbol(half, size, destination, symbol_set(k, size, server, port))
     return neighbour(k, half, size, server, port, wanted)
@@ -62,7 +63,7 @@ def onward(k: int, half: int, size: int, server: int, destination: int, port: in
 def single(
     k: int, half: int, size: int, port: int, source: int, destination: int, _choice: int
 ) -> Hops:
-    """Yield the hops of DPillarSP in that direction."""
+    """Yield the hops of DPillarSP in the direction `port`."""
     here = source
     while here != destination:
         here = onward(k, half, size, here, destination, port)
@@ -72,17 +73,17 @@ def single(
 def proxies(
     k: int, half: int, size: int, source: int, destination: int, port: int, number: int
 ) -> tuple[int, int]:
-    """Return a neighbour s' of the source and d' of the destination (Algorithm 2).
+    """Return a neighbour s' of the source and a neighbour d' of the destination (Algorithm 2).
 
-    The n/2 pairs have disjoint paths: the one that sets s' as the destination needs it goes with
-    the d' that the source's symbols lead to, and the others pair as they come.
+    The n/2 pairs give disjoint paths: the s' with the destination's symbol is paired with the d'
+    with the source's symbol, and the others are paired in order.
     """
     first = symbol_set(k, size, source, port)
     last = symbol_set(k, size, destination, 1 - port)
     near = far = number
-    # Departs from the paper: where the first and the last hop set the same symbol (the destination
-    # is one column on), equal symbols are paired, as the proof in Appendix B does; Algorithm 2 as
-    # printed would let two paths meet there.
+    # Departs from the paper: if the first and the last hop set the same symbol (the destination is
+    # in the next column), equal symbols are paired, as in the proof in Appendix B; with Algorithm 2
+    # as printed two paths could share a server in this case.
     if first != last:
         near = paired(number, symbol(half, size, destination, first))
         far = paired(number, symbol(half, size, source, last))
@@ -93,7 +94,7 @@ def proxies(
 
 
 def paired(number: int, special: int) -> int:
-    """Return the symbol of the pair with that number: the special one first, then the others."""
+    """Return the symbol of a numbered pair: `special` for pair 0, then the others in order."""
     if number == 0:
         return special
     return number - 1 if number <= special else number
@@ -102,9 +103,9 @@ def paired(number: int, special: int) -> int:
 def tunnel(
     k: int, half: int, size: int, port: int, source: int, destination: int, choice: int
 ) -> Hops:
-    """Yield the hops of DPillarMP's path of that number: s -> s' ~ DPillarSP ~> d' -> d.
+    """Yield the hops of DPillarMP's path number `choice`: s -> s' ~ DPillarSP ~> d' -> d.
 
-    From number n/2 on they are those of the other direction.
+    Numbers from n/2 upwards are paths of the opposite direction.
     """
     if choice >= half:
         port, choice = 1 - port, choice - half
@@ -117,15 +118,15 @@ def tunnel(
 
 
 # Departs from the paper: its paths keep one direction, so they leave the source by one port and
-# enter the destination by the other. Where these two ports lead to a failed switch, none is left.
+# enter the destination by the other. If these two ports lead to a failed switch, no path is left.
 def far_side(
     k: int, half: int, size: int, port: int, source: int, destination: int, choice: int
 ) -> Hops:
     """Yield the hops of a path that enters the destination by its port on the far side.
 
-    The path of that number leads to another server of the destination's column, over any symbol of
-    its own at the first hop, and to the destination through the switch that both are on. From a
-    server that is on that switch itself it is one hop.
+    The path leads to another server of the destination's column, setting a symbol of its own at the
+    first hop, and from there to the destination through the switch that both are on. From a source
+    on that switch the path is one hop.
     """
     own = symbol(half, size, destination, symbol_set(k, size, destination, port))
     value = choice if choice < own else choice + 1
@@ -141,12 +142,12 @@ def far_side(
 
 
 def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
-    """Return the path for a flow, and book in `free` what the flow uses there (section 4.5.2).
+    """Return the path for a flow, and subtract the flow's rate there in `free` (section 4.5.2).
 
-    All flows of a source see the same measurements, and would all take the same path until the
-    next ones. So what a flow uses is no longer free where it goes, and free again where it was.
-    What a new flow will use is not known; half of what is free is booked for it. The arguments are
-    those of `hosts.base.probing.best_of`.
+    All flows of a source see the same measurements, and would all take the same path until the next
+    probe round. Therefore a flow's rate is subtracted on its new path and added on its old path.
+    The rate of a new flow is unknown, so half of the available bandwidth is subtracted. The
+    parameters are those of `hosts.base.probing.best_of`.
     """
     chosen = best_of(free, works, hops, using, own, 0.0)
     if chosen in (using, NONE):
@@ -159,12 +160,12 @@ def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
     return chosen
 
 
-def _single(port: int) -> Rule:
+def _single_path_rule(port: int) -> Rule:
     return Rule(single, lambda d: (*numbers(d), port), lambda d: 2 * d.k - 1, _arrivals)
 
 
-def _tunnels(port: int, directions: int = 1) -> Rule:
-    """Return the rule of the paths in that direction, of both with those of the other behind."""
+def _tunnel_rule(port: int, directions: int = 1) -> Rule:
+    """Return the rule of DPillarMP's paths, starting in one direction; 2 `directions` mean both."""
     return Rule(
         tunnel,
         lambda d: (*numbers(d), port),
@@ -175,11 +176,11 @@ def _tunnels(port: int, directions: int = 1) -> Rule:
 
 
 def _arrivals(_: DPillar) -> tuple[int, int]:
-    """A hop clockwise arrives by the other server's counter-clockwise port."""
+    """A clockwise hop arrives by the next server's counter-clockwise port, and vice versa."""
     return COUNTER_CLOCKWISE, CLOCKWISE
 
 
-def _far_side(port: int) -> Rule:
+def _far_side_rule(port: int) -> Rule:
     return Rule(
         far_side,
         lambda d: (*numbers(d), port),
@@ -189,15 +190,15 @@ def _far_side(port: int) -> Rule:
     )
 
 
-DPILLAR_SP = {port: _single(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
-DPILLAR_MP = {port: _tunnels(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
-FAR_SIDE = {port: _far_side(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+DPILLAR_SP = {port: _single_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+DPILLAR_MP = {port: _tunnel_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {
     "sp-cw": DPILLAR_SP[CLOCKWISE],
     "sp-ccw": DPILLAR_SP[COUNTER_CLOCKWISE],
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
-    "mp-both": _tunnels(CLOCKWISE, directions=2),
-    "mp-random": _tunnels(CLOCKWISE, directions=2),
+    "mp-both": _tunnel_rule(CLOCKWISE, directions=2),
+    "mp-random": _tunnel_rule(CLOCKWISE, directions=2),
 }

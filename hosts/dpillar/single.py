@@ -1,4 +1,4 @@
-"""DPillarSP as a router: plain IP packets, the address's bits are all it needs (Liao 2012, 5.1)."""
+"""DPillarSP as a router of plain IP packets, computed from address bits (Liao 2012, 5.1)."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 
 class Clockwise(HopByHop):
-    """DPillarSP, clockwise from the source.
+    """Router for DPillarSP, clockwise from the source.
 
-    A packet keeps its direction: it leaves a relay by the port that it did not come in by.
+    A packet keeps its direction: it leaves a relay by the port by which it did not arrive.
     """
 
     plain_ip = True
     direction: ClassVar[int] = CLOCKWISE
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
-        """Return Algorithm 1's next hop."""
+        """Return the next hop of Algorithm 1."""
         port = self.direction if came_by is None else 1 - came_by
         return sp_step(self.topology, self.server, destination, port)
 
 
 class CounterClockwise(Clockwise):
-    """DPillarSP, the other way round."""
+    """Router for DPillarSP, counter-clockwise from the source."""
 
     direction = COUNTER_CLOCKWISE

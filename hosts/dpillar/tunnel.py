@@ -1,4 +1,4 @@
-"""Forwarding by tunnel (Liao 2012, section 4.4, Algorithm 3), which all of DPillarMP shares.
+"""Forwarding in tunnels (Liao 2012, section 4.4, Algorithm 3), shared by all DPillarMP routers.
 
 A packet follows the path s -> s' ... d' -> d in an outer IPv4 header (IP in IP, hosts/wire/ipv4):
 
@@ -6,45 +6,46 @@ A packet follows the path s -> s' ... d' -> d in an outer IPv4 header (IP in IP,
      | s'->d' [s->d ..] | s'->d' [s->d ..]  |      [s->d ..]    |
 
 The outer header names the proxy source s', the proxy destination d' and the direction. A relay
-finds the next hop from d', the direction and d alone, so one decision in a data plane serves all
-sources (`ByTunnel`), and lowers the outer TTL. That begins as the packet's
-own, usually 64, so that who traces a path sees its relays; a path has at most 2k + 1 <= 63 hops.
-The proxy destination takes the outer header off and sends the packet on, to the destination itself.
-Where the path was cut because it passed the destination before d' (see `mp_tunnels`), the packet
-arrives in its tunnel: Algorithm 3, line 1.
+computes the next hop from d', the direction and d alone, so one decision in a data plane serves all
+sources (`ByTunnel`), and decrements the outer TTL. The outer TTL starts as the packet's own,
+usually 64, so that traceroute shows the relays; a path has at most 2k + 1 <= 63 hops. The proxy
+destination removes the outer header and sends the packet to the destination. If the path is
+shortened because it passes the destination before d' (see `mp_tunnels`), the packet arrives in its
+tunnel: Algorithm 3, line 1.
 
 Control messages are IPv4 packets whose protocol is the message's number (hosts.wire.dcn.Protocol):
 
-- A probe goes from s to d in the same tunnel, by the same code, as the packets whose way it tries.
-  On it, every relay lowers the available bandwidth to that of the port by which it came in and of
-  the port by which it goes out.
-- The probe's answer, and the path failure of a relay whose next hop is down (for a probe and for
-  any other packet), go back to s over the links by which the probe or packet came. So a path
-  answers if and only if all of its links work, and an answer cannot fall victim to a failure
-  elsewhere. They travel in the tunnel of the way out, up to s; a relay finds the hop before it
-  by running Algorithm 3 from s in its head (`step_back`): at most 2k + 1 steps of arithmetic for
-  a control message, and nothing stored.
+- A probe goes from s to d in the same tunnel, forwarded by the same code, as the data packets of
+  the path it tests. Every relay on the path limits the probe's available bandwidth to that of the
+  port by which it arrived and of the port by which it leaves.
+- The probe response, and the path-failure message of a relay whose next hop is down (sent for
+  probes and all other packets), return to s over the links by which the probe or packet came. So a
+  path answers if and only if all of its links work, and a response cannot be lost to a failure
+  elsewhere. These messages use the tunnel of the forward path, up to s; a relay computes the
+  previous hop by following Algorithm 3 from s (`step_back`): at most 2k + 1 steps of arithmetic per
+  control message, without stored state.
 
-What the paper leaves to the next packet, a relay tells at once: when a link goes down, it sends
-path failures to those whose packets it sent there last. And a server that sees its cable to a
-switch cut tells the others on that switch (CABLE_CUT, by its other port, as a packet in a tunnel):
-their cables are live, and they would only miss its heart-beats.
+In the paper a source learns of a failed link with its next packet; here a relay notifies sources
+immediately: when a link goes down, the relay sends path failures to the sources whose packets it
+recently sent over the link. A server that detects that its cable to a switch is cut notifies the
+other servers on that switch (CABLE_CUT, by its other port, as a packet in a tunnel): their own
+cables are up, so they would only detect missing heart-beats.
 
-A relay whose next hop is down sends the packet itself back as well (RETURNED), behind the path
-failure: the source has left the failed path when the packet comes, and sends it again.
+A relay whose next hop is down also returns the packet itself (RETURNED), after the path failure:
+the source has left the failed path when the packet arrives, and sends the packet again.
 
-State: for each of the last PASSING tunnels of pairs of servers, where their packets were sent on;
-and the links that relays have reported to this server as failed, FAILED_LINKS at most, for
-`failed_link_timeout_s`.
-Which tunnel a packet takes is for a subclass to say (`tunnel_for`), and so is what becomes of
-answers and failures. Every server relays, and answers probes, for all kinds of them.
+State: the next hops of the last PASSING tunnels of pairs of servers; and the links that relays have
+reported to this server as failed, at most FAILED_LINKS, for `failed_link_timeout_s`. A subclass
+chooses the tunnel of a packet (`tunnel_for`) and handles probe responses and failures. Every server
+relays packets and answers probes of all subclasses.
 
-Invariants: a plain packet goes no further than the server it is for; a control message that cannot
-go on is dropped, never answered; a packet that comes back to its source is dropped. (A data plane
-does not check the source. A packet with a forged source is relayed until its TTL ends.)
+Invariants: a plain packet goes no further than the server it is addressed to; a control message
+that cannot be forwarded is dropped without a message; a packet that returns to its source is
+dropped. (A data plane does not check the source. A packet with a forged source is relayed until
+its TTL expires.)
 
-Left out: IP in IP of applications, which a destination could not tell from a tunnel, and their
-use of the control messages' protocol numbers. Both are dropped, with a reason.
+Left out: applications' own IP in IP, which a destination could not distinguish from a tunnel, and
+applications' use of the control messages' protocol numbers. Both are dropped, with a reason.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ _IN_TUNNEL = bytes([IP_IN_IP])
 
 
 class Passed(NamedTuple):
-    """Whose packets a relay sent on, and in which tunnel."""
+    """A tunnel in which a relay has forwarded packets of a pair of servers."""
 
     source: int
     destination: int
@@ -99,7 +100,7 @@ class Passed(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """A packet in its tunnel, all addresses being servers of this network."""
+    """A parsed packet in its tunnel, whose addresses all belong to servers of this network."""
 
     source: int
     destination: int
@@ -109,10 +110,10 @@ class Inside(NamedTuple):
 
 
 class Tunnelling(Router):
-    """What all of DPillarMP's routers share: see the module's text."""
+    """Base class of all DPillarMP routers: forwards packets and messages in tunnels."""
 
-    directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # of this server's own packets
-    has_reserves: ClassVar[bool] = False  # whether there are paths to use while none of these works
+    directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # directions of this server's own packets
+    has_reserves: ClassVar[bool] = False  # True if there are paths to use while no other path works
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -123,27 +124,27 @@ class Tunnelling(Router):
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of the tunnel's IP header."""
+        """Return the size of the tunnel's outer IP header."""
         return LAYOUT.size
 
-    # -- for a subclass to say -------------------------------------------------------------------
+    # -- for a subclass to implement --------------------------------------------------------------
 
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
-        """Return the tunnel that a packet of this server's own takes, None if no path works."""
+        """Return the tunnel for a packet of this server's own, None if no path works."""
         raise NotImplementedError
 
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
-        """Take in the answer to a probe."""
+        """Handle a probe response from a destination."""
         return [Drop("answer to no probe")]
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Take in that a packet or probe of that flow met a failed link."""
+        """Handle the report of a failed link, met by a packet or probe of a flow."""
         return [Drop("failure of no path in use")]
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether this server remembers that it has sent packets of that flow."""
+        """Return True if this server has sent packets of a flow recently."""
         return False
 
     # -- for a subclass to use -------------------------------------------------------------------
@@ -153,28 +154,30 @@ class Tunnelling(Router):
         return tunnels(self.topology, self.server, destination, self.directions)
 
     def first_works(self, proxies: Proxies) -> bool:
-        """Tell whether the first hop of that tunnel works."""
+        """Return True if the first hop of a tunnel works."""
         return self.neighbours.works(Step(proxies.port, proxies.source))
 
     def has_failed(self, path: Path) -> bool:
-        """Tell whether a relay has reported a link of that path, within the last timeout."""
+        """Return True if a relay has reported a failed link of a path, within the timeout."""
         return any(link in self.failed_links for link in links(path))
 
     def probe(self, destination: int, proxies: Proxies, round_: int, path: int) -> Action:
-        """Send a probe of that tunnel."""
+        """Return the action that sends a probe in a tunnel."""
         available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
         body = Probe(round_, path, available).pack()
         self.counters["probes"] += 1
-        return self._enter(self._control(Protocol.PROBE, destination, body), proxies)
+        return self._send_in_tunnel(
+            self._control_packet(Protocol.PROBE, destination, body), proxies
+        )
 
     def path_state(self, path: Path) -> dict[str, Any]:
-        """Return a path as a user may want to see it."""
+        """Return a path as it is shown to users."""
         direction = "clockwise" if path.steps[0].port == CLOCKWISE else "counter-clockwise"
         servers = [self.topology.address(server) for server in path.servers]
         return {"servers": servers, "direction": direction}
 
     def flow_state(self, flow: FlowKey, path: Path | None) -> dict[str, Any]:
-        """Return a flow of this server's own as a user may want to see it."""
+        """Return a flow of this server's own as it is shown to users."""
         destination = self.server_of(flow.destination)
         return {
             "server": None if destination is None else self.topology.address(destination),
@@ -186,7 +189,7 @@ class Tunnelling(Router):
     # -- the source ------------------------------------------------------------------------------
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet into the tunnel that it is to take."""
+        """Send an application's packet in the tunnel chosen for it."""
         if flow.protocol in RESERVED:
             return [Drop("protocol is reserved for routing", packet)]
         if self.server_of(flow.source) != self.server:
@@ -194,25 +197,27 @@ class Tunnelling(Router):
         proxies = self.tunnel_for(packet, flow, destination, now)
         if proxies is None:
             return [Drop(NO_PATH, packet)]
-        return [self._enter(packet, proxies, flow)]
+        return [self._send_in_tunnel(packet, proxies, flow)]
 
-    def _enter(self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None) -> Action:
-        """Send a packet of this server's own to the proxy source (Algorithm 3, line 3)."""
+    def _send_in_tunnel(
+        self, packet: bytes, proxies: Proxies, flow: FlowKey | None = None
+    ) -> Action:
+        """Send a packet in a tunnel, from this server to the proxy source (Algorithm 3, line 3)."""
         step = Step(proxies.port, proxies.source)
         if not self.neighbours.works(step):
             return Drop(NEXT_HOP_DOWN, packet)
         data = self._wrap(packet, proxies)
         pushed = None if flow is None else Pushed(flow, data[: -len(packet)])
-        return self._send(step, data, pushed)
+        return self._send_action(step, data, pushed)
 
     # -- the relays ------------------------------------------------------------------------------
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Relay a packet in its tunnel; take in what is for this server."""
+        """Relay a packet in its tunnel, or process a packet that is addressed to this server."""
         if frame.ethertype != ETH_IP:
             return [Drop("unknown protocol", frame.data)]
         if frame.data[_PROTOCOL : _PROTOCOL + 1] != _IN_TUNNEL:
-            return self._arrived(port, peer, frame.data, now, None)
+            return self._process_arrival(port, peer, frame.data, now, None)
         tunnel, outer, packet = decapsulate(frame.data)
         inner, _ = Ipv4Header.parse(packet)
         numbers = (inner.source, inner.destination, tunnel.source, tunnel.destination)
@@ -222,11 +227,11 @@ class Tunnelling(Router):
             return [Drop(NO_SERVER, packet)]
         source, destination, near, far = servers
         if destination == self.server:
-            return self._arrived(port, peer, packet, now, key)
+            return self._process_arrival(port, peer, packet, now, key)
         if source == self.server:
             return [Drop("came back to its source", packet)]
         if outer.ttl <= 1:
-            return self._expired(inner, packet, now)
+            return self._drop_expired(inner, packet, now)
         proxies = Proxies(near, far, tunnel.direction)
         inside = Inside(source, destination, proxies, inner, packet)
         return self._relay(port, outer, inside, key, now)
@@ -243,27 +248,27 @@ class Tunnelling(Router):
         if step is None or step.peer not in self.neighbours.peers[step.port]:
             return [Drop(OFF_PATH, packet)]
         if not self.neighbours.works(step):
-            return self._stopped(inside, step, now)
+            return self._report_down_hop(inside, step, now)
         is_data = inner.protocol not in RESERVED
         if inner.protocol == Protocol.PROBE:
-            packet = self._measured(packet, port, step.port)
+            packet = self._limited_probe(packet, port, step.port)
         elif is_data:
             self.passing.put(Passed(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
             onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
-            return [self._send(step, onward, Relayed(key) if is_data else None)]
-        # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
+            return [self._send_action(step, onward, Relayed(key) if is_data else None)]
+        # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
         if inner.ttl <= 1:
-            return self._expired(inner, packet, now)
-        return [self._send(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
+            return self._drop_expired(inner, packet, now)
+        return [self._send_action(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
 
-    def _expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
+    def _drop_expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
         if inner.protocol in RESERVED:  # messages are never answered
             return [Drop("TTL expired", packet)]
         return self.expired(packet, now)
 
-    def _measured(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
-        """Return the probe with the bandwidth that is left through this server."""
+    def _limited_probe(self, packet: bytes, came_by: int, leaves_by: int) -> bytes:
+        """Return the probe with its available bandwidth limited to that of this server's ports."""
         header, body = Ipv4Header.parse(packet)
         probe = Probe.parse(body)
         available = min(
@@ -273,73 +278,77 @@ class Tunnelling(Router):
         )
         return header.pack(probe._replace(available_bps=available).pack())
 
-    def _stopped(self, inside: Inside, step: Step, now: float) -> list[Action]:
-        """Tell the source of a packet or probe that the next hop is down.
+    def _report_down_hop(self, inside: Inside, step: Step, now: float) -> list[Action]:
+        """Notify the source of a packet or probe that the next hop is down.
 
-        # Departs from the paper: the packet follows the message, and the source sends it again.
+        # Departs from the paper: the relay also returns the packet, and the source sends it again.
         """
         source, _, proxies, inner, packet = inside
         if inner.protocol in NEVER_ANSWERED:
             return [Drop(NEXT_HOP_DOWN, packet)]
-        told = self._path_failure(source, proxies, flow_key(packet), step)
-        if inner.protocol == Protocol.PROBE or not told or not self.may_return(packet, now):
-            return [Drop(NEXT_HOP_DOWN, packet), *told]
-        return [*told, *self._sent_back(Protocol.RETURNED, source, packet, proxies)]
+        messages = self._path_failure(source, proxies, flow_key(packet), step)
+        if inner.protocol == Protocol.PROBE or not messages or not self.may_return(packet, now):
+            return [Drop(NEXT_HOP_DOWN, packet), *messages]
+        return [*messages, *self._send_back(Protocol.RETURNED, source, packet, proxies)]
 
     def _path_failure(
         self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
     ) -> list[Action]:
-        """Tell the source of a flow which link stops its packets (section 4.5.1)."""
+        """Notify the source of a flow which link its packets cannot cross (section 4.5.1)."""
         uid, peer = self.uid, self.topology.uid(failed.peer)
         body = PathFailure(failed.port, uid, peer, flow).pack()
-        told = self._sent_back(Protocol.PATH_FAILURE, source, body, proxies)
-        self.counters["path failures sent"] += len(told)
-        return told
+        messages = self._send_back(Protocol.PATH_FAILURE, source, body, proxies)
+        self.counters["path failures sent"] += len(messages)
+        return messages
 
-    def _sent_back(
+    def _send_back(
         self, protocol: Protocol, source: int, body: bytes, proxies: Proxies
     ) -> list[Action]:
         """Send a message to a source, over the links by which its packets come to this relay."""
         back = step_back(self.topology, self.server, source, self.server, proxies)
         if back is None or not self.neighbours.works(back):
             return []
-        return [self._send(back, self._wrap(self._control(protocol, source, body), proxies))]
+        return [
+            self._send_action(
+                back, self._wrap(self._control_packet(protocol, source, body), proxies)
+            )
+        ]
 
-    # -- news that no packet has to ask for ------------------------------------------------------
+    # -- notifications without a packet that meets the failure -------------------------------------
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Tell those who would only learn later that a link is down: see the module's text."""
+        """Notify sources and the neighbour when a link goes down (see the module's docstring)."""
         if up:
             return []
-        actions = self._tell_neighbour(step)
+        actions = self._notify_neighbour(step)
         for passed, taken in self.passing.items():
             if taken == step:
                 self.passing.pop(passed)
                 actions += self._path_failure(
-                    passed.source, passed.proxies, self._all(passed), step
+                    passed.source, passed.proxies, self._pair_key(passed), step
                 )
         return actions
 
-    def _all(self, passed: Passed) -> FlowKey:
-        """Return all flows of a pair of servers as one: without protocol and ports."""
+    def _pair_key(self, passed: Passed) -> FlowKey:
+        """Return the flow key that stands for all flows of a pair: without protocol and ports."""
         ipv4 = self.topology.ipv4
         return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)
 
-    def _tell_neighbour(self, step: Step) -> list[Action]:
-        """Tell a neighbour on a switch that this server's cable to it is cut, by the other port."""
+    def _notify_neighbour(self, step: Step) -> list[Action]:
+        """Notify a neighbour on a switch, by the other port, that this server's cable is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # it is silent: whatever is broken is not known to be this cable
+            return []  # the neighbour is silent for an unknown reason, not because of this cable
         around = tunnels(self.topology, self.server, step.peer, [1 - step.port]).values()
         proxies = next(filter(self.first_works, around), None)
         if proxies is None:
             return []
-        packet = self._control(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
+        packet = self._control_packet(Protocol.CABLE_CUT, step.peer, CableCut(step.port).pack())
         self.counters["cut cables told"] += 1
-        return [self._enter(packet, proxies)]
+        return [self._send_in_tunnel(packet, proxies)]
 
-    # -- the ends --------------------------------------------------------------------------------
+    # -- the destination --------------------------------------------------------------------------
 
-    def _arrived(
+    def _process_arrival(
         self, port: int, peer: int, packet: bytes, now: float, key: ByTunnel | None
     ) -> list[Action]:
         header, body = Ipv4Header.parse(packet)
@@ -351,19 +360,19 @@ class Tunnelling(Router):
         if source is None:
             return [Drop(NO_SERVER, packet)]
         if header.protocol == Protocol.PROBE:
-            return self._answer(Step(port, peer), source, Probe.parse(body), packet)
+            return self._answer_probe(Step(port, peer), source, Probe.parse(body), packet)
         if header.protocol == Protocol.PROBE_RESPONSE:
             return self.answered(source, ProbeResponse.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
-            return self._take_failure(PathFailure.parse(body), packet, now)
+            return self._process_failure(PathFailure.parse(body), packet, now)
         if header.protocol == Protocol.RETURNED:
-            return self._take_returned(body, now)
+            return self._resend_returned(body, now)
         if header.protocol == Protocol.CABLE_CUT:
             return self.cable_cut(source, CableCut.parse(body).port, now)
         return [Drop("IP in IP in a tunnel", packet)]
 
-    def _answer(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
-        """Answer a probe by the way it came."""
+    def _answer_probe(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
+        """Answer a probe over the reverse of the links by which it came."""
         proxies = tunnel_by_last(self.topology, source, self.server, back)
         if proxies is None:
             return [Drop(OFF_PATH, packet)]
@@ -371,10 +380,10 @@ class Tunnelling(Router):
             return [Drop(NEXT_HOP_DOWN, packet)]
         free = int(self.bandwidth.available_bps(back.port, Direction.IN))
         answer = ProbeResponse(probe.round, probe.path, min(probe.available_bps, free))
-        response = self._control(Protocol.PROBE_RESPONSE, source, answer.pack())
-        return [self._send(back, self._wrap(response, proxies))]
+        response = self._control_packet(Protocol.PROBE_RESPONSE, source, answer.pack())
+        return [self._send_action(back, self._wrap(response, proxies))]
 
-    def _take_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
+    def _process_failure(self, failure: PathFailure, packet: bytes, now: float) -> list[Action]:
         destination = None if failure.flow is None else self.server_of(failure.flow.destination)
         if failure.flow is None or destination is None:
             return [Drop("failure of no path in use", packet)]
@@ -383,8 +392,8 @@ class Tunnelling(Router):
         self.failed_links.put(link, None, now)
         return self.failed(destination, failure.flow, link, now)
 
-    def _take_returned(self, packet: bytes, now: float) -> list[Action]:
-        """Send a packet again; the message of the failed link came before it."""
+    def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
+        """Send a returned packet again; the path-failure message has arrived before the packet."""
         flow = flow_key(packet)
         if flow.protocol in RESERVED or not self.has_sent(flow):
             return [Drop("returned packet of no flow", packet)]
@@ -392,7 +401,7 @@ class Tunnelling(Router):
 
     # -- bytes -----------------------------------------------------------------------------------
 
-    def _control(self, protocol: Protocol, to: int, body: bytes) -> bytes:
+    def _control_packet(self, protocol: Protocol, to: int, body: bytes) -> bytes:
         ipv4 = self.topology.ipv4
         return Ipv4Header(ipv4(self.server), ipv4(to), protocol).pack(body)
 
@@ -402,5 +411,7 @@ class Tunnelling(Router):
         return encapsulate(packet, tunnel, packet[_TTL], self.identify() & 0xFFFF)
 
     @staticmethod
-    def _send(step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None) -> Send:
+    def _send_action(
+        step: Step, data: bytes, repeat: Pushed | Relayed | Unwrapped | None = None
+    ) -> Send:
         return Send(step.port, step.peer, Frame(ETH_IP, data), repeat)

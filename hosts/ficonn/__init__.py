@@ -1,4 +1,4 @@
-"""FiConn's routing (Li 2009): traffic-oblivious by arithmetic, traffic-aware by probing."""
+"""FiConn's routing algorithms (Li 2009): traffic-oblivious (TOR) and traffic-aware (TAR)."""
 
 from dataclasses import replace
 from functools import partial

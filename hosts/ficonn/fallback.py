@@ -1,17 +1,18 @@
-"""TOR as the fallback of TAR: how packets travel whose flow has no path yet (Li 2009, III.B).
+"""TOR as TAR's fallback: forwarding of packets whose flow has no path yet (Li 2009, III.B).
 
-A packet of such a flow gets a DCN header, and every server on its way sends it on by TOR. TOR needs
-no state, so the packet waits for nobody. Packets without that header follow the entries of their
-flow. A relay never mixes both: what has the header goes by TOR to its destination, whatever entries
-the relays have. So no packet can loop: TOR has no loops, and a packet that changes from entries to
-TOR, at a relay that lacks its entry, does so once.
+A packet of such a flow gets a DCN header, and every relay forwards it by TOR. TOR keeps no state,
+so the packet need not wait for a path to be set up. Packets without a DCN header follow the routing
+entries of their flow. A relay never mixes both: a packet with a DCN header is forwarded by TOR all
+the way to its destination, whatever entries the relays have. So no packet can loop: TOR has no
+loops, and a packet changes from entries to TOR at most once, at a relay without an entry.
 
 The destination has to know which end of a flow sends probes: the end whose packets came first. The
-source names the destination as the proxy of the flow's first packet (the DCN header with a proxy);
-that form is for the destination's router, the form without a proxy for its data plane.
+source sets the destination as the proxy of the flow's first packet (the DCN header with a proxy);
+that form is handled by the destination's router, the form without a proxy by its data plane.
 
-A relay whose next hop is down returns the packet to its source. For `failed_link_timeout_s` the
-source sends nothing more by TOR to that destination: its packets wait for the answer to a probe.
+A relay whose next hop is down returns the packet to its source. The source then sends no packets by
+TOR to that destination for `failed_link_timeout_s`: its packets are queued until a probe is
+answered.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
 from topos.ficonn import BACKUP, SWITCH
 
-REMEMBERED = 4096  # destinations: their next hops, and those that TOR does not reach
-MOST_FORESEEN = 256  # servers of a network whose decisions are made before packets ask for them
+REMEMBERED = 4096  # upper bound for cached next hops, and for destinations that TOR does not reach
+# Largest network in which decisions are installed in the data plane in advance, in servers.
+MOST_FORESEEN = 256
 NEXT_HOP_DOWN = "next hop is down"
 NO_SERVER = "destination is no server of this network"
 
@@ -37,7 +39,7 @@ _TTL = LAYOUT.byte("ttl")
 
 
 class Fallback(Router):
-    """The part of TAR's router that forwards by TOR."""
+    """The part of TAR's router that forwards packets by TOR."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -49,26 +51,26 @@ class Fallback(Router):
         """Return the size of a DCN header with a proxy."""
         return PROXIED.size
 
-    # -- for a subclass to say -------------------------------------------------------------------
+    # -- for a subclass to implement --------------------------------------------------------------
 
     def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
-        """Take the news that a flow to this server has begun, whose source sends the probes."""
+        """Handle the start of a flow to this server, whose source sends the probes."""
         raise NotImplementedError
 
     def tor_fails(self, destination: int) -> None:
-        """Take the news that TOR's path to a destination has a failure."""
+        """Handle a failure on TOR's path to a destination."""
         raise NotImplementedError
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if the flow is one of this server's own."""
         raise NotImplementedError
 
-    # -- answers ahead of packets ----------------------------------------------------------------
+    # -- decisions in advance of packets -----------------------------------------------------------
 
     def foreseen(self) -> list[Action]:
-        """Return where packets go that come by TOR: arithmetic tells, and a relay needs few.
+        """Return TOR's decisions for all destinations, for the data plane to install in advance.
 
-        In large networks there are too many destinations; relays are asked about them then.
+        In networks with more than MOST_FORESEEN servers, the data plane asks for decisions instead.
         """
         plain, proxied = DCN.forms
         ports = [port for port, peers in enumerate(self.neighbours.peers) if peers]
@@ -90,26 +92,26 @@ class Fallback(Router):
     def by_tor(
         self, packet: bytes, flow: FlowKey, destination: int, now: float, *, first: bool
     ) -> Send | None:
-        """Return a packet of this server's own on its way by TOR, None if TOR has a failure."""
+        """Return the action that sends a packet by TOR, None if TOR's path has a known failure."""
         self.tor_failed.expire(now)
         if destination in self.tor_failed:
             return None
         header = self._header(self.server, destination, packet[_TTL])
         repeat = None
-        if packet[_TTL] > 2 ** (self.topology.k + 1):  # more than TOR's hops: it cannot expire
+        if packet[_TTL] > 2 ** (self.topology.k + 1):  # more than TOR's hops: the TTL cannot expire
             repeat = Pushed(flow, header.pack(b""))
         if first:
             header = header._replace(proxy=header.destination)
-        return self._sent_by_tor(destination, header, packet, repeat)
+        return self._tor_action(destination, header, packet, repeat)
 
     def on_by_tor(self, packet: bytes, source: int, destination: int, now: float) -> list[Action]:
-        """Send a packet that has no entry on by TOR, or return it to its source."""
+        """Forward a packet without a routing entry by TOR, or return the packet to its source."""
         header = self._header(source, destination, packet[_TTL] - 1)
-        sent = self._sent_by_tor(destination, header, packet, None)
-        return [sent] if sent else self._sent_back(header.source, packet, now)
+        sent = self._tor_action(destination, header, packet, None)
+        return [sent] if sent else self._return_packet(header.source, packet, now)
 
     def tor_came(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
-        """Deliver a packet that came by TOR, send it on, or return it to its source."""
+        """Deliver a packet received by TOR, forward it, or return it to its source."""
         if header.destination == self.uid:
             if header.proxy is None:
                 return self.delivered(packet, header.relay_key(port))
@@ -124,11 +126,11 @@ class Fallback(Router):
             return self.expired(packet, now)
         repeat = Relayed(header.relay_key(port))
         onward = header._replace(ttl=header.ttl - 1)
-        sent = self._sent_by_tor(destination, onward, packet, repeat)
-        return [sent] if sent else self._sent_back(header.source, packet, now)
+        sent = self._tor_action(destination, onward, packet, repeat)
+        return [sent] if sent else self._return_packet(header.source, packet, now)
 
     def returned_came(self, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
-        """Send a returned packet of this server's own again, or any other on to its source."""
+        """Process a returned packet: send it again at its source, else forward it to the source."""
         if header.destination == self.uid:
             flow = flow_key(packet)
             destination = self.server_of(flow.destination)
@@ -141,11 +143,11 @@ class Fallback(Router):
         source = self.topology.server_of_uid(header.destination)
         if not 0 <= source < self.topology.servers or header.ttl <= 1:
             return [Drop("TTL expired" if header.ttl <= 1 else NO_SERVER, packet)]
-        sent = self._sent_by_tor(source, header._replace(ttl=header.ttl - 1), packet, None)
+        sent = self._tor_action(source, header._replace(ttl=header.ttl - 1), packet, None)
         return [sent or Drop(NEXT_HOP_DOWN, packet)]
 
     def tor_step(self, destination: int) -> Step:
-        """Return TOR's next hop."""
+        """Return TOR's next hop to a destination, cached."""
         step = self._next_hops.get(destination)
         if step is None:
             if len(self._next_hops) >= REMEMBERED:
@@ -159,7 +161,7 @@ class Fallback(Router):
         uid = self.topology.uid
         return DcnHeader(uid(source), uid(destination), Protocol.IPV4, self.identify(), ttl=ttl)
 
-    def _sent_by_tor(
+    def _tor_action(
         self, destination: int, header: DcnHeader, packet: bytes, repeat: Pushed | Relayed | None
     ) -> Send | None:
         step = self.tor_step(destination)
@@ -167,13 +169,14 @@ class Fallback(Router):
             return None
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(packet)), repeat)
 
-    # Departs from the paper: TOR would drop it, and the source would learn nothing.
-    def _sent_back(self, uid: int, packet: bytes, now: float) -> list[Action]:
-        """Return a packet to its source: TOR's path back is the one that it has come."""
+    # Departs from the paper: TOR would drop the packet, and the source would not learn of the
+    # failure.
+    def _return_packet(self, uid: int, packet: bytes, now: float) -> list[Action]:
+        """Return a packet to its source, along TOR's path in reverse."""
         source = self.topology.server_of_uid(uid)
         if 0 <= source < self.topology.servers and source != self.server:
             header = DcnHeader(self.uid, uid, Protocol.RETURNED, self.identify())
-            sent = self._sent_by_tor(source, header, packet, None)
+            sent = self._tor_action(source, header, packet, None)
             if sent and self.may_return(packet, now):
                 return [sent]
         return [Drop(NEXT_HOP_DOWN, packet)]

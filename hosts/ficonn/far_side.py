@@ -1,4 +1,4 @@
-"""TAR for servers of which only the backup link is left, whom plain probes never reach."""
+"""TAR for servers that have only their backup link left, which the paper's probes never reach."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from hosts.ficonn.router import Tar
 
 
 class TarFarSide(Tar):
-    """Traffic-aware routing whose probes may come by the far side of a backup link.
+    """Traffic-aware routing whose probes may enter the destination by its backup link.
 
-    Every other try of a probe that had no answer does, and so does the answer to it.
+    Every other retry of an unanswered probe does so, and so does the response to it.
     """
 
     far_side: ClassVar[bool] = True

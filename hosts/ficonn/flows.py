@@ -1,4 +1,4 @@
-"""What a server of FiConn remembers of flows: the ways of those it relays, the state of its own."""
+"""Flow tables of a FiConn server: routing entries of passing flows, and state of its own flows."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
 MOST_ENTRIES = 4096
-MOST_QUEUED = 1024  # packets, of all flows
-MOST_QUEUED_OF_FLOW = 64
+MOST_QUEUED = 1024  # queued packets of all flows
+MOST_QUEUED_OF_FLOW = 64  # queued packets of one flow
 
 
 class Tag(NamedTuple):
-    """Which probe set a way up: its round, and whether it was the answer to one."""
+    """The probe that set up a path: its round, and True if the probe was itself a response."""
 
     round: int
     returning: bool
@@ -33,10 +33,10 @@ class Tag(NamedTuple):
 
 @dataclass
 class Entry:
-    """The routing entry of one flow: the way in use, and the one that a newer probe is setting up.
+    """The routing entry of one flow: hops of the path in use, and hops that a newer probe sets up.
 
-    A new way is not used at once, unless there is no other: Source ReRoute may still take it back,
-    and the servers behind it may not know the flow yet. After `settle_s` it is.
+    If both exist, the new hops are used only after `settle_s`: until then Source ReRoute may still
+    remove them, and servers further along the path may not have an entry for the flow yet.
 
     >>> old, new = Way(None, Step(0, 1)), Way(None, Step(1, 9))
     >>> entry = Entry(settle_s=0.2)
@@ -49,70 +49,70 @@ class Entry:
     """
 
     settle_s: float
-    bytes: int = 0  # of the flow, since the last probe
+    bytes: int = 0  # bytes of the flow since the last probe
     probed_s: float = 0.0
     _ways: list[tuple[Tag, float, Way]] = field(default_factory=list)  # oldest first, at most two
 
     def put(self, tag: Tag, way: Way, now: float) -> None:
-        """Note the way that a probe sets up, instead of what it has set up before."""
+        """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
         others = [one for one in self._ways if one[0] != tag]
         if len(others) == 2:
-            others = others[1:] if self._settled(others[1], now) else others[:1]
+            others = others[1:] if self._is_settled(others[1], now) else others[:1]
         self._ways = [*others, (tag, now, way)]
         self.bytes, self.probed_s = 0, now
 
     def of(self, tag: Tag) -> Way | None:
-        """Return the way that a probe has set up."""
+        """Return the hops that a probe has set up, None without them."""
         return next((way for known, _, way in self._ways if known == tag), None)
 
     def current(self, works: Callable[[Step], bool], now: float) -> Way | None:
-        """Return the way that packets take."""
+        """Return the hops that packets use, None if no link to a next hop works."""
         usable = [one for one in self._ways if works(one[2].next)]
-        if len(usable) == 2 and not self._settled(usable[1], now):
+        if len(usable) == 2 and not self._is_settled(usable[1], now):
             return usable[0][2]
         return usable[-1][2] if usable else None
 
     def forget(self, tag: Tag) -> None:
-        """Forget what a probe has set up."""
+        """Remove the hops that a probe has set up."""
         self._ways = [one for one in self._ways if one[0] != tag]
 
     def forget_all_but(self, tag: Tag | None) -> None:
-        """Forget every way but the one that a probe is setting up."""
+        """Remove all hops except those that a probe is setting up."""
         self._ways = [one for one in self._ways if one[0] == tag]
 
     def forget_next(self, step: Step) -> list[Way]:
-        """Forget every way that leads there; return those."""
+        """Remove all hops that lead to `step`; return the removed ones."""
         gone = [way for _, _, way in self._ways if way.next == step]
         self._ways = [one for one in self._ways if one[2].next != step]
         return gone
 
     def rate_bps(self, now: float) -> float:
-        """Return how much of the flow came through since the last probe."""
+        """Return the rate of the flow's packets since the last probe."""
         return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
 
     @property
     def ways(self) -> list[tuple[Tag, Way]]:
-        """Every way, oldest first."""
+        """All hops of the entry with the tags of their probes, oldest first."""
         return [(tag, way) for tag, _, way in self._ways]
 
-    def _settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
+    def _is_settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
         return now >= one[1] + self.settle_s
 
 
 class Ways(Bounded[FlowKey, Entry]):
-    """The entry of every flow that passes a server."""
+    """The routing entries of a server, one per flow."""
 
     def __init__(self, settle_s: float, idle_s: float, works: Callable[[Step], bool]) -> None:
         super().__init__(MOST_ENTRIES, idle_s)
         self.settle_s, self.works = settle_s, works
 
     def of(self, flow: FlowKey, tag: Tag) -> Way | None:
-        """Return the way that a probe has set up."""
+        """Return the hops that a probe has set up for a flow, None without them."""
         entry = self.get(flow)
         return entry.of(tag) if entry else None
 
     def next(self, flow: FlowKey, now: float) -> Step | None:
-        """Return where packets of a flow go."""
+        """Return the next hop of a flow's packets, None without a usable entry."""
         entry = self.get(flow)
         way = entry.current(self.works, now) if entry else None
         return way.next if way else None
@@ -120,7 +120,10 @@ class Ways(Bounded[FlowKey, Entry]):
     def set_up(
         self, flow: FlowKey, tag: Tag, way: Way, now: float, *, alone: bool
     ) -> FlowKey | None:
-        """Note the way of a probe, perhaps as the only one; return which flow had to go for it."""
+        """Store the hops that a probe sets up; return the flow whose entry was evicted, if any.
+
+        `alone` removes all other hops of the flow.
+        """
         entry, gone = self.use(flow, now), None
         if entry is None:
             entry = Entry(self.settle_s)
@@ -131,10 +134,10 @@ class Ways(Bounded[FlowKey, Entry]):
         return gone
 
     def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
-        """Return which packets follow a probe that goes to `step`, if they do.
+        """Return the look-up key of packets that will follow a probe to `step`, None without any.
 
-        A source lets many go when the answer is in; a data plane that knows of them beforehand has
-        to ask about none.
+        A source sends a burst when the probe response arrives; a data plane that has the entry in
+        advance need not ask about any of these packets.
         """
         way = self.of(flow, tag)
         if way is None or way.previous is None or not way.next == step == self.next(flow, now):
@@ -142,14 +145,14 @@ class Ways(Bounded[FlowKey, Entry]):
         return Relayed(ByFlow(flow, way.previous.port))
 
     def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
-        """Forget what a probe has set up, and the entry with its last way."""
+        """Remove the hops that a probe has set up, and the entry if no hops are left."""
         entry = self.use(flow, now)
         if entry:
             entry.forget(tag)
             self.tidy(flow)
 
     def tidy(self, flow: FlowKey) -> None:
-        """Forget an entry that has no way left."""
+        """Remove the entry of a flow if it has no hops left."""
         entry = self.get(flow)
         if entry and not entry.ways:
             self.pop(flow)
@@ -157,29 +160,32 @@ class Ways(Bounded[FlowKey, Entry]):
 
 @dataclass
 class Flow:
-    """A flow of this server's own.
+    """A flow of this server's own applications.
 
-    `ready` means that its path is set up as far as is known. Without one packets go by TOR, or are
-    queued where TOR has a failure.
+    `ready` means that its path is set up, as far as this server knows. Without a path, packets are
+    forwarded by TOR, or queued if a failure is known on TOR's path.
     """
 
     destination: int
     round: int
     ready: bool = False
-    follows: bool = False  # the other end's packets came first: its probes set up both directions
-    announced: bool = False  # the other end knows, or need not know, which end came first
-    waiting: bool = False  # for the answer to a probe, or for a turn to send one
-    awaits_turn: bool = False  # the latter, or for the other end's probe: none is on its way
-    probed_s: float = 0.0  # when the last probe was sent
-    probe_from_s: float = -math.inf  # earlier no packet that goes by TOR begins a search
-    tries: int = 0  # probes in a row without an answer, while there is no path
-    failed: bool = False  # the path in use has failed, and no other is known yet
+    # True if the other end's packets came first: its probes set up both directions
+    follows: bool = False
+    announced: bool = False  # True if the other end knows, or need not know, which end came first
+    waiting: bool = False  # True while waiting for a probe response, or for a turn to send a probe
+    # True while waiting for a turn, or for the other end's probe: no probe is outstanding
+    awaits_turn: bool = False
+    probed_s: float = 0.0  # time at which the last probe was sent
+    # Earliest time at which a packet forwarded by TOR starts a search.
+    probe_from_s: float = -math.inf
+    tries: int = 0  # consecutive unanswered probes while there is no path
+    failed: bool = False  # True if the path in use has failed and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
-    # Of those probes: the way that each has set up, and when it was sent.
+    # Hops that each unanswered probe has set up, and the time at which the probe was sent.
     unanswered: dict[Tag, tuple[Way, float]] = field(default_factory=dict)
 
     def rest(self) -> None:
-        """Wait for nothing."""
+        """Reset the probing state after a round."""
         self.waiting = self.awaits_turn = False
         self.tries = 0
         self.failed = False
@@ -187,19 +193,19 @@ class Flow:
 
     @property
     def probing(self) -> Tag | None:
-        """The probe that is on its way."""
+        """The tag of the outstanding probe, None without one."""
         on_its_way = self.waiting and not self.awaits_turn
         return Tag(self.round, returning=False) if on_its_way else None
 
 
 class Queues:
-    """The packets that wait for their flows' paths: so many of a flow, so many of all."""
+    """The packets queued for their flows' paths, limited per flow and in total."""
 
     def __init__(self) -> None:
         self.packets = 0
 
     def add(self, own: Flow, packet: bytes) -> list[Action]:
-        """Let a packet wait, or drop it where too many do."""
+        """Queue a packet of a flow, or drop the packet if a queue limit is reached."""
         if len(own.queue) >= MOST_QUEUED_OF_FLOW:
             return [Drop("queue of the flow is full", packet)]
         if self.packets >= MOST_QUEUED:
@@ -209,21 +215,21 @@ class Queues:
         return []
 
     def take(self, own: Flow) -> list[bytes]:
-        """Return what waits for a flow's path, which waits no more."""
+        """Remove and return a flow's queued packets."""
         taken = list(own.queue)
         self.packets -= len(taken)
         own.queue.clear()
         return taken
 
     def drop(self, own: Flow, reason: str) -> list[Action]:
-        """Drop what waits for a flow's path."""
+        """Drop all queued packets of a flow."""
         return [Drop(reason, packet) for packet in self.take(own)]
 
 
 class Moves:
-    """Tells the data plane, which repeats answers, when packets of a flow go elsewhere than before.
+    """Notifies the data plane when packets of a flow change to another next hop.
 
-    Some do at once, others when a new way has settled: there is one timer for all of those.
+    Some flows change immediately, others when a new path has settled; the latter share one timer.
     """
 
     def __init__(
@@ -234,11 +240,11 @@ class Moves:
         agenda: Agenda,
     ) -> None:
         self.next_of, self.changed, self.agenda = next_of, changed, agenda
-        self.period_s = 1.01 * settle_s  # ways have settled then, however times are rounded
+        self.period_s = 1.01 * settle_s  # longer than settle_s, to be safe from rounding of times
         self._before: Bounded[FlowKey, Step] = Bounded(MOST_ENTRIES, settle_s)
 
     def note(self, flow: FlowKey, before: Step | None, now: float) -> None:
-        """Take note of a probe that passed; its flow's packets went to `before` until then."""
+        """Handle a probe that passed; the flow's packets went to `before` until then."""
         if before is None:
             return
         if self.next_of(flow, now) != before:
@@ -260,31 +266,31 @@ class Moves:
 def free_bps(
     bandwidth: Bandwidth, own: tuple[int, float] | None, flows: int, virtual: int
 ) -> tuple[float, float]:
-    """Return what a flow finds free on the backup and on the level-0 link, virtual flows taken off.
+    """Return the bandwidth available to a flow on the backup and level-0 link, minus virtual flows.
 
     Parameters
     ----------
     own : tuple of int and float, optional
-        The port that the flow takes now, and its rate.
+        Port that the flow uses now, and its rate in bit/s.
     flows, virtual : int
-        How many flows pass, and how many are virtual ones.
+        Number of flows that cross this server, and number of virtual flows.
     """
     out = Direction.OUT
     used = {port: bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP)}
     free = {port: bandwidth.available_bps(port, out) for port in used}
-    # Departs from the paper: a flow does not compete with itself. It would leave the link it
-    # fills at every round, and come back at the next.
+    # Departs from the paper: a flow does not compete with itself. Otherwise a flow would leave the
+    # link that it fills at every round, and return at the next.
     if own:
         port, rate_bps = own
         free[port] += min(rate_bps, used[port])
-    volume_bps = sum(used.values()) / max(1, flows)  # of the average flow
+    volume_bps = sum(used.values()) / max(1, flows)  # rate of the average flow
     return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
 
 
 def described(
     topology: Topology, flows: Bounded[FlowKey, Flow], ways: Bounded[FlowKey, Entry]
 ) -> dict[str, Any]:
-    """Return the flows and entries of a server as plain data, servers by their addresses."""
+    """Return the flows and entries of a server as plain data, with servers' addresses."""
 
     def name(step: Step | None) -> str | None:
         return topology.address(step.peer) if step else None

@@ -1,7 +1,7 @@
-"""FiConn's traffic-oblivious routing (Li 2009, section III.B, Algorithm 2).
+"""FiConn's traffic-oblivious routing, TOR (Li 2009, section III.B, Algorithm 2).
 
-As in DCell, two FiConn_{l-1}s of one FiConn_l have one cable between them: TOR goes to it, over
-it, and on. A server computes its next hop alone.
+As in DCell, two FiConn_{l-1}s of one FiConn_l are joined by one cable: TOR's path leads to that
+cable, over it, and on to the destination. A server computes its next hop without the whole path.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from topos.ficonn import FiConn
 
 
 def tor_step(ficonn: FiConn, server: int, destination: int) -> Step:
-    """Return TOR's next hop (Algorithm 2)."""
+    """Return the next hop of TOR (Algorithm 2)."""
     return Step(*recursive.next_hop(nested(ficonn.sizes), server, destination))
 
 
 def tor_path(ficonn: FiConn, source: int, destination: int) -> Path:
-    """Return the path of TOR: at most 2^(k+1) - 1 hops (Theorem 4).
+    """Return the path of TOR, at most 2^(k+1) - 1 hops long (Theorem 4).
 
     >>> ficonn = FiConn(4, 2)  # the path of Fig. 3
     >>> found = tor_path(ficonn, ficonn.server("0.2.1"), ficonn.server("1.2.1"))

@@ -1,4 +1,4 @@
-"""TOR as a router: plain IP packets, each server computes its next hop (Li 2009, section III.B)."""
+"""TOR as a router of plain IP packets: servers compute next hops (Li 2009, section III.B)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hosts.ficonn.paths import tor_step
 
 
 class Tor(HopByHop):
-    """Traffic-oblivious routing."""
+    """Router for traffic-oblivious routing."""
 
     plain_ip = True
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
-        """Return Algorithm 2's next hop."""
+        """Return the next hop of TOR (Algorithm 2)."""
         return tor_step(self.topology, self.server, destination)

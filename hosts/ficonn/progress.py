@@ -1,4 +1,4 @@
-"""Probes and their PR field, as the wire has them and as `hosts.ficonn.rules` (Algorithm 3)."""
+"""Conversion of path probes and their PR field between the wire and `hosts.ficonn.rules`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
 def probe_of(
     ficonn: FiConn, ends: tuple[int | None, int | None], header: DcnHeader, message: PathProbe
 ) -> tar.Probe | None:
-    """Return the probe that came for a flow between these servers, None if it cannot be right."""
+    """Return the received probe of a flow between two servers, None if the probe is invalid."""
     source, destination = ends
     progress = progress_of(ficonn, message.entries)
     if source is None or destination is None or source == destination or progress is None:
@@ -25,7 +25,7 @@ def probe_of(
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:
-    """Return what entries on the wire say, None where they cannot be of this network.
+    """Return the PR field for received entries, None if an entry is not valid in this network.
 
     >>> progress_of(FiConn(4, 2), (BYZERO, 0)) == (rules.BYZERO, 0)
     True
@@ -38,7 +38,7 @@ def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None
 
 
 def entries_of(ficonn: FiConn, progress: tar.Progress) -> tuple[int, ...]:
-    """Return the entries for the wire.
+    """Return the header entries that encode a path probe's PR field on the wire.
 
     >>> entries_of(FiConn(4, 2), (rules.BYONE, 0)) == (BYONE, 0)
     True

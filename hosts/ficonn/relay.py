@@ -1,7 +1,7 @@
-"""What a relay does for flows that are set up: packets follow entries (Li 2009, section IV.A).
+"""Forwarding of packets along the entries that probes have set up (Li 2009, section IV.A).
 
-A packet whose entry is missing, or leads to a link that is down, goes on by TOR
-(`hosts.ficonn.fallback`), and the source of its flow is told by a path failure.
+A packet whose entry is missing, or leads over a link that is down, is forwarded by TOR
+(`hosts.ficonn.fallback`), and a path-failure message notifies the source of its flow.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
 from hosts.wire.relayed import ByFlow
 
-ETHERNET_BYTES = 14  # of header, as ports count them
+ETHERNET_BYTES = 14  # size of the Ethernet header, which port counters include
 
 
 class Relay(Fallback):
-    """The part of TAR's router that forwards by entries, and reports those that are broken."""
+    """The part of TAR's router that forwards packets by entries and reports broken paths."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        # A probe that was not answered for so long is given up; only then may its way be used.
+        # Timeout of a probe; a newly set up path replaces the old one only after this time.
         self.settle_s = 2 * self.timers.search_timeout_s
         self.ways = Ways(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
 
     def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
-        """Deliver a plain IP packet, or send it on by its flow's entry."""
+        """Deliver a plain IP packet, or forward it by the entry of its flow."""
         header, _ = Ipv4Header.parse(packet)
         flow = flow_key(packet)
         destination = self.server_of(header.destination)
@@ -52,13 +52,13 @@ class Relay(Fallback):
         told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
-        # Departs from the paper: it drops the packet.
+        # Departs from the paper: there, a packet without a usable entry is dropped.
         return [*told, *self.on_by_tor(packet, source, destination, now)]
 
     def by_entry(
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
     ) -> Send | None:
-        """Return the packet on its way as the flow's entry says, None if it says nothing."""
+        """Return the action that sends a packet by its flow's entry, None if none is usable."""
         entry = self.ways.use(flow, now)
         way = entry.current(self.neighbours.works, now) if entry else None
         if entry is None or way is None:
@@ -69,9 +69,9 @@ class Relay(Fallback):
     def tell_source(
         self, flow: FlowKey, previous: Step, broken: Step | None, now: float
     ) -> list[Action]:
-        """Tell the source of a flow that its path ends here; once in a while will do.
+        """Notify the source of a flow that its path is broken here, once per search timeout.
 
-        The previous hop is told first: it has an entry that leads here.
+        The message goes to the previous hop, whose entry leads to this server.
         """
         self.notified.expire(now)
         source = self.server_of(flow.source)
@@ -87,13 +87,13 @@ class Relay(Fallback):
     def send_back_to(
         self, source: int, previous: list[Step], header: DcnHeader, body: bytes
     ) -> list[Action]:
-        """Send to a flow's source by the previous hop, or by TOR where none is known and works."""
+        """Send a message to a flow's source by a previous hop that works, else by TOR."""
         for step in [*previous, self.tor_step(source)]:
             if self.neighbours.works(step):
                 return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
         return [Drop("next hop is down")]
 
     def tidy(self, flow: FlowKey) -> None:
-        """Go on with what is left of an entry."""
+        """Remove an entry without next hops, and withdraw the flow from the data plane."""
         self.ways.tidy(flow)
         self.flow_answers_change(flow)

@@ -1,42 +1,42 @@
-"""Traffic-aware routing as a router (Li 2009, section IV.A): paths set up per flow, by probes.
+"""Traffic-aware routing as a router (Li 2009, section IV.A): probes set up one path per flow.
 
-The packets of a new flow go by TOR (`hosts.ficonn.fallback`) while a probe goes to the destination.
-Every server on its way decides (`hosts.ficonn.tar`) and notes previous and next hop for the flow.
-The destination answers with a probe of its own, which sets up the flow of the answers in the same
-way. When the answer comes in, the flow moves to its path: packets are plain IP then and follow the
-entries (`hosts.ficonn.relay`). Where TOR has a failure, packets wait for the answer.
+The packets of a new flow are forwarded by TOR (`hosts.ficonn.fallback`) while a probe travels to
+the destination. Every server on the probe's path decides (`hosts.ficonn.tar`) and stores previous
+and next hop. The destination's own probe, the response, sets up the reverse flow in the same way.
+When the response arrives, the flow moves to its path, as plain IP packets that follow routing
+entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are queued until then.
 
-State, all of it bounded, and forgotten when idle:
+State, all of it bounded, and removed when idle:
 
-- ``ways``: an `Entry` for every flow that passes, this server's own included;
+- ``ways``: an `Entry` for every flow that crosses this server, including its own flows;
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
-- ``notified``: of which flows a failure was told a moment ago;
-- ``searches``: which flows are probed, and which wait for their turn;
-- ``tor_failed``: the destinations that TOR does not reach, as far as returned packets tell.
+- ``notified``: the flows whose sources were notified of a failure recently;
+- ``searches``: the flows that are probed, and the flows that wait for their turn;
+- ``tor_failed``: the destinations that TOR does not reach, according to returned packets.
 
-Probes carry a round. Every round sets up a new path beside the old one, and a flow moves over when
-the new way has settled, so that no packet meets a server that does not know the flow (yet, or any
-more, after Source ReRoute). What breaks a path is told to the source by a path-failure message,
-along the previous hops, or by TOR where they are not known; on its way it removes the entries that
-lead to the failure. The source probes again at once. Probes may be lost, or late where servers are
-busy: one that is not answered in time is followed by another after a pause, each longer than the
-one before, and the first answer counts, however late. After `PROBE_TRIES` without any, packets that
-wait are dropped; a flow that goes by TOR goes on so until its next round. A way in use stays so,
-and is probed again in time, if its flow sends.
+Probes carry a round number. Every round sets up a new path next to the old one, and a flow moves
+when the new path has settled, so that no packet meets a server without an entry for the flow (not
+yet set up, or removed by Source ReRoute). A path-failure message notifies the source of a broken
+path, along the previous hops, or by TOR if these are unknown, and removes the entries that lead to
+the failure. The source immediately probes again. Probes may be lost, or late if servers are busy:
+an unanswered probe is repeated after a pause, each longer than the last, and the first response
+counts, however late. After `PROBE_TRIES` unanswered probes, queued packets are dropped; a flow on
+TOR's path stays there until its next round. A path in use is kept, and probed again if its flow
+sends.
 
-The end whose packets come first is the one that probes; the other end's answers keep its own
-direction alive. Where a path breaks, both ends hear of it, and the other end waits a moment for the
-first one's probe; if none comes, only its own direction is broken, and it probes as well.
+The end whose packets come first sends the probes; the other end's responses keep the reverse
+direction alive. If a path breaks, both ends are notified, and the other end waits briefly for the
+first end's probe; without a probe, only the reverse direction is broken, and this end probes too.
 
-Departs from the paper: after a failure, and where only the backup link is left to the source, the
-answer goes back the way of the probe, which is known to work, and both ways are used at once. By an
-own search it may be lost where the failure is not known yet: that another server's cable to the
-switch is cut is known when its heart-beats have been missed. A new way that waits to settle beside
-an old one that is dead loses packets as well.
+Departs from the paper: after a failure, and if the source has only its backup link left, the
+response returns over the probe's path, which is known to work, and both directions are used
+immediately. A response that searched its own path could be lost while the failure is unknown:
+another server's cut cable to the switch is known only when its heart-beats have timed out. A new
+path that waits to settle next to a dead old one loses packets as well.
 
-Left out: packets of a flow may overtake each other when it moves to another path, as in the paper;
-and the fragments of a packet, of which only the first has ports, are a flow of their own.
+Left out: packets of a flow may be reordered when it moves to another path, as in the paper; and the
+fragments of a packet, of which only the first has ports, form a flow of their own.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure
 from topos.ficonn import SWITCH
 
-MOST_FLOWS = 1024
-SET_UPS = 4  # probes that set up paths, for each probe that looks for a better one
-AT_REST_S = 1.0  # without a packet; a data plane that is busy tells of those that it sends
+MOST_FLOWS = 1024  # upper bound for flows of this server's own
+SET_UPS = 4  # path set-up probes per probe that looks for a better path
+AT_REST_S = 1.0  # time without a packet; a busy data plane reports packets late
 
 
 class Tar(Relay):
-    """Traffic-aware routing.
+    """Router of FiConn's traffic-aware routing.
 
     Parameters
     ----------
     virtual_flows : VirtualFlows
-        Whether flows that take the level-0 link end virtual flows; that the next probe does, here
-        or, as the time tells, elsewhere, keeps their table bounded in any case.
+        Whether any flow that takes the level-0 link ends a virtual flow. The next probe always
+        ends it, here or, by timeout, elsewhere, which bounds the table of virtual flows.
     """
 
     by_flow: ClassVar[bool] = True
@@ -96,14 +96,14 @@ class Tar(Relay):
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.queues = Queues()
         set_ups = Pace(self.timers.probe_spacing_s / SET_UPS, now, self.random)
-        self.searches = Searches(self.agenda, set_ups, self._look)
+        self.searches = Searches(self.agenda, set_ups, self._probe_turn)
         self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
     # -- packets ---------------------------------------------------------------------------------
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send the packet on its flow's path; by TOR while a probe finds it."""
+        """Send a packet on its flow's path, or by TOR while a probe searches for a path."""
         own = self.flows.use(flow, now)
         if own and own.ready:
             sent = self.by_entry(flow, packet, Pushed(flow), now)
@@ -113,7 +113,7 @@ class Tar(Relay):
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(flow, destination, now)
-        # Departs from the paper: the packets of a new flow wait there until its path is set up.
+        # Departs from the paper: there, packets of a new flow are queued until its path is set up.
         sent = self.by_tor(packet, flow, destination, now, first=not own.announced)
         if sent:
             own.announced = True
@@ -121,11 +121,11 @@ class Tar(Relay):
         else:
             actions += self.queues.add(own, packet)
         if not own.waiting and (sent is None or now >= own.probe_from_s):
-            actions += self._begin(flow, own, now, urgent=sent is None)
+            actions += self._queue(flow, own, now, urgent=sent is None)
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Forward packets by their flow's entry; act upon probes and path failures."""
+        """Forward packets by their flow's entry; process probes and path-failure messages."""
         came = Step(port, peer)
         if frame.ethertype == ETH_IP:
             return self.packet_came(came, frame.data, now)
@@ -143,7 +143,7 @@ class Tar(Relay):
         return [Drop("unknown protocol", body)]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Keep a flow that a data plane sends by itself, and count what it sends."""
+        """Restart the idle timeout of a flow sent by the data plane, and count its bytes."""
         self.flows.use(flow, now)
         if entry := self.ways.use(flow, now):
             entry.bytes += sent_bytes
@@ -159,70 +159,70 @@ class Tar(Relay):
             oldest, gone = self.flows.items()[0]
             self.flows.pop(oldest)
             self.flows.evicted += 1
-            actions = self._end(oldest, gone, "too many flows")
-        # A random first round: entries of a former life of this server are not mistaken for ours.
+            actions = self._remove(oldest, gone, "too many flows")
+        # A random first round, so that entries from before a restart of this server do not match.
         own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
         if follows:
             own.probe_from_s = math.inf
         self.flows.put(flow, own, now)
         return own, actions
 
-    def _end(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
-        """Be done with a flow that is forgotten, and drop what waits for its path."""
+    def _remove(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+        """Remove a flow's timers and data plane entry, and drop its queued packets."""
         self.agenda.cancel(("probe", flow))
         self.searches.end(flow)
         self.flow_answers_change(flow)
         return self.queues.drop(own, reason)
 
-    def _release(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+    def _send_queued(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
         sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
         return list(chain.from_iterable(sent))
 
     def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
-        """Leave it to the source of a flow to probe, for both directions."""
+        """Create the reverse flow, for which the source of the received flow sends the probes."""
         answers = flow.reversed()
         if answers in self.flows:
             return []
         return self._new_flow(answers, source, now, follows=True)[1]
 
     def tor_fails(self, destination: int) -> None:
-        """Let the packets to a destination wait for the answers to probes."""
+        """Withdraw flows to a destination from the data plane, so that their packets are queued."""
         for flow, own in self.flows.items():
             if own.destination == destination and not own.ready:
                 self.flow_answers_change(flow)
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if the flow is one of this server's own."""
         return flow in self.flows
 
     # -- probes of this server -------------------------------------------------------------------
 
-    def _begin(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
-        """Begin a round when it is the flow's turn."""
+    def _queue(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
+        """Start a probe round when it is the flow's turn."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
 
     def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Begin a round."""
+        """Start a probe round: send a probe for a flow."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting, own.awaits_turn, own.probed_s = True, False, now
         deadline = now + tar.PROBE_TIMEOUT * self._patience_s()
-        self.agenda.set(("probe", flow), deadline, lambda at: self._silence(flow, at))
+        self.agenda.set(("probe", flow), deadline, lambda at: self._probe_timed_out(flow, at))
         self.counters["probes"] += 1
         tag = Tag(own.round, returning=False)
         back = own.failed or own.tries > 0 or not self._switch_works
-        actions = self._start(flow, tag, self._new(own.destination, own.tries, back), now)
+        actions = self._launch(flow, tag, self._new_probe(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
         return actions + self._give_up(flow, own, tar.NO_WAY, now)
 
     def _patience_s(self) -> float:
-        """Return the unit of timeouts and pauses, a little longer each time at random."""
+        """Return the unit of timeouts and pauses in seconds, with a random part."""
         round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
-        """Look for a path in turn; at the end that follows soon; at rest with the next packet."""
+        """Search for a path after a failure; the end that follows waits for the other's probe."""
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
@@ -233,32 +233,32 @@ class Tar(Relay):
         self.agenda.set(("probe", flow), soon, lambda at: self.searches.begin(flow, at))
         return []
 
-    def _look(self, flow: FlowKey, now: float) -> list[Action]:
-        """Probe for a flow whose turn it is, unless it has ended."""
+    def _probe_turn(self, flow: FlowKey, now: float) -> list[Action]:
+        """Probe for a flow whose turn has come, unless the flow has ended."""
         own = self.flows.get(flow)
         if own is None:
             self.searches.end(flow)
         elif not own.probing:
             if own.queue or self.flows.idle_for(flow, now) <= AT_REST_S:
                 return self._probe(flow, own, now)
-            self._rest(flow, own, now)
+            self._end_round(flow, own, now)
         return []
 
-    def _new(self, to: int, tries: int, back: bool) -> tar.Probe:
+    def _new_probe(self, to: int, tries: int, back: bool) -> tar.Probe:
         by_far_side = self.far_side and tries % 2 == 1
         probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
         return probe._replace(back=back)
 
-    def _start(
+    def _launch(
         self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
     ) -> list[Action]:
-        """Send a new probe on its way; one that answers may go back where its probe came from."""
+        """Send a new probe; a response may return to `back_to`, from where its probe came."""
         uid = self.topology.uid(probe.destination)
         header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now, back_to)
 
-    def _silence(self, flow: FlowKey, now: float) -> list[Action]:
-        """A probe was not answered in time."""
+    def _probe_timed_out(self, flow: FlowKey, now: float) -> list[Action]:
+        """Handle the timeout of a flow's probe."""
         own = self.flows.get(flow)
         if own is None:
             return []
@@ -271,8 +271,8 @@ class Tar(Relay):
             self.ways.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
-            # No news that the path in use has failed: servers are too busy to look for another.
-            self._rest(flow, own, now)
+            # The path in use is not known to have failed: servers are too busy to look for another.
+            self._end_round(flow, own, now)
             return []
         own.tries += 1
         if own.tries < tar.PROBE_TRIES:
@@ -284,36 +284,36 @@ class Tar(Relay):
 
     def _try_again(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._begin(flow, own, now, urgent=bool(own.queue)) if own else []
+        return self._queue(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
-        """Do without a path: the flow goes by TOR, or its next packet begins a search."""
+        """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
         self.ways.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
-        self._rest(flow, own, now)
+        self._end_round(flow, own, now)
         own.probe_from_s = now + self.timers.probe_interval_s
         return self.queues.drop(own, reason)
 
-    def _answered(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
-        """The answer to a probe came in: the path is set up, both ways."""
+    def _process_response(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
+        """Process a probe response: the flow's path is set up in both directions."""
         own, tag = self.flows.get(flow), Tag(round_, returning=False)
         late = own.unanswered.get(tag) if own and not own.ready else None
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
         probed_s = own.probed_s
-        if late:  # and as good as one in time: the present probe is not needed any more
+        if late:  # late responses are as good as timely ones: the current probe is no longer needed
             way, probed_s = late
             self.ways.set_up(flow, tag, way, now, alone=True)
         if late or not own.ready:
             self.flow_answers_change(flow)
         own.ready = True
         self.searches.answered(flow, now - probed_s)
-        self._rest(flow, own, now)
-        return self._release(flow, own, now)
+        self._end_round(flow, own, now)
+        return self._send_queued(flow, own, now)
 
-    def _rest(self, flow: FlowKey, own: Flow, now: float) -> None:
-        """Be done with a round, until it is time for the next."""
+    def _end_round(self, flow: FlowKey, own: Flow, now: float) -> None:
+        """End a probe round, and schedule the next."""
         own.rest()
         self.searches.end(flow)
         self._refresh_later(flow, now)
@@ -323,7 +323,7 @@ class Tar(Relay):
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
-        """Look for a better path if the flow sends, when the refreshes of others leave it time."""
+        """Probe for a better path if the flow sends, when the rate limit of refreshes allows."""
         if self.flows.idle_for(flow, now) > AT_REST_S:
             self._refresh_later(flow, now)
             return []
@@ -333,9 +333,9 @@ class Tar(Relay):
 
     def _refresh_now(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
-        return self._begin(flow, own, now) if own and not own.waiting else []
+        return self._queue(flow, own, now) if own and not own.waiting else []
 
-    # -- probes that pass ------------------------------------------------------------------------
+    # -- received probes ---------------------------------------------------------------------------
 
     def _probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
@@ -364,7 +364,7 @@ class Tar(Relay):
         now: float,
         back_to: Step | None,
     ) -> list[Action]:
-        """Do with a probe what Algorithm 3 says, or send it back; and keep the tables."""
+        """Apply Algorithm 3's decision to a probe, or send a response to `back_to`."""
         self.virtual.pop(flow)
         before = self.ways.next(flow, now)
         decision: tar.Decision
@@ -374,7 +374,7 @@ class Tar(Relay):
             way, sight = self.ways.of(flow, tag), self._sight(flow, now)
             decision = tar.decide(self.topology, self.server, probe, came, way, sight)
         if isinstance(decision, tar.Arrived):
-            return self._arrived(came, flow, tag, probe, now)
+            return self._process_arrival(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
             return [Drop(decision.reason)]
         if isinstance(decision, tar.Back):
@@ -387,8 +387,8 @@ class Tar(Relay):
             forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
             if forgotten:
                 self.flow_answers_change(forgotten)
-            # Departs from the paper: virtual flows are about flows, not the answers to them. The
-            # answer to a flow that bypassed often comes this way, and would take it off at once.
+            # Departs from the paper: virtual flows are counted for flows, not for responses: that
+            # to a flow that bypassed often comes this way, and would end the virtual flow.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
@@ -399,30 +399,30 @@ class Tar(Relay):
         packets = self.ways.behind(flow, tag, step, now)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
-    def _arrived(
+    def _process_arrival(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float
     ) -> list[Action]:
-        """Take an answer, or give one: both set up the other direction (section IV.A)."""
+        """Process a received response, or answer a probe; both set up the reverse flow (IV.A)."""
         answers = flow.reversed()
         if tag.returning:
-            return self._answered(answers, tag.round, now)
+            return self._process_response(answers, tag.round, now)
         own = self.flows.use(answers, now)
         actions: list[Action] = []
         if own is None:
             own, actions = self._new_flow(answers, probe.source, now, follows=True)
         if own.awaits_turn:
-            self._rest(answers, own, now)
+            self._end_round(answers, own, now)
         if not (own.ready or own.waiting):
             own.ready = True
             self.flow_answers_change(answers)
         answer = Tag(tag.round, returning=True)
         back_to = came if probe.back else None
-        new = self._new(probe.source, probe.tries, probe.back)
-        actions += self._start(answers, answer, new, now, back_to)
-        return actions + (self._release(answers, own, now) if own.ready else [])
+        new = self._new_probe(probe.source, probe.tries, probe.back)
+        actions += self._launch(answers, answer, new, now, back_to)
+        return actions + (self._send_queued(answers, own, now) if own.ready else [])
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return what this server sees of its two links, as a flow that is not there yet."""
+        """Return the state of this server's two links, without the traffic of the flow itself."""
         self.virtual.expire(now)
         entry, step = self.ways.get(flow), self.ways.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None
@@ -436,7 +436,7 @@ class Tar(Relay):
     # -- failures --------------------------------------------------------------------------------
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Find other paths for the flows that go over a link that is down."""
+        """Search for other paths of the flows that use a link that went down."""
         actions: list[Action] = []
         for flow, entry in [] if up else self.ways.items():
             leading = entry.forget_next(step)
@@ -469,13 +469,13 @@ class Tar(Relay):
         return self.send_back_to(source, previous, header, message.pack())
 
     def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
-        """Find another path for a flow of this server's own, at once."""
+        """Search immediately for another path of a flow of this server's own."""
         own = self.flows.get(flow)
         if own is None:
             return []
         entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
-            return [Drop("path failure of a former way")]  # missed heart-beats tell of it late
+            return [Drop("path failure of a former way")]  # reported late, by missed heart-beats
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)
@@ -487,14 +487,14 @@ class Tar(Relay):
 
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
-        dropped = [self._end(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
+        drops = [self._remove(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
         for flow, _ in self.ways.expire(now):
             self.flow_answers_change(flow)
         self.virtual.expire(now)
         self.notified.expire(now)
-        return list(chain.from_iterable(dropped))
+        return list(chain.from_iterable(drops))
 
     def state(self) -> dict[str, Any]:
-        """Return what a user may want to see: flows, entries, and the virtual flow counter."""
+        """Return the router's state with flows, routing entries and the number of virtual flows."""
         tables = described(self.topology, self.flows, self.ways)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}

@@ -1,7 +1,8 @@
-"""FiConn's rules (Li 2009): the cables of TOR, and TAR's decision about a probe, Algorithm 3.
+"""FiConn's rules (Li 2009): the cables of TOR, and TAR's decision on a probe, Algorithm 3.
 
-Scalar functions, without objects: routers call them, and simulators compile them as they are. What
-a probe is, and why it ends, stands in `hosts.ficonn.tar`. Its PR field is changed in place.
+The rules are scalar functions, without objects: routers call them, and simulators compile the same
+functions. `hosts.ficonn.tar` explains probes and why they terminate. The functions modify the
+probe's PR field, `progress`, in place.
 """
 
 from __future__ import annotations
@@ -13,43 +14,43 @@ from typing import NamedTuple, Protocol
 from hosts.base.recursive import Nested, Room, common_level, far_end, link_between, next_hop
 from topos.ficonn import BACKUP, SWITCH
 
-NOWHERE = -1  # no server, no port
-# Entries of the PR field that are no server.
+NOWHERE = -1  # stands for a missing server or port
+# Entries of the PR field that are not servers.
 BYZERO, BYONE = -1, -2
 
 ARRIVED, ONWARD, BACK, STUCK = range(4)
-# What a bypass asks of a proxy: that the way to it begins with the level-0 link and works; that it
-# works; or that it does not lead back to this server.
+# Requirements on the proxy of a bypass: its path must start with a working level-0 link; its first
+# hop must work; or its path must not lead back to this server.
 BY_SWITCH, WORKING, NOT_BACK = range(3)
 
 
 class Random(Protocol):
-    """Draws proxies."""
+    """Random source for drawing proxies."""
 
     def randrange(self, stop: int, /) -> int:
-        """Return any of 0 .. stop - 1."""
+        """Return a random number from 0 to stop - 1."""
         ...
 
 
 class Mates(Protocol):
-    """Tells of the servers on a switch, this one among them, whether their cables work."""
+    """Link states of the servers on one switch, including this server: True if the cable works."""
 
     def __getitem__(self, server: int, /) -> bool: ...
 
 
 class Server(NamedTuple):
-    """What a server knows of itself, at the moment at which a probe comes to it."""
+    """The state of a server and its links when a probe arrives."""
 
     here: int
     level: int
-    far: int  # at the other end of its backup link, NOWHERE without one
-    by_backup: bool  # whether that link works
-    switch_works: bool  # whether the level-0 link leads anywhere
-    better: int  # 1: the backup link has more bandwidth available; -1: the level-0 link; 0: neither
+    far: int  # server at the other end of the backup link, NOWHERE without a backup link
+    by_backup: bool  # True if the backup link works
+    switch_works: bool  # True if any link over the level-0 switch works
+    better: int  # link with more available bandwidth: 1 backup, -1 level 0, 0 equal
 
 
 class Entry(NamedTuple):
-    """How a probe has set up its flow here before: the hops back and on, or NOWHERE."""
+    """A flow's entry from an earlier visit of its probe: port and server of both hops."""
 
     back_by: int
     back: int
@@ -58,9 +59,10 @@ class Entry(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What becomes of a probe.
+    """The decision on a probe.
 
-    ONWARD: note the hops back and on, and send it on. BACK: forget them, and send it to that hop.
+    ONWARD: store previous and next hop, and send the probe on. BACK: remove both hops, and send the
+    probe to the previous hop.
     """
 
     kind: int
@@ -68,36 +70,36 @@ class Verdict(NamedTuple):
     peer: int
     back_by: int
     back: int
-    virtual: bool  # whether the flow is now a virtual one of this server
+    virtual: bool  # True if the flow becomes a virtual flow of this server
 
 
 class Place(NamedTuple):
-    """Where a probe is."""
+    """A probe's position: the network, the server and its links, destination and arrival hop."""
 
     net: Nested
     own: Server
     mates: Mates
     random: Random
-    order: Room  # for a bypass to shuffle the members of a FiConn in
+    order: Room  # scratch space in which a bypass shuffles the members of a FiConn
     destination: int
-    came_by: int  # the hop back to where it came from, NOWHERE at its source
+    came_by: int  # hop back to the previous server, NOWHERE at the probe's source
     came: int
 
 
 def nested(sizes: Sequence[int]) -> Nested:
-    """Return the cables (Algorithm 1): every 2^l-th server of a member has one of level l."""
+    """Return FiConn's wiring (Algorithm 1): every 2^l-th server of a member has a level-l cable."""
     levels = range(1, len(sizes))
     steps, starts = [2**level for level in levels], [2 ** (level - 1) - 1 for level in levels]
     return Nested(sizes, [1, *steps], [0, *starts], [SWITCH, *[BACKUP] * len(levels)])
 
 
 def most_members(sizes: Sequence[int]) -> int:
-    """Return of how many FiConns of the level below a FiConn is made, at most."""
+    """Return the largest number of FiConns of the next lower level that a FiConn consists of."""
     return max((size // below for below, size in pairwise(sizes)), default=0)
 
 
 def level_of(net: Nested, server: int) -> int:
-    """Return the level of a server's backup link, 0 where it has none."""
+    """Return the level of a server's backup link, 0 without a backup link."""
     for level in range(1, len(net.sizes)):
         if server % net.steps[level] == net.starts[level]:
             return level
@@ -105,16 +107,16 @@ def level_of(net: Nested, server: int) -> int:
 
 
 def start(net: Nested, source: int, destination: int, by_far_side: bool, progress: Room) -> int:
-    """Write the PR field of a new probe, and return how many entries it has: at most k + 1.
+    """Write the PR field of a new probe, and return its number of entries, at most k + 1.
 
-    It ends with the lowest common level of both ends (section IV.B); all entries are BYZERO.
+    The last entry is that of the lowest common level of both ends (section IV.B); all are BYZERO.
     """
-    # Departs from the paper: it has an entry for the source's own level in any case, since the
-    # source may have to leave by its backup port where its level-0 link has failed.
+    # Departs from the paper: there is always an entry for the level of the source, which may have
+    # to leave by its backup port if its level-0 link has failed.
     count = max(common_level(net.sizes, source, destination), level_of(net, source))
     if by_far_side:
-        # Departs from the paper: an option. The server at the far side of the destination's
-        # backup link is a proxy above all levels: what has only that link left is found by it.
+        # Departs from the paper: an option. The server at the far side of the destination's backup
+        # link is the proxy above all levels, so that a destination with no other link is reached.
         level = level_of(net, destination)
         far = far_end(net, destination, level) if level > 0 else source
         if far != source:
@@ -126,7 +128,7 @@ def start(net: Nested, source: int, destination: int, by_far_side: bool, progres
 
 
 def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
-    """Return what a server does with a probe: lines 2 to 14; the rest depends on TOR's next hop."""
+    """Return a server's decision on a probe: lines 2 to 14, then by the port of TOR's next hop."""
     net, own = place.net, place.own
     if place.destination == own.here:
         return Verdict(ARRIVED, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
@@ -144,8 +146,8 @@ def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
     port, peer = next_hop(net, own.here, target(progress, 0, place.destination))
     if port == came_by and peer == came:
         return stuck()
-    # Departs from the paper: a server looks for a bypass only if TOR's next hop is its backup
-    # link. Line 15 as printed would have it look for a way around a link that it does not take.
+    # Departs from the paper: a server searches for a bypass only if TOR's next hop is its backup
+    # link. Line 15 as printed would search for a path around a link that TOR does not use.
     if port == BACKUP:
         return over_backup(place, progress)
     if hop_works(place, port, peer):
@@ -159,17 +161,17 @@ def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
     return route_back(place, progress)
 
 
-# -- the ways on -----------------------------------------------------------------------------------
+# -- cases of TOR's next hop -----------------------------------------------------------------------
 
 
 def over_backup(place: Place, progress: Room) -> Verdict:
-    """TOR's next hop is the backup link: take it, or bypass it (lines 15 to 30)."""
+    """Decide when TOR's next hop is the backup link: use it, or bypass it (lines 15 to 30)."""
     own = place.own
     if not own.by_backup or (own.switch_works and own.better < 0):
-        # Departs from the paper: a proxy to which the first hop is the bypassed link, or one that
-        # does not work, is drawn again. Line 23 draws again only while the hop stays the same.
+        # Departs from the paper: a proxy whose first hop is the bypassed link, or a link that does
+        # not work, is drawn again. Line 23 draws again only while the next hop stays the same.
         if bypass(place, progress, own.here, BY_SWITCH):
-            # Where the link is down there is nothing to balance.
+            # If the link is down there is no load to balance, and thus no virtual flow.
             return reroute(place, progress, own.by_backup)
         if not own.by_backup:
             if fall_back(place, progress, own.here) or replace_proxy(place, progress):
@@ -179,10 +181,11 @@ def over_backup(place: Place, progress: Room) -> Verdict:
 
 
 def around(place: Place, progress: Room, dead: int) -> Verdict:
-    """TOR's next hop is a server on the same switch, and cannot be reached there.
+    """Decide when TOR's next hop is a server on the same switch that cannot be reached.
 
-    Its links count as failed, and only its neighbours know. They bypass the backup link that
-    TOR would take from it; if it is the destination, they have the probe come by that link.
+    All links of that server count as failed, which only its neighbours know. They bypass the backup
+    link that TOR would use from that server; if it is the destination, the probe has to enter it by
+    its backup link.
     """
     if dead == place.destination:
         level = level_of(place.net, dead)
@@ -191,8 +194,8 @@ def around(place: Place, progress: Room, dead: int) -> Verdict:
             put(progress, level, far)
             over = starts_over(place.own.level, place.came_by, progress)
             if over and not usable(place, place.own.here, far, WORKING):
-                # From here every way to that link is by the server itself: the probe has to
-                # enter its FiConn_l elsewhere.
+                # From here every path to that link leads over the server itself: the probe has to
+                # enter the server's FiConn_l elsewhere.
                 return route_elsewhere(place, progress)
             return reroute(place, progress, False)
     elif (
@@ -207,29 +210,30 @@ def around(place: Place, progress: Room, dead: int) -> Verdict:
 
 
 def leave(place: Place, progress: Room) -> Verdict:
-    """The source takes its backup link where TOR would not (lines 13 and 14).
+    """Decide when the source uses its backup link against TOR (lines 13 and 14).
 
-    It may prefer it, or have no other that works.
+    The source prefers the backup link, or has no other link that works.
     """
     net, own = place.net, place.own
     if not own.by_backup or own.level > len(progress):
         return stuck()
     if next_hop(net, own.far, target(progress, 0, place.destination))[1] == own.here:
-        # The far end would send the probe straight back: on it goes to a third FiConn.
+        # The far end would send the probe straight back, so the probe heads for a third FiConn.
         if not bypass(place, progress, own.far, NOT_BACK):
             return stuck()
     elif may_bypass(progress, own.level) or bypasses(place, progress, own.level):
-        # Departs from the paper: this is the one bypass of the FiConn_l, with the far end as
-        # its proxy. With another one behind it, or one chosen before, the path would lead through
-        # four FiConn_{l-1}s, of which one may be the source's again (Theorem 6 allows three).
+        # Departs from the paper: this counts as the only bypass of the FiConn_l, with the far end
+        # as its proxy. With a further bypass, or one chosen earlier, the path would lead through
+        # four FiConn_{l-1}s, one of which may be the source's own again (Theorem 6 allows three).
         put(progress, own.level, own.far)
     return onward(place, progress, BACKUP, own.far)
 
 
 def route_back(place: Place, progress: Room) -> Verdict:
-    """The level-0 link has failed, and the probe came by the backup link: back it goes.
+    """Send the probe back if the level-0 link has failed and it arrived by the backup link.
 
-    As if that link had failed (section IV.A): its other end is to bypass it.
+    The server acts as if its backup link had failed (section IV.A): the other end must bypass this
+    link.
     """
     if place.came_by != BACKUP:
         return stuck()
@@ -239,16 +243,16 @@ def route_back(place: Place, progress: Room) -> Verdict:
 
 
 def route_elsewhere(place: Place, progress: Room) -> Verdict:
-    """Send the probe back over the backup link by which it came: its other end bypasses it."""
+    """Send the probe back over the backup link by which it arrived; the other end bypasses it."""
     if bypass(place, progress, place.came, NOT_BACK):
         return send_back(BACKUP, place.came, False)
     return stuck()
 
 
 def onward(place: Place, progress: Room, port: int, peer: int) -> Verdict:
-    """Note the way (lines 16 to 18 and 25 to 27)."""
+    """Return the decision to store both hops and send the probe on (lines 16-18 and 25-27)."""
     # Departs from the paper: resetPR belongs to the crossing of a level-l cable (section IV.B);
-    # line 17, whose indentation is lost in print, would reset at every server of level l.
+    # line 17, whose indentation was lost in print, would reset at every server of level l.
     if port == BACKUP:
         for level in range(1, min(place.own.level, len(progress) + 1)):
             progress[level - 1] = BYZERO
@@ -256,12 +260,12 @@ def onward(place: Place, progress: Room, port: int, peer: int) -> Verdict:
 
 
 def reroute(place: Place, progress: Room, virtual: bool) -> Verdict:
-    """Set out anew to the proxy that was just chosen: from here, or by Source ReRoute."""
+    """Start again towards the newly chosen proxy: from this server, or by Source ReRoute."""
     own = place.own
     if place.came != NOWHERE and not starts_over(own.level, place.came_by, progress):
         return send_back(place.came_by, place.came, virtual)
-    # Departs from the paper: where the probe starts over, at the source above all, there is
-    # no hop to send it back to, and this server stays on the path. Line 30 would return NULL.
+    # Departs from the paper: at a server where the probe starts over, the source above all, there
+    # is no hop to send it back to, and this server stays on the path. Line 30 would return NULL.
     port, peer = next_hop(place.net, own.here, target(progress, 0, place.destination))
     if hop_works(place, port, peer):
         return onward(place, progress, port, peer)
@@ -269,25 +273,25 @@ def reroute(place: Place, progress: Room, virtual: bool) -> Verdict:
 
 
 def send_back(port: int, peer: int, virtual: bool) -> Verdict:
-    """Send the probe back to that hop."""
+    """Return the decision to send the probe back to the previous hop."""
     return Verdict(BACK, port, peer, NOWHERE, NOWHERE, virtual)
 
 
 def stuck() -> Verdict:
-    """The probe cannot go on."""
+    """Return the decision to drop the probe, which has no usable next hop."""
     return Verdict(STUCK, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
 
 
-# -- what a server sees of its links ---------------------------------------------------------------
+# -- state of a server's links ---------------------------------------------------------------------
 
 
 def prefers_backup(place: Place, progress: Room) -> bool:
-    """Tell whether a source takes its backup link though TOR would not (line 13)."""
+    """Return True if a source uses its backup link although TOR would not (line 13)."""
     own = place.own
     if place.came != NOWHERE or not own.by_backup or own.better <= 0:
         return False
-    # Departs from the paper: not on the way to a proxy, nor where the backup link's far end
-    # would send the probe straight back (the paper bypasses there, and Theorem 6 fails).
+    # Departs from the paper: not for a path to a proxy, and not if the backup link's far end would
+    # send the probe straight back (the paper bypasses in that case, and Theorem 6 fails).
     return (
         may_bypass(progress, own.level)
         and target(progress, 0, place.destination) == place.destination
@@ -296,21 +300,21 @@ def prefers_backup(place: Place, progress: Room) -> bool:
 
 
 def hop_works(place: Place, port: int, peer: int) -> bool:
-    """Tell whether a hop of this server works."""
+    """Return True if a hop of this server works."""
     if port == BACKUP:
         return place.own.by_backup
     return bool(place.mates[place.own.here] and place.mates[peer])
 
 
-# -- the source, and where a probe starts over -----------------------------------------------------
+# -- the source, and servers where a probe starts over ---------------------------------------------
 
 
 def starts_over(level: int, came_by: int, progress: Room) -> bool:
-    """Tell whether Source ReRoute ends at a server of that level, which is not the source."""
-    # Departs from the paper: a probe goes back to where it entered the FiConn_j of the bypass,
-    # not to the source: what was set up before stays as it is. From the source, PR entries of
-    # one FiConn would count in another, and bypasses in two FiConns could undo each other for
-    # ever.
+    """Return True if Source ReRoute ends at a server of `level` that is not the source."""
+    # Departs from the paper: a probe goes back to the server where it entered the FiConn_j of the
+    # bypass, not to the source: the path set up before stays. If the probe started from the source,
+    # PR entries of one FiConn would count in another, and bypasses in two FiConns could undo each
+    # other endlessly.
     if came_by == BACKUP:
         for pending in range(1, len(progress) + 1):
             if progress[pending - 1] >= 0:
@@ -322,28 +326,28 @@ def starts_over(level: int, came_by: int, progress: Room) -> bool:
 
 
 def may_bypass(progress: Room, level: int) -> bool:
-    """Tell whether PR_level is BYZERO; where the probe has no such entry, nothing is bypassed."""
+    """Return True if PR_level is BYZERO; a level without an entry is never bypassed."""
     return 0 < level <= len(progress) and progress[level - 1] == BYZERO
 
 
 def bypasses(place: Place, progress: Room, level: int) -> bool:
-    """Tell whether PR_level is a proxy in a third FiConn, beside TOR's way."""
+    """Return True if PR_level is a proxy in a third FiConn, off TOR's path."""
     proxy, below = progress[level - 1], place.net.sizes[level - 1]
     goal = leg(place.net, place.own.here, level, target(progress, level, place.destination))
     return proxy >= 0 and goal != NOWHERE and proxy // below != goal // below
 
 
 def put(progress: Room, level: int, entry: int) -> None:
-    """Set PR_level."""
-    # Departs from the paper: a new PR_l starts the entries below over. They belong to the
-    # FiConn_{l-1} through which the probe goes no more, or goes anew.
+    """Set PR_level, and reset the lower entries."""
+    # Departs from the paper: a new PR_l resets the entries of lower levels. They belong to a
+    # FiConn_{l-1} that the probe no longer crosses, or crosses again from the start.
     for lower in range(level - 1):
         progress[lower] = BYZERO
     progress[level - 1] = entry
 
 
 def target(progress: Room, above: int, destination: int) -> int:
-    """Return the lowest-level proxy above that level, or the destination (getPRDest)."""
+    """Return the proxy of the lowest level above `above`, or the destination (getPRDest)."""
     for level in range(above, len(progress)):
         if progress[level] >= 0:
             return int(progress[level])
@@ -354,9 +358,9 @@ def target(progress: Room, above: int, destination: int) -> int:
 
 
 def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
-    """Choose a proxy that bypasses the backup link of a server, and tell whether there is one.
+    """Choose a proxy that bypasses a server's backup link; return True if there is one.
 
-    At the lowest level at which nothing was bypassed so far; a third FiConn at random.
+    The proxy is in a random third FiConn, at the lowest level without a bypass so far.
     """
     net = place.net
     for level in range(max(1, level_of(net, at)), len(progress) + 1):
@@ -366,7 +370,7 @@ def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
 
 
 def draw(place: Place, progress: Room, at: int, level: int, wanted: int) -> bool:
-    """Choose a proxy of that level, and tell whether there is one."""
+    """Choose a random proxy of a level; return True if a usable proxy was found."""
     net = place.net
     goal = leg(net, at, level, target(progress, level, place.destination))
     if goal == NOWHERE:
@@ -386,9 +390,9 @@ def draw(place: Place, progress: Room, at: int, level: int, wanted: int) -> bool
 
 
 def take(order: MutableSequence[int], left: int, random: Random) -> int:
-    """Take one of the first entries out of a list; those that are left are one fewer.
+    """Remove and return a random element of the first `left` elements of a list.
 
-    Fisher and Yates's shuffle, in which only what is needed is drawn.
+    This is one step of the Fisher-Yates shuffle, so only the needed elements are drawn.
     """
     place = random.randrange(left)
     taken, order[place] = order[place], order[left - 1]
@@ -396,7 +400,7 @@ def take(order: MutableSequence[int], left: int, random: Random) -> int:
 
 
 def usable(place: Place, at: int, proxy: int, wanted: int) -> bool:
-    """Tell whether a proxy that bypasses the link of a server is what is wanted."""
+    """Return True if a proxy that bypasses server `at`'s backup link meets the requirement."""
     if wanted == NOT_BACK:
         return next_hop(place.net, at, proxy)[1] != place.own.here
     port, peer = next_hop(place.net, place.own.here, proxy)
@@ -404,10 +408,9 @@ def usable(place: Place, at: int, proxy: int, wanted: int) -> bool:
 
 
 def fall_back(place: Place, progress: Room, at: int) -> bool:
-    """Give up a bypass that met a failure, and tell whether there was one.
+    """Replace a bypass that met a failure by the bypassed cable; return False without a bypass.
 
-    What is left is the cable that was to be bypassed: TOR's way to the server that it leads to,
-    which takes the proxy's place.
+    The proxy's place is taken by the server at the far end of that cable on TOR's path.
     """
     level = level_of(place.net, at)
     if not 0 < level <= len(progress) or progress[level - 1] != BYONE:
@@ -420,12 +423,13 @@ def fall_back(place: Place, progress: Room, at: int) -> bool:
 
 
 def replace_proxy(place: Place, progress: Room) -> bool:
-    """Give up the lowest proxy, to which there is no way, and tell whether there is another aim.
+    """Replace the lowest proxy, which cannot be reached; return True if there is a replacement.
 
-    At the source another one takes its place; elsewhere, lest two of them take turns for ever, it
-    is the cable that was to be bypassed. That one may work, and only have had less bandwidth free.
+    The source draws another proxy. Other servers use the cable that was to be bypassed, since two
+    of them could otherwise alternate endlessly between proxies; that cable may work, and only have
+    had less available bandwidth.
     """
-    # Departs from the paper: who chooses a proxy does not know what has failed on the way to it.
+    # Departs from the paper: the server that chose the proxy does not know of failures on the path.
     here, at_source = place.own.here, place.came == NOWHERE
     for level in range(1, len(progress) + 1):
         if progress[level - 1] >= 0:
@@ -442,9 +446,9 @@ def replace_proxy(place: Place, progress: Room) -> bool:
 
 
 def leg(net: Nested, at: int, level: int, goal: int) -> int:
-    """Return where TOR goes from a server to cross a cable of that level, NOWHERE if it does not.
+    """Return TOR's target beyond the level-`level` cable on its path from a server, else NOWHERE.
 
-    The server returned is the far side's own next aim: in another FiConn_{level-1}.
+    The result is the server that TOR heads for next in the FiConn_{level-1} at the cable's far end.
     """
     common = common_level(net.sizes, at, goal)
     while common > level:

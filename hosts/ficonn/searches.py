@@ -1,20 +1,21 @@
-"""The probes of one server that are under way: a window of a few, and the flows that wait.
+"""Congestion control for the path probes of one server: a small window, and queues of flows.
 
-Every probe costs each server on its way, and a server whose processor is busy answers late. A
-server that sent a probe for each new flow, and another for each that is not answered in time, would
-keep the servers on the way busy with probes alone: the network would set up no path at all. The
-window follows TCP's congestion control, which solved the same problem for links:
+Every probe costs processor time on each server that it crosses, and busy servers answer late. If a
+server sent a probe for each new flow, and a further one after each timeout, probes alone could keep
+the servers busy, and the network would set up no path at all. The window follows TCP's congestion
+control, which solves the same problem for links:
 
-- at most `window` probes are under way; other flows wait in order, and what waits costs nothing;
-- an answer in time widens the window by one probe per window, silence halves it, down to one;
-- the timeout follows the round trips that are measured, late answers included, and a flow pauses
-  longer before each further try (`hosts.ficonn.tar.PROBE_PAUSES`), without a place in the window.
+- at most `window` probes are outstanding; other flows are queued, at no cost;
+- a timely response widens the window by one probe per window, a timeout halves it, down to one;
+- the timeout follows the measured round trips, late responses included, and a flow pauses longer
+  before each retry (`hosts.ficonn.tar.PROBE_PAUSES`) without using the window.
 
-So all servers together have a bounded number of probes under way, however many flows begin, and a
-flow costs `PROBE_TRIES` probes at most.
+So the number of outstanding probes of all servers together is bounded however many flows start, and
+a flow costs at most `PROBE_TRIES` probes.
 
-A flow whose packets go by TOR meanwhile is in no hurry: such probes keep a pace as well, which
-leaves most of the machine to packets. A flow that has ended when its turn comes is not probed.
+A flow whose packets are forwarded by TOR meanwhile is not urgent: its probes are rate-limited as
+well, which leaves most of the processor time to packets. A flow that has ended when its turn comes
+is not probed.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from hosts.base.bandwidth import mean
 from hosts.base.probing import Pace
 from hosts.wire.ipv4 import FlowKey
 
-FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # probes
+FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # initial and maximum window, in outstanding probes
 MOST_ROUND_TRIP_S = 2.0  # upper bound for the round trip that timeouts follow
-# Delay of a probe that nobody waits for. What begins together is sent before it is probed.
+# Delay of a probe that is not urgent: packets of flows that start together are sent first.
 GATHER_S = 2e-3
-NOW_S = 0.0  # a time that has come
+NOW_S = 0.0  # a time in the past: due immediately
 
 
 class Searches:
-    """The window of one server.
+    """The window of outstanding probes, and the flows that wait for it.
 
     Parameters
     ----------
     agenda : Agenda
-        The router's timers.
+        Timers of the router.
     pace : Pace
-        When flows that are in no hurry may begin.
+        Rate limit for flows that are not urgent.
     probe : callable
-        Sends the probe of a flow, or ends its turn.
+        Callback that sends the probe of a flow, or ends its turn.
 
     >>> from random import Random
     >>> agenda = Agenda()
@@ -68,30 +69,30 @@ class Searches:
     ) -> None:
         self.agenda, self.pace, self.probe = agenda, pace, probe
         self.window = FIRST_WINDOW
-        self.round_trip_s = 0.0  # smoothed; 0 before the first answer
+        self.round_trip_s = 0.0  # smoothed round trip; 0 before the first response
         self._under_way: set[FlowKey] = set()
-        self._waiting: dict[FlowKey, None] = {}  # for a place in the window, in order
-        self._later: dict[FlowKey, None] = {}  # for the pace, in order
+        self._waiting: dict[FlowKey, None] = {}  # flows waiting for the window, in order
+        self._rate_limited: dict[FlowKey, None] = {}  # flows waiting for the rate limit, in order
 
     def __len__(self) -> int:
         return len(self._under_way)
 
     def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
-        """Probe for a flow when it is its turn; an urgent one does not wait for the pace."""
+        """Probe for a flow when the window allows; an urgent flow skips the rate limit."""
         if flow in self._under_way or (urgent and self._has_room):
-            return self._begin(flow, now)
+            return self._send_probe(flow, now)
         if urgent:
-            self._later.pop(flow, None)
+            self._rate_limited.pop(flow, None)
             self._waiting.setdefault(flow)
             return []
         if flow not in self._waiting:
-            self._later.setdefault(flow)
+            self._rate_limited.setdefault(flow)
         if "later searches" not in self.agenda:
             self.agenda.set("later searches", now + GATHER_S, self._take_turns)
         return []
 
     def answered(self, flow: FlowKey, round_trip_s: float) -> None:
-        """Take the news that a probe was answered, in time or late."""
+        """Process a probe response, timely or late: widen the window and update the round trip."""
         before = self.round_trip_s or round_trip_s
         self.round_trip_s = min(MOST_ROUND_TRIP_S, mean(before, round_trip_s))
         if flow in self._under_way:
@@ -99,51 +100,51 @@ class Searches:
         self.end(flow)
 
     def silent(self, flow: FlowKey) -> None:
-        """Take the news that a probe was not answered in time."""
+        """Process a probe timeout: halve the window."""
         self.window = max(1.0, self.window / 2)
         self.end(flow)
 
     def end(self, flow: FlowKey) -> None:
-        """Free the place of a flow, if it has one, for those that wait."""
+        """Remove a flow from the window and from the queues; probe for a waiting flow."""
         self._waiting.pop(flow, None)
-        self._later.pop(flow, None)
+        self._rate_limited.pop(flow, None)
         if flow in self._under_way:
             self._under_way.remove(flow)
             if self._waiting:
-                self.agenda.set("searches", NOW_S, self._go_on)
+                self.agenda.set("searches", NOW_S, self._fill_window)
 
     @property
     def _has_room(self) -> bool:
         return len(self._under_way) < int(self.window)
 
-    def _begin(self, flow: FlowKey, now: float) -> list[Action]:
-        for queue in (self._waiting, self._later):
+    def _send_probe(self, flow: FlowKey, now: float) -> list[Action]:
+        for queue in (self._waiting, self._rate_limited):
             queue.pop(flow, None)
         self._under_way.add(flow)
         return self.probe(flow, now)
 
-    def _go_on(self, now: float) -> list[Action]:
+    def _fill_window(self, now: float) -> list[Action]:
         actions: list[Action] = []
         while self._waiting and self._has_room:
-            actions += self._begin(next(iter(self._waiting)), now)
+            actions += self._send_probe(next(iter(self._waiting)), now)
         return actions
 
     def _take_turns(self, now: float) -> list[Action]:
-        """Let flows go on that waited for the pace, until the next has to wait for it."""
-        while self._later:
+        """Move flows that waited for the rate limit to the window's queue, as the limit allows."""
+        while self._rate_limited:
             turn = self.pace.turn(now)
             if turn > now:
                 self.agenda.set("later searches", turn, self._take_turn)
                 break
-            self._go_on_later()
-        return self._go_on(now)
+            self._queue_next()
+        return self._fill_window(now)
 
     def _take_turn(self, now: float) -> list[Action]:
-        self._go_on_later()
+        self._queue_next()
         return self._take_turns(now)
 
-    def _go_on_later(self) -> None:
-        if self._later:
-            flow = next(iter(self._later))
-            del self._later[flow]
+    def _queue_next(self) -> None:
+        if self._rate_limited:
+            flow = next(iter(self._rate_limited))
+            del self._rate_limited[flow]
             self._waiting[flow] = None

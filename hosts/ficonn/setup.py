@@ -1,6 +1,6 @@
-"""What becomes of a probe: every server's decision, one after the other, over a whole network.
+"""Path set-up over a whole network: the decisions of all servers on a probe's path, in order.
 
-For callers that have all servers at hand: `pillarbox path`, and simulators.
+Used by callers that hold the state of all servers: `pillarbox path`, and simulators.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from topos.ficonn import SWITCH, FiConn
 
 
 class SetUp(NamedTuple):
-    """What a probe has come to: a path, or the reason why there is none."""
+    """The outcome of a probe: the path that it set up, or the reason why it failed."""
 
     path: Path | None
     stuck: str = ""
-    virtual: tuple[int, ...] = ()  # the servers of which the flow is now a virtual one
+    virtual: tuple[int, ...] = ()  # servers that count the flow as a virtual flow from now on
 
 
 def set_up(
@@ -43,16 +43,16 @@ def set_up(
     *,
     far_side: bool = False,
 ) -> SetUp:
-    """Return the path that a probe sets up, by the decision of every server on its way.
+    """Return the path that a probe sets up, by the decision of each server on its path.
 
     Parameters
     ----------
     sight_of : callable
-        What a server sees of its own links, at the moment at which the probe comes to it.
+        Maps a server to its view of its own links at the time when the probe arrives.
     tries : int
-        How many probes before this one had no answer.
+        Number of unanswered probes before this probe.
     far_side : bool
-        Whether every other try comes by the far side of the destination's backup link.
+        True if every other retry enters by the far side of the destination's backup link.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def set_up(
             if decision.virtual:
                 virtual.append(at)
         probe = probe._replace(progress=decision.progress)
-        # The ports of a FiConn are the same at both ends of a hop.
+        # In a FiConn both ends of a hop use the same port number.
         at, came = step.peer, Step(step.port, at)
     return SetUp(None, "TTL expired", tuple(virtual))
 
@@ -101,7 +101,7 @@ def _path(ways: dict[int, Way], source: int, destination: int) -> Path:
 
 
 def tar_path(ficonn: FiConn, source: int, destination: int) -> Path:
-    """Return the path of a flow that is alone in the network: TOR's."""
+    """Return TAR's path of a flow without other traffic and failures, which is TOR's path."""
     return tar_around(ficonn, source, destination, NONE).paths[0]
 
 
@@ -114,9 +114,9 @@ def tar_around(
     *,
     far_side: bool = False,
 ) -> Routed:
-    """Return the path of a flow that is alone in a network with these failures.
+    """Return TAR's path of a flow without other traffic, in a network with these failures.
 
-    The proxies are drawn at random, for each pair of servers always the same.
+    Proxies are drawn at random, but always the same for a pair of servers.
     """
     chance = random.Random(source * ficonn.servers + destination)
 

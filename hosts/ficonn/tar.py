@@ -1,34 +1,34 @@
-"""FiConn's traffic-aware routing: what one server does with a path probe (Li 2009, section IV).
+"""FiConn's traffic-aware routing, TAR: one server's decision on a probe (Li 2009, section IV).
 
-A probe sets up the path of one flow. Every server on the way chooses between its two outgoing
-links, backup and level 0, and notes for the flow where the probe came from and where it went.
-`decide` is that choice, Algorithm 3: a function of what a server can know, without bytes, clock or
-tables. Its rules are in `hosts.ficonn.rules`; the simulator compiles the same.
+A probe sets up the path of one flow. Every server on the path chooses between its two outgoing
+links, backup and level 0, and records for the flow where the probe came from and where it went.
+`decide` is that choice, Algorithm 3: a function of the server's local state, without bytes, clock
+or tables. Its rules are in `hosts.ficonn.rules`, which the simulator compiles as well.
 
-What the probe carries (section IV.B) is one entry PR_l for each level l: BYZERO, no link of level
-l was bypassed in the present FiConn_l; a server, the *proxy* that the probe is on its way to, the
-far end of the cable to a third FiConn_{l-1}; BYONE, the proxy was passed. One bypass per FiConn_l
-is all there is.
+A probe carries (section IV.B) one entry PR_l per level l: BYZERO if no link of level l was bypassed
+in the current FiConn_l; a server, the *proxy* that the probe is heading for, which is the far end
+of the cable to a third FiConn_{l-1}; BYONE if the proxy was passed. Each FiConn_l is bypassed at
+most once.
 
-A server that bypasses its link is not needed on the path: it sends the probe back, each server
-before it forgets its entry (Source ReRoute, section IV.C), and the probe sets out anew to the
-proxy. The bypassing server remembers a *virtual flow* on its level-0 link (section IV.D): without
-it, the unused level-0 link would look better for ever.
+A server that bypasses its link is not needed on the path: it sends the probe back, each server on
+the way back removes its entry (Source ReRoute, section IV.C), and the probe starts again towards
+the proxy. The bypassing server counts a *virtual flow* on its level-0 link (section IV.D);
+otherwise the unused level-0 link would always look better.
 
-Why a probe ends: PR_l only ever goes from BYZERO over a proxy to BYONE, but for the crossing of a
-cable of a higher level or a bypass at one, which start over below; both are bounded in turn, and
-between two changes a probe follows TOR. A proxy to which there is no way is given up: the source
-takes one to which its first hop works, others take the bypassed cable, which is no proxy.
+Termination of probes: PR_l only changes from BYZERO to a proxy to BYONE, except that crossing a
+cable of a higher level, or a bypass at a higher level, resets the lower entries; both are bounded,
+and between two changes a probe follows TOR. A proxy that cannot be reached is given up: the source
+chooses a proxy to which its first hop works, other servers use the bypassed cable, which is no
+proxy.
 
-Why a path has no loops: within a FiConn_l it leads through at most three FiConn_{l-1}s, each
-visited once; hence Theorem 6, at most 2*3^k - 1 hops. The one exception: a source from which
-failures leave no way but its backup port leaves its FiConn_{l-1} at once, and may have to come back
-into it.
+Freedom from loops: within a FiConn_l a path leads through at most three FiConn_{l-1}s, each visited
+once; hence Theorem 6, at most 2*3^k - 1 hops. The only exception: a source whose failures leave
+only its backup port leaves its FiConn_{l-1} at the first hop, and may have to return to it.
 
-With one bypass in a FiConn_l, some ways around failures cannot be said. A server of level l whose
-level-0 link has failed is not reached from its own FiConn_{l-1}, unless probes may come by the far
-side of its backup link, which is an option (`tar-far-side`); and where few FiConns are left to draw
-from, many failures can leave no probe a way though the network has one.
+With one bypass per FiConn_l, some paths around failures cannot be expressed. A server of level l
+whose level-0 link has failed is not reached from its own FiConn_{l-1}, unless probes may enter by
+the far side of its backup link, which is an option (`tar-far-side`). If few FiConns are left to
+draw from, many failures can leave probes no path although the network has one.
 """
 
 from __future__ import annotations
@@ -44,65 +44,65 @@ from hosts.ficonn import rules
 from hosts.ficonn.rules import BYZERO, NOWHERE
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
-# After so many hops a probe is given up: the most that a header's TTL can say. FiConn_3's longest
-# path has 53; Source ReRoute adds to that.
+# Upper bound for a probe's hops: the largest TTL of a header. FiConn_3's longest path has 53 hops;
+# Source ReRoute adds to that.
 MOST_HOPS = 255
-# A probe that is stuck or lost is tried again, and other proxies are drawn. How long each try waits
-# for its answer, and how long a flow pauses before each try (an exponential back-off): as multiples
-# of the search timeout, or of the measured round trip where that is longer.
+# A stuck or lost probe is retried, with newly drawn proxies. PROBE_TIMEOUT is the timeout of each
+# try and PROBE_PAUSES the pause before each try (an exponential back-off), both as multiples of the
+# search timeout, or of the measured round trip if that is longer.
 PROBE_TIMEOUT = 2
 PROBE_PAUSES = (0, 0, 1, 2, 4)
-JITTER = 0.25  # upper bound for the random part of either, as a share of it
+JITTER = 0.25  # upper bound for the random part of timeouts and pauses, as a fraction
 PROBE_TRIES = len(PROBE_PAUSES)
 
-Progress: TypeAlias = tuple[int, ...]  # PR_1, PR_2, ...
+Progress: TypeAlias = tuple[int, ...]  # the PR field: PR_1, PR_2, ...
 
 
 class Probe(NamedTuple):
-    """What a probe says: the ends of its flow, and the PR field."""
+    """A path probe: source and destination of its flow, and its PR field."""
 
     source: int
     destination: int
     progress: Progress
-    tries: int = 0  # how many before it, for the same path, had no answer
-    back: bool = False  # comes the answer, the way of the probe: after a failure
+    tries: int = 0  # number of unanswered probes for the same path before this probe
+    back: bool = False  # True if the response returns over the probe's path, after a failure
 
 
 class Way(NamedTuple):
-    """A flow's entry in the table of a server: previous hop (None at the source) and next hop."""
+    """A flow's routing entry on a server: previous hop (None at the source) and next hop."""
 
     previous: Step | None
     next: Step
 
 
 class Sight(NamedTuple):
-    """What a server knows of its own two outgoing links."""
+    """The state of a server's own two outgoing links, for one decision."""
 
     works: Callable[[Step], bool]
     random: random.Random
-    backup_bps: float = 0.0  # hb: the available bandwidth of the backup link
-    switch_bps: float = 0.0  # zb: that of the level-0 link, virtual flows taken off
-    switch_works: bool = True  # whether the level-0 link leads anywhere
-    # Departs from the paper: what is within this share of the other counts as equal, where
-    # bandwidths are measured. Noise alone would lead flows away from TOR's shorter paths.
+    backup_bps: float = 0.0  # hb: available bandwidth of the backup link
+    switch_bps: float = 0.0  # zb: available bandwidth of the level-0 link, minus virtual flows
+    switch_works: bool = True  # True if any link over the level-0 switch works
+    # Departs from the paper: measured bandwidths within this fraction of each other count as equal.
+    # Otherwise noise would move flows away from TOR's shorter paths.
     equal_share: float = 1.0
 
     @property
     def backup_is_better(self) -> bool:
-        """hb > zb."""
+        """True if hb > zb."""
         return self.backup_bps * self.equal_share > self.switch_bps
 
     @property
     def switch_is_better(self) -> bool:
-        """zb > hb."""
+        """True if zb > hb."""
         return self.switch_bps * self.equal_share > self.backup_bps
 
 
 class VirtualFlows(NamedTuple):
-    """What ends a virtual flow: of section IV.D there are several readings."""
+    """The events that end a virtual flow; section IV.D can be read in several ways."""
 
-    probed: bool  # that its own flow is probed again
-    level_0: bool  # that a flow, any one, takes the level-0 link (Algorithm 3, lines 19 and 20)
+    probed: bool  # the virtual flow itself is probed again
+    level_0: bool  # any flow uses the level-0 link (Algorithm 3, lines 19 and 20)
 
 
 READINGS = {
@@ -110,33 +110,33 @@ READINGS = {
     "until the next probe": VirtualFlows(probed=True, level_0=False),
     "until either": VirtualFlows(probed=True, level_0=True),
 }
-# Departs from the paper: a virtual flow ends when its flow is probed again, and at nothing else. Of
-# the readings this comes nearest to Fig. 6 to 9 (`reproduce ficonn-virtual-flows`). As printed, the
-# counter runs on with every probe; where either ends them, they are too few, and paths too long.
+# Departs from the paper: a virtual flow ends only when its flow is probed again. Of all readings
+# this one comes closest to Fig. 6 to 9 (`reproduce ficonn-virtual-flows`). As printed, the counter
+# grows with every probe; if either event ends a virtual flow, too few remain, and paths get longer.
 VIRTUAL_FLOWS = READINGS["until the next probe"]
 
 
 class Arrived(NamedTuple):
-    """The probe is for this server."""
+    """Decision: the probe has reached its destination."""
 
 
 class Onward(NamedTuple):
-    """Note the way, and send the probe to its next hop."""
+    """Decision: store the entry, and send the probe to its next hop."""
 
     way: Way
     progress: Progress
 
 
 class Back(NamedTuple):
-    """Forget the way, and send the probe back to this hop."""
+    """Decision: remove the entry, and send the probe back to the previous hop."""
 
     step: Step
     progress: Progress
-    virtual: bool = False  # the flow is now a virtual one of this server
+    virtual: bool = False  # True if the flow becomes a virtual flow of this server
 
 
 class Stuck(NamedTuple):
-    """The probe cannot go on."""
+    """Decision: drop the probe, which has no usable next hop."""
 
     reason: str
 
@@ -149,9 +149,9 @@ NO_WAY = "no way around a failure"
 def first_probe(
     ficonn: FiConn, source: int, destination: int, tries: int = 0, *, by_far_side: bool = False
 ) -> Probe:
-    """Return the probe of a new path: by the far side of the destination's backup link, or TOR."""
+    """Return a flow's first probe, by TOR or by the far side of the destination's backup link."""
     entries = [BYZERO] * (ficonn.k + 1)
-    net = _net(tuple(ficonn.sizes))
+    net = _wiring(tuple(ficonn.sizes))
     count = rules.start(net, source, destination, by_far_side, entries)
     return Probe(source, destination, tuple(entries[:count]), tries)
 
@@ -159,16 +159,16 @@ def first_probe(
 def decide(
     ficonn: FiConn, server: int, probe: Probe, came: Step | None, way: Way | None, sight: Sight
 ) -> Decision:
-    """Return what a server does with a probe (Algorithm 3).
+    """Return a server's decision on a probe (Algorithm 3).
 
     Parameters
     ----------
     came : Step or None
-        The hop back to where the probe came from (`phop`); None where the server is its source.
+        Hop back to the server from which the probe came (`phop`); None at the probe's source.
     way : Way or None
-        The flow's entry as this probe has set it up before, if it has (`RTable`).
+        The flow's entry from an earlier visit of this probe, if any (`RTable`).
     """
-    net = _net(tuple(ficonn.sizes))
+    net = _wiring(tuple(ficonn.sizes))
     level = rules.level_of(net, server)
     far = far_end(net, server, level) if level else NOWHERE
     own = rules.Server(
@@ -181,7 +181,7 @@ def decide(
     )
     order = [0] * rules.most_members(ficonn.sizes)
     place = rules.Place(
-        net, own, _Mates(server, sight), sight.random, order, probe.destination, *_hop(came)
+        net, own, _MateStates(server, sight), sight.random, order, probe.destination, *_hop(came)
     )
     before = (*_hop(way.previous), *_hop(way.next)) if way else (NOWHERE,) * 4
     entries = list(probe.progress)
@@ -198,13 +198,13 @@ def decide(
 
 
 @cache
-def _net(sizes: tuple[int, ...]) -> Nested:
-    """Return a network's cables, which every probe asks for."""
+def _wiring(sizes: tuple[int, ...]) -> Nested:
+    """Return a network's wiring, cached since every probe needs it."""
     return rules.nested(sizes)
 
 
-class _Mates:
-    """The servers on a server's switch, as the rules ask for them."""
+class _MateStates:
+    """Link states of the servers on a server's switch, in the form that the rules expect."""
 
     def __init__(self, server: int, sight: Sight) -> None:
         self.server, self.sight = server, sight

@@ -1,1 +1,1 @@
-"""Live servers: routers behind real ports, in network namespaces of this machine."""
+"""Live servers: routers with real ports, in network namespaces of this machine."""

@@ -1,8 +1,9 @@
-"""Who beats to whom: the ports that hear each other, and all that beat at the same time.
+"""Heart-beat schedules: groups of ports that hear each other, and groups that send together.
 
-See pacer.py, which sends by this. From one interval to the next all objects fall out of the
-processor's caches, and to fetch each takes longer than what Python does with it. So what goes round
-is made once for all segments of a tick, as few objects as can be.
+The sender in pacer.py uses these schedules. Between two intervals all objects are evicted from the
+processor's caches, and fetching each of them takes longer than Python's work on it. Therefore the
+heart-beats that go round are prepared once for all segments of a tick, in as few objects as
+possible.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ from typing import NamedTuple
 
 from hosts.live.liveness import LONGEST_ANSWER, HeardTable
 
-MAC_AT, MAC_END = 6, 12  # of a frame's sender
-TO_ALL = 20  # times, once a heart-beat that went round was missed
-MOST_REPEATS = 3  # of one heart-beat
-MOST_MADE = 64  # turns of a tick that are kept
+MAC_AT, MAC_END = 6, 12  # bytes of a frame's source MAC address
+TO_ALL = 20  # broadcasts after a missed heart-beat, before heart-beats go round again
+MOST_REPEATS = 3  # upper bound for repetitions of one broadcast
+MOST_MADE = 64  # upper bound for prepared rounds per tick
 
 
 @dataclass(eq=False)
 class Port:
-    """A server's, as far as heart-beats go."""
+    """A server's port, which sends and receives heart-beats."""
 
     server: int
     socket: socket.socket
     segment: int
-    hears: dict[int, int]  # its links' places in the kernel's table, by neighbour
-    frame: bytes = b""  # to all; nothing is sent while it is empty
+    hears: dict[int, int]  # indices of its links in the kernel's table, by neighbour
+    frame: bytes = b""  # broadcast heart-beat; nothing is sent while it is empty
 
     def to(self, hearer: Port) -> bytes:
-        """Return its heart-beat, to one other."""
+        """Return this port's heart-beat as a unicast frame to another port."""
         return hearer.frame[MAC_AT:MAC_END] + self.frame[MAC_AT:]
 
 
 class Burst(NamedTuple):
-    """Heart-beats that are sent at once, and what is heard of them."""
+    """Heart-beats that are sent together, and the links by which they should be received."""
 
     sockets: array[int]
-    ends: array[int]  # of each one's frame in the next
+    ends: array[int]  # end of each socket's frame in `frames`
     frames: memoryview
-    places: array[int]  # in the table: of all links by which something is heard then
+    places: array[int]  # indices of the links by which these heart-beats are received
 
     @classmethod
     def of(cls, frames: list[tuple[Port, bytes]], places: list[int]) -> Burst:
-        """Make them, one frame out of each of these ports."""
+        """Return a burst of one frame per port, received by the links at `places`."""
         text, ends = bytearray(), array("I")
         for _, frame in frames:
             text += frame
@@ -58,63 +59,63 @@ class Burst(NamedTuple):
         return cls(sockets, ends, memoryview(bytes(text)), array("I", places))
 
     def send(self) -> int:
-        """Send them; return when they began to be sent, in ns."""
+        """Send all heart-beats of the burst; return the start time in ns."""
         now_ns, begin = time.monotonic_ns(), 0
         for descriptor, end in zip(self.sockets, self.ends, strict=True):
             frame, begin = self.frames[begin:end], end
             try:
                 os.write(descriptor, frame)
-            except OSError:  # a cut cable, a full queue: heart-beats are lost like any frame
+            except OSError:  # cut cable or full queue: the heart-beat is lost
                 continue
         return now_ns
 
 
 @dataclass(eq=False)
 class Segment:
-    """Ports that hear each other."""
+    """A group of ports that hear each other, such as the ports on one switch."""
 
     tick: Tick
     ports: list[Port] = field(default_factory=list)
-    sent_ns: int = 0  # when they began to beat to all
-    repeats: int = 0  # how many more there may be
-    cell: int = 0  # by which the kernel knows its links as a segment's; 0: by none yet
-    is_whole: bool = True  # all whom these ports hear are among them
-    to_all: int = 0  # so many times more, before heart-beats go round
+    sent_ns: int = 0  # start time of the last broadcast, in ns
+    repeats: int = 0  # remaining repetitions of the last broadcast
+    cell: int = 0  # the segment's number in the kernel's table, 0 before it has one
+    is_whole: bool = True  # True if all neighbours of these ports are in the segment
+    to_all: int = 0  # remaining broadcasts before heart-beats go round
     goes_round: bool = False
     _each_hears_all: bool = False
-    _burst: Burst | None = None  # to all
+    _burst: Burst | None = None  # the prepared broadcast
 
     def __post_init__(self) -> None:
         self.tick.segments.append(self)
 
     def join(self, port: Port) -> None:
-        """Take in a port."""
+        """Add a port to the segment."""
         self.ports.append(port)
-        self._look_anew()
+        self._update_members()
 
     def leave(self, port: Port) -> None:
-        """Let a port go."""
+        """Remove a port from the segment."""
         self.ports.remove(port)
-        self._look_anew()
+        self._update_members()
 
-    def _look_anew(self) -> None:
+    def _update_members(self) -> None:
         here, others = {port.server for port in self.ports}, len(self.ports) - 1
         self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         self._each_hears_all = all(len(port.hears) == others for port in self.ports)
-        self.cell = 0  # links of whoever has left still point to the one it had
+        self.cell = 0  # links of removed ports still refer to the old cell
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Beat to all: one of them has news."""
+        """Return to broadcasting, after a port's heart-beat has changed."""
         self.tick.put(self, goes_round=False)
         self._burst = None
 
     def beat(self) -> None:
-        """Beat to all."""
-        self.sent_ns = self._to_all.send()
+        """Broadcast the heart-beats of all ports."""
+        self.sent_ns = self._broadcast.send()
 
     @property
-    def _to_all(self) -> Burst:
+    def _broadcast(self) -> Burst:
         if self._burst is None:
             here = {port.server for port in self.ports}
             links = [link for port in self.ports for link in port.hears.items()]
@@ -125,8 +126,8 @@ class Segment:
         return self._burst
 
     def is_missed(self, table: HeardTable) -> bool:
-        """Tell whether the last heart-beats to all are to be sent again, or let them go round."""
-        places = self._to_all.places
+        """Return True if the last broadcast must be repeated; else let it go round when due."""
+        places = self._broadcast.places
         if self.is_whole and self._each_hears_all and table.are_well(places, self.sent_ns):
             self.to_all -= 1
             if self.to_all <= 0 and len(self.ports) > 1:
@@ -135,11 +136,11 @@ class Segment:
         return bool(self.repeats) and table.is_missing(places, self.sent_ns)
 
     def _go_round(self, table: HeardTable) -> None:
-        """Let who hears one, in whichever turn, beat to the next, until it is back at the first."""
+        """Let heart-beats go round: a port that receives one sends its own to the next port."""
         ports = self.ports
         if max(len(port.frame) for port in ports) > LONGEST_ANSWER:
             return
-        self.cell = table.join(self._to_all.places, self.cell)
+        self.cell = table.join(self._broadcast.places, self.cell)
         if not self.cell:
             return
         for turn in range(1, len(ports)):
@@ -150,30 +151,30 @@ class Segment:
         self.tick.put(self, goes_round=True)
 
     def firsts(self, turn: int) -> list[tuple[Port, bytes]]:
-        """Return what the pacer sends in a turn: how far a port is from the one it beats to."""
+        """Return the frames that the pacer sends; `turn` is the receiver's distance in `ports`."""
         first = self.ports[: gcd(turn, len(self.ports))]
         return [(port, port.to(self.ports[at + turn])) for at, port in enumerate(first)]
 
     def heard(self, turn: int) -> list[int]:
-        """Return the places of the links by which something is heard in a turn."""
+        """Return the indices of the links by which heart-beats are received in a turn."""
         return [port.hears[self.ports[at - turn].server] for at, port in enumerate(self.ports)]
 
     def break_off(self) -> None:
-        """Beat to all for a while."""
+        """Stop heart-beats from going round, and broadcast for a while."""
         self.tick.put(self, goes_round=False)
         self.to_all, self.repeats = TO_ALL, MOST_REPEATS
 
 
 class Round(NamedTuple):
-    """What goes round in all segments of a tick, at one turn of each."""
+    """One round: the heart-beats that go round in all segments of a tick, at one turn of each."""
 
     burst: Burst
     cells: array[int]
-    parts: list[tuple[Segment, int, list[int]]]  # with its cell, and its part of all places
+    parts: list[tuple[Segment, int, list[int]]]  # segment, its cell, and its links' indices
 
     @classmethod
     def of(cls, segments: list[Segment], count: int) -> Round:
-        """Make the one that comes after so many others."""
+        """Return the prepared round number `count`."""
         turns = [(segment, count % (len(segment.ports) - 1) + 1) for segment in segments]
         parts = [(segment, segment.cell, segment.heard(turn)) for segment, turn in turns]
         burst = Burst.of(
@@ -183,7 +184,7 @@ class Round(NamedTuple):
         return cls(burst, array("I", [cell for _, cell, _ in parts]), parts)
 
     def confirm(self, table: HeardTable, since_ns: int) -> Iterator[Segment]:
-        """Vouch for all who were heard since then; yield where one was not."""
+        """Mark all neighbours heard since `since_ns` as heard; yield segments that missed one."""
         if table.are_heard(self.burst.places, since_ns):
             for cell in self.cells:
                 table.vouch(cell, since_ns)
@@ -197,34 +198,34 @@ class Round(NamedTuple):
 
 
 class Tick:
-    """Segments that beat at one time."""
+    """Segments whose heart-beats are sent at the same time."""
 
     def __init__(self) -> None:
-        self.segments: list[Segment] = []  # that beat to all
-        self._going: list[Segment] = []  # where heart-beats go round
-        self._count = 0  # of rounds
-        self._period = 1  # after which all is the same
-        self._made: dict[int, Round] = {}
+        self.segments: list[Segment] = []  # segments that broadcast
+        self._rotating: list[Segment] = []  # segments where heart-beats go round
+        self._count = 0  # number of the last round
+        self._period = 1  # number of different rounds
+        self._prepared_rounds: dict[int, Round] = {}
 
     def __len__(self) -> int:
-        return len(self.segments) + len(self._going)
+        return len(self.segments) + len(self._rotating)
 
     def put(self, segment: Segment, *, goes_round: bool) -> None:
-        """Let a segment's heart-beats go round from now on, or not."""
+        """Let a segment's heart-beats go round from now on, or be broadcast."""
         if goes_round != segment.goes_round:
             segment.goes_round = goes_round
-            (self.segments if goes_round else self._going).remove(segment)
-            (self._going if goes_round else self.segments).append(segment)
-            self._period = lcm(*(len(one.ports) - 1 for one in self._going))
-            self._made.clear()
+            (self.segments if goes_round else self._rotating).remove(segment)
+            (self._rotating if goes_round else self.segments).append(segment)
+            self._period = lcm(*(len(one.ports) - 1 for one in self._rotating))
+            self._prepared_rounds.clear()
 
     def next_round(self) -> Round | None:
-        """Return what goes round next, if anything does."""
-        if not self._going:
+        """Return the next round of heart-beats, None if they go round in no segment."""
+        if not self._rotating:
             return None
         self._count = (self._count + 1) % self._period
-        if self._count not in self._made:
-            if len(self._made) == MOST_MADE:
-                self._made.clear()
-            self._made[self._count] = Round.of(self._going, self._count)
-        return self._made[self._count]
+        if self._count not in self._prepared_rounds:
+            if len(self._prepared_rounds) == MOST_MADE:
+                self._prepared_rounds.clear()
+            self._prepared_rounds[self._count] = Round.of(self._rotating, self._count)
+        return self._prepared_rounds[self._count]

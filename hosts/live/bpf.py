@@ -1,9 +1,10 @@
-"""The programs of a lab: compiled where that is due, loaded once for all servers, and tried out.
+"""A lab's eBPF programs: compiled if needed, loaded once for all servers, and probed for support.
 
-To load and check them takes the kernel 20 ms, and a processor runs one text faster than hundreds of
-copies. What a server has for itself (its decisions, its bell) are tables of its own in tables of
-tables; of other tables, which all share, each has its entries. The number under which programs find
-either is noted by the server's `Entrance`, which ends with the server's process.
+The kernel takes 20 ms to load and verify the programs, and a processor runs one program text faster
+than hundreds of copies. The tables of a single server (its decisions, its bell) are entries of
+tables of tables; in all other tables, shared by the servers, each server has its own entries. The
+server's number, by which programs find both, is stored by its `Entrance`, which ends with the
+server's process.
 """
 
 from __future__ import annotations
@@ -30,32 +31,33 @@ from topos.base.errors import PillarboxError, require
 FORWARD, LIVENESS, TUNNELS = (
     Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness", "tunnels")
 )
-# In the Python environment: the checkout may be read-only, and is often somebody else's.
+# The Python environment is used since the checkout may be read-only or owned by another user.
 BUILD = Path(sys.prefix, "share", "pillarbox")
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
 LOOPBACK = 1  # the first interface of every namespace
 
-# How many entries of each table a server has, and how many each of its links.
+# Number of entries in each table per server, and per link of a server.
 _NUMBER = struct.Struct("=I")
-OWN = ("flows", "relays", "bells")  # tables of tables
+OWN = ("flows", "relays", "bells")  # tables of tables, with one table per server
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
-BY_SERVER = ("budgets",)  # their keys begin with its number
-BY_LINK = ("links", "answers")  # as many places for each server
-LINKS_ROOM = 1.5  # places for each link: the kernel finds it in two looks at most, nearly always
+BY_SERVER = ("budgets",)  # tables whose keys start with the server's number
+BY_LINK = ("links", "answers")  # tables with the same number of entries for each server
+# Table entries per link: the kernel then almost always finds a link within two probes.
+LINKS_ROOM = 1.5
 
 
 class LabPrograms:
-    """The programs of all servers of a lab, loaded.
+    """The loaded programs of all servers of a lab.
 
     Parameters
     ----------
     source : Path
-        `FORWARD`, or `LIVENESS` where Python forwards.
+        `FORWARD`, or `LIVENESS` if Python forwards packets.
     servers : int
-        How many there can come to be: tables do not grow.
+        Upper bound for the number of servers: tables have a fixed size.
     links : int
-        How many neighbours each of them can come to have.
+        Upper bound for the number of neighbours of a server.
     """
 
     def __init__(self, source: Path, servers: int = 1, links: int = 1) -> None:
@@ -66,14 +68,14 @@ class LabPrograms:
         self.by_filters = not tcx.is_quick()
 
     def handover(self) -> tuple[dict[str, Any], list[int]]:
-        """Return a description and the open files by which another process can use all this."""
+        """Return a description and open files by which another process can use the programs."""
         described, files = self.loaded.handover()
         own = {"servers": self.servers, "room": self.room, "by_filters": self.by_filters}
         return {**own, "loaded": described}, files
 
     @classmethod
     def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> LabPrograms:
-        """Return the programs of which another process gave the `handover`."""
+        """Return the programs described by another process's `handover`."""
         made = cls.__new__(cls)
         made.servers, made.room = described["servers"], described["room"]
         made.by_filters = described["by_filters"]
@@ -81,17 +83,17 @@ class LabPrograms:
         return made
 
     def of(self, server: int) -> Programs:
-        """Return a server's part, to be made in the process that is the server."""
+        """Return a server's view of the programs; call this in the server's own process."""
         most = f"{self.servers} servers at most can run here: start the lab anew, larger"
         require(server < self.servers, most)
         return Programs(self, server)
 
     def links_of(self, server: int) -> range:
-        """Return the places for a server's links, more than it can have: a power of two."""
+        """Return the indices for a server's links; their number is a power of two."""
         return range(server * self.room, (server + 1) * self.room)
 
     def forget(self, server: int) -> None:
-        """Take out what a server that has ended leaves in tables."""
+        """Remove the entries of a server that has ended from all tables."""
         maps, key = self.loaded.maps, _NUMBER.pack(server)
         for table in (maps[name] for name in BY_LINK):
             for place in self.links_of(server):
@@ -104,7 +106,7 @@ class LabPrograms:
 
 
 class Programs:
-    """One server's part in the programs of a lab: `maps` are those of all, and its own."""
+    """A server's view of a lab's programs: `maps` has the shared tables and the server's own."""
 
     def __init__(self, lab: LabPrograms, server: int) -> None:
         self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
@@ -114,17 +116,17 @@ class Programs:
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:
-        """Make this server's own table of that name."""
+        """Create this server's own table of that name."""
         made = self.maps[name] = self.lab.loaded.add(name, self.server, entries)
         self._own.append(made)
         return made
 
     def attach(self, program: str, ifindex: int, *, egress: bool) -> None:
-        """Let a program see what an interface of this server sends, or else receives."""
+        """Attach a program to an interface of this server, for outgoing or incoming packets."""
         self._entrance.attach(self.programs[program], ifindex, egress=egress)
 
     def close(self) -> None:
-        """Detach the programs, and release this server's own tables."""
+        """Detach the programs, and close this server's own tables."""
         self._entrance.close()
         for each in self._own:
             os.close(each.fd)
@@ -132,19 +134,19 @@ class Programs:
 
 
 class Alone(Programs):
-    """The programs of a server that shares them with no other."""
+    """Programs loaded for a single server."""
 
     def __init__(self, source: Path, links: int = 1) -> None:
         super().__init__(LabPrograms(source, 1, links), 0)
 
     def close(self) -> None:
-        """Detach and release everything."""
+        """Detach the programs and close all tables."""
         super().close()
         self.lab.loaded.close()
 
 
 def available(source: Path | None = None) -> str:
-    """Return why eBPF cannot be used here; nothing if it can: it is tried out where nobody is."""
+    """Return the reason why eBPF is unusable on this machine, "" if a test in a namespace works."""
     try:
         with nowhere():
             loaded = Alone(source or FORWARD)
@@ -158,7 +160,7 @@ def available(source: Path | None = None) -> str:
 
 
 def build(source: Path = FORWARD) -> Path:
-    """Return the object file of a source, compiled if that is due."""
+    """Return a source's object file, compiled if it is missing."""
     found = object_file(source)
     if found.exists():
         return found
@@ -166,7 +168,7 @@ def build(source: Path = FORWARD) -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         made = found.with_suffix(f".{os.getpid()}")
         compile_into(made, source)
-        made.replace(found)  # whoever else builds at this moment builds the same
+        made.replace(found)  # a concurrent build has the same content
     except FileNotFoundError:
         raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
     except OSError as error:
@@ -174,9 +176,9 @@ def build(source: Path = FORWARD) -> Path:
     return found
 
 
-@cache  # asked for by each of a lab's servers
+@cache  # called once per server of a lab
 def object_file(source: Path = FORWARD) -> Path:
-    """Return where the programs are, for the headers of all networks: by a hash of their text."""
+    """Return the path of the object file, which contains a hash of sources and network headers."""
     files = [source, *sorted(source.parent.glob("*.h"))]
     texts = [*COMPILER, *(file.read_text(encoding="utf-8") for file in files)]
     text = "\0".join([*texts, generated.source(headers())])
@@ -185,8 +187,8 @@ def object_file(source: Path = FORWARD) -> Path:
 
 
 def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
-    """Compile the programs, or raise BpfError."""
-    # Only here: each server that is forked would begin with what these do after a fork.
+    """Compile the programs into a file, or raise BpfError."""
+    # Imported only here: their fork handlers would slow down the start of every forked server.
     import subprocess
     import tempfile
 

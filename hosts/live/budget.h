@@ -1,12 +1,12 @@
-/* How much of what comes by a port Python is asked about, as routers police what they punt.
+/* Budgets for packets passed to Python, as routers police the packets that they punt.
  *
- * Packets that no decision is known for take a process each, and a flood of forged ones would take
- * all of its time. So each port has a budget, and each neighbour behind it no more than half of that:
- * who floods takes its own share. Control messages have budgets of their own, so that they find
- * their way through a flood of data.
+ * Packets without a decision need the server's process, and a flood of forged ones would take all
+ * of its time. So each port has a budget, and each neighbour on it at most half of that: a flooding
+ * neighbour exhausts only its own share. Control messages have separate budgets, so that they get
+ * through a flood of data.
  *
- * A budget is a token bucket, kept as one number: the moment at which it is full again. Processors
- * that change it at once may let a packet more pass.
+ * A budget is a token bucket, stored as one number: the time at which it will be full again. If
+ * processors change it simultaneously, a packet more may pass.
  */
 #ifndef BUDGET_H
 #define BUDGET_H
@@ -15,10 +15,10 @@
 
 #define SECOND_NS 1000000000ULL
 #define PORT_PER_S 1000
-#define CONTROL_FACTOR 2 /* messages are short, and what waits for them is the network */
-#define BURST 1024	 /* the first packets of some hundred flows that begin at once */
+#define CONTROL_FACTOR 2 /* messages are short, and routing waits for them */
+#define BURST 1024	 /* first packets of some hundred simultaneous flows */
 
-#define NEIGHBOURS 8 /* that are told apart, by the last byte of their MAC address */
+#define NEIGHBOURS 8 /* distinguished, by the last byte of their MAC address */
 #define WHOLE_PORT NEIGHBOURS
 #define SOURCE_MAC_END 11
 
@@ -35,7 +35,7 @@ struct {
 	__type(value, __u64);
 } budgets SEC(".maps");
 
-/* Take a packet from a budget; return whether it is used up. */
+/* Take a packet from a budget; return 1 if the budget is used up. */
 static __always_inline int is_spent(struct budget_key *key, __u32 per_s)
 {
 	__u64 now = bpf_ktime_get_ns(), each = SECOND_NS / per_s, first = now + each;

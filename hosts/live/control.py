@@ -1,7 +1,7 @@
-"""A server's control socket: one line of JSON in, one line of JSON out, then it is closed.
+"""A server's control socket: a request is one line of JSON, and so is the response.
 
-It is a Unix socket in the lab's private folder, so that only who may see the folder may ask. The
-forwarder's loop serves it, and nobody who asks slowly can hold that up.
+It is a Unix socket in the lab's private folder, so only users with access to the folder can send
+requests. The forwarder's loop serves the socket without blocking, however slow a client is.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST_REQUEST = 4096
 CLIENT_TIMEOUT_S = 5.0
-MOST_CLIENTS = 64  # of more than that, the one that asks for longest without an answer has to go
+MOST_CLIENTS = 64  # upper bound for open clients; the oldest is closed to make room
 
 Answer = Callable[[dict[str, Any]], Any]
 Watch = Callable[[int, Callable[[], None]], None]
@@ -22,12 +22,12 @@ Forget = Callable[[int], None]
 
 
 class ControlSocket:
-    """Listens at a path and answers requests by a function."""
+    """A listening Unix socket that answers requests with a function."""
 
     def __init__(self, path: Path, answer: Answer, watch: Watch, forget: Forget) -> None:
         path.unlink(missing_ok=True)
         self._answer, self._watch, self._forget = answer, watch, forget
-        self._clients: dict[int, socket.socket] = {}  # in the order in which they came
+        self._clients: dict[int, socket.socket] = {}  # oldest first
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         path.chmod(0o600)
@@ -43,7 +43,7 @@ class ControlSocket:
         client.setblocking(False)
         received = bytearray()
         if len(self._clients) >= MOST_CLIENTS:
-            self._leave(next(iter(self._clients.values()))).close()
+            self._stop_watching(next(iter(self._clients.values()))).close()
         self._clients[client.fileno()] = client
         self._watch(client.fileno(), lambda: self._receive(client, received))
 
@@ -57,17 +57,17 @@ class ControlSocket:
         received += data
         if data and b"\n" not in received and len(received) < LONGEST_REQUEST:
             return
-        with self._leave(client):
+        with self._stop_watching(client):
             reply = self._reply(bytes(received))
-            # The buffer takes it whole: whoever does not read loses it, and nobody waits.
+            # The send buffer holds the whole response, so a client that does not read cannot block.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(reply) + LONGEST_REQUEST)
             try:
                 client.sendall(reply)
             except OSError:
                 return
 
-    def _leave(self, client: socket.socket) -> socket.socket:
-        """Expect nothing more of a client."""
+    def _stop_watching(self, client: socket.socket) -> socket.socket:
+        """Stop waiting for a client's request."""
         self._forget(client.fileno())
         return self._clients.pop(client.fileno())
 
@@ -75,14 +75,14 @@ class ControlSocket:
         try:
             asked = json.loads(request)
             answer = self._answer(asked) if isinstance(asked, dict) else None
-        except (ValueError, RecursionError):  # no JSON, or brackets without end
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             answer = None
         line = {"error": "ask with one line of JSON"} if answer is None else answer
         return json.dumps(line).encode() + b"\n"
 
 
 def ask(path: Path, request: dict[str, Any]) -> Any:
-    """Return the answer of a control socket; OSError if nobody answers in time."""
+    """Send a request to a control socket and return the response; raise OSError on a timeout."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(CLIENT_TIMEOUT_S)
         client.connect(str(path))

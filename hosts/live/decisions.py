@@ -1,16 +1,17 @@
-"""What a data plane may repeat: the router's answers, as it gives them (hosts/base/actions.py).
+"""Installs a router's decisions in a data plane (hosts/base/actions.py).
 
-The first packet of a flow, or to a destination, goes through the router like every packet. What the
-router says of its answer (which packets are alike, which header is put in front of them, how it is
-changed) is installed in a table, the kernel's or the forwarder's own, and packets like it are
-forwarded from there.
+The first packet of a flow, or to a destination, is handled by the router. The router's action says
+which further packets are alike, which header is prepended to them and how the header is changed.
+This decision is installed in a table, of the kernel or of the forwarder, and further packets are
+forwarded by the table.
 
-Whatever it says holds until its `generation` changes; then all of it is taken back (where only its
-`own_generation` changes: what it said of packets of its own applications; where a flow is among its
-`changed_flows`: what it said of that flow; where a ground is among those that are `gone`: what
-followed from it).
+A decision is valid until the router's `generation` changes; then all decisions are withdrawn. If
+only its `own_generation` changes, decisions on packets of the server's own applications are
+withdrawn; for each flow in its `changed_flows`, the decisions on that flow; for each ground in its
+`gone`, the decisions that followed from that ground.
 
-State: which decisions follow from which ground, MOST_KNOWN at most; then all begins anew.
+State: the decisions that follow from each ground, at most MOST_KNOWN; at the limit all decisions
+are withdrawn.
 """
 
 from __future__ import annotations
@@ -28,51 +29,51 @@ from hosts.wire.relayed import ByFlow, RelayKey
 
 MacOf = Callable[[Step], bytes]
 
-# To count what one decision was used for costs some 3 microseconds, and a quarter of that where it
-# was not used. Where there are hundreds, that is done less often: so it takes each of many servers
-# less than a thousandth of a processor.
+# Reading a used decision's counters costs about 3 us, and reading an unused one's a quarter of
+# that. With hundreds of decisions the counters are read less often, so that each of many servers
+# spends less than a thousandth of a processor on them.
 COUNTING_S, LOOKING_S = 5e-3, 1.25e-3
-MOST_KNOWN = 8192
+MOST_KNOWN = 8192  # upper bound for decisions with a known ground
 
 
 class Decisions:
-    """Installs what one router decides.
+    """Installs the decisions of one router in a table.
 
     Parameters
     ----------
     router : Router
-        Whose answers these are.
+        Router that makes the decisions.
     table : Table
-        Where they are installed.
+        Table in which the decisions are installed.
     mac : callable of Step to bytes
-        The MAC address at the other end of a hop.
+        Maps a hop to the MAC address of the next server's port.
     """
 
     def __init__(self, router: Router, table: Table, mac: MacOf) -> None:
         self.router, self.table, self._mac = router, table, mac
-        self._count_flows_s = self._count_relays_s = 0.0  # when it is time for that
+        self._count_flows_s = self._count_relays_s = 0.0  # next time at which counters are read
         self._generations = router.generation, router.own_generation
-        self._following: defaultdict[Hashable, set[FlowKey | RelayKey]] = defaultdict(set)
-        self._known = 0  # of those
+        self._keys_by_ground: defaultdict[Hashable, set[FlowKey | RelayKey]] = defaultdict(set)
+        self._known = 0  # number of decisions in `_keys_by_ground`
 
     def learn(self, actions: list[Action]) -> None:
-        """Install what the router says of its answers to a packet."""
+        """Install the decisions in a router's actions on a packet."""
         self.keep_up()
         for action in actions:
             match action:
                 case Delivered(_, key) if key is not None:
                     self.table.install_relay(key, Deliver())
                 case Send(port, peer, _, Pushed(flow, header, ground)):
-                    next_mac = self._towards(port, peer, flow, ground)
+                    next_mac = self._next_hop_mac(port, peer, flow, ground)
                     self.table.install_flow(flow, Push(port, next_mac, header))
                 case Send(port, peer, _, Relayed(key, change, ground)):
-                    next_mac = self._towards(port, peer, key, ground)
+                    next_mac = self._next_hop_mac(port, peer, key, ground)
                     self.table.install_relay(key, Relay(port, next_mac, change))
                 case Send(port, peer, _, Unwrapped(key)):
-                    self.table.install_relay(key, Unwrap(port, self._towards(port, peer, key)))
+                    self.table.install_relay(key, Unwrap(port, self._next_hop_mac(port, peer, key)))
 
     def keep_up(self) -> None:
-        """Take back what does not hold any more."""
+        """Withdraw decisions that are no longer valid."""
         self.router.keep_up()
         generations = self.router.generation, self.router.own_generation
         if generations != self._generations:
@@ -85,31 +86,31 @@ class Decisions:
         while changed:
             self.table.forget(changed.pop())
         while gone:
-            following = self._following.pop(gone.pop(), set())
+            following = self._keys_by_ground.pop(gone.pop(), set())
             self._known -= len(following)
             for key in following:
                 self.table.take_back(key)
 
-    def _towards(
+    def _next_hop_mac(
         self, port: int, peer: int, key: FlowKey | RelayKey, ground: Hashable = None
     ) -> bytes:
-        """Note what a decision follows from; return the MAC address where it leads."""
+        """Record the ground of a decision; return the MAC address of the next hop."""
         step = Step(port, peer)
         if self.router.answers_outlive_links:
             if self._known >= MOST_KNOWN:
                 self.table.flush()
                 self._forget()
-            following = self._following[step if ground is None else ground]
+            following = self._keys_by_ground[step if ground is None else ground]
             self._known += key not in following
             following.add(key)
         return self._mac(step)
 
     def _forget(self) -> None:
-        self._following.clear()
+        self._keys_by_ground.clear()
         self._known = 0
 
     def tell_used(self, now: float) -> list[Action]:
-        """Tell the router which flows live although it does not see their packets."""
+        """Report to the router the traffic of flows that the data plane forwards."""
         found: list[tuple[FlowKey, Used]] = []
         if now >= self._count_flows_s:
             found += self.table.flows_used().items()
@@ -123,5 +124,5 @@ class Decisions:
         ]
 
     def _pause_s(self, used: int) -> float:
-        """Return how long to wait after decisions were counted, so many of which were used."""
+        """Return the pause before counters are read again, from the number of used decisions."""
         return COUNTING_S * used + LOOKING_S * (self.table.counted - used)

@@ -1,6 +1,6 @@
-"""What a live server sends and receives with: its ports, its application interface, its carriers.
+"""Network devices of a live server: its ports, its application interface and carrier events.
 
-Nothing here decides anything. All sockets are non-blocking, for one loop to wait on.
+This module makes no routing decisions. All sockets are non-blocking, for use in one event loop.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topos.base.errors import require
 
 APPLICATION_INTERFACE = "dcn0"
 BROADCAST_MAC = b"\xff" * 6
-TO_A_GROUP = 0x01  # in the first byte of a MAC address
+TO_A_GROUP = 0x01  # group bit of a MAC address's first byte
 LARGEST_FRAME = 65600
 
 TUNSETIFF = 0x400454CA
@@ -30,11 +30,12 @@ IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
-NOTE_BYTES = 128  # for what the kernel says of a frame: when it came
-OLDEST_S = 1.0  # somebody set the clock meanwhile
+NOTE_BYTES = 128  # size of ancillary data with a frame's receive time
+OLDEST_S = 1.0  # upper bound for a frame's age, in case the clock was set
 SOCKET_BUFFER_BYTES = 4 << 20
-# What has this priority goes by all classes of a shaper of this handle (HTB), uncounted and first.
-# Heart-beats have it: they are some kbit/s, and to classify them costs as much as to send them.
+# Packets with this priority bypass the classes of a shaper (HTB) with this handle, uncounted and
+# ahead of all others. Heart-beats use it: they take only some kbit/s, and classifying them would
+# cost as much as sending them.
 PAST_SHAPERS = 0x5 << 16
 
 RTMGRP_LINK, RTM_NEWLINK, RTM_DELLINK = 1, 16, 17
@@ -45,26 +46,28 @@ _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
 TUN = Path("/dev/net/tun")
 MEND_TUN = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
-SOURCE_END_AT = 11  # the last byte of a frame's source
-SHARES = 4  # of a port's neighbours: a power of two
-PROTOCOL_AT = 15  # in a DCN frame, behind Ethernet's header and the header's first byte
+SOURCE_END_AT = 11  # offset of the last byte of a frame's source MAC address
+# Sockets per port and kind; neighbours are spread over them by MAC address; a power of two.
+SHARES = 4
+# Offset in a DCN frame: after the Ethernet header and the first byte of the DCN header.
+PROTOCOL_AT = 15
 _DCN, _LINK_STATE = _ETHERTYPE.pack(ETH_DCN), bytes([Protocol.LINK_STATE])
-# Of DCN frames: heart-beats, all other messages, and packets.
+# Filters for DCN frames: heart-beats, all other messages, and packets.
 HEART_BEAT = Byte(PROTOCOL_AT, Protocol.HEART_BEAT)
 MESSAGE = Byte(PROTOCOL_AT, FIRST_MESSAGE, mask=MESSAGE_MASK)
 MESSAGES = (MESSAGE, HEART_BEAT._replace(equal=False))
 PACKETS = (MESSAGE._replace(equal=False),)
-# What each share of the neighbours sends.
+# Socket filters that spread the neighbours over shares, by source MAC address.
 _SHARES = [(Byte(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
 
 
 def check_tun() -> None:
-    """Refuse a machine on which no server can have an interface for its applications."""
+    """Raise PillarboxError if this machine has no TUN device for application interfaces."""
     require(TUN.exists(), f"no server can relay, since there is no {TUN}: {MEND_TUN}")
 
 
 class Tun:
-    """The interface of the server's applications: whole IPv4 packets."""
+    """The TUN interface of the server's applications, which carries whole IPv4 packets."""
 
     def __init__(self, name: str = APPLICATION_INTERFACE) -> None:
         self.fd = os.open(TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -72,18 +75,18 @@ class Tun:
         fcntl.ioctl(self.fd, TUNSETIFF, request)
 
     def receive(self) -> bytes | None:
-        """Return the next packet that an application sent, None when there is none."""
+        """Return the next packet sent by an application, None if there is no packet."""
         try:
             return os.read(self.fd, LARGEST_FRAME)
         except BlockingIOError:
             return None
 
     def put(self, packet: bytes) -> None:
-        """Hand a packet to the applications, or raise OSError."""
+        """Pass a packet to the applications, or raise OSError."""
         os.write(self.fd, packet)
 
     def send(self, packet: bytes) -> str:
-        """Hand a packet to the applications; return the reason if that fails."""
+        """Pass a packet to the applications; return the drop reason if that fails."""
         try:
             self.put(packet)
         except OSError as error:
@@ -92,14 +95,14 @@ class Tun:
 
     @staticmethod
     def refusal(error: OSError) -> str:
-        """Return why a packet was not taken."""
+        """Return the drop reason for an error of the application interface."""
         if isinstance(error, BlockingIOError):
             return "application interface is full"
-        return "application interface refused the packet"  # EINVAL: it is no IP packet
+        return "application interface refused the packet"  # EINVAL: not an IP packet
 
 
 class Received(NamedTuple):
-    """A frame, and the MAC address that it came from."""
+    """A received frame and its source MAC address."""
 
     source_mac: bytes
     frame: Frame
@@ -108,17 +111,19 @@ class Received(NamedTuple):
 class Port:
     """One network port: sockets for `packets` and for `messages`, and one for `heart_beats`.
 
-    What is behind a tunnel's header is a packet here, be it a message or not. Where there are
-    several neighbours, each kind has a socket for each of a few shares of them, by their MAC
-    addresses. The forwarder goes from socket to socket: who floods fills a queue of its own, and
-    waits in it; what others send has its turn. Where a program forwards (`ebpf`),
-    it lets no more through than a budget, but a busy machine may be too slow even for that.
+    A frame with a tunnel header counts as a packet here, even if it contains a message. On a port
+    with several neighbours, each kind has one socket per share of the neighbours, by their MAC
+    addresses. The forwarder serves the sockets in turn: a flood from some neighbours fills the
+    queue of their own share, and frames of other shares are still served. If a program forwards
+    (`ebpf`), it limits the packets it passes up to a budget, but a busy machine may be too slow
+    even for these.
 
-    Heart-beats have a socket of their own, so that nobody has to be woken up by each of them.
-    Sockets that are bound to an ethertype see what the port's traffic-control hook let by, so that
-    what a program there has forwarded is not seen twice. Where there is such a program,
-    super-packets can come up, and are cut; and it notes when a heart-beat came. Else the kernel is
-    asked to, which it then does for every packet of the machine.
+    Heart-beats have a separate socket, so that they need not wake up the process one by one.
+    Sockets bound to an ethertype receive only what the port's traffic-control hook passes, so
+    frames that a program has forwarded are not received again. With such a program super-packets
+    can arrive, which are segmented; and the program records the receive time of heart-beats.
+    Otherwise the kernel is asked for receive times, which it then records for every packet of the
+    machine.
     """
 
     def __init__(
@@ -145,24 +150,25 @@ class Port:
 
     @property
     def sockets(self) -> list[socket.socket]:
-        """All by which something comes."""
+        """All receiving sockets of the port."""
         return [*self.messages, *self.packets, self.heart_beats]
 
     def close(self) -> None:
-        """Let go of the port."""
+        """Close all sockets of the port."""
         for each in self.sockets:
             each.close()
 
     def take(self, which: socket.socket) -> bytes | None:
-        """Return the socket's next frame as it comes, None when there is none."""
+        """Return a socket's next raw frame, None if there is no frame."""
         try:
-            # Not `recvfrom`: it asks the kernel for the port's name, for every frame anew.
+            # Unlike `recv`, `recvfrom` queries the kernel for the port's name with every frame.
             return which.recv(LARGEST_FRAME)
-        except OSError:  # none; or the port went down while something waited: the carrier tells
+        # No frame; or the port went down while frames waited, which the carrier event reports.
+        except OSError:
             return None
 
     def cut(self, taken: bytes) -> Iterator[Received]:
-        """Yield what is in a frame that was taken, as it could have been on the wire."""
+        """Yield the packets of a raw frame, segmented as they would be on the wire."""
         note, frame = taken[: len(self._note)], taken[len(self._note) :]
         source, (ethertype,) = frame[6:12], _ETHERTYPE.unpack_from(frame, 12)
         if note:
@@ -170,19 +176,19 @@ class Port:
                 yield Received(source, Frame(ethertype, packet))
         elif frame[:6] == self.mac or frame[0] & TO_A_GROUP:
             yield Received(source, Frame(ethertype, frame[14:]))
-        # Else a bridge that is learning has flooded it here.
+        # Otherwise a learning bridge has flooded the frame to this port.
 
     def is_link_state(self, taken: bytes) -> bool:
-        """Tell whether a frame that was taken is a link state, which is no sign of traffic."""
+        """Return True if a raw frame is a link-state message, which is no sign of traffic."""
         at = len(self._note) + PROTOCOL_AT
         return taken[at - 3 : at - 1] == _DCN and taken[at : at + 1] == _LINK_STATE
 
     def hear(self, most: int) -> Iterator[tuple[float, Received]]:
-        """Yield the heart-beats that have come, at most so many, each with its age in seconds."""
+        """Yield up to `most` received heart-beats, each with its age in seconds."""
         for _ in range(most):
             try:
                 data, notes, _, _ = self.heart_beats.recvmsg(LARGEST_FRAME, NOTE_BYTES)
-            except OSError:  # none is left; or the port went down
+            except OSError:  # no heart-beat is left; or the port went down
                 return
             age_s = 0.0
             for level, kind, value in notes:
@@ -193,15 +199,15 @@ class Port:
             yield age_s, Received(data[6:12], Frame(ETH_DCN, data[14:]))
 
     def framed(self, destination_mac: bytes, frame: Frame) -> bytes:
-        """Return a frame with its Ethernet header."""
+        """Return a frame's bytes with its Ethernet header."""
         return destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype) + frame.data
 
     def put(self, data: bytes) -> None:
-        """Put a frame with its Ethernet header on the cable, or raise OSError."""
+        """Send a frame that has its Ethernet header, or raise OSError."""
         self._out.send(self._note + data)
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
-        """Put a frame on the cable; return the reason if that fails."""
+        """Send a frame; return the drop reason if that fails."""
         try:
             self.put(self.framed(destination_mac, frame))
         except OSError as error:
@@ -210,14 +216,14 @@ class Port:
 
     @staticmethod
     def refusal(error: OSError) -> str:
-        """Return why a frame was not taken."""
+        """Return the drop reason for an error of the port."""
         if isinstance(error, BlockingIOError):
             return "port is full"
         return f"port refused the frame: {os.strerror(error.errno or 0)}"
 
 
 def sender(name: str) -> socket.socket:
-    """Return a socket that only sends heart-beats, out of that port."""
+    """Return a socket that only sends heart-beats, out of the named port."""
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, PAST_SHAPERS)
     made.bind((name, 0))
@@ -226,7 +232,7 @@ def sender(name: str) -> socket.socket:
 
 
 def prepare() -> None:
-    """Load what sockets keep frames by, for all servers that are forked from this process."""
+    """Load the socket filters once, for all servers that are forked from this process."""
     for kind in (MESSAGES, PACKETS, ()):
         for share in _SHARES:
             shared((*kind, *share))
@@ -250,7 +256,7 @@ def _packet_socket(
 
 
 class Carriers:
-    """News of cables, from the kernel: which interface, and whether its cable is live."""
+    """Carrier events from the kernel: interface index, and True if the cable is live."""
 
     def __init__(self) -> None:
         self.socket = socket.socket(
@@ -258,10 +264,10 @@ class Carriers:
         )
         self.socket.bind((0, RTMGRP_LINK))
         self.socket.setblocking(False)
-        self.overrun = False  # news was lost: ask for every port's state
+        self.overrun = False  # True if events were lost, so every port's state must be read
 
     def news(self) -> Iterator[tuple[int, bool]]:
-        """Yield (interface index, live) as far as there is news."""
+        """Yield (interface index, live) for all pending carrier events."""
         while True:
             try:
                 data = self.socket.recv(1 << 16)

@@ -1,28 +1,28 @@
-/* Python decides, the kernel forwards: what a server does with packets whose way is decided.
+/* The programs that carry out decisions on packets: Python decides, the kernel forwards.
  *
- * `app_out` sees what applications send (egress of dcn0), `port_in` what comes in by a port. Each
- * looks the packet up among the decisions that Python installed and, if there is one, does to the
- * packet just what the router would do. Everything else goes on to Python, as if nothing had been
- * here: what is undecided or outdated, control messages, whatever hosts/wire would refuse, what
- * has used up its hops. Only what Python could do nothing with is dropped, and counted.
+ * `app_out` handles packets of applications (egress of dcn0), `port_in` packets received by a port.
+ * Each looks a packet up among the decisions that Python installed and, if there is one, treats the
+ * packet exactly as the router would. All other packets are passed to Python unchanged: those
+ * without a valid decision, control messages, malformed packets that hosts/wire would reject, and
+ * packets whose TTL or retry count is used up. Only packets useless to Python are dropped, and
+ * counted.
  *
- * Super-packets (TCP's segments before they are cut) must stay whole: that is where the speed is.
- * So headers are added and taken off by those helpers that leave the offload fields of a packet
- * alone (see packet.h).
+ * Super-packets (TCP segments before segmentation) must stay whole, which makes forwarding fast. So
+ * headers are added and removed by helpers that keep the offload fields of a packet (see packet.h).
  */
 #include <linux/pkt_cls.h>
 
 #include "liveness.h"
 #include "budget.h"
 
-#define GO_ON TC_ACT_UNSPEC /* to Python, past whatever other programs are there */
+#define GO_ON TC_ACT_UNSPEC /* to Python, and to other programs on the interface */
 
-/* What came by a port and is for Python, if its budget allows: why, and whether it is a message. */
+/* Flags of a received packet for Python, next to its counter: CONTROL marks a control message. */
 #define TO_PYTHON 0x100
 #define CONTROL 0x200
 #define ANY_COUNTER 0xff
 
-/* A server's own tables, by its number. Python makes them, and fills them with decisions. */
+/* Tables per server, indexed by its number. Python creates them and installs decisions there. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -49,7 +49,7 @@ struct {
 		});
 } relays SEC(".maps");
 
-/* Each server has an entry. */
+/* One entry per server. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -64,7 +64,7 @@ struct {
 	__type(value, struct counters);
 } counters SEC(".maps");
 
-/* -- counting, and looking up ------------------------------------------------------------------ */
+/* -- counters, and look-up of decisions -------------------------------------------------------- */
 
 static __always_inline void count(struct __sk_buff *skb, enum counter which)
 {
@@ -94,7 +94,7 @@ static __always_inline struct config *config(struct __sk_buff *skb)
 	return bpf_map_lookup_elem(&configs, &server);
 }
 
-/* Tell Python, once, that its rest has ended; a function of its own, which few packets need. */
+/* Notify Python, once, that its rest has ended; not inlined, since few packets need it. */
 static __noinline int wake(struct __sk_buff *skb, struct config *now)
 {
 	now->rests = 0;
@@ -102,7 +102,7 @@ static __noinline int wake(struct __sk_buff *skb, struct config *now)
 	return 0;
 }
 
-/* Return the decision of that key, NULL and why if there is none that counts. */
+/* Return the valid decision for a key; NULL, and the reason, if there is none. */
 static __always_inline struct action *decided(struct __sk_buff *skb, enum table table, void *tables,
 					      const void *key, enum counter *why)
 {
@@ -119,7 +119,7 @@ static __always_inline struct action *decided(struct __sk_buff *skb, enum table 
 	return action;
 }
 
-/* Note that the decision was used; return how many packets it was used for before. */
+/* Count a use of the decision; return the number of packets counted before. */
 static __always_inline __u32 use(struct __sk_buff *skb, struct action *action)
 {
 	__sync_fetch_and_add(&action->bytes, skb->len);
@@ -146,9 +146,9 @@ static __always_inline int deliver(struct __sk_buff *skb, int header_size, struc
 	return bpf_redirect(action->ifindex, BPF_F_INGRESS);
 }
 
-/* -- the source -------------------------------------------------------------------------------- */
+/* -- packets of applications ------------------------------------------------------------------- */
 
-/* Fill in the header of the packet around a packet: it has its type of service, DF and TTL (RFC 2003). */
+/* Fill in an outer IP header; TOS, DF and TTL are copied from the packet (RFC 2003). */
 static __always_inline int wrap(const struct ipv4 *inner, __u32 number, struct ipv4 *outer)
 {
 	__u32 length = bpf_ntohs(inner->total_length) + IPV4_SIZE;
@@ -163,12 +163,12 @@ static __always_inline int wrap(const struct ipv4 *inner, __u32 number, struct i
 	return length > 0xffff;
 }
 
-/* Make a header that of one packet: its length, its number and its checksum. */
+/* Set a header's length, identification and checksum for one packet. */
 static __always_inline void number_header(union header *header, __be16 length, __u32 number)
 {
 	__u8 first = *(__u8 *)header->words;
 
-	((__be16 *)header->words)[1] = length; /* the same place in all of them */
+	((__be16 *)header->words)[1] = length; /* the same offset in all headers */
 #define NUMBER(form)                                                                               \
 	if (first == form_first(form)) {                                                           \
 		set_number(header, number, form);                                                  \
@@ -200,8 +200,8 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	size = action->header_size;
 	if (size > HEADER_WORDS * 4)
 		return go_on(skb, SLOW_UNDECIDED);
-	/* A TUN that promises no checksums gets these without, and then they are cut on the next
-	 * interface, which cannot be done behind a header. Python gets them cut.
+	/* A TUN without checksum offload gets these without checksums, and they are segmented on the
+	 * next interface, which is impossible behind a new header. Python receives them segmented.
 	 */
 	if (size && skb->gso_size && ip.protocol != TCP)
 		return go_on(skb, SLOW_SUPER_PACKET_OTHER_THAN_TCP);
@@ -217,9 +217,9 @@ SEC("tc") int app_out(struct __sk_buff *skb)
 	return put(skb, &front, size, action);
 }
 
-/* -- the relays -------------------------------------------------------------------------------- */
+/* -- received packets -------------------------------------------------------------------------- */
 
-/* Tell whether the payload is whole, and could be an IPv4 packet of an application. */
+/* Return 1 if the payload is complete, and long enough for an application's IPv4 packet. */
 static __always_inline int carries_data(struct __sk_buff *skb, __be16 payload_length, int size)
 {
 	__u32 length = bpf_ntohs(payload_length);
@@ -237,7 +237,7 @@ static __always_inline int is_control_inside(struct __sk_buff *skb, __u8 protoco
 	       is_control(inside.tos, inside.protocol);
 }
 
-/* Send the packet on, its header changed as its declaration and the decision say. */
+/* Forward the packet, its header changed as its declaration and the decision require. */
 static __always_inline int relay_header(struct __sk_buff *skb, struct front *front,
 					struct action *action, const int form)
 {
@@ -261,7 +261,7 @@ static __always_inline int relay_header(struct __sk_buff *skb, struct front *fro
 
 static __always_inline int from_header(struct __sk_buff *skb, struct front *front, const int form)
 {
-	const __u8 *begin = (const __u8 *)front->words; /* the first four bytes are those of all */
+	const __u8 *begin = (const __u8 *)front->words; /* all headers share the first four bytes */
 	const int size = form_size(form);
 	struct relay relay = {};
 	struct action *action;
@@ -269,7 +269,7 @@ static __always_inline int from_header(struct __sk_buff *skb, struct front *fron
 
 #pragma unroll
 	for (int i = size / 4; i < IPV4_SIZE / 4; i++)
-		front->words[i] = 0; /* of a short header: what was loaded behind it */
+		front->words[i] = 0; /* clear bytes loaded after a short header */
 	if (!is_form(&front->header, form) ||
 	    !carries_data(skb, *(const __be16 *)(begin + 2), size) ||
 	    !is_right(front->words, size, *checksum_of(&front->header, form)))
@@ -299,7 +299,7 @@ static __always_inline int relay_ip(struct __sk_buff *skb, struct front *front,
 	return put(skb, front, IPV4_SIZE, action);
 }
 
-/* Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1). */
+/* A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1). */
 static __always_inline int unwrap(struct __sk_buff *skb, struct front *front,
 				  const struct ipv4 *inner, struct action *action)
 {
@@ -383,7 +383,7 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	struct front front = {.ethertype = skb->protocol};
 	__u8 first;
 
-	if (load(skb, ETHERNET_SIZE, front.words, IPV4_SIZE)) /* no header with IP inside is shorter */
+	if (load(skb, ETHERNET_SIZE, front.words, IPV4_SIZE)) /* minimum of a header with IP inside */
 		return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 	if (!is_dcn)
 		return from_ip(skb, &front);
@@ -399,7 +399,7 @@ static __always_inline int from_port(struct __sk_buff *skb, int is_dcn)
 	return TO_PYTHON | SLOW_NOT_PLAIN_DATA;
 }
 
-/* Let Python see the packet, where its budget allows. */
+/* Pass the packet to Python if its budget allows, else drop it. */
 static __always_inline int ask_python(struct __sk_buff *skb, int why)
 {
 	if (!is_too_much(skb, why & CONTROL))
@@ -414,17 +414,17 @@ SEC("tc") int port_in(struct __sk_buff *skb)
 
 	if ((!is_dcn && !is_ip) || skb->vlan_present)
 		return GO_ON;
-	/* A bridge floods what it has not learned: every neighbour would send its copy on. */
+	/* Bridges flood frames for unknown MAC addresses: every neighbour would forward its copy. */
 	if (skb->pkt_type == PACKET_OTHERHOST)
 		return drop(skb, DROP_FOR_ANOTHER_MAC);
 	verdict = from_port(skb, is_dcn);
 	if (verdict & TO_PYTHON)
 		verdict = ask_python(skb, verdict);
 	if (verdict == GO_ON && is_dcn)
-		/* When it came: heart-beats wait until Python has something to do. */
+		/* Receive time: heart-beats wait until Python's next timer. */
 		skb->tstamp = bpf_ktime_get_ns();
 	if (verdict == GO_ON && is_ip)
-		/* Python's socket still sees it; the server's own IP stack must not take it too. */
+		/* Python's socket still receives it; the server's own IP stack must not. */
 		bpf_skb_change_type(skb, PACKET_OTHERHOST);
 	return verdict;
 }

@@ -1,6 +1,6 @@
-/* What Python and the kernel agree on (kernel_table.py packs it), and headers as they are on the
- * wire: of IP here, the others in generated.h, which generated.py writes from their declarations.
- * Numbers of the network's byte order have the type __be.
+/* Data structures shared by Python and the kernel (kernel_table.py packs them), and headers as on
+ * the wire: IP's here, others in generated.h, which generated.py writes from their declarations.
+ * Numbers in network byte order have the type __be.
  */
 #ifndef FORWARD_H
 #define FORWARD_H
@@ -22,18 +22,18 @@ struct flow {
 	__be32 protocol;
 };
 
-enum relay_kind { BY_DESTINATION = 1, BY_FLOW, BY_TUNNEL }; /* from 4 on: headers, see key_of */
+enum relay_kind { BY_DESTINATION = 1, BY_FLOW, BY_TUNNEL }; /* headers follow from 4, see key_of */
 
 struct relay {
 	union {
-		struct flow flow; /* the longest first: an initializer clears this one */
+		struct flow flow; /* longest member first: an initializer clears it */
 		struct {
-			__be32 direction, outer_destination, destination; /* none depends on a source */
+			__be32 direction, outer_destination, destination;
 		} tunnel;
-		__be32 header[4];   /* the values of a header's key */
-		__be32 destination; /* BY_DESTINATION: an address */
+		__be32 header[4];   /* values of a header's key fields */
+		__be32 destination; /* BY_DESTINATION: IP address */
 	};
-	__u32 ifindex; /* by which it came, 0 where that makes no difference */
+	__u32 ifindex; /* arrival interface, 0 if any */
 	__u32 kind;
 };
 
@@ -45,24 +45,24 @@ struct action {
 	__u32 generation, ifindex;
 	__u16 macs[6]; /* destination, source */
 	__u8 kind;
-	__u8 header_size; /* as the packet goes on; 0 for plain IP, and for relays that rewrite nothing */
-	__u8 at_times;	  /* what is counted at this hop beside what every hop counts: see count_hop */
+	__u8 header_size; /* when sent; 0 for plain IP, and for relays that rewrite nothing */
+	__u8 at_times;	  /* fields counted at this hop only: see count_hop */
 	__u8 unused;
-	__u64 packets, bytes;	    /* for which it was used */
-	__u32 header[HEADER_WORDS]; /* zeros behind its end; of relays only what they set: see rewrite */
+	__u64 packets, bytes;	    /* use counters */
+	__u32 header[HEADER_WORDS]; /* zero-padded; of relays the fields they set: see rewrite */
 };
 
 enum table { OWN_FLOWS, RELAYED };
 
 struct config {
-	__u32 generations[2]; /* of the tables: decisions of another one do not count any more */
+	__u32 generations[2]; /* per table: decisions of another generation are invalid */
 	__u32 by_flow;	  /* plain IP is relayed by flow, else by destination */
-	__u32 sees_connections; /* what opens a TCP connection goes to Python */
-	__u32 rests; /* Python does, and is to know when anything is forwarded again */
+	__u32 sees_connections; /* SYNs are passed to Python */
+	__u32 rests; /* Python is at rest: ring its bell at the next packet */
 };
 
-/* What became of packets. Python reads the names: DONE_ was forwarded here, SLOW_ goes on to
- * Python, DROP_ is lost.
+/* Packet counters. Python reads their names: DONE_ was forwarded here, SLOW_ was passed to Python,
+ * DROP_ was dropped.
  */
 enum counter {
 	DONE_PUSHED,
@@ -87,7 +87,7 @@ enum counter {
 
 struct counters {
 	__u64 of[COUNTERS];
-	enum counter named[0]; /* nothing, but so the names are in the object file */
+	enum counter named[0]; /* empty; puts the names into the object file */
 };
 
 /* -- headers ---------------------------------------------------------------------------------- */
@@ -100,14 +100,14 @@ struct ipv4 {
 	__be32 source, destination;
 };
 
-/* What stands in front of a frame: it is loaded, changed and stored as one piece. */
+/* The first bytes of a frame: loaded, changed and stored as one piece. */
 struct front {
-	__u16 unused; /* so that the header is aligned */
+	__u16 unused; /* aligns the header */
 	__u16 macs[6];
 	__be16 ethertype;
 	union {
 		__u32 words[HEADER_WORDS];
-		union header header; /* any of them */
+		union header header; /* any declared header */
 		struct dcn dcn;
 		struct ipv4 ipv4;
 	};

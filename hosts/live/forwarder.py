@@ -1,13 +1,12 @@
-"""A live server: one process that joins a router to real ports and a real application interface.
+"""A live server: one process that connects a router with real ports and an application interface.
 
-It is the only place where a router meets a clock and sockets. Packets go through its `send` or
-`receive`, and what it answers is put on the ports. What it would say again of packets like those is
-repeated without asking it: by the kernel, which wakes nobody up for them, or here
-(python_table.py). One loop waits for packets, news of cables, control requests and the router's own
-timers.
+Only here does a router meet a clock and sockets. Packets are passed to the router's `send` or
+`receive`, and the router's actions are carried out on the ports. Decisions that hold for further
+packets are repeated without the router: by the kernel, which wakes no process, or here
+(python_table.py). One loop waits for packets, carrier events, control requests and router timers.
 
-State: sockets, byte counters of the ports, the trace of marked packets. A forwarder that dies is a
-server that died: its application interface is gone with it, its routes and TCP connections too.
+State: sockets, byte counters of the ports, the trace of marked packets. If the forwarder dies, the
+server is dead: its application interface disappears, and with it routes and TCP connections.
 """
 
 from __future__ import annotations
@@ -43,30 +42,32 @@ if TYPE_CHECKING:
     from hosts.live.kernel_table import KernelTable
     from hosts.live.kernel_table import Port as KernelPort
 
-# So many packets of one socket are handled, and for so long, before others have their turn, and
-# timers. Messages have theirs before each other turn: what waits for them is a whole network.
+# Upper bounds, in packets and seconds, for one turn of a socket; then other sockets and timers are
+# served. Messages are served before every turn, since the whole network depends on them.
 BATCH, TURN_S = 64, 1e-3
-# A heart-beat that came while the kernel's table of links was filled says what the next one says,
-# and the kernel would not know what a router learned from it. So long they may be under way.
+# A heart-beat that arrives while the kernel's link table is being filled is ignored, since the
+# kernel would not know its content; the next heart-beat repeats it. For this time, in seconds, such
+# heart-beats may be in flight.
 FILLED_S = 0.1
-MOST_HEARD = 4096  # heart-beats of one port at a time: a full socket of them, forged or not
-LEAST_START_S = 1.0  # before the silence of one who was never heard counts
-TRACES = 512
+# Heart-beats read from a port at a time: a full socket buffer, forged frames included.
+MOST_HEARD = 4096
+LEAST_START_S = 1.0  # minimum time before a neighbour that was never heard counts as silent
+TRACES = 512  # upper bound for recorded traces of marked packets
 
 
 class Forwarder:
-    """The loop of one server; it runs in the server's network namespace.
+    """The event loop of one server; it runs in the server's network namespace.
 
     Parameters
     ----------
     topology, router, settings
-        The network, what decides, and how it runs.
+        The network, the server's router, and the settings of the lab.
     pacer : socket
-        Of the process that sends heart-beats.
+        Socket to the process that sends heart-beats.
     programs : Programs, optional
-        This server's part in the lab's programs, where the kernel loads any.
+        This server's view of the lab's eBPF programs, if the kernel runs any.
     start_s : float
-        So long others may take to start that start with this one; until then they are not missed.
+        Upper bound for the start-up of other servers; silent neighbours are excused until then.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class Forwarder:
     ) -> None:
         self.topology, self.router, self._programs = topology, router, programs
         self.server = router.server
-        self.drops: Counter[str] = Counter()  # what the data plane itself had to drop
+        self.drops: Counter[str] = Counter()  # packets dropped by the data plane, by reason
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
         self._interfaces = Interfaces()
         self.tun = Tun()
@@ -93,22 +94,22 @@ class Forwarder:
         table = self.repeated or self.kernel
         assert table is not None
         self.decisions = Decisions(router, table, self._mac)
-        # Only now: to attach programs to an interface that is up, the kernel holds up all others.
+        # Only now: attaching programs to an interface that is up makes the kernel stall all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
         self.decisions.learn(router.foreseen())
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
-        self._watched_from_s = 0.0  # heart-beats that came earlier are not looked at
-        self._said: int  # the revision of what the pacer sends
+        self._watched_from_s = 0.0  # heart-beats received earlier are ignored
+        self._sent_revision: int  # revision of the heart-beats given to the pacer
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll, self._messages = select.epoll(), select.epoll()
         self._epoll.register(self._messages.fileno(), select.EPOLLIN)
         self._watch_devices()
         self._pacer = pacer
         router.leave_heart_beats_to_others()
-        # A router that hands its frames on, as to a student's, leaves neighbours to that one.
+        # A router that passes its frames to a student's program leaves neighbours to that program.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._watched_by_kernel(watched, start_s) if watched else None
         self.heart_beats = self._paced_heart_beats()
@@ -122,9 +123,9 @@ class Forwarder:
     # -- setting up ------------------------------------------------------------------------------
 
     def _configure(self, settings: LabSettings) -> None:
-        # It is the way also to what is no server's address: a gateway may know further (Guo 2009,
-        # section 5.3). Where there is none, the router says so by ICMP, from the server's own
-        # address, which is to be accepted.
+        # All other addresses are routed to this interface, too: a gateway may have a route to them
+        # (Guo 2009, section 5.3). Without one, the router answers by ICMP from the server's own
+        # address, which the kernel must accept.
         index = socket.if_nametoindex(APPLICATION_INTERFACE)
         changes = Changes()
         changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
@@ -134,12 +135,12 @@ class Forwarder:
         changes.make()
 
     def _open_ports(self) -> list[int]:
-        """Open the ports that have a cable and are not open yet; return their numbers."""
+        """Open all ports that have a cable and are not open yet; return their numbers."""
         opened = [n for n, _ in self.topology.neighbours(self.server) if n not in self.ports]
         changes = Changes()
         for number in opened:
-            # The server's address is on another interface: so the kernel's own IP stack refuses
-            # every packet that comes in here, and leaves it to the forwarder.
+            # The server's address is on another interface, so the kernel's IP stack rejects every
+            # packet that arrives here, and leaves it to the forwarder.
             index = socket.if_nametoindex(self.topology.interface(self.server, number))
             changes.set_link(index, {RP_FILTER: 1})
         changes.make()
@@ -156,7 +157,7 @@ class Forwarder:
 
         ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        return KernelTable(ports, application, programs=self._programs, **self._wanted())
+        return KernelTable(ports, application, programs=self._programs, **self._table_options())
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
@@ -174,20 +175,20 @@ class Forwarder:
         return made
 
     def _watch_pacer(self, heart_beats: HeartBeats) -> None:
-        self._said = -1
+        self._sent_revision = -1
         self.watch(heart_beats.fileno(), partial(self._pacer_ended, heart_beats))
 
     def _pacer_ended(self, heart_beats: HeartBeats) -> None:
-        """Register with the next pacer; the neighbours' silence until then says nothing of them."""
+        """Register with the next pacer, and excuse the neighbours' silence until then."""
         self.forget(heart_beats.fileno())
         heart_beats.register_again()
         self._watch_pacer(heart_beats)
         self.router.neighbours.excuse_silence(time.monotonic())
 
     def _python_table(self) -> PythonTable:
-        return PythonTable(self.ports, self.tun, self._count, **self._wanted())
+        return PythonTable(self.ports, self.tun, self._count, **self._table_options())
 
-    def _wanted(self) -> dict[str, bool]:
+    def _table_options(self) -> dict[str, bool]:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
@@ -199,7 +200,7 @@ class Forwarder:
         ]
 
     def _watched_by_kernel(self, programs: Programs, start_s: float) -> Liveness:
-        """Leave it to the kernel to note heart-beats and to find silence."""
+        """Let the kernel record heart-beats and detect silent neighbours."""
         router = self.router
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
@@ -208,50 +209,50 @@ class Forwarder:
         watch = Liveness(programs, links, router.uid, from_s)
         self._watch_from_now()
         router.leave_silence_to_others()
-        self.watch(watch.bell, partial(self._from_kernel, watch))
+        self.watch(watch.bell, partial(self._process_kernel_events, watch))
         for port in self.ports.values():
             self._watch_heart_beats(port)
         return watch
 
     def _watch_from_now(self) -> None:
-        """Look at no heart-beat that came before: where no program was yet, none noted when."""
+        """Discard all earlier heart-beats: no program recorded their receive times."""
         for port in self.ports.values():
             deque(port.hear(MOST_HEARD), maxlen=0)
         self._watched_from_s = time.monotonic() + FILLED_S
 
     def _watch_devices(self) -> None:
-        self.watch(self.tun.fd, self._from_applications)
-        self.watch(self.carriers.socket.fileno(), self._from_cables)
+        self.watch(self.tun.fd, self._process_applications)
+        self.watch(self.carriers.socket.fileno(), self._process_carriers)
         for port in self.ports.values():
             self._watch_port(port)
 
     def _watch_port(self, port: Port) -> None:
         for which in (*port.messages, *port.packets):
             at = self._messages if which in port.messages else self._epoll
-            self.watch(which.fileno(), partial(self._from_port, port, which), at)
+            self.watch(which.fileno(), partial(self._process_port, port, which), at)
 
     def _watch_heart_beats(self, port: Port) -> None:
-        """Take each heart-beat as it comes: of those that the kernel notes, what it refuses."""
-        self.watch(port.heart_beats.fileno(), partial(self._heart_beats_from, port))
+        """Process each heart-beat on arrival; the kernel passes only those it does not record."""
+        self.watch(port.heart_beats.fileno(), partial(self._process_port_heart_beats, port))
 
     def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
-        """Call that whenever the descriptor can be read."""
+        """Call `waker` whenever the descriptor is readable."""
         self._wakers[fd] = waker
         (at or self._epoll).register(fd, select.EPOLLIN)
 
     def forget(self, fd: int) -> None:
         """Undo `watch`."""
         for each in (self._epoll, self._messages):
-            with suppress(FileNotFoundError):  # it is among the others
+            with suppress(FileNotFoundError):  # registered with the other epoll only
                 each.unregister(fd)
         del self._wakers[fd]
 
     # -- growing and shrinking -------------------------------------------------------------------
 
     def resize(self, network: str) -> None:
-        """Take the news that the network has become larger or smaller."""
+        """Adapt to a network that has become larger or smaller."""
         self.topology = parse(network)
-        self._act(self.router.resize(self.topology, time.monotonic()))
+        self._carry_out(self.router.resize(self.topology, time.monotonic()))
         self.decisions.keep_up()
         cabled = {number for number, _ in self.topology.neighbours(self.server)}
         closed = [number for number in self.ports if number not in cabled]
@@ -259,7 +260,7 @@ class Forwarder:
             self._close_port(number)
         opened = self._open_ports()
         for number in opened:
-            self._take_port(self.ports[number])
+            self._use_port(self.ports[number])
         self._peers.clear()
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
@@ -278,8 +279,8 @@ class Forwarder:
         if self.kernel:
             self.kernel.close_port(number)
 
-    def _take_port(self, port: Port) -> None:
-        """Use a port that was opened while the server runs."""
+    def _use_port(self, port: Port) -> None:
+        """Start using a port that was opened while the server runs."""
         self._live[port.number] = True
         if self.kernel:
             self.kernel.open_port(port.number, self._kernel_port(port))
@@ -293,8 +294,8 @@ class Forwarder:
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Forward until the process is ended."""
-        for port in self.ports.values():  # what happened before anybody listened
+        """Forward packets until the process is ended."""
+        for port in self.ports.values():  # carrier events before the socket was open
             self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
         while True:
             wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
@@ -306,18 +307,18 @@ class Forwarder:
                     waker()
             now = time.monotonic()
             if self.router.next_poll <= now:
-                self._hear()
-                self._act(self.router.poll(now))
+                self._process_heart_beats()
+                self._carry_out(self.router.poll(now))
             if now >= self._looks.next_s:
                 self._observe(now)
             self.decisions.keep_up()
-            if self._said != self.router.neighbours.revision:
-                self._say()
+            if self._sent_revision != self.router.neighbours.revision:
+                self._update_heart_beats()
 
-    def _say(self) -> None:
-        """Let heart-beats say whom this server hears, and the kernel know whom it does not."""
+    def _update_heart_beats(self) -> None:
+        """Update the content of heart-beats, and the silent neighbours in the kernel's table."""
         neighbours = self.router.neighbours
-        self._said = neighbours.revision
+        self._sent_revision = neighbours.revision
         beats = self.router.heart_beats()
         self.heart_beats.say(
             {one.port: self.ports[one.port].framed(BROADCAST_MAC, one.frame) for one in beats}
@@ -327,18 +328,19 @@ class Forwarder:
                 if self.liveness.hears(step) and not neighbours.hears(step):
                     self.liveness.forget(step, neighbours.lost_until(step))
 
-    def _from_kernel(self, watch: Liveness) -> None:
-        """Take in who has fallen silent or is heard again; or the end of a rest."""
+    def _process_kernel_events(self, watch: Liveness) -> None:
+        """Process the kernel's events: neighbours silent or heard again; or the end of a rest."""
         now = time.monotonic()
         self._looks.come()
         for step, state in watch.news():
-            self._said = -1  # what the router does not believe, the kernel is to forget
+            # Forces an update: the kernel must forget neighbours that the router rejects.
+            self._sent_revision = -1
             if state & State.HEARD:
-                self._act(self.router.heard(step, bool(state & State.HEARS_ME), now))
+                self._carry_out(self.router.heard(step, bool(state & State.HEARS_ME), now))
             else:
-                self._act(self.router.silence(step, now))
+                self._carry_out(self.router.silence(step, now))
 
-    def _from_applications(self) -> None:
+    def _process_applications(self) -> None:
         self._looks.attend()
         end = time.monotonic() + TURN_S
         for _ in range(BATCH):
@@ -350,22 +352,22 @@ class Forwarder:
             now = time.monotonic()
             actions = self.router.send(packet, now)
             self.decisions.learn(actions)
-            self._act(actions, packet)
+            self._carry_out(actions, packet)
             if min(self.router.next_poll, end) <= now:
                 return
 
-    def _hear(self) -> None:
-        """Take in the heart-beats that have come since the router last had something to do.
+    def _process_heart_beats(self) -> None:
+        """Process the heart-beats received since the router's last timer.
 
-        To be woken up by each of them is what costs most on a network that is at rest. So they
-        wait until the router's own timers fire: until the next heart-beat at the latest, and always
-        before silence is noticed; each counts from the moment at which the kernel got it. Only
-        where a neighbour is missing, it is heard at once.
+        Waking up for each heart-beat is the largest cost of a network at rest. So heart-beats wait
+        until the router's next timer: the next own heart-beat at the latest, and always before
+        silence is detected; each counts from the time at which the kernel received it. Only while a
+        neighbour is missing, heart-beats are processed on arrival.
         """
         if self.liveness:
             return
         for port in self.ports.values():
-            self._heart_beats_from(port)
+            self._process_port_heart_beats(port)
         neighbours = self.router.neighbours
         awaits = len(neighbours.up) < len(neighbours.links)
         if awaits != self._awaits_heart_beats:
@@ -376,14 +378,14 @@ class Forwarder:
                 else:
                     self.forget(port.heart_beats.fileno())
 
-    def _heart_beats_from(self, port: Port) -> None:
+    def _process_port_heart_beats(self, port: Port) -> None:
         for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
             came_s = time.monotonic() - age_s
             if came_s > self._watched_from_s:
-                self._came(port.number, source_mac, frame, came_s)
+                self._process_frame(port.number, source_mac, frame, came_s)
 
-    def _from_port(self, port: Port, which: socket.socket) -> None:
-        """Take packets in, but no more once a timer is due: heart-beats must not wait for them."""
+    def _process_port(self, port: Port, which: socket.socket) -> None:
+        """Process received packets until a timer is due: heart-beats must not wait for packets."""
         repeated, end = self.repeated, time.monotonic() + TURN_S
         for _ in range(BATCH):
             taken = port.take(which)
@@ -394,20 +396,20 @@ class Forwarder:
             now = time.monotonic()
             if not (repeated and repeated.came(port.number, taken)):
                 for source_mac, frame in port.cut(taken):
-                    self._came(port.number, source_mac, frame, now)
+                    self._process_frame(port.number, source_mac, frame, now)
             if min(self.router.next_poll, end) <= now:
                 return
 
-    def _came(self, port: int, source_mac: bytes, frame: Frame, now: float) -> None:
+    def _process_frame(self, port: int, source_mac: bytes, frame: Frame, now: float) -> None:
         peer = self._peer(port, source_mac)
         if peer is None:
             self.drops["sender is no neighbour"] += 1
             return
         actions = self.router.receive(port, peer, frame, now)
         self.decisions.learn(actions)
-        self._act(actions, frame.data)
+        self._carry_out(actions, frame.data)
 
-    def _from_cables(self) -> None:
+    def _process_carriers(self) -> None:
         for index, live in self.carriers.news():
             if index in self._by_index:
                 self._set_carrier(self._by_index[index].number, live)
@@ -419,11 +421,11 @@ class Forwarder:
     def _set_carrier(self, port: int, live: bool) -> None:
         if self._live[port] != live:
             self._live[port] = live
-            self._act(self.router.carrier(port, live, time.monotonic()))
+            self._carry_out(self.router.carrier(port, live, time.monotonic()))
             self.decisions.keep_up()
 
-    def _act(self, actions: list[Action], cause: bytes = b"") -> None:
-        """Do what the router wants; `cause` is the packet that made it want so."""
+    def _carry_out(self, actions: list[Action], cause: bytes = b"") -> None:
+        """Carry out the router's actions; `cause` is the packet that led to them."""
         for action in actions:
             trace = trace_of(action, cause, self.topology)
             if trace:
@@ -455,25 +457,25 @@ class Forwarder:
         return self._macs[step]
 
     def _peer(self, port: int, mac: bytes) -> int | None:
-        """Return the neighbour on that port with that MAC address, None if it is none."""
+        """Return the neighbour on a port with a MAC address, None if there is no such neighbour."""
         key = port, mac
         if key not in self._peers:
             if len(self._peers) > 4096:
-                self._peers.clear()  # somebody makes addresses up
+                self._peers.clear()  # source addresses are forged
             node = int.from_bytes(mac[2:], "big")
             known = node < self.topology.servers and node in self.router.neighbours.peers[port]
             known = known and self._mac(Step(port, node)) == mac
             self._peers[key] = node if known else None
         return self._peers[key]
 
-    # -- what others want to know ----------------------------------------------------------------
+    # -- state and control requests ----------------------------------------------------------------
 
     def _observe(self, now: float) -> None:
         self._looks.look([(number, port.name) for number, port in self.ports.items()], now)
-        self._act(self.decisions.tell_used(now))
+        self._carry_out(self.decisions.tell_used(now))
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Answer a request of the control socket, None if it is none."""
+        """Return the response to a control request, None if the request is unknown."""
         if request.get("ask") == "state":
             return self.state()
         if request.get("ask") == "down":
@@ -486,7 +488,7 @@ class Forwarder:
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return the router's state and the data plane's."""
+        """Return the state of router and data plane."""
         return {
             **self.router.state(),
             "plane": self.plane,

@@ -1,8 +1,8 @@
-"""What forward.bpf.c must know of the networks' headers, written in C from their declarations.
+"""C code for the networks' headers, generated from their declarations for forward.bpf.c.
 
-Of each header there is a struct, and of each of its forms what `from_header` does with it: tell
-whether a packet has a right header, by what it is looked up, and what changes on its way. Every
-function takes the form as a constant, so that the compiler leaves the others out.
+Each header has a struct. Each form of a header has functions that `from_header` calls: they check
+the header, build its look-up key, and change its fields. Every function takes the form as a
+constant, so that the compiler removes the code of all other forms.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from hosts.wire.header import WORD_BYTES, Form, Header
 from hosts.wire.layout import CHECKSUM, Field, Layout
 
-FIRST_KIND = 4  # of relays' keys: those before are IP's (forward.h)
+FIRST_KIND = 4  # first kind of a header's key; lower kinds are IP's (forward.h)
 TYPES = {8: "__u8", 16: "__be16", 32: "__be32", 64: "__be64"}
 NUMBERS = {8: "{}", 16: "bpf_ntohs({})", 32: "bpf_ntohl({})", 64: "bpf_be64_to_cpu({})"}
 
 
 class Place(NamedTuple):
-    """Where a field is in a struct: the member, its bits, and what is behind the field in it."""
+    """A field's position in a struct: the member, its size in bits, and the field's shift in it."""
 
     member: str
     bits: int
@@ -27,27 +27,27 @@ class Place(NamedTuple):
 
 
 def forms_of(headers: Sequence[Header]) -> list[Form]:
-    """Return all forms, in the order of their numbers."""
+    """Return the forms of all headers, in the order of their numbers."""
     return [form for header in headers for form in header.forms]
 
 
 def kind_of(forms: Sequence[Form], form: Form) -> int:
-    """Return the kind of the keys by which a form is looked up; by a next hop it is one more."""
+    """Return the kind of a form's look-up keys; the kind of its next-hop keys is one more."""
     return FIRST_KIND + 2 * forms.index(form)
 
 
 def most_bytes(headers: Sequence[Header]) -> int:
-    """Return the size of the largest header, at least that of IPv4."""
+    """Return the size of the largest header, at least that of an IPv4 header."""
     return max(20, *(form.size for form in forms_of(headers)))
 
 
 def counted(header: Header) -> dict[str, int]:
-    """Return the fields that a relay counts at times, each with its bit in an action."""
+    """Return the fields that some decisions count, each with its bit in an action."""
     return {name: 1 << number for number, name in enumerate(header.at_times)}
 
 
 def source(headers: Sequence[Header]) -> str:
-    """Return the C text."""
+    """Return the generated C source."""
     forms = forms_of(headers)
     structs = [_struct(form) for form in forms]
     members = "".join(f"\tstruct {form.name} {form.name};\n" for form in forms)
@@ -93,13 +93,13 @@ def _function(
 
 
 def _struct(form: Form) -> str:
-    members = [f"\t{TYPES[bits]} {name};" for name, bits, _ in _runs(form.layout)]
-    # Fields lie where they lie; the compiler knows that headers begin on a whole word.
+    members = [f"\t{TYPES[bits]} {name};" for name, bits, _ in _members(form.layout)]
+    # Members keep their offsets; the compiler knows that headers are aligned to 4 bytes.
     return "\n".join([f"struct {form.name} {{", *members, "} __attribute__((packed, aligned(4)));"])
 
 
-def _runs(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
-    """Yield the fields that make up a member together; what is reserved twice has two names."""
+def _members(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
+    """Yield the struct members with their fields; a repeated name gets a suffix."""
     run: list[Field] = []
     seen: set[str] = set()
     for field in layout.fields:
@@ -115,7 +115,7 @@ def _runs(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
 
 
 def _place(layout: Layout, wanted: Field) -> Place:
-    for member, bits, run in _runs(layout):
+    for member, bits, run in _members(layout):
         behind = bits
         for field in run:
             behind -= field.bits
@@ -124,7 +124,7 @@ def _place(layout: Layout, wanted: Field) -> Place:
     raise ValueError(f"the {layout.title} has no field {wanted.name}")
 
 
-def _named(form: Form, name: str) -> Field:
+def _field(form: Form, name: str) -> Field:
     return next(field for field in form.layout.fields if field.name == name)
 
 
@@ -133,7 +133,7 @@ def _header(form: Form) -> str:
 
 
 def _value(form: Form, field: Field) -> str:
-    """Return the C expression of a field's value."""
+    """Return the C expression that reads a field."""
     member, bits, shift = _place(form.layout, field)
     whole = NUMBERS[bits].format(_header(form) + member)
     if bits == field.bits:
@@ -141,11 +141,11 @@ def _value(form: Form, field: Field) -> str:
     return f"({whole} >> {shift} & {2**field.bits - 1:#x})"
 
 
-# -- what is done with them ------------------------------------------------------------------------
+# -- generated functions -------------------------------------------------------------------------
 
 
 def _other_size(form: Form) -> int:
-    """Return the size of the header's other form, of this one if it is the only one."""
+    """Return the size of the header's other form, or of this form if it is the only one."""
     return next((one.size for one in form.header.forms if one is not form), form.size)
 
 
@@ -163,7 +163,7 @@ def _check(form: Form) -> list[str]:
     if form.header.route is None:
         return [f"return {' && '.join(tests)};"]
     route = form.header.route
-    taken, length = (_value(form, _named(form, name)) for name in (route.taken, route.length))
+    taken, length = (_value(form, _field(form, name)) for name in (route.taken, route.length))
     return [
         "__u8 behind = 0;",
         "",
@@ -185,7 +185,7 @@ def _key(forms: Sequence[Form]) -> Callable[[Form], list[str]]:
         route = form.header.route
         if route is None:
             return [*values, f"return {kind};"]
-        taken, length = (_value(form, _named(form, name)) for name in (route.taken, route.length))
+        taken, length = (_value(form, _field(form, name)) for name in (route.taken, route.length))
         hops = [
             f"hop = {number} == {taken} ? {_value(form, hop)} : hop;"
             for number, hop in enumerate(form.hops)
@@ -201,12 +201,12 @@ def _key(forms: Sequence[Form]) -> Callable[[Form], list[str]]:
 def _used_up(form: Form) -> list[str]:
     header = form.header
     tests = [
-        f"{_value(form, _named(form, name))} <= {-step}"
+        f"{_value(form, _field(form, name))} <= {-step}"
         for name, step in header.every_hop.items()
         if step < 0
     ]
     tests += [
-        f"((at_times & {bit}) && {_value(form, _named(form, name))} <= {-header.at_times[name]})"
+        f"((at_times & {bit}) && {_value(form, _field(form, name))} <= {-header.at_times[name]})"
         for name, bit in counted(header).items()
         if header.at_times[name] < 0
     ]
@@ -215,14 +215,14 @@ def _used_up(form: Form) -> list[str]:
 
 def _count(form: Form) -> list[str]:
     header = form.header
-    lines = [_added(form, name, step) for name, step in header.every_hop.items()]
+    lines = [_addition(form, name, step) for name, step in header.every_hop.items()]
     for name, bit in counted(header).items():
-        lines += [f"if (at_times & {bit})", f"\t{_added(form, name, header.at_times[name])}"]
+        lines += [f"if (at_times & {bit})", f"\t{_addition(form, name, header.at_times[name])}"]
     return lines
 
 
-def _added(form: Form, name: str, step: int) -> str:
-    member, bits, shift = _place(form.layout, _named(form, name))
+def _addition(form: Form, name: str, step: int) -> str:
+    member, bits, shift = _place(form.layout, _field(form, name))
     where = _header(form) + member
     by = f"{abs(step) << shift:#x}"
     swapped = {8: "", 16: "bpf_htons", 32: "bpf_htonl"}[bits]
@@ -233,7 +233,7 @@ def _added(form: Form, name: str, step: int) -> str:
 
 
 def _rewrite(form: Form) -> list[str]:
-    """Set what either form of a header has constant, and its key fields, as in a template."""
+    """Return C code that sets constants and key fields of a header's forms from a template."""
     masks = [0] * (max(one.size for one in form.header.forms) // WORD_BYTES)
     for one in form.header.forms:
         for offset, field in one.layout.places():
@@ -260,7 +260,7 @@ def _checksum(form: Form) -> list[str]:
 
 
 def _number(form: Form) -> list[str]:
-    """Number the packet, where the header has a place for it."""
+    """Return C code that sets the identification field, if the header has one."""
     for field in form.layout.fields:
         if field.name == "identification":
             swapped = {16: "bpf_htons", 32: "bpf_htonl"}[field.bits]

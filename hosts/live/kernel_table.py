@@ -1,16 +1,15 @@
-"""Python decides, the kernel forwards: the decisions of one server that the kernel carries out.
+"""The decisions of one server that the kernel carries out: Python decides, the kernel forwards.
 
-The forwarder hands a packet to its router. Where the answer holds for the packets that follow, it
-is installed here (table.py), and the programs of forward.bpf.c do the same to them without waking
-Python.
+The forwarder passes a packet to its router. If the router's decision holds for further packets, it
+is installed here (table.py), and the programs of forward.bpf.c apply it without waking Python.
 
-Whatever was learnt (a link is down, a path is better) may make any decision wrong: `flush` takes
-all back at once, at the price of one write, `forget` those about one flow, `take_back` one. A full
-table forgets what was not used lately. In any case the packets are back with Python, which decides
-anew.
+News such as a down link or a better path may invalidate decisions: `flush` withdraws all of them
+with one write, `forget` those on one flow, `take_back` a single one. A full table evicts decisions
+that were not used recently. In each case packets go to Python again, which makes a new decision.
 
-State: the tables are the kernel's; here is only what `used_since_last` told before. A table lives
-in the network namespace in which it was made; with its process all forwarding ends.
+State: the tables are in the kernel; this module stores only the counters that `used_since_last` has
+reported. A table belongs to the network namespace in which it was made; when its process ends, all
+forwarding ends.
 """
 
 from __future__ import annotations
@@ -31,73 +30,76 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
 from topos.base.errors import require
 
-# In each of two tables, which take the memory of all that they may hold: 170 KB for 1024 decisions.
-# Where each flow that passes has one of its own, there are as many as hosts/ficonn remembers.
+# Entries in each of two tables, whose memory is allocated in full: 170 KB for 1024 decisions.
+# A router that decides by flow gets as many entries as hosts/ficonn keeps.
 ENTRIES, FLOW_ENTRIES = 1024, 4096
 
-# Counters of packets; among them heart-beats are counted as well.
+# Counters of forwarded packets, which include heart-beats.
 FORWARDED = ("done pushed", "done relayed", "done unwrapped", "done delivered")
 
 Key = TypeVar("Key")
 
-# -- as forward.h has it: enumerations, and the parts of its structures ---------------------------
+# -- enumerations and structures of forward.h -----------------------------------------------------
 
 
 class KeyKind(IntEnum):
-    """By what a frame is looked up."""
+    """Kinds of look-up keys, by the fields of a frame that they contain."""
 
     DESTINATION = 1
     FLOW = 2
-    TUNNEL = 3  # from FIRST_KIND on: headers
+    TUNNEL = 3  # header forms follow from FIRST_KIND on
 
 
 class ActionKind(IntEnum):
-    """What is done to it."""
+    """Kinds of actions on a packet."""
 
     SEND = 1
     DELIVER = 2
     UNWRAP = 3
 
 
-_WORDS = struct.Struct(">4I")  # of a key, in the network's byte order: compared with packets
-_WHERE = struct.Struct("=2I")  # of a relay's key: interface, kind
+_WORDS = struct.Struct(">4I")  # a key's words, in network byte order for comparison with packets
+_WHERE = struct.Struct("=2I")  # part of a relay's key: interface, kind
 _INDEX = struct.Struct("=I")
-_WHITHER = struct.Struct("=I12s")  # of an action, behind its generation: interface, MAC addresses
-_DETAILS = struct.Struct("=3Bx")  # kind, header size, what is counted at times
-_COUNTS = struct.Struct("=2Q")  # packets, bytes, before the header
+# Part of an action after its generation: interface, MAC addresses.
+_WHITHER = struct.Struct("=I12s")
+_DETAILS = struct.Struct("=3Bx")  # kind, header size, bits of the fields to count
+_COUNTS = struct.Struct("=2Q")  # packets, and bytes without the prepended header
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
 _HEADER_AT = _COUNTS_AT + _COUNTS.size
-_CONFIG = struct.Struct("=5I")  # the two tables' generations, by flow, sees connections, rests
+_CONFIG = struct.Struct("=5I")  # generations of both tables, by flow, sees connections, rests
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
 _UNUSED = bytes(_COUNTS.size)
 
 
 class Port(NamedTuple):
-    """A network port of this server: its interface, and its MAC address."""
+    """A network port of this server: its interface index and its MAC address."""
 
     ifindex: int
     mac: bytes
 
 
 class KernelTable:
-    """The decisions of one server, and the programs that carry them out: see the module's text.
+    """The decisions of one server in the kernel, and the programs that carry them out.
 
     Parameters
     ----------
     ports : mapping of int to Port
-        The server's ports by their numbers.
+        The server's ports by port number.
     application : int
-        The interface of its applications, a TUN, by its index.
+        Index of the server's application interface, a TUN.
     by_flow : bool
         Relay plain IP by flow instead of by destination.
     sees_connections : bool
-        Leave to Python what opens a TCP connection: its router draws paths then.
+        Pass every packet that opens a TCP connection to Python, whose router selects a path for
+        it.
     programs : Programs, optional
-        This server's part in the programs of a lab; else they are loaded for it alone.
+        This server's view of a lab's programs; if omitted, they are loaded for this server
+        alone.
     entries : int, optional
-        How many decisions about relayed packets are remembered; the least recently used make room,
-        in a busy table some hundred before it is full.
+        Upper bound for decisions on relayed packets. The least recently used are evicted, in a
+        busy table some hundred entries before it is full.
     """
 
     def __init__(
@@ -135,46 +137,46 @@ class KernelTable:
             self.open_port(number, port)
 
     def open_port(self, number: int, port: Port) -> None:
-        """Forward what comes in by a port, and out of it."""
+        """Forward packets that arrive by a port, and packets that leave by it."""
         self._ports[number] = port
         self._numbers[port.ifindex] = number
         self.programs.attach("port_in", port.ifindex, egress=False)
 
     def close_port(self, number: int) -> None:
-        """Forget a port, whose interface goes; no decision may be left that leads there."""
+        """Remove a port whose interface disappears; no decision may refer to the port."""
         del self._numbers[self._ports.pop(number).ifindex]
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Carry out that decision for the packets of a flow of this server's applications."""
+        """Install a decision on the packets of a flow of this server's applications."""
         self._flows.install(_WORDS.pack(*_flow_words(flow)), self._push(push))
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Carry out that decision for the frames that have the key."""
+        """Install a decision on the received frames with a look-up key."""
         self._relays.install(self._key(key), self._action(key, action))
 
     def forget(self, flow: FlowKey) -> None:
-        """Take back the decisions about one flow, where they are by flow."""
+        """Withdraw the decisions on one flow, if decisions are by flow."""
         words = _flow_words(flow)
         self._flows.forget(_WORDS.pack(*words))
         if self._by_flow:
             for port in self._ports:
-                self._relays.forget(self._looked_up(KeyKind.FLOW, port, *words))
+                self._relays.forget(self._packed_key(KeyKind.FLOW, port, *words))
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Take back one decision, if there is one."""
+        """Withdraw the decision with a look-up key, if it exists."""
         if isinstance(key, FlowKey):
             self._flows.forget(_WORDS.pack(*_flow_words(key)))
         else:
             self._relays.forget(self._key(key))
 
     def flush(self, *, relays: bool = True) -> None:
-        """Take all decisions back, or only those about packets of this server's applications."""
+        """Withdraw all decisions, or only those on packets of this server's applications."""
         for table in (self._flows, self._relays) if relays else (self._flows,):
             table.generation = (table.generation + 1) & 0xFFFFFFFF
         self._configure()
 
     def rest(self, rests: bool) -> None:
-        """Ring the server's bell, once, when anything is forwarded again, or no more."""
+        """Enable or disable the bell, which rings once at the next forwarded packet."""
         self._rests = rests
         self._configure()
 
@@ -184,37 +186,38 @@ class KernelTable:
         self._configs[self.programs.key] = _CONFIG.pack(*config)
 
     def counters(self) -> dict[str, int]:
-        """Return how many packets (super-packets count once) were treated how.
+        """Return packet counts by treatment; a super-packet counts once.
 
-        "done ...": forwarded in the kernel; "slow ...": left to Python; "drop ...": lost, and why.
+        "done ...": forwarded by the kernel; "slow ...": passed to Python; "drop ...": dropped, by
+        reason.
         """
-        names = self._names[:-1]  # the last is their number
+        names = self._names[:-1]  # the last name is the number of counters
         counts = struct.unpack(f"={len(names)}Q", self._counters[self.programs.key])
         return dict(zip(names, counts, strict=True))
 
     def repeated(self) -> int:
-        """Return how many packets were forwarded without the router."""
+        """Return the number of packets forwarded without the router."""
         counters = self.counters()
         return sum(counters[name] for name in FORWARDED)
 
     def used_since_last(self) -> Usage:
-        """Return what was used since this was last asked."""
+        """Return the packet and byte counts of all decisions since the last call."""
         return Usage(self.flows_used(), self.relays_used())
 
     def flows_used(self) -> dict[FlowKey, Used]:
-        """Return those about packets of this server's applications that were used since then."""
+        """Return the counts of decisions on this server's own packets since the last call."""
         used, self.counted = self._flows.used(_flow)
         return used
 
     def relays_used(self) -> dict[RelayKey, Used]:
-        """Return the others."""
+        """Return the counts of decisions on relayed packets since the last call."""
         used, self.counted = self._relays.used(self._relay)
         return used
 
     def close(self) -> None:
-        """Take the programs off the interfaces.
+        """Detach the programs from the interfaces.
 
-        Without this, the end of the process makes them drop everything: a dead server is dead.
+        If the process ends without this call, the programs drop all packets: a dead server is dead.
         """
         self.programs.close()
 
@@ -223,21 +226,21 @@ class KernelTable:
     def _key(self, key: RelayKey) -> bytes:
         match key:
             case ByHeader(form, values, port, next_hop):
-                return self._looked_up(kind_of(self._forms, form) + next_hop, port, *values)
+                return self._packed_key(kind_of(self._forms, form) + next_hop, port, *values)
             case ByDestination(destination, port):
-                return self._looked_up(KeyKind.DESTINATION, port, destination)
+                return self._packed_key(KeyKind.DESTINATION, port, destination)
             case ByFlow(flow, port):
-                return self._looked_up(KeyKind.FLOW, port, *_flow_words(flow))
+                return self._packed_key(KeyKind.FLOW, port, *_flow_words(flow))
             case ByTunnel(direction, outer_destination, destination):
                 words = direction, outer_destination, destination
-                return self._looked_up(KeyKind.TUNNEL, None, *words)
+                return self._packed_key(KeyKind.TUNNEL, None, *words)
 
-    def _looked_up(self, kind: int, port: int | None, *words: int) -> bytes:
+    def _packed_key(self, kind: int, port: int | None, *words: int) -> bytes:
         ifindex = 0 if port is None else self._port(port).ifindex
         return _WORDS.pack(*words, *_NO_WORDS[len(words) :]) + _WHERE.pack(ifindex, kind)
 
     def _relay(self, key: bytes) -> RelayKey:
-        """Return the key that these bytes are."""
+        """Return the look-up key that is encoded in these bytes."""
         words = _WORDS.unpack_from(key)
         ifindex, kind = _WHERE.unpack_from(key, _WORDS.size)
         port = self._numbers.get(ifindex)
@@ -259,14 +262,14 @@ class KernelTable:
         size = len(push.header)
         right = {0, ipv4.SIZE, *(form.size for form in self._forms)}
         require(size in right, f"a header has one of {sorted(right)} bytes, not {size}")
-        to = self._towards(push.port, push.peer)
+        to = self._egress_to(push.port, push.peer)
         return to + _DETAILS.pack(ActionKind.SEND, size, 0) + _UNUSED + push.header
 
     def _action(self, key: RelayKey, action: Action) -> bytes:
         if isinstance(action, Deliver):
             details = _DETAILS.pack(ActionKind.DELIVER, 0, 0)
-            return self._out_of(self._application, _NO_MACS) + details + _UNUSED
-        to = self._towards(action.port, action.peer)
+            return self._egress_words(self._application, _NO_MACS) + details + _UNUSED
+        to = self._egress_to(action.port, action.peer)
         if isinstance(action, Unwrap):
             return to + _DETAILS.pack(ActionKind.UNWRAP, 0, 0) + _UNUSED
         size, header, at_times = 0, b"", 0
@@ -279,11 +282,11 @@ class KernelTable:
             header = form.template(action.change.becomes.values).to_bytes(size, "big")
         return to + _DETAILS.pack(ActionKind.SEND, size, at_times) + _UNUSED + header
 
-    def _towards(self, port: int, peer: bytes) -> bytes:
+    def _egress_to(self, port: int, peer: bytes) -> bytes:
         ifindex, mac = self._port(port)
-        return self._out_of(ifindex, peer + mac)
+        return self._egress_words(ifindex, peer + mac)
 
-    def _out_of(self, ifindex: int, macs: bytes) -> bytes:
+    def _egress_words(self, ifindex: int, macs: bytes) -> bytes:
         return _WHITHER.pack(ifindex, macs)
 
     def _port(self, number: int) -> Port:
@@ -292,16 +295,16 @@ class KernelTable:
 
 
 class _Table:
-    """One of the kernel's tables, and how often each entry had been used when that was told."""
+    """A kernel table of decisions, with each entry's counters as last reported."""
 
     def __init__(self, entries: Map) -> None:
         self._entries = entries
-        self.generation = 0  # a decision of another one does not count any more
+        self.generation = 0  # decisions with another generation are invalid
         self._counts_then: dict[bytes, tuple[int, int]] = {}
-        self._touched = False  # the kernel need not be asked about what was never filled
+        self._touched = False  # False while the table is empty, so that the kernel is not queried
 
     def install(self, key: bytes, action: bytes) -> None:
-        """Put an entry in; one that it replaces hands its counts on."""
+        """Install an entry; an entry that is replaced passes on its counters."""
         self._touched = True
         value = bytearray(_INDEX.pack(self.generation) + action)
         value += bytes(self._entries.value_size - len(value))
@@ -313,12 +316,12 @@ class _Table:
         self._entries[key] = bytes(value)
 
     def forget(self, key: bytes) -> None:
-        """Take an entry out, if it is there; what it was used for since the last time is lost."""
+        """Remove an entry if it exists; its counts since the last report are lost."""
         self._counts_then.pop(key, None)
         self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, Used], int]:
-        """Return what was used since the last call, and how many entries there are."""
+        """Return the counts of used entries since the last call, and the number of entries."""
         if not self._touched:
             return {}, 0
         found = {}
@@ -327,7 +330,7 @@ class _Table:
             packets, size = _COUNTS.unpack_from(value, _COUNTS_AT)
             counts[key] = packets, size
             packets_then, size_then = self._counts_then.get(key, (0, 0))
-            if packets < packets_then:  # it was forgotten in between, and installed anew
+            if packets < packets_then:  # the entry was removed and installed again in between
                 packets_then = size_then = 0
             if packets > packets_then:
                 found[name(key)] = Used(packets - packets_then, size - size_then)

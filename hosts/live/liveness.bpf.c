@@ -1,4 +1,4 @@
-/* What sees heart-beats where Python forwards the packets: see liveness.h. All else goes on to it. */
+/* Records heart-beats if Python forwards packets (see liveness.h); passes all other frames on. */
 #include "liveness.h"
 
 SEC("tc") int port_in(struct __sk_buff *skb)

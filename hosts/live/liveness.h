@@ -1,13 +1,13 @@
-/* Which neighbours live, noted and judged where no process has to be on time.
+/* Liveness of neighbours, recorded and evaluated in the kernel: no process has to be on time.
  *
- * Every heart-beat is noted in its link's entry as it comes in, and goes no further. One timer of
- * the kernel's for all servers of a lab fires when the neighbour that was heard least recently would
- * have been silent for too long. What the process that sends heart-beats (pacer.py) was late, it waits
- * longer: a machine that stood still has silenced nobody. Python is woken up (by the `bell`, which says nothing else) only
- * while the state of a link is not the one that it has taken note of; it writes down which that is,
- * so that news cannot be lost. It also asks a link to forget what it knows.
+ * Every heart-beat is recorded in its link's entry on arrival, and goes no further. One timer for
+ * all servers of a lab fires when the neighbour that was heard least recently would time out.
+ * The timeout is extended by the lag of the process that sends heart-beats (pacer.py): a machine
+ * that stood still has silenced no neighbour. Python is woken up by the `bell`, which carries no
+ * data, only while the state of a link differs from the state that Python has processed; Python
+ * writes the processed state, so that no change is lost. It also resets links to silent.
  *
- * All servers have one table of links, of which each has its part, and each has a bell of its own.
+ * All servers share one table of links, in which each has a range; each server has its own bell.
  */
 #ifndef LIVENESS_H
 #define LIVENESS_H
@@ -22,35 +22,36 @@
 #define HEART_BEAT 0xE0
 #define NOT_A_UID bpf_htonl(0x80000000)
 #define SOURCE_MAC 6
-#define SPREAD 0x9E3779B1 /* as liveness.py has both */
+#define SPREAD 0x9E3779B1 /* both as in liveness.py */
 #define SPREAD_OVER 20
 #define BODY_AT (ETHERNET_SIZE + sizeof(struct dcn))
 #define CLOCK_MONOTONIC 1
 #define MOST_LATE_NS 1000000000ULL
-#define LEAST_WAIT_NS 4000000ULL /* from one look to the next, while nothing is sent */
+#define LEAST_WAIT_NS 4000000ULL /* between two checks, while nothing is sent */
 #define PACKET_HOST 0
-#define PAST_SHAPERS (0x5 << 16) /* as devices.py has it */
+#define PAST_SHAPERS (0x5 << 16) /* as in devices.py */
 #define LONGEST_ANSWER 252
-#define LEAST_APART_NS 10000000 /* heart-beats that are answered: who floods is not */
+#define LEAST_APART_NS 10000000 /* minimum between answered heart-beats: floods get no answers */
 
 enum state { SILENT = 0, HEARD = 1, HEARS_ME = 2 };
 
-/* liveness.py reads and writes these where they are. */
+/* An entry that the kernel and liveness.py share in memory. */
 struct link {
-	__u64 heard_ns;	     /* when the last heart-beat came */
-	__u64 not_before_ns; /* Python's: earlier ones were under way before its cable was cut */
-	__be32 uid;	     /* of the neighbour */
-	__u32 state, told;   /* as it is, and as Python knows it */
-	__u32 heart_beats;   /* that came */
-	__u32 mac[2];	     /* of the neighbour's port, from which they come, behind two zeros */
-	__u32 ifindex;	     /* of this server's port; 0 where no link is */
-	__be32 own_uid;	     /* this server's */
-	__u32 segment;	     /* the pacer's: where among `vouched` this link's is; 0 for none */
-	__u32 unused[3];     /* so that a link is what a processor gets from memory at once */
+	__u64 heard_ns;	     /* arrival time of the last heart-beat */
+	__u64 not_before_ns; /* set by Python: earlier heart-beats predate the link's failure */
+	__be32 uid;	     /* neighbour's address */
+	__u32 state, told;   /* current state, and the state processed by Python */
+	__u32 heart_beats;   /* number received */
+	__u32 mac[2];	     /* MAC address of the neighbour's port, after two zero bytes */
+	__u32 ifindex;	     /* this server's port; 0 for an empty entry */
+	__be32 own_uid;	     /* this server's address */
+	__u32 segment;	     /* set by the pacer: this link's index in `vouched`, 0 for none */
+	__u32 unused[3];     /* pads a link to a cache line */
 };
 
-/* What a server's port sends when a heart-beat to it alone comes by a link: the pacer's, so that
- * heart-beats go round (pacer.py). Nothing if its size is not that of what came.
+/* The frame that a server's port sends in response to a unicast heart-beat received by a link: set
+ * by the pacer, so that heart-beats go round (pacer.py). Not sent if its size differs from that of
+ * the received frame.
  */
 struct answer {
 	__u32 size;
@@ -60,7 +61,7 @@ struct answer {
 struct watch {
 	struct bpf_timer timer;
 	__u64 timeout_ns;
-	__u32 links, of_each; /* of all servers; of one, whose links are one behind the other */
+	__u32 links, of_each; /* entries in total; consecutive entries per server */
 };
 
 struct {
@@ -71,7 +72,7 @@ struct {
 	__type(value, struct link);
 } links SEC(".maps");
 
-/* When all links of a segment were heard: the pacer's, who saw a part of them that shows it. */
+/* When all links of a segment were heard: set by the pacer, which checks a sufficient subset. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -106,7 +107,7 @@ struct {
 		});
 } bells SEC(".maps");
 
-/* Up to when the pacer has sent what was due (pacer.py writes it); 0 where none tells. */
+/* Time up to which the pacer has sent all due heart-beats (set by pacer.py); 0 without a pacer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -123,11 +124,11 @@ static __always_inline void ring(__u32 server, __u64 now)
 		bpf_ringbuf_output(bell, &now, sizeof(now), BPF_RB_FORCE_WAKEUP);
 }
 
-/* -- hearing ----------------------------------------------------------------------------------- */
+/* -- received heart-beats ---------------------------------------------------------------------- */
 
 struct body {
 	struct __sk_buff *skb;
-	__be32 uid; /* looked for */
+	__be32 uid; /* address to find */
 	__u32 count, found, broken;
 	__u64 total;
 };
@@ -143,7 +144,7 @@ static long look_at(__u32 i, struct body *body)
 	return 0;
 }
 
-/* Find this server among those that the sender hears; -1 if the body is not as it must be. */
+/* Return 1 if the heart-beat names this server as heard, 0 if not, -1 if its body is invalid. */
 static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header, __be32 uid)
 {
 	struct {
@@ -161,9 +162,9 @@ static __always_inline int finds(struct __sk_buff *skb, const struct dcn *header
 }
 
 struct search {
-	__u32 first, mask, begin; /* of the server's places, and of the search in it */
+	__u32 first, mask, begin; /* the server's range, its size - 1, and the start */
 	__u32 ifindex, mac[2];
-	__u32 number; /* of what was found */
+	__u32 number; /* entry number of the found link */
 	struct link *found;
 };
 
@@ -180,8 +181,8 @@ static long look_for(__u32 i, struct search *search)
 	return 1;
 }
 
-/* Find the link by which a frame came. The places of a server's links are a hash table, which
- * liveness.py fills: mostly the first look finds it, and all it takes out of memory is the link.
+/* Find the link by which a frame came. A server's range of links is a hash table, filled by
+ * liveness.py: the first probe almost always succeeds, so only one link is fetched from memory.
  */
 static __always_inline struct link *came_by(struct __sk_buff *skb, __u32 *number)
 {
@@ -198,7 +199,7 @@ static __always_inline struct link *came_by(struct __sk_buff *skb, __u32 *number
 	return search.found;
 }
 
-/* Send the answer to a heart-beat in its place. */
+/* Send the response to a heart-beat, reusing the received frame. */
 static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 {
 	struct answer *answer = bpf_map_lookup_elem(&answers, &number);
@@ -206,7 +207,7 @@ static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 
 	if (!answer || answer->size != size || size > LONGEST_ANSWER)
 		return TC_ACT_SHOT;
-	/* Or clang joins both bounds, and Linux 6.12 finds neither. 6.1 learns nothing from `!size`. */
+	/* Otherwise clang merges both bounds, and Linux 6.12 sees neither. 6.1 ignores `!size`. */
 	barrier_var(size);
 	if (size < ETHERNET_SIZE || bpf_skb_store_bytes(skb, 0, answer->frame, size, 0))
 		return TC_ACT_SHOT;
@@ -214,7 +215,7 @@ static __always_inline int answer(struct __sk_buff *skb, __u32 number)
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-/* Note a heart-beat; return what becomes of the frame: TC_ACT_UNSPEC if Python has to see it. */
+/* Record a heart-beat; return the verdict on the frame: TC_ACT_UNSPEC if Python has to see it. */
 static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -228,7 +229,7 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 		return TC_ACT_UNSPEC;
 	link = came_by(skb, &number);
 	if (!link || link->uid != header->source)
-		return TC_ACT_UNSPEC; /* Python refuses it, and counts that */
+		return TC_ACT_UNSPEC; /* Python rejects and counts it */
 	hears_me = finds(skb, header, link->own_uid);
 	if (hears_me < 0)
 		return TC_ACT_UNSPEC;
@@ -245,10 +246,10 @@ static __always_inline int note(struct __sk_buff *skb, const struct dcn *header)
 	return TC_ACT_SHOT;
 }
 
-/* -- silence ----------------------------------------------------------------------------------- */
+/* -- detection of silent neighbours ------------------------------------------------------------ */
 
 struct round {
-	__u64 now, timeout_ns, next_ns; /* the next of them all to be silent */
+	__u64 now, timeout_ns, next_ns; /* next_ns: earliest next timeout of all links */
 	__u32 of_each;
 };
 
@@ -273,7 +274,7 @@ static long look(__u32 number, struct round *round)
 	return 0;
 }
 
-/* The time by which to judge: nobody is silent who could not be heard yet, as the pacer is late. */
+/* The time for evaluation, less the pacer's lag: heart-beats not sent yet are not missing. */
 static __always_inline __u64 senders_time(__u64 now)
 {
 	__u32 first = 0;
@@ -296,7 +297,7 @@ static int look_round(void *map UNUSED, __u32 *first UNUSED, struct watch *all)
 	return 0;
 }
 
-/* Python runs this once, when it has written what is to be watched; it returns an errno. */
+/* Python runs this once, when `watches` is filled; it returns an errno. */
 SEC("syscall") int begin(void *nothing UNUSED)
 {
 	__u32 first = 0;

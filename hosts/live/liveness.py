@@ -1,12 +1,12 @@
-"""Which neighbours live, as the kernel knows it: see liveness.h, which notes and judges.
+"""Liveness of neighbours, as detected by the kernel: liveness.h records and evaluates heart-beats.
 
-Every link has an entry in a table that the kernel and this process both have in their memory. The
-kernel writes down whether the neighbour is heard, and whether it hears this server; this process,
-what of that it has taken note of. As long as the two differ, the kernel rings a bell: a descriptor
-to wait on, with nothing to read. So news comes at once, none is lost, and nobody is woken up by a
-heart-beat that says what is known.
+Every link has an entry in a table that the kernel and this process share in memory. The kernel
+writes whether the neighbour is heard, and whether the neighbour hears this server; this process
+writes the state that it has processed. While the two differ, the kernel rings a bell: a descriptor
+to wait for, with no data to read. So state changes arrive immediately, none is lost, and a
+heart-beat that changes nothing wakes no process.
 
-State: the table is the kernel's, one for all servers of a lab, of which each has its part.
+State: the table is in the kernel, one for all servers of a lab, with a range of entries per server.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hosts.base.path import Step
 from hosts.live.bpf import LabPrograms, Programs
 
 NS = 1_000_000_000
-_LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # as liveness.h has it
+_LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # layout of struct link in liveness.h
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT, _SEGMENT_AT = 8, 20, 24, 28, 48
 _TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _LINK.size // 8,
@@ -30,15 +30,15 @@ _TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _STATE_AT // 4,
     _SEGMENT_AT // 4,
 )
-SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # as liveness.h has both
+SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # hash parameters, as in liveness.h
 _ANSWER = struct.Struct("=I252x")
 LONGEST_ANSWER = _ANSWER.size - 4
-_WATCH = struct.Struct("=16xQII")  # the timer comes first
+_WATCH = struct.Struct("=16xQII")  # after the timer
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
 class State(IntFlag):
-    """What is known of a neighbour."""
+    """The state of a neighbour."""
 
     SILENT = 0
     HEARD = 1
@@ -49,7 +49,7 @@ _WELL = int(State.HEARD | State.HEARS_ME)
 
 
 class Link(NamedTuple):
-    """A neighbour: its link's name, the port's interface here, and its port's MAC address."""
+    """A link to a neighbour: its hop, the local interface, and the neighbour's MAC address."""
 
     step: Step
     uid: int
@@ -58,7 +58,7 @@ class Link(NamedTuple):
 
 
 def begin(lab: LabPrograms, timeout_s: float) -> None:
-    """Let the kernel find out, for all servers of a lab, who is not heard for so long."""
+    """Start detection of silent neighbours in the kernel, for all servers of a lab."""
     every = lab.servers * lab.room
     watch = _WATCH.pack(int(timeout_s * NS), every, lab.room)
     lab.loaded.maps["watches"][_INDEX.pack(0)] = watch
@@ -66,28 +66,28 @@ def begin(lab: LabPrograms, timeout_s: float) -> None:
 
 
 class HeardTable:
-    """The table of all links, for the process that sends heart-beats.
+    """The kernel's table of links to neighbours, as used by the process that sends heart-beats.
 
     Parameters
     ----------
     table, vouched, answers : int
-        Open files: of the links, of when all of a segment's were heard, and of what is sent when a
-        heart-beat comes by a link.
+        Open files of three maps: the links; the time at which all links of a segment were last
+        heard; and the frame that is sent in response to a heart-beat, per link.
     entries : int
-        How many each has.
+        Number of entries in each map.
     """
 
     def __init__(self, table: int, vouched: int, answers: int, entries: int) -> None:
-        memory = mmap.mmap(table, _pages(entries * _LINK.size))
+        memory = mmap.mmap(table, _whole_pages(entries * _LINK.size))
         self._times_ns, self._numbers = memoryview(memory).cast("Q"), memoryview(memory).cast("I")
-        memory = mmap.mmap(vouched, _pages(entries * _POSITION.size))
+        memory = mmap.mmap(vouched, _whole_pages(entries * _POSITION.size))
         self._vouched_ns = memoryview(memory).cast("Q")
-        self._answers = mmap.mmap(answers, _pages(entries * _ANSWER.size))
+        self._answers = mmap.mmap(answers, _whole_pages(entries * _ANSWER.size))
         self._free = range(1, entries)
-        self._taken: set[int] = set()  # cells of a pacer that has ended
+        self._taken: set[int] = set()  # cells of an earlier pacer
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
-        """Tell whether one of these is up, but its neighbour was not heard since then."""
+        """Return True if the neighbour of an up link was not heard since `since_ns`."""
         times_ns, numbers = self._times_ns, self._numbers
         for link in links:
             if times_ns[link * _TIMES] < since_ns and numbers[link * _NUMBERS + _STATE]:
@@ -95,29 +95,29 @@ class HeardTable:
         return False
 
     def are_heard(self, links: Sequence[int], since_ns: int) -> bool:
-        """Tell whether the neighbours of all these were heard since then.
+        """Return True if the neighbours of all links were heard since `since_ns`.
 
-        Who was never heard is not, though it counts as heard at first: its time is a later one.
+        A neighbour that was never heard does not count: its entry starts with a time in the future.
         """
         times_ns, now_ns = self._times_ns, time.monotonic_ns()
         return all(since_ns <= times_ns[link * _TIMES] <= now_ns for link in links)
 
     def are_well(self, links: Sequence[int], since_ns: int) -> bool:
-        """Tell whether all these neighbours were heard since then, and hear who hears them."""
+        """Return True if all neighbours were heard since `since_ns`, and hear this side."""
         well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
         return self.are_heard(links, since_ns) and all(well)
 
     def leave_cells_of(self, links: Iterable[int]) -> None:
-        """Give the cells of these links to no others: they are those of a pacer that has ended.
+        """Reserve the cells of these links, which an earlier pacer has used.
 
-        What is vouched for there counts until these links join a new cell.
+        Times stored in these cells count until the links join a new cell.
         """
         self._taken |= {self._numbers[link * _NUMBERS + _SEGMENT] for link in links}
 
     def join(self, links: Iterable[int], cell: int = 0) -> int:
-        """Let these links be vouched for by this cell, or by one that no others ever had.
+        """Assign the links to this cell, or to a cell that was never used; return the cell.
 
-        Return which it is; 0 if none is left.
+        The result is 0 if no cell is left.
         """
         while not cell and self._free:
             first, self._free = self._free[0], self._free[1:]
@@ -127,35 +127,37 @@ class HeardTable:
         return cell
 
     def answer(self, link: int, frame: bytes) -> None:
-        """Let a server send this when it is sent a heart-beat by that link, nothing if empty."""
+        """Set the frame sent in response to a link's heart-beats, b"" for no response."""
         at = link * _ANSWER.size
-        _ANSWER.pack_into(self._answers, at, 0)  # while it is written
+        _ANSWER.pack_into(self._answers, at, 0)  # disabled while the frame is written
         self._answers[at + 4 : at + 4 + len(frame)] = frame
         _INDEX.pack_into(self._answers, at, len(frame))
 
     def vouch(self, cell: int, since_ns: int) -> None:
-        """Count the neighbours of all its links as heard then."""
+        """Record that the neighbours of all links of a cell were heard at `since_ns`."""
         self._vouched_ns[cell] = since_ns
 
 
-def _pages(size: int) -> int:
-    """Return the size of memory that has room for so many bytes."""
+def _whole_pages(size: int) -> int:
+    """Return a size rounded up to whole memory pages."""
     return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 class Liveness:
-    """The links of one server, watched by programs that see what comes in by its ports.
+    """The links of one server, watched by programs on its ports.
 
     Parameters
     ----------
     programs : Programs
-        They have the tables of liveness.h, with room for all links that there may ever be.
+        Programs with the tables of liveness.h, large enough for all future links.
     links : sequence of Link
-        All neighbours: each counts as heard from now on, and as hearing this server.
+        Links to all neighbours: each counts as heard from the start, and as hearing this
+        server.
     uid : int
-        This server's.
+        Address of this server.
     from_s : float
-        From when on, by CLOCK_MONOTONIC, which the kernel reads as well: all count as heard then.
+        Time in CLOCK_MONOTONIC, which the kernel reads as well, at which all links count as
+        heard.
     """
 
     def __init__(self, programs: Programs, links: Sequence[Link], uid: int, from_s: float) -> None:
@@ -164,17 +166,17 @@ class Liveness:
         self._uid = uid.to_bytes(4, "big")
         self._free = set(self._room)
         self._numbers: dict[Step, int] = {}
-        self._table = mmap.mmap(maps["links"].fd, _pages(maps["links"].entries * _LINK.size))
+        self._table = mmap.mmap(maps["links"].fd, _whole_pages(maps["links"].entries * _LINK.size))
         self.bell = programs.add("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
         )
         for link in links:
-            self._add(link, from_s)
+            self._add_link(link, from_s)
 
     def resize(self, links: Sequence[Link], from_s: float) -> None:
-        """Watch these links from now on; new ones count as those at first."""
+        """Watch these links from now on; new links count as heard at `from_s`."""
         kept = {link.step for link in links}
         for step in [step for step in self._numbers if step not in kept]:
             number = self._numbers.pop(step)
@@ -183,16 +185,16 @@ class Liveness:
             self._free.add(number)
         for link in links:
             if link.step not in self._numbers:
-                self._add(link, from_s)
+                self._add_link(link, from_s)
 
-    def _add(self, link: Link, from_s: float) -> None:
+    def _add_link(self, link: Link, from_s: float) -> None:
         number = self._numbers[link.step] = self._free_place(link)
         key = link.mac, link.ifindex, self._uid
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
 
     def _free_place(self, link: Link) -> int:
-        """Take the first free place from where on the kernel looks for the link."""
+        """Take the first free entry after the position at which the kernel looks up the link."""
         begin = (int.from_bytes(link.mac[2:], "big") * SPREAD & 0xFFFFFFFF) >> SPREAD_OVER
         places = (self._room[(begin + i) % len(self._room)] for i in range(len(self._room)))
         free = next(place for place in places if place in self._free)
@@ -200,12 +202,12 @@ class Liveness:
         return free
 
     def places(self, port: int) -> dict[int, int]:
-        """Return where in the table a port's links are, by neighbour."""
+        """Return the indices of a port's links in the table, by neighbour."""
         numbers = self._numbers.items()
         return {step.peer: number for step, number in numbers if step.port == port}
 
     def news(self) -> Iterator[tuple[Step, State]]:
-        """Yield the links whose state is another than this process knew."""
+        """Yield the links whose state has changed, with the new state."""
         self.quiet()
         for step, number in self._numbers.items():
             state, known = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
@@ -218,18 +220,18 @@ class Liveness:
         self._heard_to[: _POSITION.size] = self._rung_to[: _POSITION.size]
 
     def forget(self, step: Step, until_s: float) -> None:
-        """Count a neighbour as silent, as this process does, whatever is heard until then."""
+        """Mark a neighbour as silent in the table; its heart-beats are ignored until `until_s`."""
         at = self._numbers[step] * _LINK.size
         _POSITION.pack_into(self._table, at + _NOT_BEFORE_AT, int(max(0.0, until_s) * NS))
         struct.pack_into("=II", self._table, at + _STATE_AT, State.SILENT, State.SILENT)
 
     def hears(self, step: Step) -> bool:
-        """Tell whether this process has taken note that the neighbour is heard."""
+        """Return True if this process has recorded that the neighbour is heard."""
         at = self._numbers[step] * _LINK.size
         return bool(_INDEX.unpack_from(self._table, at + _TOLD_AT)[0])
 
     @property
     def heart_beats(self) -> int:
-        """How many came."""
+        """Number of heart-beats received."""
         counts = (number * _LINK.size + _COUNT_AT for number in self._room)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)

@@ -1,8 +1,8 @@
-"""When a server looks at its ports' counters, by which its router knows their load.
+"""Schedule for reading a server's port counters, from which its router computes port loads.
 
-Often under load, seldom while there is little, and not at all while nothing is forwarded: hundreds
-of servers at rest are to cost nothing. What comes to the router ends a rest by itself. Of what is
-forwarded without it, the kernel tells the first packet.
+Counters are read often under load, seldom under low load, and never while nothing is forwarded:
+hundreds of idle servers must cost nothing. A packet for the router ends a rest directly; the first
+packet that is forwarded without the router is reported by the kernel.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ from collections.abc import Callable, Collection
 from hosts.base.bandwidth import Bandwidth
 from hosts.live.table import Table
 
-LOOK_S = 0.25
-# Where ports carry less than a share of their rate; heart-beats take some of it.
+LOOK_S = 0.25  # interval of reading under load, in seconds
+# Interval of reading under low load, and the share of the port rate that counts as low; heart-beats
+# use some of it.
 IDLE_LOOK_S, IDLE = 10.0, 0.02
-REST_S = 3600.0
-# What a program here has begun may send nothing for a moment, and much of it behind Python's back.
+REST_S = 3600.0  # interval of reading at rest
+# Time of frequent reading after a local program has sent a packet: the program may pause for a
+# moment, and most of its packets may be forwarded without Python.
 ATTENTIVE_S = 2.0
 
 
 class Looks:
-    """The looks of one server.
+    """The schedule of one server's counter readings.
 
     Parameters
     ----------
     bandwidth : Bandwidth
-        What its router knows of its ports' load.
+        Port loads as the router knows them.
     bytes_of : callable
-        Returns how many bytes each interface received and sent.
+        Returns the received and sent bytes of each interface.
     table : Table
-        The decisions that are carried out without the router.
+        Table of decisions that are carried out without the router.
     can_rest : bool
-        Whether somebody calls `come` when the table is used again.
+        True if `come` is called when the table is used after a rest.
     """
 
     def __init__(
@@ -52,17 +54,17 @@ class Looks:
         self._attentive_until_s = 0.0
 
     def come(self) -> None:
-        """Look soon: something is going on. After a rest at once, to know what there was before."""
+        """Read counters soon because of traffic; after a rest immediately, for a baseline."""
         self.next_s = min(self.next_s, time.monotonic() + (0.0 if self._rests else LOOK_S))
 
     def attend(self) -> None:
-        """Look often for a while: a program of this server has begun something."""
+        """Read counters often for a while, because a program of this server has sent a packet."""
         self.come()
         self._attentive_until_s = time.monotonic() + ATTENTIVE_S
 
     def look(self, ports: Collection[tuple[int, str]], now: float) -> None:
-        """Look at the counters of ports, by number and name."""
-        if self._rests:  # heart-beats have passed meanwhile, and nobody knows how many
+        """Read the counters of ports, given by number and name, and schedule the next reading."""
+        if self._rests:  # an unknown number of heart-beats passed during the rest
             self._table.rest(False)
             self._bandwidth.begin_anew()
         counters = self._bytes_of()

@@ -1,7 +1,7 @@
-"""Headers as whole numbers, for a table in Python: what a declaration says, in few operations.
+"""Headers as integers, for a table in Python: the declaration of a header in few operations.
 
-A header of 20 to 60 bytes is one number to Python. Whether it is right, by what it is looked up,
-and what changes in it are then a mask, a comparison or a sum each, whatever header it is.
+A header of 20 to 60 bytes is one integer in Python. Validating it, building its look-up key and
+changing its fields then take one mask, comparison or addition each, whatever header it is.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from hosts.wire.header import ByHeader, Form, Route
 from hosts.wire.layout import CHECKSUM, checksum_of
 from hosts.wire.relayed import Change
 
-WORST = 0xFFFF  # a checksum that hosts/wire never writes (RFC 1624, section 3)
-NEXT_HOP, NO_PORT = -2, -1  # instead of a port, in keys
+WORST = 0xFFFF  # a checksum value that hosts/wire never writes (RFC 1624, section 3)
+NEXT_HOP, NO_PORT = -2, -1  # special values of the port in keys
 
-Key = tuple[int, int, int]  # first byte, port, and the bits that count
+Key = tuple[int, int, int]  # first byte, port, and the key bits of the header
 
 
 class Numbered:
-    """One form of a header: see the module's text."""
+    """One form of a header, with masks and shifts for integer operations."""
 
     def __init__(self, form: Form) -> None:
         self.form, self.first, self.size = form, form.first, form.size
         bits = 8 * form.size
         self._shifts = {f.name: bits - at - f.bits for at, f in form.layout.places()}
         self._masks = {f.name: (1 << f.bits) - 1 for f in form.layout.fields}
-        # Of an application's packet all constants, and the upper bits of what is limited.
+        # In an application's packet: all constants, and the upper bits of limited fields.
         self._fixed = self._right = 0
         self._limits: list[tuple[int, int, int]] = []
         for at, field in form.layout.places():
@@ -66,7 +66,7 @@ class Numbered:
     # -- packets ---------------------------------------------------------------------------------
 
     def key_of(self, number: int, port: int) -> Key | None:
-        """Return by what a packet of applications is looked up, None if its header is wrong."""
+        """Return the look-up key of an application's packet, None if its header is invalid."""
         if (
             number & self._fixed != self._right
             or number % WORST
@@ -89,7 +89,7 @@ class Numbered:
         return self.first, NEXT_HOP, number >> hops - 8 * taken & 0xFF
 
     def key(self, key: ByHeader) -> Key:
-        """Return the same for a decision."""
+        """Return the look-up key of a decision."""
         if key.next_hop:
             return self.first, NEXT_HOP, key.values[0]
         bits = 0
@@ -98,20 +98,20 @@ class Numbered:
         return self.first, NO_PORT if key.port is None else key.port, bits
 
     def numbered(self, header: bytes) -> int:
-        """Return a header without what every packet has of its own."""
+        """Return a header as an integer, without the fields that differ for every packet."""
         return int.from_bytes(header, "big") & self._no_numbers
 
     def pushed(self, number: int, length: int, count: int) -> bytes:
-        """Return the header for one packet."""
+        """Return the header of one packet, with its length and identification."""
         number |= length << self._length | (count & self._most_number) << self._number
         return self.summed(number)
 
     def summed(self, number: int) -> bytes:
-        """Return a header, whose checksum is zero, with its checksum."""
+        """Return a header with its checksum; the checksum bits of `number` are zero."""
         return (number | checksum_of(number) << self._checksum).to_bytes(self.size, "big")
 
     def onward(self, change: Change, forms: dict[int, Numbered]) -> Onward:
-        """Return how packets under this form go on."""
+        """Return the integer operations by which a relay changes headers of this form."""
         header = self.form.header
         counts = self._counts + [self._count(n, header.at_times[n]) for n in change.counts]
         added = sum(step << shift for shift, _, step in counts)
@@ -125,17 +125,17 @@ class Numbered:
 
 
 class Onward(NamedTuple):
-    """How a relay's decision changes a header."""
+    """The operations by which a relay's decision changes a header."""
 
     after: Numbered
     counts: list[tuple[int, int, int]]
     added: int
-    shift: int  # by which the form afterwards is longer, in bits
+    shift: int  # extra size of the form afterwards, in bits
     kept: int
     set: int
 
     def relayed(self, number: int) -> bytes | None:
-        """Return the header as it goes on, None where its hops or retries are used up."""
+        """Return the forwarded header, None if its TTL or retry count is used up."""
         for shift, mask, step in self.counts:
             if step < 0 and number >> shift & mask <= -step:
                 return None

@@ -1,12 +1,12 @@
-"""Where forwarders come from: one process that has everything imported, and forks.
+"""The nursery: a process with all imports done, which forks the forwarders of a lab.
 
-A child is ready in milliseconds and shares its memory with all others. The nursery is started
-before anything else is loaded, is told by messages which servers to start, and sends back what
-becomes of each. It also starts the process that sends heart-beats (`pacer`), and starts it again
-whenever that ends.
+A forked forwarder is ready within milliseconds and shares memory with all others. The nursery is
+started before anything else is loaded, receives messages that name the servers to start, and
+reports the state of each. It also starts the process that sends heart-beats (`pacer`), and restarts
+that process whenever it ends.
 
-Messages are JSON, one to a datagram, with the file descriptors of the servers' network namespaces
-beside it; one that names no server has everything prepared for those to come::
+Messages are JSON, one per datagram, accompanied by file descriptors of the servers' network
+namespaces; a message without servers only prepares shared data for later servers::
 
     {"servers": [3, 4], "network": "dcell,4,1", "settings": {"routing": "dfr", ...},
      "start_s": 2.0, ...}  ->
@@ -17,14 +17,14 @@ beside it; one that names no server has everything prepared for those to come::
     <-  {"event": "handover", "pacer": 4710, "programs": ...}
 
 All these processes end with the lab: the kernel kills them when the last writer of a pipe, their
-lifeline, has ended. They do not end with the nursery. When that ends, the lab starts another one,
-whose first message is the last `handover` with its open files: the sockets by which servers
-register with the pacer, and the lab's programs and tables. The lab adds the forwarders that run as
-"running". The new nursery is not their parent and cannot tell with which status they end.
+lifeline, has ended. They do not end with the nursery. When the nursery ends, the lab starts another
+one, whose first message is the last `handover` with its open files: the sockets by which servers
+register with the pacer, and the lab's programs and tables. The lab adds the running forwarders as
+"running". The new nursery is not their parent and cannot learn their exit status.
 
-Memory is shared until either side writes to it, and Python writes to whatever it looks at. So the
-servers of a message are forked in one go, with nothing done in between that each would keep its own
-copy of, and what all do at first has been done here once.
+Memory is shared until either process writes to it, and Python writes reference counts even when it
+reads objects. Therefore the servers of a message are forked in one loop, with no work in between
+that would unshare memory, and the first steps of every server are rehearsed here once.
 """
 
 from __future__ import annotations
@@ -62,18 +62,19 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
-MOST_FILES = 250  # open files that one message may carry
-LEAST_APART_S = 0.2  # between two starts of the pacer, so that one that fails at once costs little
+MOST_FILES = 250  # limit of open files in one message
+# Minimum interval between two starts of the pacer, in case it fails immediately.
+LEAST_APART_S = 0.2
 SPARED = "-500"  # oom_score_adj: the kernel kills the programs on servers first
-# Where a lab is over machines that differ, all go by the one with the fewest.
+# Number of processors; in a lab on several machines, that of the machine with the fewest.
 CPUS = int(os.environ.get("PILLARBOX_PROCESSORS", "0")) or os.cpu_count() or 1
-MOST_SERVERS = 4096  # that a lab can grow to, where it was smaller at first
-# So often Python runs a function before it settles how to, and writes that into the function.
+MOST_SERVERS = 4096  # size up to which a lab of fewer servers can grow
+# After this number of calls Python has specialised a function, which writes to the function.
 REHEARSALS = 10
 
 
 class Prepared(NamedTuple):
-    """What the servers of a network have in common."""
+    """Data that all servers of a network share."""
 
     network: Any
     settings: LabSettings
@@ -81,26 +82,26 @@ class Prepared(NamedTuple):
 
 
 class Nursery:
-    """The process: see the module's text.
+    """The process that forks the forwarders and the pacer of a lab.
 
     Parameters
     ----------
     channel : socket
-        To the lab.
+        Socket to the lab.
     lifeline : int
-        The reading end of the pipe that the lab holds.
+        Read end of the pipe whose write end the lab holds.
     """
 
     def __init__(self, channel: socket.socket, lifeline: int) -> None:
         self._channel, self._lifeline = channel, lifeline
-        self._known: dict[str, Prepared] = {}  # by network
+        self._prepared_networks: dict[str, Prepared] = {}  # shared data, by network
         self._programs: LabPrograms | None = None
-        self._servers: dict[int, int] = {}  # that run, by process
-        self._pacer = 0  # its process
-        self._pacer_due_s = math.inf  # when to start the next one
+        self._servers: dict[int, int] = {}  # running servers, by process
+        self._pacer = 0  # process number
+        self._pacer_due_s = math.inf  # start time of the next pacer
         self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
-        self._continues = False  # where a nursery before has ended
-        self._adopted: dict[int, int] = {}  # processes of that one, by descriptor
+        self._continues = False  # True if an earlier nursery has ended
+        self._adopted: dict[int, int] = {}  # processes of the earlier nursery, by descriptor
         self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -109,23 +110,23 @@ class Nursery:
             self._events.register(each, select.POLLIN)
 
     def serve(self) -> None:
-        """Start forwarders as asked, and tell what becomes of them, until the channel closes."""
+        """Start forwarders on request and report their state, until the channel closes."""
         while True:
             wait_s = max(0.0, self._pacer_due_s - time.monotonic())
             wait_ms = None if math.isinf(wait_s) else math.ceil(wait_s * 1000)
             ready = {descriptor for descriptor, _ in self._events.poll(wait_ms)}
             if self._wake in ready:
                 os.read(self._wake, 4096)
-                self._bury()
+                self._reap_children()
             for descriptor in self._adopted.keys() & ready:
-                self._ended(self._forget_adopted(descriptor), None)
-            if self._channel.fileno() in ready and not self._obey():
+                self._process_ended(self._forget_adopted(descriptor), None)
+            if self._channel.fileno() in ready and not self._process_message():
                 return
             if time.monotonic() >= self._pacer_due_s:
                 self._start_pacer()
 
-    def _obey(self) -> bool:
-        """Do what a message asks for; return whether there was one."""
+    def _process_message(self) -> bool:
+        """Process a message; return False if the channel is closed."""
         data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES)
         if not data:
             return False
@@ -142,15 +143,15 @@ class Nursery:
 
     def _prepare_for(self, request: dict[str, Any]) -> None:
         name = request["network"]
-        if name in self._known:
+        if name in self._prepared_networks:
             return
         prepared = _prepare(name, LabSettings(**request["settings"]))
-        if not self._known and not self._continues:
-            with suppress(PillarboxError):  # on the eBPF plane each server tells why
+        if not self._prepared_networks and not self._continues:
+            with suppress(PillarboxError):  # with plane "ebpf", each server reports the error
                 self._programs = _load(prepared)
                 self._show_tables()
             self._hand_over()
-        self._known[name] = prepared
+        self._prepared_networks[name] = prepared
         sharing.keep_shared()
 
     def _start(self, request: dict[str, Any], namespaces: list[int]) -> None:
@@ -162,16 +163,16 @@ class Nursery:
                 own = namespaces.pop(len(started))
                 for each in namespaces:
                     os.close(each)
-                self._become(server, own, request)
+                self._run_child(server, own, request)
             started.append(pid)
         for each in namespaces:
             os.close(each)
         for server, pid in zip(request["servers"], started, strict=True):
             self._servers[pid] = server
-            self._tell(server=server, pid=pid, event="started")
+            self._send_event(server=server, pid=pid, event="started")
 
-    def _become(self, server: int, namespace: int, request: dict[str, Any]) -> None:
-        """Be the forwarder of one server; never return."""
+    def _run_child(self, server: int, namespace: int, request: dict[str, Any]) -> None:
+        """Run the forwarder of one server in the forked child; never return."""
         try:
             end_with(self._lifeline)
             assert self._pacer_ends is not None
@@ -179,14 +180,14 @@ class Nursery:
             arrivals.close()
 
             def ready() -> None:
-                self._tell(server=server, pid=os.getpid(), event="ready")
-                self._channel.close()  # the lab sees there when the nursery ends
+                self._send_event(server=server, pid=os.getpid(), event="ready")
+                self._channel.close()  # the lab detects the nursery's end by this channel's closing
 
-            prepared = self._known[request["network"]]
-            _be_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
+            prepared = self._prepared_networks[request["network"]]
+            _run_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
         finally:
             if sys.exc_info()[0]:
-                traceback.print_exc()  # into the server's log
+                traceback.print_exc()  # written to the server's log
             sys.stderr.flush()
             os._exit(1)
 
@@ -205,29 +206,30 @@ class Nursery:
         running = self._servers.values()
         pacer.show_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
 
-    # -- ends ------------------------------------------------------------------------------------
+    # -- ended processes ---------------------------------------------------------------------------
 
-    def _bury(self) -> None:
-        """Tell which children have ended."""
-        with suppress(ChildProcessError):  # there is none left
+    def _reap_children(self) -> None:
+        """Reap and report all children that have ended."""
+        with suppress(ChildProcessError):  # no children are left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                self._ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
+                self._process_ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
 
-    def _ended(self, process: int, status: int | None) -> None:
-        """Tell that a process has ended, and with which status if that is known."""
+    def _process_ended(self, process: int, status: int | None) -> None:
+        """Report that a process has ended, with its exit status if known."""
         if process == self._pacer:
-            self._tell(event="pacer ended", status=status)
+            self._send_event(event="pacer ended", status=status)
             self._pacer_due_s = self._pacer_began_s + LEAST_APART_S
             return
         server = self._servers.pop(process)
         if self._programs:
             self._programs.forget(server)
-        self._tell(server=server, pid=process, event="ended", status=status)
+        self._send_event(server=server, pid=process, event="ended", status=status)
 
-    # -- from one nursery to the next ------------------------------------------------------------
+    # -- handover from one nursery to the next
+    # ------------------------------------------------------
 
     def _hand_over(self) -> None:
-        """Tell the lab what a nursery after this one needs."""
+        """Send the lab the state that a later nursery needs."""
         assert self._pacer_ends is not None
         programs, files = self._programs.handover() if self._programs else (None, [])
         message = {"event": "handover", "pacer": self._pacer, "programs": programs}
@@ -235,7 +237,7 @@ class Nursery:
         socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
 
     def _take_over(self, message: dict[str, Any], files: list[int]) -> None:
-        """Continue where a nursery has ended."""
+        """Take over the processes and tables of a nursery that has ended."""
         self._continues = True
         ours, theirs = (socket.socket(fileno=each) for each in files[:2])
         self._pacer_ends, self._pacer_began_s = (ours, theirs), 0.0
@@ -247,7 +249,7 @@ class Nursery:
             try:
                 descriptor = os.pidfd_open(process)
             except ProcessLookupError:
-                self._ended(process, None)
+                self._process_ended(process, None)
                 continue
             self._adopted[descriptor] = process
             self._events.register(descriptor, select.POLLIN)
@@ -257,35 +259,35 @@ class Nursery:
         os.close(descriptor)
         return self._adopted.pop(descriptor)
 
-    def _tell(self, **message: Any) -> None:
+    def _send_event(self, **message: Any) -> None:
         self._channel.send(json.dumps(message).encode())
 
 
 def _prepare(name: str, settings: LabSettings) -> Prepared:
-    """Import and work out what servers share; a file of the user's is read anew for each."""
+    """Import and compute the data that servers share; a user's routing file is read per server."""
     network = parse(name)
     prepared = Prepared(network, settings, _timers(settings, network))
     headers()
     devices.prepare()
-    _rules_of(settings.routing)
+    _access_rules(settings.routing)
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
         for server in range(min(REHEARSALS, network.servers)):
-            with suppress(Exception):  # which each server runs into itself, and tells
+            with suppress(Exception):  # each server meets and reports the error itself
                 _router(server, prepared, seed=0)
     return prepared
 
 
 @cache
-def _rules_of(routing: str) -> int | None:
-    """Return which files forwarders read: program code, and a user's folder that has the router."""
+def _access_rules(routing: str) -> int | None:
+    """Return the rules for a forwarder's file access: program code and the user's router folder."""
     return rules_for_reading([Path(routing).parent] if routing.endswith(".py") else [])
 
 
 def _load(prepared: Prepared) -> LabPrograms:
-    """Load the programs of all servers that there can come to be, or raise PillarboxError."""
+    """Load the programs, sized for all servers of the largest network, or raise PillarboxError."""
     network, settings, timers = prepared
     source = FORWARD if settings.plane == "ebpf" else LIVENESS
     missing = "" if settings.plane == "ebpf" else available(source)
@@ -298,11 +300,11 @@ def _load(prepared: Prepared) -> LabPrograms:
 
 
 def _timers(settings: LabSettings, network: Any) -> Timers:
-    """Return the timers of all servers, those too that join the network later."""
+    """Return the timers of all servers, including those that join the network later."""
     return timers_for(network.whole, settings.timers, CPUS)
 
 
-def _be_forwarder(
+def _run_forwarder(
     server: int,
     namespace: int,
     request: dict[str, Any],
@@ -311,7 +313,7 @@ def _be_forwarder(
     programs: LabPrograms | None,
     ready: Callable[[], object],
 ) -> None:
-    """Forward for a server until the process is ended."""
+    """Forward packets for a server until the process is ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     place = f"{request['folder']}/{prepared.network.node_name(server)}"
     log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -323,7 +325,7 @@ def _be_forwarder(
         programs = _load(prepared)
     own = programs.of(server) if programs else None
     if own:
-        # The kernel sends and this decides: it must not wait for a trial's programs.
+        # Normal priority: this process must not wait for a trial's programs.
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     else:
         watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
@@ -333,7 +335,7 @@ def _be_forwarder(
     forwarder = Forwarder(prepared.network, router, prepared.settings, registry, own, start_s)
     control = Path(f"{place}.sock")
     ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
-    take_role("forwarder", rules=_rules_of(prepared.settings.routing))
+    take_role("forwarder", rules=_access_rules(prepared.settings.routing))
     ready()
     forwarder.run()
 
@@ -352,13 +354,13 @@ def _router(server: int, prepared: Prepared, seed: int) -> Router:
 
 
 def main(channel: int, lifeline: int) -> None:
-    """Be the nursery of the lab that holds the other ends."""
+    """Run the nursery of the lab that holds the other ends of channel and lifeline."""
     end_with(lifeline)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
-    with suppress(OSError):  # in some containers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the prompt
+    with suppress(OSError):  # not writable in some containers
         Path("/proc/self/oom_score_adj").write_text(SPARED)
     take_role("nursery")
-    with suppress(ConnectionError):  # the lab left without reading all that it was told
+    with suppress(ConnectionError):  # the lab has ended with unread messages
         Nursery(socket.socket(fileno=channel), lifeline).serve()
 
 

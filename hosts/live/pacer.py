@@ -1,38 +1,40 @@
-"""The process that sends the heart-beats of all servers of a lab, each in time.
+"""The pacer: the process that sends the heart-beats of all servers of a lab on time.
 
-What a heart-beat says is its server's business; it hands over the frames, and new ones whenever
-they change. To send them in time is this process's, which does nothing else: it has a real-time
-priority, so that servers that have much to do are not taken for dead. Of its time it sleeps half
-at least, whatever happens: the processors are for those who carry packets.
+The content of heart-beats is up to the servers, which pass their frames to the pacer, and new
+frames whenever they change. The pacer does nothing but send them on time: it has a real-time
+priority, so that busy servers are not taken for dead. It always sleeps at least half of the time:
+the processors are needed for forwarding.
 
-A server hands over the sockets of its ports and one end of a connection to this process. The kernel
-closes the other end when the server's forwarder ends, however that comes about; then nothing more
-is sent for it. A forwarder that hangs is not noticed.
+A server passes the sockets of its ports and one end of a connection to the pacer. The kernel closes
+the other end when the server's forwarder ends, for whatever reason; then the pacer stops sending
+for the server. A forwarder that hangs is not detected.
 
-When this process ends, the nursery starts another one, and every forwarder whose connection was
-closed hands over its sockets again. Meanwhile no link goes down: the clock in the kernel's table of
-links stands still, and the new process continues that clock once all servers have registered.
+When the pacer ends, the nursery starts another one, and every forwarder whose connection was closed
+registers its sockets again. Meanwhile no link goes down: the clock in the kernel's table of links
+stands still, and the new pacer continues this clock once all servers have registered.
 
-All servers have one interval. It is divided into ticks, and segments (a switch with its cables,
-or a cable between two servers) spread over them, so that a tick's work is short. The ports of one
-segment beat one after the other. All of them hear each other, and what the kernel keeps of a port
-comes out of memory once for all that it then hears, which is most of what a heart-beat costs.
+All servers have the same interval. The interval is divided into ticks, over which segments (a
+switch with its cables, or a cable between two servers) are spread, so that the work of a tick is
+short. The ports of one segment send one after the other: all of them hear each other, and what the
+kernel keeps of a port is fetched from memory once for all heart-beats that it then receives, which
+is most of their cost.
 
-While all ports of a segment hear each other, and say so, each beats to one other only, the next one
-at each interval. A frame that passes shows that one port's cable carries outwards and the other's
-inwards: where each port was heard by one and heard one, all cables of the segment work, and all its
-servers live. So each counts as heard by all. This process then sends the first heart-beat alone:
-the kernel of who is sent one sends the server's own to the next, and so it goes round. As soon as
-one is missed, or says something new, all beat to all, and go on so for a while: where queues are
-long a round takes longer than it is waited for.
+While all ports of a segment hear each other, and report so, each port sends a unicast heart-beat to
+one other port only, the next one at each interval. A received frame proves that the sender's cable
+works outwards and the receiver's inwards: if each port was heard by one other and heard one other,
+all cables of the segment work, and all its servers are alive. So each port counts as heard by all.
+The pacer then sends only the first heart-beat: the kernel of the receiver sends the receiver's own
+to the next port, and so on, so that heart-beats go round. When one is missed, or its content
+changes, all ports broadcast for a while: with long queues a round takes longer than its timeout.
 
-What was not heard is sent again a moment later: a neighbour that misses a heart-beat would ask for
-it, and here the kernel's table of links (liveness.h) shows who misses one. So heart-beats need not
-be so frequent that one may be lost. Where this process does not send a neighbour's heart-beats,
-as on another computer, the table cannot tell, and there they are twice as frequent.
+A heart-beat that was not received is sent again a moment later: the kernel's table of links
+(liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate
+the loss of one. If this pacer does not send a neighbour's heart-beats, since the neighbour runs on
+another computer, the table does not show losses, and heart-beats are twice as frequent there.
 
-This process tells the kernel up to when it has sent what was due. Where it is late after all, as
-when the whole machine stood still, nobody is taken for silent before it has made up for that.
+The pacer shows the kernel the time up to which it has sent all due heart-beats. If the pacer is
+late, for example since the whole machine stood still, no neighbour counts as silent before the
+pacer has caught up.
 """
 
 from __future__ import annotations
@@ -62,22 +64,23 @@ from hosts.live.beats import MOST_REPEATS, Port, Round, Segment, Tick
 from hosts.live.liveness import HeardTable, Liveness
 from topos.base.topology import Topology
 
-TICK_S = 0.005
-MOST_PORTS = 250  # sockets that one message may carry
+TICK_S = 0.005  # duration of a tick
+MOST_PORTS = 250  # limit of sockets in one message
 LONGEST_MESSAGE = 1 << 18
-PRIORITY = 1
-RLIMIT_RTTIME = 15  # of sys/resource.h
-CATCH_UP = 1.5  # so many ticks' time at most passes in a tick for those who wait to hear
-HEARD_WITHIN = 3  # ticks; what was not heard by then is sent again
-REGISTERED_S = 0.5  # upper bound for all forwarders to register with a pacer that was restarted
-MOST_LATE_S = 1.0  # that the kernel lets this clock be late (MOST_LATE_NS of liveness.h)
-MOST_AT_ONCE_US = 500_000  # of real time without sleeping, or the kernel ends this process
+PRIORITY = 1  # real-time priority
+RLIMIT_RTTIME = 15  # number of this limit in sys/resource.h
+CATCH_UP = 1.5  # upper bound for the clock's progress in one tick, in ticks
+HEARD_WITHIN = 3  # ticks after which an unreceived heart-beat is sent again
+REGISTERED_S = 0.5  # upper bound for all forwarders to register with a restarted pacer
+MOST_LATE_S = 1.0  # limit of the clock's lag that the kernel accepts (MOST_LATE_NS of liveness.h)
+# Limit of real-time work without sleep; the kernel kills the process beyond.
+MOST_AT_ONCE_US = 500_000
 NS = 1_000_000_000
 _FRAME = struct.Struct("=HH")
 
 
 def segment(servers: int, server: int, far: int) -> int:
-    """Return the number that a server's port shares with those that hear it, and no others.
+    """Return the number shared by a server's port and all ports that hear it.
 
     >>> segment(20, 3, 21), segment(20, 3, 16), segment(20, 16, 3)
     (21, -76, -76)
@@ -86,11 +89,11 @@ def segment(servers: int, server: int, far: int) -> int:
 
 
 class Outlet(NamedTuple):
-    """A port, as far as heart-beats go."""
+    """A port for which the pacer sends heart-beats: its socket, segment and links."""
 
-    socket: socket.socket  # one that sends on its cable, for this purpose only
-    segment: int  # a number that it shares with all ports that hear it
-    hears: Mapping[int, int] = {}  # its links' places in the kernel's table, by neighbour
+    socket: socket.socket  # socket for heart-beats only
+    segment: int  # number shared by all ports that hear this port
+    hears: Mapping[int, int] = {}  # indices of its links in the kernel's table, by neighbour
 
 
 def outlets(
@@ -99,7 +102,7 @@ def outlets(
     sockets: Mapping[int, socket.socket],
     liveness: Liveness | None,
 ) -> dict[int, Outlet]:
-    """Return a server's ports, by number; the kernel's table is known where there is `liveness`."""
+    """Return a server's ports by number, with links' table indices if `liveness` is used."""
     found = {}
     for port, plug in topology.neighbours(server):
         hears = liveness.places(port) if liveness else {}
@@ -108,18 +111,18 @@ def outlets(
 
 
 class HeartBeats:
-    """The heart-beats of one server, as its forwarder sees them.
+    """The connection of one server's forwarder to the pacer.
 
     Parameters
     ----------
     pacer : socket
-        Where the pacer takes new servers.
+        Socket on which the pacer registers servers.
     server : int
-        Which one it is.
+        Number of this server.
     ports : mapping of int to Outlet
-        Its ports.
+        This server's ports.
     interval_s : float
-        From one heart-beat to the next.
+        Interval between heart-beats, in seconds.
     """
 
     def __init__(
@@ -129,10 +132,10 @@ class HeartBeats:
         self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
         described = [(one.segment, list(one.hears.items())) for one in ports.values()]
         self._message = {"server": server, "interval_s": interval_s, "ports": described}
-        self._connection = self._registered()
+        self._connection = self._register()
 
-    def _registered(self) -> socket.socket:
-        """Hand the ports over to the pacer; return the connection to it."""
+    def _register(self) -> socket.socket:
+        """Register the ports with the pacer; return the connection to the pacer."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
@@ -140,32 +143,32 @@ class HeartBeats:
         return ours
 
     def register_again(self) -> None:
-        """Hand the ports over to a new pacer, as the one before has ended."""
+        """Register the ports with a new pacer, after the previous one has ended."""
         self._connection.close()
-        self._connection = self._registered()
+        self._connection = self._register()
 
     def say(self, frames: Mapping[int, bytes]) -> None:
-        """Send these frames from now on, one out of each port."""
+        """Set the heart-beats that are sent from now on, one frame per port."""
         parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
-        with suppress(BrokenPipeError, ConnectionResetError):  # `fileno` tells of the pacer's end
+        with suppress(BrokenPipeError, ConnectionResetError):  # `fileno` signals the pacer's end
             self._connection.send(b"".join(parts) or b"\0")
 
     def fileno(self) -> int:
-        """Return the descriptor that can be read as soon as the pacer has ended."""
+        """Return the descriptor that becomes readable when the pacer has ended."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Fall silent for ever."""
+        """Stop this server's heart-beats for good."""
         for each in (self._connection, *self._sockets):
             each.close()
 
 
-class _Sent(NamedTuple):
-    """What was sent in a tick."""
+class _SentTick(NamedTuple):
+    """The heart-beats sent in a tick."""
 
     to_all: Sequence[Segment] = ()
     round: Round | None = None
-    at_ns: int = 0  # when that began
+    at_ns: int = 0  # start time of the round, in ns
 
 
 @dataclass(eq=False)
@@ -174,7 +177,7 @@ class _Server:
     ports: list[Port]
 
     def learn(self) -> bool:
-        """Take in new frames; False if the server has ended."""
+        """Receive new frames from the forwarder; return False if the server has ended."""
         message = self.connection.recv(LONGEST_MESSAGE)
         if not message:
             return False
@@ -194,10 +197,10 @@ class _Server:
 
 
 class Clock:
-    """Up to when everything was sent that was due: the time, or less while the sender is late.
+    """The time up to which all due heart-beats were sent, which lags while the sender is late.
 
-    It makes up for that little by little, so that a server's heart-beats are never much further
-    apart by this clock than they are meant to be.
+    The clock catches up gradually, so that the intervals between a server's heart-beats are never
+    much longer by this clock than planned.
 
     >>> clock = Clock(now_s=10.0)
     >>> round(clock.after_tick(10.005), 6), round(clock.after_tick(10.505), 6)
@@ -208,7 +211,7 @@ class Clock:
         self._to_s = now_s
 
     def after_tick(self, now_s: float) -> float:
-        """Return what it shows when a tick's work has ended."""
+        """Return the clock's time after the work of a tick."""
         self._to_s = min(now_s, self._to_s + CATCH_UP * TICK_S)
         return self._to_s
 
@@ -216,9 +219,9 @@ class Clock:
 def show_tables(
     pacer: socket.socket, maps: Mapping[str, Map], running: Collection[int] = ()
 ) -> None:
-    """Let the pacer write its clock, in ns, where a table's memory begins, and see all links.
+    """Give the pacer the kernel tables: for its clock, in ns, and for the links of all servers.
 
-    `running` are the servers that a pacer before this one has sent for.
+    `running` are the servers for which an earlier pacer has sent heart-beats.
     """
     files = [maps[name].fd for name in ("paced", "links", "vouched", "answers")]
     message = {"links": maps["links"].entries, "running": list(running)}
@@ -226,64 +229,66 @@ def show_tables(
 
 
 class Pacer:
-    """The process: see the module's text."""
+    """The event loop that sends the heart-beats of all registered servers."""
 
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
-        self._servers: dict[int, _Server] = {}  # by the descriptor of the connection
+        self._servers: dict[int, _Server] = {}  # by descriptor of the connection
         self._segments: dict[int, Segment] = {}
         self._ticks: list[Tick] = []
-        self._changed: set[Segment] = set()  # new frames wait there: they are sent at once
-        self._unconfirmed = deque([_Sent()] * HEARD_WITHIN)  # by tick
-        self._shown = memoryview(bytearray(8)).cast("Q")
-        self._heard: HeardTable | None = None
+        # Segments with new frames, which are sent in the next tick.
+        self._changed: set[Segment] = set()
+        # Heart-beats of the last ticks, oldest first.
+        self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
+        self._clock_memory = memoryview(bytearray(8)).cast("Q")
+        self._heard_table: HeardTable | None = None
         self._clock = Clock(time.monotonic())
-        self._awaited: set[int] = set()  # servers that have yet to register again
+        self._awaited: set[int] = set()  # servers that have not registered again yet
         self._awaited_until_s = 0.0
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Send until the last server has ended and nobody is left who starts others."""
+        """Send heart-beats until the last server has ended and no more servers can start."""
         tick, due_s = 0, time.monotonic()
         while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
-            # epoll counts in milliseconds, so it does not wait itself.
+            # Epoll's timeout has millisecond resolution, so the wait is done elsewhere.
             if readable([self._events], wait_s):
-                self._take_news()
+                self._process_messages()
             began_s = time.monotonic()
-            if wait_s is None:  # nothing was due
+            if wait_s is None:  # no server was registered, so the clock need not catch up
                 due_s = began_s
                 if not self._awaited:
                     self._clock = Clock(began_s)
             if began_s < due_s or not self._ticks:
                 continue
-            self._beat(tick)
+            self._send_tick(tick)
             ended_s = time.monotonic()
             due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
             tick = (tick + 1) % len(self._ticks)
             if not self._awaited or ended_s > self._awaited_until_s:
                 self._awaited.clear()
-                self._shown[0] = int(self._clock.after_tick(ended_s) * NS)
+                self._clock_memory[0] = int(self._clock.after_tick(ended_s) * NS)
 
-    def _beat(self, number: int) -> None:
+    def _send_tick(self, number: int) -> None:
         tick, half_way = self._ticks[number], self._ticks[number - len(self._ticks) // 2]
         due = tick.segments + [each for each in half_way.segments if not each.is_whole]
         due += self._changed.difference(due)
         self._changed.clear()
         for segment in due:
             segment.repeats = MOST_REPEATS
-        again = self._missed(due)
+        again = self._segments_to_repeat(due)
         for segment in again:
             segment.repeats -= 1
         for segment in due + again:
             segment.beat()
         going = tick.next_round()
-        self._unconfirmed.append(_Sent(due + again, going, going.burst.send() if going else 0))
+        self._unconfirmed.append(_SentTick(due + again, going, going.burst.send() if going else 0))
 
-    def _missed(self, due: list[Segment]) -> list[Segment]:
-        """Return who is to beat again, as one of them was not heard: who is due does so anyway."""
-        earlier, table = self._unconfirmed.popleft(), self._heard
+    def _segments_to_repeat(self, due: list[Segment]) -> list[Segment]:
+        """Return the segments that must send again; segments that are due are left out."""
+        earlier, table = self._unconfirmed.popleft(), self._heard_table
         if not table:
             return []
         missed = [each for each in earlier.to_all if each not in due and each.is_missed(table)]
@@ -291,26 +296,26 @@ class Pacer:
             missed += earlier.round.confirm(table, earlier.at_ns)
         return missed
 
-    def _take_news(self) -> None:
+    def _process_messages(self) -> None:
         for descriptor, _ in self._events.poll(0):
             if descriptor == self._arrivals.fileno():
-                self._welcome()
+                self._accept_message()
                 continue
             server = self._servers[descriptor]
             before = [port.frame for port in server.ports]
             if server.learn():
                 for port, frame in zip(server.ports, before, strict=True):
-                    # Also who says the same has news: perhaps that a neighbour does not hear it.
+                    # Unchanged frames are news, too: perhaps a neighbour does not hear this server.
                     self._segments[port.segment].begin_anew()
                     if port.frame not in (frame, b""):
                         self._changed.add(self._segments[port.segment])
             else:
                 del self._servers[descriptor]
                 for port in server.ports:
-                    self._leave(port)
+                    self._remove_port(port)
                 server.close()
 
-    def _welcome(self) -> None:
+    def _accept_message(self) -> None:
         data, descriptors, _, _ = socket.recv_fds(self._arrivals, LONGEST_MESSAGE, MOST_PORTS + 1)
         if not data:
             self._events.unregister(self._arrivals.fileno())
@@ -319,13 +324,13 @@ class Pacer:
         message = json.loads(data)
         if "links" in message:
             clock, links, vouched, answers = descriptors
-            self._shown = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
-            self._heard = HeardTable(links, vouched, answers, message["links"])
+            self._clock_memory = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
+            self._heard_table = HeardTable(links, vouched, answers, message["links"])
             for each in descriptors:
                 os.close(each)
             for server in self._servers.values():
                 for port in server.ports:
-                    self._heard.leave_cells_of(port.hears.values())
+                    self._heard_table.leave_cells_of(port.hears.values())
             self._continue_for(set(message["running"]))
             return
         if not self._ticks:
@@ -335,29 +340,29 @@ class Pacer:
         ports = []
         for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
             ports.append(Port(message["server"], end, segment, dict(hears)))
-            self._join(ports[-1])
+            self._add_port(ports[-1])
         self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
         self._awaited.discard(message["server"])
 
     def _continue_for(self, running: set[int]) -> None:
-        """Continue the clock of a pacer that has ended, once these servers have registered."""
+        """Continue the clock of the previous pacer, once these servers have registered."""
         if running:
             registered = {port.server for one in self._servers.values() for port in one.ports}
             self._awaited = running - registered
             now_s = time.monotonic()
             self._awaited_until_s = now_s + REGISTERED_S
-            if self._shown[0]:
-                self._clock = Clock(max(now_s - MOST_LATE_S, self._shown[0] / NS))
+            if self._clock_memory[0]:
+                self._clock = Clock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
 
-    def _join(self, port: Port) -> None:
+    def _add_port(self, port: Port) -> None:
         if port.segment not in self._segments:
             self._segments[port.segment] = Segment(min(self._ticks, key=len))
         self._segments[port.segment].join(port)
-        if self._heard and self._awaited:
-            self._heard.leave_cells_of(port.hears.values())
+        if self._heard_table and self._awaited:
+            self._heard_table.leave_cells_of(port.hears.values())
 
-    def _leave(self, port: Port) -> None:
+    def _remove_port(self, port: Port) -> None:
         segment = self._segments[port.segment]
         segment.leave(port)
         if not segment.ports:
@@ -367,17 +372,18 @@ class Pacer:
 
 
 def arrivals() -> tuple[socket.socket, socket.socket]:
-    """Return where servers register with the pacer, and where the pacer takes them from.
+    """Return the sockets for registration: the servers' end, and the pacer's end.
 
-    Who starts pacers holds both, so that what is sent while there is none waits for the next.
+    The process that starts pacers holds both, so that messages without a pacer wait for the next
+    one.
     """
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def start(theirs: socket.socket, lifeline: int) -> int:
-    """Fork the process, which takes new servers from `theirs`; return its number.
+    """Fork the pacer, which registers servers from socket `theirs`; return its process number.
 
-    It ends when the last writer of the pipe `lifeline` does.
+    The pacer ends when the last writer of the pipe `lifeline` does.
     """
     process = os.fork()
     if process:
@@ -399,9 +405,9 @@ def start(theirs: socket.socket, lifeline: int) -> int:
 
 
 def prefer() -> None:
-    """Give this process the real-time priority, where that is allowed, and its bounds."""
+    """Set this process's real-time priority, if permitted, and its resource limits."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))
-    with suppress(PermissionError):  # as in some containers: then it has to wait its turn
+    with suppress(PermissionError):  # not permitted in some containers: normal priority remains
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

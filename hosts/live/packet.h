@@ -1,4 +1,4 @@
-/* Reading and rewriting packets, with what the kernel offers to eBPF: nothing here decides. */
+/* Reading and rewriting packets with eBPF helpers, without any decisions. */
 #ifndef PACKET_H
 #define PACKET_H
 
@@ -9,7 +9,7 @@
 
 #include "forward.h"
 
-/* Which words of cb[] hold the server's number, and how many places for links it has (bpf.py). */
+/* Words of cb[] with the server's number, and with the size of its range of links (bpf.py). */
 #define SERVER 0
 #define ROOM 1
 
@@ -18,7 +18,7 @@
 #define ETH_DCN 0x88B5
 #define PACKET_OTHERHOST 3
 
-#define TRACED 0xfc /* type of service: DSCP 63, which is for local use (RFC 2474) */
+#define TRACED 0xfc /* type of service: DSCP 63, for local use (RFC 2474) */
 #define SYN 0x02
 #define TCP_FLAGS_AT 13
 
@@ -29,8 +29,8 @@
 #define IP_IN_IP 4
 #define TCP 6
 #define UDP 17
-#define PROBE_MARK 253	   /* packets whose way is traced */
-#define FIRST_MESSAGE 0xE0 /* to 0xEF: control messages */
+#define PROBE_MARK 253	   /* protocol of traced packets */
+#define FIRST_MESSAGE 0xE0 /* control messages: up to 0xEF */
 #define DONT_FRAGMENT bpf_htons(0x4000)
 #define IS_FRAGMENT bpf_htons(0x3FFF)
 #define FRAGMENT_OFFSET bpf_htons(0x1FFF)
@@ -45,7 +45,7 @@ static __always_inline __u16 fold(__u64 total)
 	return (total & 0xffff) + (total >> 16);
 }
 
-/* Return the one's complement sum of all that a header has room for: behind it stand zeros. */
+/* Return the one's complement sum over a header's buffer, which is padded with zeros. */
 static __always_inline __u16 sum(const __u32 *words, int size)
 {
 	__u64 total = 0;
@@ -56,7 +56,7 @@ static __always_inline __u16 sum(const __u32 *words, int size)
 	return fold(total);
 }
 
-/* Tell whether the checksum is right; of its two zeros only the one that hosts/wire writes is. */
+/* Return 1 if a checksum is correct; of the two forms of zero, only hosts/wire's is. */
 static __always_inline int is_right(const __u32 *words, int size, __u16 checksum)
 {
 	return sum(words, size) == 0xffff && checksum != 0xffff;
@@ -70,14 +70,14 @@ static __always_inline void set_checksum(union header *header, const int form)
 	*checksum = ~sum(header->words, HEADER_WORDS * 4);
 }
 
-/* Tell whether Python wants to see the packet: a message, or one whose way is traced. */
+/* Return 1 for packets that Python must see: control messages and traced packets. */
 static __always_inline int is_control(__u8 tos, __u8 protocol)
 {
 	return tos == TRACED || protocol == PROBE_MARK || (protocol & 0xf0) == FIRST_MESSAGE;
 }
 
-/* Copy what stands at that place of a packet; its size is a constant. Headers nearly always lie in
- * the packet's first piece, where they can be read without a call; the helper finds the others.
+/* Copy `size` (a constant) bytes at an offset of a packet. Headers are almost always in the
+ * packet's linear part, where they are read without a call; the helper reads all others.
  */
 static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, const __u32 size)
 {
@@ -93,7 +93,7 @@ static __always_inline int load(struct __sk_buff *skb, __u32 at, void *to, const
 	return 0;
 }
 
-/* Write the Ethernet header, and so many bytes of what is behind it. */
+/* Write the Ethernet header, and `size` bytes after it. */
 static __always_inline int store(struct __sk_buff *skb, const struct front *front, __u32 size)
 {
 	__u16 *to = (void *)(long)skb->data;
@@ -101,7 +101,7 @@ static __always_inline int store(struct __sk_buff *skb, const struct front *fron
 
 	if ((void *)behind + HEADER_WORDS * 4 > (void *)(long)skb->data_end) {
 		size += ETHERNET_SIZE;
-		barrier_var(size); /* or clang 19 leaves out what the verifier has to see */
+		barrier_var(size); /* or clang 19 removes a check that the verifier needs */
 		if (size < ETHERNET_SIZE || size > ETHERNET_SIZE + HEADER_WORDS * 4)
 			return -1;
 		return bpf_skb_store_bytes(skb, 0, front->macs, size, 0);
@@ -116,7 +116,7 @@ static __always_inline int store(struct __sk_buff *skb, const struct front *fron
 	return 0;
 }
 
-/* Tell whether an IPv4 header is whole, right and without options, as is what follows. */
+/* Return 1 if an IPv4 header is valid, without options, and its packet is complete. */
 static __always_inline int is_plain(const struct ipv4 *ip, __u32 room)
 {
 	__u32 length = bpf_ntohs(ip->total_length);
@@ -132,7 +132,7 @@ static __always_inline void lower_ttl(struct ipv4 *ip)
 	ip->checksum = ~sum((const __u32 *)ip, IPV4_SIZE);
 }
 
-/* Find the flow of a packet, whose ports are `at` that place, as hosts/wire/ipv4.py does. */
+/* Find the flow of a packet, whose ports are at offset `at`, as hosts/wire/ipv4.py does. */
 static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at,
 				     struct flow *flow)
 {
@@ -158,7 +158,7 @@ static __always_inline int find_flow(struct __sk_buff *skb, const struct ipv4 *i
 	return 0;
 }
 
-/* Tell whether the packet asks for a TCP connection: the router may draw its path anew. */
+/* Return 1 for a TCP SYN: the router may then select a new path. */
 static __always_inline int opens_connection(struct __sk_buff *skb, const struct ipv4 *ip, __u32 at)
 {
 	__u8 flags;
@@ -167,13 +167,13 @@ static __always_inline int opens_connection(struct __sk_buff *skb, const struct 
 	       !load(skb, at + TCP_FLAGS_AT, &flags, sizeof(flags)) && flags & SYN;
 }
 
-/* -- room -------------------------------------------------------------------------------------- */
+/* -- adding and removing headers --------------------------------------------------------------- */
 
-/* Give the frame another ethertype, and take words off behind it, in which nothing is left to read.
+/* Set the frame's ethertype, and remove `words` words after it, whose content is lost.
  *
- * No helper does either. But the kernel looks at the ethertype anew whenever it takes off a VLAN tag
- * that stands within the packet, and such a tag is one word: so put two on (the outer one stands
- * beside the packet), make the words look like more, and take all off.
+ * No helper does either. But the kernel reads the ethertype again whenever it removes a VLAN tag
+ * stored inside the packet, and such a tag is one word: so push two tags (the outer one is stored
+ * outside the packet), make the words look like further tags, and pop all of them.
  */
 static __always_inline int retype(struct __sk_buff *skb, __be16 ethertype, const int words)
 {
@@ -185,8 +185,8 @@ static __always_inline int retype(struct __sk_buff *skb, __be16 ethertype, const
 	       bpf_skb_vlan_pop(skb) || bpf_skb_vlan_pop(skb) || (words && bpf_skb_vlan_pop(skb));
 }
 
-/* Take a header off behind the Ethernet header, which is then that of IP: else the helper refuses.
- * It also leaves super-packets to be checked when they are sent, which only IP survives.
+/* Remove a header after the Ethernet header, with IP's ethertype set first, as the helper requires.
+ * The helper also marks super-packets for a check when they are sent, which only IP passes.
  */
 static __always_inline int uncover(struct __sk_buff *skb, int bytes)
 {
@@ -195,7 +195,7 @@ static __always_inline int uncover(struct __sk_buff *skb, int bytes)
 	return bpf_skb_adjust_room(skb, -bytes, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO);
 }
 
-/* Make room at the front, for whatever front is stored there then. */
+/* Add room at the front of the frame, to be filled by a following store. */
 static __always_inline int grow(struct __sk_buff *skb, int bytes)
 {
 	return bpf_skb_change_head(skb, bytes, 0);

@@ -1,11 +1,11 @@
-"""The decisions of one server that its forwarder repeats: the Python plane's side of table.py.
+"""The decisions of one server that its forwarder carries out, without eBPF (see table.py).
 
-A packet that is like one the router has answered gets the same answer, without being asked about
-again: its header is compared, verified and rewritten as bytes. That takes a small part of the time
-in which it is parsed, decided on and packed. What is undecided, malformed or a control message goes
-on to the router, which sees everything that the kernel would leave to it (forward.bpf.c).
+A packet with the look-up key of an earlier packet gets the same treatment without the router: its
+header is compared, verified and rewritten as bytes. That takes a fraction of the time of parsing,
+deciding and packing. Packets without a decision, malformed packets and control messages are passed
+to the router, which sees the same packets that the kernel would pass to it (forward.bpf.c).
 
-State: the decisions, at most MOST of a kind: when they are full they begin anew.
+State: the decisions, at most MOST of each kind; a full table is cleared.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from hosts.wire.layout import checksum
 from hosts.wire.marks import TRACED
 from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
 
-MOST = 4096
+MOST = 4096  # upper bound for decisions of each kind
 MOST_BYTES = 0xFFFF
 
-IP = 0x45  # the first byte of an IPv4 header without options
+IP = 0x45  # first byte of an IPv4 header without options
 
-# Where fields are, as hosts/wire declares them.
+# Positions of fields, as hosts/wire declares them.
 TOTAL = slice(ipv4.LAYOUT.byte("total_length"), ipv4.LAYOUT.byte("identification"))
 CHECKSUM = slice(ipv4.LAYOUT.byte("checksum"), ipv4.LAYOUT.byte("source"))
 TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
@@ -42,30 +42,30 @@ TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
 DESTINATION = slice(ipv4.LAYOUT.byte("destination"), ipv4.SIZE)
 ADDRESSES_AND_PORTS = slice(ipv4.LAYOUT.byte("source"), ipv4.SIZE + 4)
 TCP_FLAGS_AT = ipv4.SIZE + 13
-WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # bytes that a packet of a flow has at least
+WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # minimum size of a packet with ports
 
 _BEHIND_TOTAL = struct.Struct(">HH")  # length, identification
 _WORD = struct.Struct(">H")
 WRONG_ZERO = b"\xff\xff"  # a checksum that hosts/wire never writes (RFC 1624, section 3)
 DONT_FRAGMENT, FRAGMENT_BITS, OFFSET_BITS = 0x40, 0x3F, 0x1F
 SYN = 0x02
-PROBE_MARK = 253  # packets whose way is traced
+PROBE_MARK = 253  # protocol of packets whose path is traced
 
 _DCN, _IP = ETH_DCN.to_bytes(2, "big"), ETH_IP.to_bytes(2, "big")
 
 
 class Outlet(Protocol):
-    """Where packets leave: a port, or the interface of the applications."""
+    """Egress of packets: a port, or the interface of the applications."""
 
     def put(self, data: bytes, /) -> None:
-        """Let them leave, or raise OSError."""
+        """Send a packet, or raise OSError."""
 
     def refusal(self, error: OSError, /) -> str:
-        """Return what that error is counted as."""
+        """Return the drop reason that an error is counted as."""
 
 
 class Repeated:
-    """One decision: what is put in front of a packet, where that goes, what it was used for."""
+    """One decision: prepended bytes, egress, and counts of packets and bytes."""
 
     __slots__ = (
         "action",
@@ -88,7 +88,7 @@ class Repeated:
         self.key, self.action, self.outlet, self.front = key, action, outlet, front
         self.delivers = isinstance(action, Deliver)
         self.header = bytearray(action.header if isinstance(action, Push) else b"")
-        # Of a declared header: of a push, what all packets have in common; how a relay changes it.
+        # Declared headers: the fields that a push sets on all packets, and a relay's changes.
         self.form: Numbered | None = None
         self.number = 0
         self.onward: Onward | None = None
@@ -96,24 +96,24 @@ class Repeated:
         self.told = Used(0, 0)
 
     def used(self) -> Used:
-        """Return what it was used for since this was last asked."""
+        """Return packet and byte counts since the last call."""
         then, self.told = self.told, Used(self.packets, self.bytes)
         return Used(self.packets - then.packets, self.bytes - then.bytes)
 
 
 class PythonTable:
-    """What one forwarder repeats: see the module's text.
+    """The decisions that one forwarder carries out without its router.
 
     Parameters
     ----------
     ports : mapping of int to Port
-        The server's ports by their numbers.
+        The server's ports by port number.
     applications : Outlet
-        Where packets for this server go.
+        Interface for packets that are addressed to this server.
     count : callable
-        Is told why a packet was lost.
+        Called with the reason when a packet is dropped.
     by_flow, sees_connections : bool
-        As those of the router.
+        The router's attributes of these names.
     """
 
     def __init__(
@@ -131,16 +131,16 @@ class PythonTable:
         self._forms = {form.first: Numbered(form) for form in forms}
         self._flows: dict[bytes, Repeated] = {}
         self._relays: dict[tuple[int | type, int, bytes | int], Repeated] = {}
-        self._done: Counter[str] = Counter()
+        self._packet_counts: Counter[str] = Counter()
         self.counted = 0
 
     # -- decisions -------------------------------------------------------------------------------
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Carry out that decision for the packets of a flow of this server's applications."""
+        """Install a decision on the packets of a flow of this server's applications."""
         if flow.protocol in (TCP, UDP):
             form = self._forms.get(push.header[0]) if push.header else None
-            repeated = self._towards(flow, push, ETH_DCN if form else ETH_IP)
+            repeated = self._egress_decision(flow, push, ETH_DCN if form else ETH_IP)
             if form:
                 repeated.form, repeated.number = form, form.numbered(push.header)
             if len(self._flows) >= MOST:
@@ -148,7 +148,7 @@ class PythonTable:
             self._flows[_flow_bytes(flow)] = repeated
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Carry out that decision for the frames that have the key."""
+        """Install a decision on the received frames with a look-up key."""
         if isinstance(key, ByFlow) and key.flow.protocol not in (TCP, UDP):
             return
         if len(self._relays) >= MOST:
@@ -156,14 +156,14 @@ class PythonTable:
         if isinstance(action, Deliver):
             repeated = Repeated(key, action, self._applications, b"")
         elif isinstance(key, ByHeader) and isinstance(action, Relay):
-            repeated = self._towards(key, action, ETH_DCN)
+            repeated = self._egress_decision(key, action, ETH_DCN)
             form = self._forms[key.form.first]
             repeated.onward = form.onward(action.change, self._forms)
         else:
-            repeated = self._towards(key, action, ETH_IP)
+            repeated = self._egress_decision(key, action, ETH_IP)
         self._relays[self._relay_key(key)] = repeated
 
-    def _towards(
+    def _egress_decision(
         self, key: FlowKey | RelayKey, action: Push | Relay | Unwrap, ethertype: int
     ) -> Repeated:
         port = self._ports[action.port]
@@ -171,7 +171,7 @@ class PythonTable:
         return Repeated(key, action, port, front)
 
     def forget(self, flow: FlowKey) -> None:
-        """Take back the decisions about one flow, where they are by flow."""
+        """Withdraw the decisions on one flow, if decisions are by flow."""
         self._flows.pop(_flow_bytes(flow), None)
         for port in self._ports:
             self._relays.pop(self._relay_key(ByFlow(flow, port)), None)
@@ -189,36 +189,36 @@ class PythonTable:
                 return ByTunnel, direction, ends
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Take back one decision, if there is one."""
+        """Withdraw the decision with a look-up key, if it exists."""
         if isinstance(key, FlowKey):
             self._flows.pop(_flow_bytes(key), None)
         else:
             self._relays.pop(self._relay_key(key), None)
 
     def flush(self, *, relays: bool = True) -> None:
-        """Take all decisions back, or only those about packets of this server's applications."""
+        """Withdraw all decisions, or only those on packets of this server's applications."""
         self._flows.clear()
         if relays:
             self._relays.clear()
 
     def counters(self) -> dict[str, int]:
-        """Return how many packets were treated without the router, and how."""
-        return dict(self._done)
+        """Return packet counts by treatment, of packets handled without the router."""
+        return dict(self._packet_counts)
 
     def repeated(self) -> int:
-        """Return how many packets were forwarded without the router."""
-        return sum(self._done.values())
+        """Return the number of packets forwarded without the router."""
+        return sum(self._packet_counts.values())
 
     def rest(self, rests: bool) -> None:
-        """Do nothing: whatever is forwarded here, the forwarder has had in its hands."""
+        """Do nothing: the forwarder itself sees every packet that it forwards."""
 
     def flows_used(self) -> dict[FlowKey, Used]:
-        """Return what was used since this was last asked, of packets of this server's own."""
+        """Return the counts of decisions on this server's own packets since the last call."""
         used, self.counted = {one.key: one.used() for one in self._flows.values()}, len(self._flows)
         return {flow: n for flow, n in used.items() if n.packets and isinstance(flow, FlowKey)}
 
     def relays_used(self) -> dict[RelayKey, Used]:
-        """Return the others."""
+        """Return the counts of decisions on relayed packets since the last call."""
         used = {one.key: one.used() for one in self._relays.values()}
         self.counted = len(self._relays)
         return {key: n for key, n in used.items() if n.packets and not isinstance(key, FlowKey)}
@@ -226,7 +226,7 @@ class PythonTable:
     # -- packets ---------------------------------------------------------------------------------
 
     def sent(self, packet: bytes) -> bool:
-        """Send an application's packet as those of its flow before; False if none is decided."""
+        """Send an application's packet by its flow's decision; return False without a decision."""
         flow = packet[PROTOCOL_AT : PROTOCOL_AT + 1] + packet[ADDRESSES_AND_PORTS]
         repeated = self._flows.get(flow)
         if (
@@ -243,35 +243,37 @@ class PythonTable:
         header: bytes | bytearray = repeated.header
         if repeated.form:
             header = repeated.form.pushed(repeated.number, len(packet), repeated.packets)
-        elif header and not _fits(repeated, packet):
+        elif header and not _adapt_header(repeated, packet):
             return False
-        return self._do("done pushed", repeated, header, packet)
+        return self._send_or_deliver("done pushed", repeated, header, packet)
 
     def came(self, port: int, frame: bytes) -> bool:
-        """Do with a frame what was done with those like it; False if nothing is decided."""
+        """Handle a received frame by its decision; return False without a decision."""
         if frame[:6] != self._ports[port].mac:
             return False
         if frame[12:14] == _DCN:
-            return self._dcn_came(port, frame[14:])
-        return frame[12:14] == _IP and self._ip_came(port, frame[14:])
+            return self._forward_dcn(port, frame[14:])
+        return frame[12:14] == _IP and self._forward_ip(port, frame[14:])
 
-    def _do(self, what: str, repeated: Repeated, header: bytes | bytearray, packet: bytes) -> bool:
-        """Send or deliver a packet behind its header."""
+    def _send_or_deliver(
+        self, what: str, repeated: Repeated, header: bytes | bytearray, packet: bytes
+    ) -> bool:
+        """Send or deliver a packet, with a header prepended."""
         repeated.packets += 1
         repeated.bytes += len(packet)
-        self._done[what] += 1
+        self._packet_counts[what] += 1
         try:
             repeated.outlet.put(b"".join((repeated.front, header, packet)))
         except OSError as error:
             self._count(repeated.outlet.refusal(error))
         return True
 
-    def _dcn_came(self, port: int, data: bytes) -> bool:
+    def _forward_dcn(self, port: int, data: bytes) -> bool:
         form = self._forms.get(data[0]) if data else None
         if form is None or len(data) < form.size + ipv4.SIZE:
             return False
         payload, number = data[form.size :], int.from_bytes(data[: form.size], "big")
-        length = int.from_bytes(data[TOTAL], "big")  # where IPv4 has it, too
+        length = int.from_bytes(data[TOTAL], "big")  # length is at the same offset as in IPv4
         key = form.key_of(number, port)
         if (
             key is None
@@ -284,15 +286,15 @@ class PythonTable:
         if found is None:
             return False
         if found.delivers:
-            return self._do("done delivered", found, b"", payload[:length])
+            return self._send_or_deliver("done delivered", found, b"", payload[:length])
         header = found.onward.relayed(number) if found.onward else None
-        return header is not None and self._do("done relayed", found, header, payload)
+        return header is not None and self._send_or_deliver("done relayed", found, header, payload)
 
-    def _ip_came(self, port: int, data: bytes) -> bool:
+    def _forward_ip(self, port: int, data: bytes) -> bool:
         if not _is_plain(data):
             return False
         if data[PROTOCOL_AT] == IP_IN_IP:
-            return self._tunnel_came(data)
+            return self._forward_tunnelled(data)
         if not self._by_flow:
             found = self._relays.get((ByDestination, port, data[DESTINATION]))
         elif data[FRAGMENT_AT] & OFFSET_BITS or data[FRAGMENT_AT + 1]:
@@ -306,12 +308,12 @@ class PythonTable:
         if self._by_flow and len(packet) < WITH_PORTS:
             return False
         if found.delivers:
-            return self._do("done delivered", found, b"", packet)
+            return self._send_or_deliver("done delivered", found, b"", packet)
         if data[TTL_AT] <= 1:
             return False
-        return self._do("done relayed", found, b"", ipv4.decrement_ttl(packet))
+        return self._send_or_deliver("done relayed", found, b"", ipv4.decrement_ttl(packet))
 
-    def _tunnel_came(self, data: bytes) -> bool:
+    def _forward_tunnelled(self, data: bytes) -> bool:
         end = int.from_bytes(data[TOTAL], "big")
         inside = data[ipv4.SIZE : end]
         if data[FRAGMENT_AT] & FRAGMENT_BITS or data[FRAGMENT_AT + 1] or not _is_plain(inside):
@@ -321,23 +323,24 @@ class PythonTable:
         if found is None:
             return False
         if found.delivers:
-            return self._do("done delivered", found, b"", inside)
+            return self._send_or_deliver("done delivered", found, b"", inside)
         if data[TTL_AT] <= 1:
             return False
         if isinstance(found.action, Relay):
-            return self._do("done relayed", found, b"", ipv4.decrement_ttl(data[:end]))
-        # Behind its tunnel a packet is forwarded as by any router (RFC 2003, section 3.1).
+            return self._send_or_deliver("done relayed", found, b"", ipv4.decrement_ttl(data[:end]))
+        # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
         if inside[TTL_AT] <= 1:
             return False
-        return self._do("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
+        return self._send_or_deliver("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
 
 
-def _fits(repeated: Repeated, packet: bytes) -> bool:
-    """Make a tunnel's header that of the packet; False if the packet is too long for it."""
+def _adapt_header(repeated: Repeated, packet: bytes) -> bool:
+    """Adapt a tunnel's header to a packet; return False if the packet is too long."""
     header, length = repeated.header, len(packet) + ipv4.SIZE
     if length > MOST_BYTES:
         return False
-    header[TOS_AT] = packet[TOS_AT]  # it has the packet's type of service, DF and TTL (RFC 2003)
+    # Type of service, DF and TTL are copied from the packet (RFC 2003).
+    header[TOS_AT] = packet[TOS_AT]
     header[TTL_AT] = packet[TTL_AT]
     header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
     _BEHIND_TOTAL.pack_into(header, TOTAL.start, length, repeated.packets & 0xFFFF)
@@ -346,26 +349,26 @@ def _fits(repeated: Repeated, packet: bytes) -> bool:
     return True
 
 
-# -- what is read in packets -----------------------------------------------------------------------
+# -- checks of packets -----------------------------------------------------------------------------
 
 
-def _is_right(header: bytes) -> bool:
-    """Tell whether the header's checksum is right, and the one that hosts/wire would write."""
+def _checksum_is_right(header: bytes) -> bool:
+    """Return True if a header's checksum is correct, in the form that hosts/wire writes."""
     return int.from_bytes(header, "big") % 0xFFFF == 0 and header[CHECKSUM] != WRONG_ZERO
 
 
 def _is_control(tos: int, protocol: int) -> bool:
-    """Tell whether the router wants to see the packet: a message, or one whose way is traced."""
+    """Return True for packets that the router must see: control messages and traced packets."""
     return tos == TRACED or protocol == PROBE_MARK or protocol & MESSAGE_MASK == FIRST_MESSAGE
 
 
 def _is_plain(data: bytes) -> bool:
-    """Tell whether this is a whole IPv4 packet of an application, without options."""
+    """Return True for a complete IPv4 packet of an application, without options."""
     return (
         len(data) >= ipv4.SIZE
         and data[0] == IP
         and ipv4.SIZE <= int.from_bytes(data[TOTAL], "big") <= len(data)
-        and _is_right(data[: ipv4.SIZE])
+        and _checksum_is_right(data[: ipv4.SIZE])
         and not _is_control(data[TOS_AT], data[PROTOCOL_AT])
     )
 
@@ -376,7 +379,7 @@ def _opens_connection(packet: bytes) -> bool:
 
 
 def _flow_bytes(flow: FlowKey) -> bytes:
-    """Return a flow as `sent` and `came` read it: protocol, addresses, ports."""
+    """Return a flow as the bytes that packets contain: protocol, addresses, ports."""
     ports = flow.source_port << 16 | flow.destination_port
     words = (flow.source, flow.destination, ports)
     return bytes([flow.protocol]) + b"".join(word.to_bytes(4, "big") for word in words)

@@ -1,12 +1,13 @@
-"""Super-packets that the kernel hands up, cut into the packets that a wire would have carried.
+"""Segmentation of super-packets that the kernel passes to Python.
 
-Linux moves up to 64 KiB of a TCP stream as one packet, and leaves its checksum to whoever cuts it.
-What a program in the kernel forwards stays whole. What comes up to Python, because nothing was
-decided yet, is cut here: a router sees only packets that could have been on the wire.
+Linux moves up to 64 KiB of a TCP stream as one packet, and leaves its checksums to the code that
+segments it. Packets that a program in the kernel forwards stay whole. Packets that reach Python,
+because no decision exists yet, are segmented here: a router sees only packets that could have been
+on the wire.
 
-In front of every frame stands the kernel's note of what is left to do (``struct virtio_net_hdr``):
-flags, kind of super-packet, header length, segment size, where the checksum starts and where it
-belongs.
+Every frame is preceded by the kernel's note on the remaining work (``struct virtio_net_hdr``):
+flags, type of super-packet, header length, segment size, start of the checksummed data and offset
+of the checksum.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ NOT_CUT, TCP4, UDP = 0, 1, 5
 ECN = 0x80
 ETHERNET_BYTES = 14
 FIN_PSH = 0x09
-# Where DCN's, BCube's and IPv4's header alike have their length and checksum.
+# Offsets of length and checksum, which are the same in DCN's, BCube's and IPv4's headers.
 LENGTH_AT, CHECKSUM_AT = 2, 10
 
 
 def cut(note: bytes, frame: bytes) -> Iterator[bytes]:
-    """Yield what is behind the Ethernet header of each packet that is in a frame.
+    """Yield each packet of a frame, from the header that follows the Ethernet header.
 
-    What is neither whole nor of a kind that is known is left as it is: its checksums will tell.
+    Frames that are incomplete or of unknown type are not segmented: their checksums are then wrong.
     """
     flags, kind, _, size, start, offset = NOTE.unpack(note)
     if not flags & NEEDS_CHECKSUM:
@@ -41,7 +42,7 @@ def cut(note: bytes, frame: bytes) -> Iterator[bytes]:
     if kind == NOT_CUT or kind not in (TCP4, UDP) or size == 0 or at is None:
         data = bytearray(frame)
         if start + offset + 2 <= len(data):
-            # The field holds the sum of the pseudo header already.
+            # The checksum field already contains the sum of the pseudo-header.
             data[start + offset : start + offset + 2] = _sum(data[start:])
         yield bytes(data[ETHERNET_BYTES:])
         return
@@ -83,7 +84,7 @@ def _ip(header: bytes, length: int, number: int) -> bytes:
 
 
 def _outer(header: bytes, less: int) -> bytes:
-    """Return the header in front of the IPv4 header for a packet with so many bytes less."""
+    """Return the header before a segment's IPv4 header; the segment is `less` bytes shorter."""
     if not header:
         return b""
     own = bytearray(header)
@@ -99,7 +100,7 @@ def _with_checksum(header: bytearray) -> bytes:
 
 
 def _ip_header_at(frame: bytes, transport_at: int) -> int | None:
-    """Return where the IPv4 header in front of a transport header begins, None if nowhere."""
+    """Return the offset of the IPv4 header before a transport header, None if not found."""
     for words in range(5, 16):
         at = transport_at - 4 * words
         if at >= ETHERNET_BYTES and frame[at] == 0x40 | words:

@@ -1,4 +1,4 @@
-"""How a network runs live: the one record of it, from an experiment's plan to each forwarder."""
+"""Settings of a live lab, passed from an experiment's plan to every forwarder."""
 
 from __future__ import annotations
 
@@ -6,34 +6,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-UNLIMITED_BPS = 10e9  # what routers take a port without a rate for
-MOST_AT_ONCE = 64  # servers that are asked for in one message
+UNLIMITED_BPS = 10e9  # port rate that routers assume without a limit
+MOST_AT_ONCE = 64  # servers started with one message
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabSettings:
-    """What a lab is made of, beside its network and its seed."""
+    """The settings of a lab, except its network and its seed."""
 
-    routing: str = ""  # the network's usual one
+    routing: str = ""  # routing algorithm; "" for the network's default
     plane: str = "auto"
-    switches: str = "bridges"  # where servers relay; or learning, static, vlan: on Open vSwitch
+    # "bridges" if servers relay; learning, static or vlan on Open vSwitch
+    switches: str = "bridges"
     timers: str = "fast"
-    rate_mbit: float | None = 100.0  # of every cable; None for as fast as the machine can
-    delay: str | None = None  # of every cable
-    loss: float | None = None  # of every cable, in percent
+    rate_mbit: float | None = 100.0  # rate of every cable; None for no limit
+    delay: str | None = None  # one-way delay of every cable
+    loss: float | None = None  # packet loss of every cable, in percent
     mtu: int = 1500
-    queue: str = "droptail"  # of every port; or codel, fq_codel, ecn
-    queue_length: str = ""  # in packets, bytes or time: "100 packets", "150 kB", "10ms"
-    # So much of its rate a port at rest lets pass at once, and a small flow is over before a cable
-    # would have carried it. By half of it a port's timer may be late before its rate suffers.
+    queue: str = "droptail"  # queue of every port: droptail, codel, fq_codel or ecn
+    queue_length: str = ""  # length in packets, bytes or time: "100 packets", "150 kB", "10ms"
+    # Burst of a port, as a time at its rate: a port at rest sends this much immediately, and a
+    # small flow may finish before a cable would have carried it. A port's timer may be late by half
+    # of this time before the rate suffers.
     catch_up: str = "3ms"
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the router
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of the router
 
     @property
     def rate_bps(self) -> float:
-        """Of a port, as far as routers have to know."""
+        """Rate of a port that routers assume, in bit/s."""
         return UNLIMITED_BPS if self.rate_mbit is None else self.rate_mbit * 1e6
 
     def plain(self) -> dict[str, Any]:
-        """Return these values by name, without those that a subclass adds."""
+        """Return the settings by name, without those that a subclass adds."""
         return {one.name: getattr(self, one.name) for one in fields(LabSettings)}

@@ -1,12 +1,12 @@
-"""What a data plane may repeat without asking the router again: what frames are known by, and what
-is done to them.
+"""Interface of a data plane's table: look-up keys of packets, and actions on them.
 
-- `install_flow`: packets of this server's applications, by their flow, get a header and leave by a
-  port (`Push`),
-- `install_relay`: frames that come in by a port, by what the router reads in them
-  (`hosts.wire.relayed`), are sent on (`Relay`, `Unwrap`) or handed to the applications (`Deliver`).
+- `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
+  by a port (`Push`),
+- `install_relay`: received frames, looked up by port and the fields that the router reads
+  (`hosts.wire.relayed`), are forwarded (`Relay`, `Unwrap`) or delivered to the applications
+  (`Deliver`).
 
-Two tables do so: that of the kernel (kernel_table.py) and that of the forwarder itself
+There are two tables: that of the kernel (kernel_table.py) and that of the forwarder itself
 (python_table.py). `Decisions` fills either.
 """
 
@@ -17,15 +17,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import HOP, Change, RelayKey
 
-# -- what is done to them ------------------------------------------------------------------------
+# -- actions -------------------------------------------------------------------------------------
 
 
 class Push(NamedTuple):
-    """Send an application's packet to the neighbour with that MAC address, behind a header.
+    """Send an application's packet to a neighbour, with a header prepended.
 
     The header is that of DCN or BCube, or the outer one of a tunnel, as the router has written it
-    for any packet of the flow: length, identification and checksum are made to fit each packet.
-    Without a header the packet goes as it is.
+    for any packet of the flow: length, identification and checksum are set for each packet. If the
+    header is empty, the packet is sent unchanged.
     """
 
     port: int
@@ -34,7 +34,7 @@ class Push(NamedTuple):
 
 
 class Relay(NamedTuple):
-    """Send a frame on: TTL is lowered, or BCube's next hop index raised, and what else changes."""
+    """Forward a frame: decrement its TTL, or advance BCube's hop index, and apply `change`."""
 
     port: int
     peer: bytes
@@ -42,64 +42,64 @@ class Relay(NamedTuple):
 
 
 class Unwrap(NamedTuple):
-    """Take a packet out of its tunnel and send it on, its own TTL lowered."""
+    """Remove a packet's tunnel header and forward the packet, with its own TTL decremented."""
 
     port: int
     peer: bytes
 
 
 class Deliver(NamedTuple):
-    """Hand the packet, without its header, to this server's applications."""
+    """Deliver a packet, without its header, to this server's applications."""
 
 
 Action: TypeAlias = Relay | Unwrap | Deliver
 
 
 class Used(NamedTuple):
-    """What a decision was used for; of a super-packet, all the packets into which it is cut."""
+    """Packets and bytes that a decision was used for; a super-packet counts as its segments."""
 
     packets: int
     bytes: int
 
 
 class Usage(NamedTuple):
-    """The decisions that were used, and how much."""
+    """The decisions that were used, with their packets and bytes."""
 
     flows: dict[FlowKey, Used]
     relays: dict[RelayKey, Used]
 
 
 class Table(Protocol):
-    """What `Decisions` asks of either."""
+    """The operations of a data plane's table that `Decisions` uses."""
 
-    counted: int  # entries that the last call of flows_used or relays_used has looked at
+    counted: int  # entries read by the last call of flows_used or relays_used
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Carry out that decision for the packets of a flow of this server's applications."""
+        """Install a decision on the packets of a flow of this server's applications."""
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Carry out that decision for the frames that have the key."""
+        """Install a decision on the received frames with a look-up key."""
 
     def forget(self, flow: FlowKey) -> None:
-        """Take back the decisions about one flow, where they are by flow."""
+        """Withdraw the decisions on one flow, if decisions are by flow."""
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Take back one decision, if there is one."""
+        """Withdraw the decision with a look-up key, if it exists."""
 
     def flush(self, *, relays: bool = True) -> None:
-        """Take all decisions back, or only those about packets of this server's applications."""
+        """Withdraw all decisions, or only those on packets of this server's applications."""
 
     def counters(self) -> dict[str, int]:
-        """Return how many packets were treated how."""
+        """Return packet counts by treatment."""
 
     def repeated(self) -> int:
-        """Return how many packets were forwarded without the router."""
+        """Return the number of packets forwarded without the router."""
 
     def rest(self, rests: bool) -> None:
-        """Let the forwarder know when anything is forwarded again, or no more."""
+        """Enable or disable the notification about the next forwarded packet."""
 
     def flows_used(self) -> dict[FlowKey, Used]:
-        """Return what was used since this was last asked, of packets of this server's own."""
+        """Return the counts of decisions on this server's own packets since the last call."""
 
     def relays_used(self) -> dict[RelayKey, Used]:
-        """Return the others."""
+        """Return the counts of decisions on relayed packets since the last call."""

@@ -1,4 +1,4 @@
-"""What a server did with a packet that carries a mark (see hosts/wire/marks.py)."""
+"""Trace records of a server's actions on packets that carry a mark (see hosts/wire/marks.py)."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from topos.base.topology import Topology
 
 
 def trace_of(action: Action, cause: bytes, topology: Topology) -> dict[str, Any] | None:
-    """Return what is written down of an action, None if its packet carries no mark.
+    """Return the trace record of an action, None if its packet carries no mark.
 
-    What is sent or delivered is known by its own mark: a packet may have waited for a probe's
-    answer, and the probe is not the packet. What is dropped, by that of its cause.
+    Sent and delivered packets are identified by their own mark: a packet may have waited for a
+    probe response, which then is the cause, but not the packet. Dropped packets use the mark of the
+    cause.
     """
     if isinstance(action, Send):
         serial = serial_of(action.frame.data)

@@ -1,33 +1,33 @@
-/* The way between two machines for super-packets behind headers that Linux does not know, or cannot
- * cut within a tunnel: those of the papers, and IP in IP as forwarders write it.
+/* Tunnels between two machines for super-packets with headers that Linux does not know, or cannot
+ * segment within a tunnel: those of the papers, and IP in IP as forwarders write it.
  *
- * A VXLAN device hands the whole frame on, and whoever has to cut it up (the kernel, where the card
- * cannot) asks the inner ethertype how. So VXLAN's headers are written here, to the same bytes, but
- * the kernel is told that all of them, the inner Ethernet header and the one behind it included, are
- * a tunnel's, to be copied to each piece, and that plain IP follows:
+ * A VXLAN device passes the whole frame on, and segmentation (by the kernel, if the card cannot)
+ * depends on the inner ethertype. So VXLAN's headers are written here, with the same bytes, but the
+ * kernel is told that all of them, including the inner Ethernet header and the header after it, are
+ * tunnel headers, to be copied to each segment, and that plain IP follows:
  *
  *     Ethernet | IP | UDP | VXLAN | Ethernet | header | IP | TCP ...
- *                `- opaque, copied to each piece ----'  `- what is cut
+ *                `- opaque, copied to each piece ----'  `- segmented
  *
- *     pack    at the far end of a half cable: super-packets into the trunk, all else into the tunnel
+ *     pack    at the far end of a half cable: super-packets into the trunk, others into the tunnel
  *     leave   at the trunk's other end, in the machine's own namespace: on to its card
- *     mend    at the tunnel: each piece has the header of the whole, whose length is written anew
+ *     mend    at the tunnel: each segment has the whole packet's header, whose length is corrected
  *
- * What arrives is plain VXLAN, and the kernel's device takes it.
+ * Received packets are plain VXLAN, and handled by the kernel's device.
  */
 #include <linux/pkt_cls.h>
 
 #include "packet.h"
 
-#define TUNNEL_PORT 14789 /* crossing.py of experiments/emulation has it, too */
+#define TUNNEL_PORT 14789 /* as in experiments/emulation/crossing.py */
 #define LONGEST (ETHERNET_SIZE + HEADER_WORDS * 4)
 
 struct cable {
-	__u32 vni, tunnel, trunk; /* the two are interfaces */
+	__u32 vni, tunnel, trunk; /* tunnel, trunk: interfaces */
 	__be32 local, remote;
 };
 
-struct side { /* of a cable: where what comes out of its tunnel goes */
+struct side { /* a cable's local end: where packets from its tunnel go */
 	__u32 ifindex, to_peer;
 };
 
@@ -36,14 +36,14 @@ enum tally { PACKED, MENDED, REFUSED, TALLIES };
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, __u32); /* the far end of its half here */
+	__type(key, __u32); /* interface at the far end of the local half cable */
 	__type(value, struct cable);
 } cables SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
-	__type(key, __u32); /* the tunnel's device */
+	__type(key, __u32); /* interface of the tunnel */
 	__type(value, struct side);
 } sides SEC(".maps");
 
@@ -75,9 +75,9 @@ static __always_inline int refuse(void)
 	return TC_ACT_SHOT;
 }
 
-/* -- there ------------------------------------------------------------------------------------- */
+/* -- sending ----------------------------------------------------------------------------------- */
 
-struct outside { /* behind the Ethernet header, which is written where the frame leaves */
+struct outside { /* headers after Ethernet's, which is written on the card's side */
 	struct ipv4 ip;
 	__be16 source_port, port, udp_length, udp_checksum;
 	__be32 flags, vni;
@@ -98,11 +98,11 @@ static __always_inline void fill(struct __sk_buff *skb, const struct cable *cabl
 	outside->source_port = bpf_htons(49152 | (bpf_get_hash_recalc(skb) & 0x3fff));
 	outside->port = bpf_htons(TUNNEL_PORT);
 	outside->udp_length = bpf_htons(length - IPV4_SIZE);
-	outside->flags = bpf_htonl(1 << 27); /* there is a number: RFC 7348, section 5 */
+	outside->flags = bpf_htonl(1 << 27); /* VNI is valid: RFC 7348, section 5 */
 	outside->vni = bpf_htonl(cable->vni << 8);
 }
 
-/* Send a super-packet on behind headers that are a tunnel's, its own one of that size among them. */
+/* Send a super-packet with tunnel headers, which include its own header of `size` bytes. */
 static __always_inline int pack_super(struct __sk_buff *skb, const struct cable *cable,
 				      const int size)
 {
@@ -151,10 +151,10 @@ SEC("tc") int leave(struct __sk_buff *skb)
 	return to ? bpf_redirect_neigh(*to, NULL, 0, 0) : TC_ACT_SHOT;
 }
 
-/* -- here -------------------------------------------------------------------------------------- */
+/* -- receiving --------------------------------------------------------------------------------- */
 
-/* Write a header's length anew, which in all of them is the second half-word: that of the IP packet
- * behind it, and of so much more. A header that was not right stays so.
+/* Fix a header's length, which is the second half-word of all headers: that of the IP packet after
+ * it, plus `more`. A header that was invalid stays invalid.
  */
 static __always_inline void mend_header(struct __sk_buff *skb, const int size, const int more)
 {
@@ -168,7 +168,7 @@ static __always_inline void mend_header(struct __sk_buff *skb, const int size, c
 	if (halves[1] == length || !is_right(words, HEADER_WORDS * 4, halves[5]))
 		return;
 	halves[1] = length;
-	halves[5] = 0; /* the checksum of all of them */
+	halves[5] = 0; /* the checksum, in all headers */
 	halves[5] = ~sum(words, HEADER_WORDS * 4);
 	if (!bpf_skb_store_bytes(skb, ETHERNET_SIZE, words, size, 0))
 		note(MENDED);
@@ -183,7 +183,7 @@ SEC("tc") int mend(struct __sk_buff *skb)
 	if (!side)
 		return refuse();
 	if (!skb->gso_size && !bpf_skb_load_bytes(skb, ETHERNET_SIZE, front, sizeof(front))) {
-		if (skb->protocol == bpf_htons(ETH_DCN) && front[1] == IP_IN_IP) { /* no message */
+		if (skb->protocol == bpf_htons(ETH_DCN) && front[1] == IP_IN_IP) { /* not a message */
 #define MEND(form)                                                                                 \
 	if (front[0] == form_first(form))                                                          \
 		mend_header(skb, form_size(form), 0);

@@ -1,6 +1,6 @@
-"""What can happen to a frame between two servers. Devices stack: each sees what the last let by.
+"""Devices that change frames between two servers; devices stack, each sees the last one's output.
 
-Every device draws from a random source of its own with a seed, so that a run can be repeated.
+Every device draws from a separate seeded random source, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hosts.wire.frame import Frame
 
 
 class Hop(NamedTuple):
-    """A frame on its way: from a server, out of a port, to one peer."""
+    """A frame in flight: from a server, out of a port, to one peer."""
 
     server: int
     port: int
@@ -23,15 +23,15 @@ class Hop(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """Where it goes."""
+        """The frame's hop: port and peer."""
         return Step(self.port, self.peer)
 
 
 class Device(Protocol):
-    """Yields, for a frame that is sent, each copy that arrives and how much later it does."""
+    """A device on a hop: yields the copies of a frame that arrive, each with its delay."""
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield (delay in seconds, frame); nothing where the frame is lost."""
+        """Yield (delay in seconds, frame) per copy; nothing if the frame is lost."""
         ...
 
 
@@ -45,7 +45,7 @@ class _Chance:
 
 
 class Loss(_Chance):
-    """Loses frames."""
+    """Loses frames at random."""
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unless it is lost."""
@@ -54,7 +54,7 @@ class Loss(_Chance):
 
 
 class Duplicate(_Chance):
-    """Delivers frames twice."""
+    """Duplicates frames at random."""
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame once or twice."""
@@ -64,14 +64,14 @@ class Duplicate(_Chance):
 
 
 class Corrupt(_Chance):
-    """Flips one bit of a frame, among its first bytes if `within_bytes` says how many."""
+    """Flips one bit of a frame at random, among its first `within_bytes` bytes."""
 
     def __init__(self, probability: float, seed: int = 0, within_bytes: int = 2**16) -> None:
         super().__init__(probability, seed)
         self.within_bytes = within_bytes
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame, sound or not."""
+        """Yield the frame, possibly corrupted."""
         data = bytearray(hop.frame.data)
         if data and self._happens():
             data[self.random.randrange(min(len(data), self.within_bytes))] ^= (
@@ -81,33 +81,32 @@ class Corrupt(_Chance):
 
 
 class Delay:
-    """Delays every frame, by up to `jitter_s` more at random: frames can overtake each other."""
+    """Delays every frame, plus up to `jitter_s` at random, so frames can be reordered."""
 
     def __init__(self, delay_s: float, jitter_s: float = 0.0, seed: int = 0) -> None:
         self.delay_s, self.jitter_s = delay_s, jitter_s
         self.random = random.Random(seed)
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame, later."""
+        """Yield the frame with its delay."""
         yield self.delay_s + self.random.random() * self.jitter_s, hop.frame
 
 
 class Busy:
-    """Gives each server one processor, which handles a frame at a time, in the order they come.
+    """Models one processor per server, which handles one frame at a time in order of arrival.
 
     Parameters
     ----------
     cost_s : callable
-        Returns how long the processor of the next server takes for a frame; 0.0 for what it has
-        nothing to do with.
+        Returns the processing time of a frame at the next server; 0.0 for frames that need none.
     """
 
     def __init__(self, cost_s: Callable[[Frame], float]) -> None:
         self.cost_s = cost_s
-        self._free_s: dict[int, float] = {}  # when the processor of a server is free again
+        self._free_s: dict[int, float] = {}  # time at which a server's processor is free again
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame when the server has handled it."""
+        """Yield the frame with the delay until the server has handled it."""
         cost_s = self.cost_s(hop.frame)
         if not cost_s:
             yield 0.0, hop.frame
@@ -118,19 +117,19 @@ class Busy:
 
 
 class Tap:
-    """Shows every frame to a function and changes nothing."""
+    """Shows every frame to a function, and passes it on unchanged."""
 
     def __init__(self, look: Callable[[Hop, float], None]) -> None:
         self.look = look
 
     def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame as it is."""
+        """Yield the frame unchanged."""
         self.look(hop, now)
         yield 0.0, hop.frame
 
 
 def through(devices: tuple[Device, ...], hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
-    """Yield what comes out behind all devices."""
+    """Yield the copies of a frame that leave the last of all devices."""
     if not devices:
         yield 0.0, hop.frame
         return

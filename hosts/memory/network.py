@@ -1,11 +1,11 @@
-"""A whole network in memory: routers joined by perfect cables, in virtual time.
+"""A whole network in memory: routers connected by perfect cables, in virtual time.
 
-Frames cross a hop in `hop_delay_s`, pass the devices (loss, delay, corruption: see devices.py)
-and meet what has failed. Nothing is random but the devices and the routers' own seeded sources:
-the same calls give the same run.
+Frames cross a hop in `hop_delay_s`, pass the devices (loss, delay, corruption: see devices.py) and
+are lost at failed nodes and links. Only the devices and the routers' seeded sources are random: the
+same calls give the same run.
 
-Packets that `send_udp` makes carry a number, and the network writes down the trip of each: its
-hops, when it arrived, or why it did not. Every packet ends in one of the two.
+Packets made by `send_udp` carry a number, and the network records the trip of each: its hops, and
+its arrival time or the reason for its loss. Every packet ends in one of these two ways.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 HOP_DELAY_S = 20e-6
-OBSERVE_S = 0.05  # how often routers read their ports' byte counters
+OBSERVE_S = 0.05  # interval at which routers read their ports' byte counters
 ETHERNET_BYTES = 14
 FAILED = "lost where something has failed"
 
@@ -38,23 +38,23 @@ MakeRouter = Callable[[Topology, int], Router]
 
 @dataclass
 class Trip:
-    """What became of one packet."""
+    """The recorded trip of one packet."""
 
     source: int
     destination: int
     sent_s: float
     steps: list[tuple[int, Step]] = field(default_factory=list)  # (server, its hop)
     arrived_s: list[float] = field(default_factory=list)
-    lost: str = ""  # the reason, if it was dropped
+    lost: str = ""  # drop reason, "" if not dropped
 
     @property
     def path(self) -> Path:
-        """The way the packet took, as far as it came."""
+        """The path that the packet took until it was delivered or lost."""
         return Path(self.source, tuple(step for _, step in self.steps))
 
 
 class MemoryNetwork:
-    """Servers and cables of a topology; `make_router` gives each server its routing."""
+    """Servers and cables of a topology; `make_router` returns the router of a server."""
 
     def __init__(
         self,
@@ -71,21 +71,23 @@ class MemoryNetwork:
         self.routers = [make_router(topology, server) for server in range(topology.servers)]
         self.failures = Failures()
         self.trips: list[Trip] = []
-        self.losses: Counter[str] = Counter()  # frames that the network itself lost, by reason
-        self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}  # (server, port): in, out
-        self._received: dict[tuple[int, int], float] = defaultdict(float)  # bytes, by plug
+        self.losses: Counter[str] = Counter()  # frames lost in the network itself, by reason
+        # Extra load by (server, port): in, out.
+        self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}
+        # Bytes, by (server, port).
+        self._received: dict[tuple[int, int], float] = defaultdict(float)
         self._sent: dict[tuple[int, int], float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
         self._polls = [math.inf] * topology.servers
-        self._stopped: dict[tuple[int, Step], str] = {}
-        self._look_up_in(topology)
+        self._loss_reasons: dict[tuple[int, Step], str] = {}
+        self._cache_topology(topology)
         for server in range(topology.servers):
             self._schedule_poll(server)
         self.at(0.0, self._observe)
 
-    def _look_up_in(self, topology: Topology) -> None:
-        """Every frame asks the same again; a topology computes it anew each time."""
+    def _cache_topology(self, topology: Topology) -> None:
+        """Cache ports and peers, which every frame needs and the topology would recompute."""
         self._peers = cache(topology.peers)
         self._arrival_port = cache(partial(arrival_port, topology))
         self._cabled = [
@@ -96,10 +98,10 @@ class MemoryNetwork:
         ]
 
     def resize(self, topology: Topology) -> None:
-        """Let servers join or leave (see `Topology.resized`); no switch may have failed."""
+        """Add or remove servers (see `Topology.resized`); no switch may have failed."""
         before, self.topology = self.topology.servers, topology
-        self._look_up_in(topology)
-        self._stopped.clear()
+        self._cache_topology(topology)
+        self._loss_reasons.clear()
         self._polls = [*self._polls, *[math.inf] * topology.servers][: topology.servers]
         for server in range(before, topology.servers):
             self.routers.append(self.make_router(topology, server))
@@ -111,15 +113,15 @@ class MemoryNetwork:
     # -- time ------------------------------------------------------------------------------------
 
     def at(self, when: float, deed: Callable[[], None]) -> None:
-        """Do something at that moment of virtual time."""
+        """Schedule a function at a virtual time."""
         heapq.heappush(self._events, (when, next(self._order), deed))
 
     def run(self, seconds: float) -> None:
-        """Let that much virtual time pass."""
+        """Advance virtual time by `seconds`."""
         self.run_until(self.now + seconds)
 
     def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Let virtual time pass to its end, or until `done`; tell whether that was so."""
+        """Advance virtual time to `end`, or until `done`; return True if `done` was reached."""
         while self._events and self._events[0][0] <= end:
             when, _, deed = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -134,7 +136,7 @@ class MemoryNetwork:
     def send_udp(
         self, source: int, destination: int, *, source_port: int = 4000, size: int = 0
     ) -> Trip:
-        """Send a UDP packet from a server's application; the trip is written on as it goes."""
+        """Send a UDP packet from a server's application; the returned trip is filled in later."""
         serial = len(self.trips)
         trip = Trip(source, destination, self.now)
         self.trips.append(trip)
@@ -145,16 +147,16 @@ class MemoryNetwork:
         return trip
 
     def send(self, source: int, packet: bytes) -> None:
-        """Give a server an IPv4 packet of its own applications."""
+        """Send an IPv4 packet from a server's application."""
         if source in self.failures.nodes:
-            self._lose(packet, "source server is dead")
+            self._record_loss(packet, "source server is dead")
         else:
             self._act(source, self.routers[source].send(packet, self.now))
 
     def stream(
         self, source: int, destination: int, every_s: float, seconds: float, *, source_port: int
     ) -> list[Trip]:
-        """Send a packet at each interval from now on; the list fills as time passes."""
+        """Send a packet per interval from now on; the returned list is filled in later."""
         trips: list[Trip] = []
 
         def send() -> None:
@@ -167,56 +169,56 @@ class MemoryNetwork:
     # -- faults ----------------------------------------------------------------------------------
 
     def fail(self, more: Failures) -> None:
-        """Let things fail, silently."""
+        """Add failures, which no port notices."""
         self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
-        self._stopped.clear()
+        self._loss_reasons.clear()
 
     def cut(self, a: int, b: int, *, silent: bool = False) -> None:
-        """Cut the cable between two nodes, or the way between two servers over a switch.
+        """Cut the cable between two nodes, or the link between two servers over a switch.
 
-        A cut cable is noticed by the ports at its ends, unless it is a silent cut.
+        The ports at the cable's ends lose their carrier, unless the cut is silent.
         """
         self.fail(Failures(links=frozenset([frozenset((a, b))])))
         if not silent:
-            self._tell_carrier(a, b, up=False)
+            self._notify_carrier(a, b, up=False)
 
     def heal(self, a: int, b: int) -> None:
-        """Undo `cut`."""
-        self._mend(Failures(links=frozenset([frozenset((a, b))])))
-        self._tell_carrier(a, b, up=True)
+        """Heal a cable or link that was cut."""
+        self._remove_failures(Failures(links=frozenset([frozenset((a, b))])))
+        self._notify_carrier(a, b, up=True)
 
     def kill(self, server: int) -> None:
-        """Kill a server's router. Its ports keep their carrier: only silence tells."""
+        """Kill a server's router; its ports keep their carrier, so only heart-beats are missed."""
         self.fail(Failures(frozenset([server])))
 
     def revive(self, server: int) -> None:
-        """Start a killed server anew: it remembers nothing."""
-        self._mend(Failures(frozenset([server])))
+        """Restart a killed server, without any of its former state."""
+        self._remove_failures(Failures(frozenset([server])))
         self.routers[server] = self.make_router(self.topology, server)
         self._schedule_poll(server)
 
     def stop_switch(self, switch: int, *, silent: bool = False) -> None:
-        """Switch off a switch; the ports of its cables lose their carrier, unless silent."""
+        """Stop a switch; the ports of its cables lose their carrier, unless `silent`."""
         node = self.topology.servers + switch
         self.fail(Failures(frozenset([node])))
         if not silent:
             for _, plug in self.topology.neighbours(node):
-                self._tell_carrier(node, plug.node, up=False)
+                self._notify_carrier(node, plug.node, up=False)
 
     def start_switch(self, switch: int) -> None:
-        """Undo `stop_switch`."""
+        """Start a stopped switch."""
         node = self.topology.servers + switch
-        self._mend(Failures(frozenset([node])))
+        self._remove_failures(Failures(frozenset([node])))
         for _, plug in self.topology.neighbours(node):
-            self._tell_carrier(node, plug.node, up=True)
+            self._notify_carrier(node, plug.node, up=True)
 
-    # -- what happens ----------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
-    def _mend(self, less: Failures) -> None:
+    def _remove_failures(self, less: Failures) -> None:
         self.failures = Failures(self.failures.nodes - less.nodes, self.failures.links - less.links)
-        self._stopped.clear()
+        self._loss_reasons.clear()
 
-    def _tell_carrier(self, a: int, b: int, *, up: bool) -> None:
+    def _notify_carrier(self, a: int, b: int, *, up: bool) -> None:
         for node, far in ((a, b), (b, a)):
             if node >= self.topology.servers or node in self.failures.nodes:
                 continue
@@ -232,7 +234,7 @@ class MemoryNetwork:
 
     def _poll(self, server: int, when: float) -> None:
         if server >= len(self.routers) or self._polls[server] != when:
-            return  # it has left, or there was a reason to come earlier
+            return  # the server was removed, or polled earlier
         self._polls[server] = math.inf
         if server not in self.failures.nodes:
             self._act(server, self.routers[server].poll(self.now))
@@ -262,9 +264,9 @@ class MemoryNetwork:
             step = Step(send.port, peer)
             if trip:
                 trip.steps.append((server, step))
-            reason = self._stops(server, step)
+            reason = self._loss_reason(server, step)
             if reason:
-                self._lose(data, reason)
+                self._record_loss(data, reason)
                 continue
             hop = Hop(server, send.port, peer, send.frame)
             if not self.devices:
@@ -272,7 +274,7 @@ class MemoryNetwork:
                 continue
             copies = list(through(self.devices, hop, self.now))
             if not copies:
-                self._lose(data, "lost by a device")
+                self._record_loss(data, "lost by a device")
             for delay, frame in copies:
                 self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
 
@@ -281,24 +283,24 @@ class MemoryNetwork:
 
     def _arrive(self, hop: Hop) -> None:
         if hop.peer in self.failures.nodes or hop.peer >= len(self.routers):
-            self._lose(hop.frame.data, FAILED)
+            self._record_loss(hop.frame.data, FAILED)
             return
         port = self._arrival_port(hop.server, hop.step)
         self._received[hop.peer, port] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
         self._act(hop.peer, actions)
 
-    def _stops(self, server: int, step: Step) -> str:
-        """Return why a frame does not get over that hop; an empty text if it does."""
+    def _loss_reason(self, server: int, step: Step) -> str:
+        """Return the reason why a frame cannot cross a hop, "" if it can."""
         key = server, step
-        if key not in self._stopped:
+        if key not in self._loss_reasons:
             reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""
             if step.peer not in self._peers(server, step.port):
                 reason = "no such neighbour on that port"
-            self._stopped[key] = reason
-        return self._stopped[key]
+            self._loss_reasons[key] = reason
+        return self._loss_reasons[key]
 
-    def _lose(self, data: bytes, reason: str) -> None:
+    def _record_loss(self, data: bytes, reason: str) -> None:
         self.losses[reason] += 1
         trip = self._trip(data)
         if trip:
@@ -309,7 +311,7 @@ class MemoryNetwork:
         return self.trips[serial] if serial is not None and serial < len(self.trips) else None
 
     def _observe(self) -> None:
-        """Show every router its ports' byte counters, the load of `load_bps` included."""
+        """Pass the byte counters of all ports to the routers, including the load of `load_bps`."""
         self.at(self.now + OBSERVE_S, self._observe)
         for plug in self._cabled:
             if plug in self.load_bps:

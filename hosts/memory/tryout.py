@@ -1,4 +1,4 @@
-"""What protocols find out by themselves: run them in memory until they know, then ask."""
+"""Routes that live protocols find: run routers in memory until they converge, then send packets."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hosts.memory.network import MemoryNetwork, Trip
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_SERVERS = 2048  # beyond, heart-beats alone would take minutes of a real processor
-# After a failure: heart-beats time out, the news is flooded. Then servers know what has failed and
-# say so to a probe: only FiConn's, which look for a path, may have to be given up.
+MOST_SERVERS = 2048  # larger networks' heart-beats would take minutes of processor time
+# Time for heart-beats to time out and for link states to be flooded. Then servers know the failures
+# and report them to probes; only FiConn's probes, which search for a path, may time out.
 SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.search_timeout_s
-# After the first packet of a flow: its paths are probed, those told failed replaced and probed.
+# Time after a flow's first packet to probe its paths, and the replacements of failed ones.
 PROBE_S = 6 * FAST.search_timeout_s
 ARRIVAL_S = 1.0
 
@@ -26,9 +26,9 @@ ARRIVAL_S = 1.0
 def network_of(
     topology: Topology, router: type[Router], failures: Failures = NONE, seed: int = 0
 ) -> MemoryNetwork:
-    """Return a network that has run until its routers know of the failures.
+    """Return a network that has run until its routers know the failures.
 
-    Servers are not told of a failure: silence has to tell.
+    Servers are not notified of failures: they detect missing heart-beats.
     """
     require(
         topology.servers <= MOST_SERVERS,
@@ -46,27 +46,27 @@ def network_of(
 
 
 def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
-    """Return the path that a packet takes once its flow had time to find one."""
-    first = _sent(network, source, destination)
+    """Return the path of a packet, after its flow had time to find one."""
+    first = _send_packet(network, source, destination)
     network.run(PROBE_S)
-    trip = _sent(network, source, destination) if first.steps else first
+    trip = _send_packet(network, source, destination) if first.steps else first
     return Routed([trip.path]) if trip.arrived_s else Routed([], trip.lost or "never arrived")
 
 
 @dataclass
 class Summary:
-    """What became of one packet between each of many pairs of servers."""
+    """Results of one packet between each of many pairs of servers."""
 
     pairs: int = 0
     arrived: int = 0
     hops: int = 0
     most_hops: int = 0
-    lost: Counter[str] = field(default_factory=Counter)  # by reason
-    worst: Trip | None = None  # the longest way of those that arrived
+    lost: Counter[str] = field(default_factory=Counter)  # number of lost packets, by reason
+    worst: Trip | None = None  # trip of a delivered packet with the most hops
 
 
 def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summary:
-    """Send one packet between each pair, and after a while another, which counts."""
+    """Send a packet between each pair, later another one, and summarize the second packets."""
     pairs = list(pairs)
     for source, destination in pairs:
         network.send_udp(source, destination)
@@ -85,7 +85,7 @@ def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summa
     return summary
 
 
-def _sent(network: MemoryNetwork, source: int, destination: int) -> Trip:
+def _send_packet(network: MemoryNetwork, source: int, destination: int) -> Trip:
     trip = network.send_udp(source, destination)
     network.run_until(network.now + ARRIVAL_S, lambda: bool(trip.arrived_s or trip.lost))
     return trip
