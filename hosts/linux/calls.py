@@ -129,7 +129,7 @@ def _namespace_context(go: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def inside(namespace: int, host_name: int | None = None) -> Iterator[None]:
-    """Run code in a network namespace, and in a UTS namespace; sockets created there remain there."""
+    """Run code in a network and a UTS namespace; sockets created there remain there."""
     with _namespace_context(partial(enter, namespace)):
         if host_name is None:
             yield
