@@ -1,10 +1,10 @@
-"""A program on a server of this machine's part; it ends with whoever started it.
+"""Run a program on a server of this machine's part; the program ends with its parent process.
 
     python -m experiments.machines.within FOLDER SERVER WORDS...
 
-The folder is the part's. Without words it is a shell that has no rights (`control.visitor`). The
-words ``--user NAME`` run the program as that user, ``--named NAME`` give it a host name of its own,
-and ``--mpirun HOST:SLOTS,...`` make it Open MPI's start of what follows (`control.mpi`).
+FOLDER is the part's folder. Without WORDS an unprivileged shell starts (`control.visitor`).
+``--user NAME`` runs the program as that user, ``--named NAME`` gives the program a host name of
+its own, and ``--mpirun HOST:SLOTS,...`` runs WORDS under Open MPI's mpirun (`control.mpi`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topos.base.errors import PillarboxError
 
 
 def main() -> None:
-    """Run it, and end as it does."""
+    """Run the program and exit with its exit code."""
     folder, server, *words = sys.argv[1:]
     try:
         namespaces = entrance(Path(folder), server).files
