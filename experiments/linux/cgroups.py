@@ -55,7 +55,7 @@ class ProgramGroup:
     """
 
     def __init__(self, name: str, proc: Path = PROC) -> None:
-        self._folders: dict[str, Path] = {}  # by controller
+        self._folders: dict[str, Path] = {}  # folders by controller
         self._locks: dict[Path, int] = {}  # open, locked folders by path
         self.missing: dict[str, str] = {}  # reason of each missing controller
         for controller in CONTROLLERS:

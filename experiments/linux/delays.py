@@ -122,7 +122,7 @@ class Element:
 
     def __init__(self) -> None:
         self.ports: dict[int, socket.socket] = {}
-        self.directions: dict[int, Direction] = {}  # by the file descriptor of the source
+        self.directions: dict[int, Direction] = {}  # directions by their source's file descriptor
         self.poll = select.epoll()
         self.poll.register(sys.stdin.fileno(), select.EPOLLIN)
 

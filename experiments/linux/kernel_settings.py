@@ -80,7 +80,7 @@ def left(*, remove: bool) -> list[Path]:
     with _lock_file() as held:
         if not _lock_if_free(held):
             return []
-        ours = _set_by_labs()  # else labs in a container, for example, have set or restored them
+        ours = _set_by_labs()  # labs in a container may have set or restored them
         if remove:
             if tcx.HURRY in ours:
                 _wait_for_removals()

@@ -130,7 +130,7 @@ class Fabric(Namespace):
 
     def _delete_links(self, process: int) -> None:
         """Delete the links of a network whose constructor failed, so that it was never stopped."""
-        if os.getpid() == process:  # not in a forked child
+        if os.getpid() == process:  # skipped in a forked child
             self.netlink.send([delete_group(self.group)], ignore={errno.ENODEV})
 
     @contextmanager

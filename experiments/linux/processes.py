@@ -82,7 +82,7 @@ def peak_mib() -> float:
     """
     try:
         return _kib(Path("/proc/self/status"), ("VmHWM",)) / 1024
-    except OSError:  # not Linux: ru_maxrss is the best available, in bytes on macOS
+    except OSError:  # no /proc on this system: ru_maxrss is the best available, in bytes on macOS
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most / (2**20 if sys.platform == "darwin" else 2**10)
 

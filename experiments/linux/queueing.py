@@ -144,16 +144,19 @@ def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -
         instruction(0xBF, 0x07),  # r7 = r0
         instruction(0xBF, 0x08),  # r8 = r0
         instruction(0x57, 8, 0, 0xF000),
-        _JumpToEnd(0x55, 8, 0x4000),  # not IPv4
+        _JumpToEnd(0x55, 8, 0x4000),  # jump if the packet is not IPv4
         instruction(0xBF, 0x78),  # r8 = r7
         instruction(0x57, 8, 0, 3),
-        _JumpToEnd(0x15, 8, 0),  # not an ECN-capable transport
+        _JumpToEnd(0x15, 8, 0),  # jump if the transport is not ECN-capable
         _JumpToEnd(0x15, 8, 3),  # marked already
         instruction(0xBF, 0x73),  # r3 = r7, the old value
         instruction(0x47, 7, 0, 3),  # r7 |= congestion experienced (CE)
         instruction(0x73, 0x7A, -8),  # *(u8 *)(r10 - 8) = r7
         instruction(0xBF, 0x74),  # r4 = r7, the new value
-        *(instruction(0xDC, 3, 0, 16), instruction(0xDC, 4, 0, 16)),  # to network byte order
+        *(
+            instruction(0xDC, 3, 0, 16),
+            instruction(0xDC, 4, 0, 16),
+        ),  # convert both to network byte order
         *(instruction(0xBF, 0x61), set_register(2, ip_at + 10), set_register(5, 2)),
         call_helper(REPLACE_CHECKSUM),
         *(instruction(0xBF, 0x61), set_register(2, ip_at + 1)),

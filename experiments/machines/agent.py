@@ -113,4 +113,4 @@ def _forward(worker: Any, order: dict[str, Any], part: subprocess.Popen[bytes]) 
         worker.log_event(NEWS, {**names, **said})
     part.wait()
     _clean(order)
-    worker.log_event(NEWS, {**names, "event": "lost"})  # of no effect if the lab ended the part
+    worker.log_event(NEWS, {**names, "event": "lost"})  # ignored if the lab ended the part

@@ -34,7 +34,7 @@ Now = Callable[[], float]
 class Offset(NamedTuple):
     """Offset of a machine's clock from the lab's, with its maximum error."""
 
-    at_s: float  # in the lab's clock
+    at_s: float  # time of the measurement in the lab's clock
     ahead_s: float
     error_s: float
 
@@ -100,7 +100,7 @@ class Clock:
             self._socket.send(_NUMBER.pack(self._number))
             while readable([self._socket], PATIENCE_S):
                 number, there_s = _ANSWER.unpack(self._socket.recv(_ANSWER.size))
-                if number == self._number:  # else the answer to an earlier request
+                if number == self._number:  # skips answers to earlier requests
                     back_s = self.now()
                     middle_s = (sent_s + back_s) / 2
                     return Offset(middle_s, there_s - middle_s, (back_s - sent_s) / 2)

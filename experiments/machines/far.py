@@ -109,7 +109,7 @@ class Entrances:
 class FarNode:
     """A server or switch on one of the machines."""
 
-    waiting = False  # for Mininet's prompt: no shell runs inside the node
+    waiting = False  # Mininet's prompt reads it: no shell runs inside the node
 
     def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
         self.name, self._node, self._is_server = name, node, is_server

@@ -31,7 +31,7 @@ from topos.base.errors import PillarboxError, require
 
 PORT = 8786  # scheduler's port on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
-FOLDER = Path("/run/pillarbox/dask")  # on each host
+FOLDER = Path("/run/pillarbox/dask")  # folder of Dask processes on each host
 NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes: the shell's, ssh's, Pillarbox's
 KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses", "weights"}
 SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
@@ -206,7 +206,7 @@ def why(host: str, program: str, code: int | None, said: str) -> str:
         ),
         (
             "Permission denied",
-            f"{host} lets nobody in with the keys that ssh has here as root: `ssh-copy-id`, or "
+            f"{host} refuses the keys that ssh has here as root: `ssh-copy-id`, or "
             'name one with key = "..."',
         ),
     )

@@ -79,7 +79,7 @@ def main() -> None:
 def _check(order: dict[str, Any]) -> None:
     require(
         os.geteuid() == 0,
-        "Pillarbox is no root there, and has to make namespaces: let ssh log in as root",
+        "Pillarbox does not run as root there, which namespaces need: let ssh log in as root",
     )
     here = code()
     require(

@@ -76,9 +76,9 @@ def write_about(name: str, **known: Any) -> None:
     with suppress(PillarboxError):
         known = {**about(name), **known}
     folder = folder_of(name)
-    beside = folder / f"{ABOUT}.new"
-    beside.write_text(json.dumps(known))
-    beside.rename(folder / ABOUT)
+    new_file = folder / f"{ABOUT}.new"
+    new_file.write_text(json.dumps(known))
+    new_file.rename(folder / ABOUT)
 
 
 def take(name: str) -> IO[str]:

@@ -96,7 +96,7 @@ async def _reader(terminal: int) -> asyncio.StreamReader:
 
 async def _send_output(comm: Any, turn: asyncio.Lock, what: str, reader: Any) -> None:
     """Send a program's output to the peer; discard it once the connection is closed."""
-    with suppress(OSError):  # nobody has the terminal open any more
+    with suppress(OSError):  # no process has the terminal open any more
         while data := await reader.read(CHUNK):
             async with turn:
                 with suppress(OSError):

@@ -215,7 +215,7 @@ class Spread:
     def _outcome(self, machine: int, bench: Any, trial: Trial) -> Ended | None:
         """Return the outcome of a trial, None if its machine was lost or the experiment is over."""
         order = self._make(trial)
-        # to the machine, a trial without a cluster
+        # the machine runs the trial without a cluster
         there = trial._replace(system=replace(trial.system, cluster=""))
         answer = self._cluster.answer
         try:

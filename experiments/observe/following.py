@@ -30,7 +30,7 @@ class Follower:
         net: Any,  # the running network
         port: int,  # destination UDP port of marked packets
     ) -> None:
-        self._switch_of: dict[str, str] = {}  # by interface name
+        self._switch_of: dict[str, str] = {}  # switch of each interface name
         namespaces = {}
         for link in net.links:
             for intf in (link.intf1, link.intf2):
