@@ -176,7 +176,7 @@ def _seconds(when: float) -> float:
 
 
 def _plain(action: Any) -> list[Any]:
-    """Return an action as lists; what is none fails here, in the student's name."""
+    """Return a router's action as lists; an invalid action raises in the student's name."""
     kind = type(action).__name__
     if kind == "Send":
         ethertype, data = action.frame

@@ -1,4 +1,4 @@
-"""The grader's end of sealed children: questions with a deadline, answers that prove nothing.
+"""The grader's end of sealed children: questions with a deadline, and untrusted answers.
 
 A child is another's program. It may answer late, never, too much, or what is no answer; then it is
 killed, and `Stopped` says why. An exception in the student's code is `Mistake`, and the child goes
@@ -166,7 +166,7 @@ class Child:
         self.alive = True
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Return the answer; raise Mistake for an exception, Stopped where there is no answer."""
+        """Return the child's answer; raise Mistake for its exception, Stopped without an answer."""
         if not self.alive:
             raise Stopped("it was stopped before")
         self._questions += 1

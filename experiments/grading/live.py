@@ -83,7 +83,7 @@ class Answering(Remote):
 
 
 def in_second_half(topology: Topology, server: int) -> bool:
-    """Tell whether a server runs the partner's router, where there is one."""
+    """Return True if a server runs the partner's router."""
     return 2 * server >= topology.servers
 
 
@@ -109,7 +109,7 @@ class LiveWork:
         return self.partner if self.partner and second else self.sheet
 
     def pings(self, source: int, destination: int) -> bool:
-        """Tell whether any packet of a ping is answered, all of which are of one flow.
+        """Return True if any packet of a ping is answered; all packets belong to one flow.
 
         The first may be lost by right: only its loss shows a source which of its paths has failed.
         """
@@ -129,7 +129,7 @@ class LiveWork:
         return found["path"], lost
 
     def recovers(self, *pairs: tuple[int, int]) -> bool:
-        """Tell whether pings between all pairs are answered before long, as servers learn."""
+        """Return True if pings between all pairs are answered within the time to learn routes."""
         deadline = time.monotonic() + RECOVERED_S
         waiting = list(pairs)
         while waiting and time.monotonic() < deadline:
@@ -156,7 +156,7 @@ class LiveWork:
 
     @property
     def _round_s(self) -> float:
-        """How long a flow may take to probe its paths again."""
+        """Upper bound of the interval after which a flow probes its paths again, in seconds."""
         timers = timers_for(self.lab.topology, self.lab.settings.timers)
         return timers.longest_probe_interval_s + timers.probe_timeout_s
 
@@ -218,7 +218,7 @@ def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str])
 
 
 def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[Check]:
-    """Return what a lab checks live: by itself, or with a partner."""
+    """Return the live checks of a lab, for a student alone or with a partner."""
     found: Sequence[Check] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
     return found
 

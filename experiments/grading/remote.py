@@ -84,11 +84,11 @@ class Remote(Router):
         return self._ask("receive", frame.data, now, *arguments)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
-        """Tell of a cable."""
+        """Notify the router of a port's carrier."""
         return self._ask("carrier", b"", now, port, up, now)
 
     def poll(self, now: float) -> list[Action]:
-        """Tell the time."""
+        """Notify the router of the time."""
         return self._ask("poll", b"", now, now)
 
     @property
@@ -178,7 +178,7 @@ def _moment(when: Any, now: float) -> float:
 
 
 def whole(value: Any, below: int) -> bool:
-    """Tell whether a stranger's value is a whole number from 0 to below that."""
+    """Return True if an untrusted value is an integer from 0 to `below` - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 

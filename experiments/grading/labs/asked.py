@@ -28,7 +28,7 @@ class Sealed:
         self.values: dict[str, Any] = json.loads(given)["values"]
 
     def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
-        """Return what a function of the file returns."""
+        """Return the value of a function in the student's file."""
         try:
             return self.child.ask({"call": function, "arguments": arguments, "network": network})
         except Stopped as stopped:

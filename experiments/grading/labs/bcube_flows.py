@@ -136,7 +136,7 @@ def best_paths(
 
 
 def free_bps(path: Path, loads: Loads, rate_bps: float = GIGABIT_BPS) -> float:
-    """Return what a probe finds along a path: the least of what is free out of and into ports."""
+    """Return the available bandwidth of a path in bit/s: the minimum over its ports."""
     used = [0.0]
     for server, step in zip(path.servers, path.steps, strict=False):
         used.append(loads.get((server, step.port), NO_LOAD)[1])
@@ -175,7 +175,7 @@ def busy(work: Work) -> list[Case]:
 
 
 def faults(work: Work) -> list[Case]:
-    """Let servers, switches and links fail on the shortest paths of flows: some, more, all."""
+    """Cases with failed servers, switches and links on the flows' shortest paths."""
     bcube, draw = bcube_of(NETWORK), work.draw("faults")
     cases: list[Case] = []
     while len(cases) < FAULTY * len(LEFT):
@@ -188,7 +188,7 @@ def faults(work: Work) -> list[Case]:
 
 
 def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failures:
-    """Let one path of the first flow fail, two of the second, and so on, the shortest first."""
+    """Return failures of one path of the first flow, two of the second, and so on."""
     ends = {end for pair in pairs for end in pair}
     nodes, links = set(), set()
     for number, pair in enumerate(pairs, 1):

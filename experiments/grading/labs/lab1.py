@@ -74,7 +74,7 @@ def asked(
     network: Topology | None = None,
     many: int = CASES,
 ) -> list[Case]:
-    """Return so many cases, of all kinds in turn."""
+    """Return `many` cases, of all kinds in turn."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]

@@ -105,7 +105,7 @@ def _named(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
 
 
 def named(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
-    """Judge what was named; the report says what it was, for it is another one next time."""
+    """Judge the named fault; the report reveals the right one, since it is redrawn next time."""
     if done.named is None:
         return Judgement(0.0, done.wrong)
     said = f"it names {done.named.text(bcube)}, and it was {fault.text(bcube)}"

@@ -92,7 +92,7 @@ def packets(work: Work) -> list[Case]:
 
 
 def faults(work: Work) -> list[Case]:
-    """Let a server die: half of the packets would pass it, and end before it; others arrive."""
+    """Cases with a dead server on the paths of half of the packets."""
     network, draw = dpillar(work.values["network"]), work.draw("faults")
     dead = draw.randrange(network.servers)
     alive = [server for server in range(network.servers) if server != dead]
@@ -141,7 +141,7 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
 
 
 def _reach(network: DPillar, path: Path, failures: Failures) -> int:
-    """Return how many hops of a path a packet can go."""
+    """Return the number of hops that a packet can travel along a path with failures."""
     hops = zip(path.servers, path.steps, strict=False)
     stops = (i for i, hop in enumerate(hops) if failures.of_hop(network, *hop))
     return next(stops, len(path))

@@ -159,7 +159,7 @@ def chosen(work: Work, *kinds: str) -> list[Case]:
 
 
 def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
-    """Yield without end what is asked where probes pass loaded links."""
+    """Yield questions about probes that pass loaded links, endlessly."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
         free_of = loads(ficonn, draw)
@@ -195,7 +195,7 @@ def _drawn(work: Work, ficonn: FiConn, asked: Question) -> Case:
 
 
 def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
-    """Return what is free at each server; a link without anything free has failed."""
+    """Return the available bandwidth at each server; a link without bandwidth has failed."""
     known: dict[int, Free] = {}
 
     def free_of(server: int) -> Free:
@@ -208,7 +208,7 @@ def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
 
 
 def kind_of(ficonn: FiConn, asked: Question) -> str:
-    """Return what a question is about."""
+    """Return the kind of a question."""
     server, probe, came, free = asked
     decision = right(ficonn, asked)
     if not isinstance(decision, Onward | Back):
@@ -272,7 +272,7 @@ class Flow:
 
     @property
     def failures(self) -> Failures:
-        """What has failed."""
+        """Failed nodes and links."""
         return Failures(links=frozenset([frozenset((self.busy, self.far))])) if self.cut else NONE
 
     @cached_property

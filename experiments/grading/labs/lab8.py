@@ -214,7 +214,7 @@ def _packet(
 
 
 def faults(work: Work) -> list[Case]:
-    """Let a relay, a switch and a cable fail, each on ways that packets have taken."""
+    """Cases in which a relay, a switch and a cable fail on paths that packets have taken."""
     network, *_ = sizes(work)
     draw = work.draw("faults")
     ways: list[Path] = work.kept.get(network.spec, [])
@@ -240,7 +240,7 @@ def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> F
 
 
 def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path]) -> list[Case]:
-    """Return packets that the failure is in the way of, but for those whose end has failed."""
+    """Return packets whose path contains the failure, except packets whose end has failed."""
     alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
     pairs = [(path.source, path.destination) for path in hit]
