@@ -22,7 +22,7 @@ from topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
 MOMENT = (2026, 1, 1, 0, 0, 0)  # timestamp of all files, so that the same lab gives the same zip
-NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # by `grade`
+NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # folders that `grade` needs
 ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
 IN_ZIP = "pillarbox"
 NOT_OFFERED = {
@@ -64,6 +64,7 @@ command = ["grade", "{lab}", submission, f"--student={{student}}", "--json"]
 word = TOP / "source" / "word"
 secret = ["--secret-file", str(word)] if word.exists() else []
 done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)
+# the teacher sees it; students see only the results
 sys.stderr.write(done.stderr)  # for the teacher; students see the results alone
 answer = done.stdout
 if done.returncode:

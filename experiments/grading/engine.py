@@ -69,7 +69,7 @@ class Check:
 
     name: str
     points: float
-    cases: Callable[[Any], Sequence[Case]]  # of a `Work`, or of a `LiveWork`
+    cases: Callable[[Any], Sequence[Case]]  # takes a `Work` or a `LiveWork`
 
 
 class Mark(NamedTuple):
@@ -134,7 +134,7 @@ class Work:
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
         self.files = files or {}  # further files that were handed in
-        self.kept: dict[str, Any] = {}  # by checks, for those after them
+        self.kept: dict[str, Any] = {}  # values that checks keep for later checks
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
 

@@ -36,7 +36,8 @@ MOST_COLUMNS = 100
 MOST_REPEATS, MOST_SEED = 50, 1 << 62
 SAME = 1e-3  # figures that are written down twice, in other roundings
 SENT_LEAST, SENT_MOST = 0.8, 2.0  # times the data: the count begins a little late; headers, losses
-FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}  # of a plan: as one likes
+# fields of a plan that students choose
+FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}
 SPREADS = ("round_trip", "lateness", "pacing")
 Row = dict[str, Any]
 
@@ -111,7 +112,7 @@ def prints(files: Files, names: Sequence[str]) -> set[str]:
                 seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
         except (Mistake, KeyError, TypeError, ValueError, RecursionError, MemoryError):
-            continue  # after the last
+            continue  # no further trial
     return found
 
 

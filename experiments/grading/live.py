@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 FOREVER_S = 1e9
-PING_S, PING_EVERY_S = 2, 0.2  # for an answer, in whole seconds; between two of a flow's packets
+# timeout of an answer in whole seconds; interval between packets of a flow
+PING_S, PING_EVERY_S = 2, 0.2
 TRIES = 3  # a busy machine's heart-beats come late, and cost a packet; a wrong router loses each
 RECOVERED_S = 4.0
-SETTLE_SPARE_S = 3.0  # for a flow to take a way, beside its next round of probes
+SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
 MOST_TEXT = 2000  # characters of a sentence

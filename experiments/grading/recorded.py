@@ -19,7 +19,7 @@ from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology
 
 MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
-MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # of an address; of a digit
+MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # bounds of an address's length, and of a digit
 MOST_LEVELS = 64
 UNPLUGGED = Plug(NOTHING, 0, 0)
 
@@ -49,8 +49,8 @@ class Recorded(Topology):
             _size(work, spec, name)
             for name in ("servers", "switches", "ports", "switch_ports", "cables")
         )
-        self.contradictions: dict[int, str] = {}  # by node, the first of each
-        self.misaddressed: dict[int, str] = {}  # by server
+        self.contradictions: dict[int, str] = {}  # first contradiction of each node
+        self.misaddressed: dict[int, str] = {}  # reason by server
         said = {end: self._said(work, *end) for end in self._ends()}
         self.claimed_cables = self.cables
         agreed = {end: self._agreed(said, end) for end in said}

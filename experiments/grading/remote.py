@@ -23,10 +23,10 @@ from hosts.memory.network import Trip
 from hosts.wire.frame import Frame
 from topos.base.topology import Topology
 
-MOST_ACTIONS = 256  # of one answer
-MOST_BYTES = 70_000  # of a frame
+MOST_ACTIONS = 256  # maximum number of actions in an answer
+MOST_BYTES = 70_000  # maximum size of a frame
 LONGEST_REASON = 200  # characters of a drop reason
-MOST_QUESTIONS = 100_000  # to all servers of a network
+MOST_QUESTIONS = 100_000  # maximum number of questions to all servers of a network
 LEAST_WAIT_S = 1e-4  # between two polls
 NO_ACTION = "the router answered with what is no action"
 WRONG_SERVER = "delivered at a server that it was not for"

@@ -33,9 +33,9 @@ from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
-LONGEST_NAME, LONGEST_REMARK = 80, 400  # in characters
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # lengths in characters
 PAGES = "students"
-ROUNDS = 200_000  # so that a secret is not found by trying words
+ROUNDS = 200_000  # PBKDF2 rounds that make guessing a secret expensive
 WAITING = "not graded yet"
 
 

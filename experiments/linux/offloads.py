@@ -42,7 +42,7 @@ def switch_off(interface: str, features: Sequence[str]) -> None:
 
 def _names(any_socket: socket.socket, interface: str) -> list[str]:
     """Return the names of the features that this kernel knows, in the order of their bits."""
-    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: all features
+    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: names of all features
     answer = ethtool(any_socket, interface, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
     count = struct.unpack_from("=I", answer, 8)[0]
     return [

@@ -101,7 +101,7 @@ def give_up_rights(account: Account) -> None:
         os.setresuid(account.uid, account.uid, account.uid)
     drop_capabilities()
     confine()
-    die_with_parent(signal.SIGKILL)  # the kernel cleared an earlier request at the change of user
+    die_with_parent(signal.SIGKILL)  # the change of user has cleared PR_SET_PDEATHSIG
 
 
 def environment_of(account: Account) -> dict[str, str]:

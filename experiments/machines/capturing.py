@@ -55,7 +55,7 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
     how, topology = dict(asked["how"]), lab.topology
     require(
         bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
-        f"on other computers a capture has an end: --seconds, up to {LONGEST_S:.0f}",
+        f"a capture on other computers needs a duration: --seconds, up to {LONGEST_S:.0f}",
     )
     most = how["frames"] or MOST_FRAMES
     ports: dict[int, list[tuple[str, str, int]]] = {}

@@ -66,7 +66,9 @@ class Probe:
 
     def mtu(self, address: str, most: int) -> int:
         """Return the largest packet in bytes that ping delivers unfragmented, 0 for none."""
-        require(shutil.which("ping") is not None, "there is no ping on a machine: iputils-ping")
+        require(
+            shutil.which("ping") is not None, "a machine has no ping: install iputils-ping there"
+        )
         if not _passes(address, LEAST_MTU):
             return 0
         low, high = LEAST_MTU, most + 1

@@ -30,7 +30,7 @@ class PartWatch:
         self._card: CardWatch | None = None
 
     def begin(self, at_s: float) -> None:
-        """Watch from an instant of this machine's CLOCK_MONOTONIC on."""
+        """Start the watch at an instant of this machine's CLOCK_MONOTONIC."""
         self._watch.begin(at_s)
         self._card = self._new_card()
 
@@ -73,7 +73,7 @@ class WatchOverMachines:
         self.close()
 
     def begin(self, at_s: float) -> None:
-        """Watch from an instant of CLOCK_MONOTONIC on."""
+        """Start the watch on all machines at an instant of CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._lab.clocks.watch()
         living = self._lab.living()

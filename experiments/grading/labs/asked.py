@@ -13,7 +13,7 @@ from topos.base.topology import Topology
 class Student(Protocol):
     """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
 
-    values: dict[str, Any]  # of the student's sheet
+    values: dict[str, Any]  # values of the student's sheet
 
     def call(self, function: str, *arguments: Any, network: str | None = None) -> Any:
         """Return the answer; raise Mistake for an exception in the file."""

@@ -35,16 +35,17 @@ FAULTY, LEFT = 6, (True, True, False)  # networks with faults; which flows have 
 MEGABIT = 10**6
 LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
-LEARNED_S = 0.12  # ports' counters were read often enough to tell the load
+LEARNED_S = 0.12  # time after which ports' counters show the load
 PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 ANSWERED_S = 0.01  # a message over a few hops
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
-LIVE_LOAD = 0.3  # of a cable: more than the tenth that does not matter
+LIVE_LOAD = 0.3  # fraction of a cable's rate: above the tenth that does not matter
 
 Pair = tuple[int, int]
-Loads = dict[tuple[int, int], tuple[float, float]]  # of a server's port: in and out, bps
+# bit/s into and out of a port, by server and port
+Loads = dict[tuple[int, int], tuple[float, float]]
 
 
 def bcube_of(spec: str) -> BCube:
@@ -211,7 +212,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
     return [_live_packet(work, bcube, pair) for pair in pairs]
 
 

@@ -27,7 +27,7 @@ from hosts.wire.ipv4 import FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.bcube import BCube
 
-MOST_PATHS = 64  # of an answer
+MOST_PATHS = 64  # maximum number of paths in an answer
 NO_PATH = "no path is left"
 
 
@@ -51,12 +51,12 @@ class Flow:
 
     paths: list[Path]
     free_bps: list[int | None] = field(default_factory=list)  # None: has failed, or is not known
-    waiting: set[int] = field(default_factory=set)  # for answers, from these paths
+    waiting: set[int] = field(default_factory=set)  # paths whose probe has no answer yet
     using: int | None = 0  # the default path
     round: int = 0
     since_s: float = 0.0  # when the count of bytes began
     sent_bytes: int = 0
-    trouble: str = NO_PATH  # why there is no path, where there is none
+    trouble: str = NO_PATH  # reason if no path is in use
 
 
 class Source(Forwarding):

@@ -35,7 +35,8 @@ from hosts.wire.dcn import DcnHeader
 from hosts.wire.ipv4 import FlowKey
 from topos.ficonn import BACKUP, FiConn
 
-STEPS = 10  # in which a live port's bandwidth is rounded: noise is no reason to leave TOR's way
+# rounding steps of a live port's bandwidth, so that noise is no reason to leave TOR's path
+STEPS = 10
 
 
 class Free(NamedTuple):

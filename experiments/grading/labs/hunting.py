@@ -35,7 +35,7 @@ NOTICED_S = 30.0
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 WATCHED_S = 5 * FAST.heart_beat_s  # while a port is looked at: neighbours are heard in it
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
-STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # and how many numbers each takes
+STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments of each step
 
 Ask = Callable[[BCube, list[Any]], Any]
 

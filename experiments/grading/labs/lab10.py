@@ -34,7 +34,7 @@ OWN, HIDDEN = (
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK, LIVE_ROUTING = "bcube,3,1", "bcube"
 HUNTS, OTHER_HUNTS = 12, 4
-PLACE = 0.5  # of the points, for the right place and the wrong kind of fault
+PLACE = 0.5  # fraction of the points for the right place with the wrong kind of fault
 
 
 def values(draw: random.Random) -> dict[str, Any]:

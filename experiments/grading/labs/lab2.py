@@ -160,7 +160,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
     return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
 
 

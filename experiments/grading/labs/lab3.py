@@ -36,7 +36,7 @@ FAMILIES = {
 }
 NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
 PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
-MOST_PATHS = 64  # of an answer
+MOST_PATHS = 64  # maximum number of paths in an answer
 
 
 def values(draw: random.Random) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def _ways(
 
 def _firsts(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
     """Return the first hops of all shortest ways to a server that can be reached."""
-    length = _lengths(ways, to)  # of the way from each server; every link goes both ways
+    length = _lengths(ways, to)  # path length from each server to `to`; links are bidirectional
     return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
 
 

@@ -49,11 +49,11 @@ OWN = (
 )
 RATES_MBIT = (15, 20, 25)
 SYSTEMS = ("network", "tree")
-MTU = 1500  # of which the sheet's formula speaks
+MTU = 1500  # MTU in the sheet's formula
 
 EXACT = 1e-9
-CLOSE = 0.02  # of what was computed by hand: headers alone are 4 %, acknowledgements 3 %
-READ = 0.03  # of what was read from a table
+CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %, acknowledgements 3 %
+READ = 0.03  # relative tolerance of values read from a table
 OVERLOADED = 1.1  # times the ideal, at least
 
 # What the sheet states, by the letters there.
@@ -65,7 +65,7 @@ STATEMENTS = {
     "e": False,  # one invalid trial among three valid ones may be averaged with them
     "f": True,  # a lower rate on all cables can make an invalid run valid
     "g": False,  # a valid run proves the same completion, scaled, for real cables of 10 Gbit/s
-    "h": True,  # in the tree flows inside a leaf end long before the others
+    "h": True,  # flows inside a leaf of the tree end long before the others
 }
 
 
@@ -87,7 +87,7 @@ def prepare(values: dict[str, Any]) -> None:
         _fluid_of(values, system)
 
 
-# -- what is right -------------------------------------------------------------------------------
+# -- right answers ---------------------------------------------------------------------------------
 
 
 class Fluid(NamedTuple):
@@ -97,7 +97,7 @@ class Fluid(NamedTuple):
     slowest: float
     fastest: float
     total: float
-    cable_bits: float  # that the busiest cable carries for a bit of each flow, headers included
+    cable_bits: float  # bits on the busiest cable per bit of each flow, headers included
     hops: float  # cables that all flows pass, together
 
 

@@ -38,10 +38,10 @@ SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
 # near with so few ports.
 BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
 SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
-MOST_SIZES = 3  # of the class's examples that are graded
+MOST_SIZES = 3  # maximum number of graded examples of the class
 PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8
 APART = "not all servers reach one another"
-# Until neighbours miss a server's heart-beats, and tell one another.
+# Time for neighbours to miss a server's heart-beats and notify one another.
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 
 Pair = tuple[int, int]
