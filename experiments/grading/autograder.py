@@ -64,8 +64,7 @@ command = ["grade", "{lab}", submission, f"--student={{student}}", "--json"]
 word = TOP / "source" / "word"
 secret = ["--secret-file", str(word)] if word.exists() else []
 done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)
-# the teacher sees it; students see only the results
-sys.stderr.write(done.stderr)  # for the teacher; students see the results alone
+sys.stderr.write(done.stderr)  # the teacher sees it, students see the results only
 answer = done.stdout
 if done.returncode:
     *_, why = done.stderr.strip().rpartition("\\n")
