@@ -175,4 +175,4 @@ def _wrong(facts: list[dict[str, Any]]) -> Iterator[str]:
         if one["code"] != code():
             yield f"machine {machine} ({one['host']}) has another version of Pillarbox"
         if not one["root"]:
-            yield f"machine {machine} ({one['host']}): its worker is no root"
+            yield f"machine {machine} ({one['host']}): its worker does not run as root"

@@ -160,7 +160,7 @@ class LabOverMachines(Lab):
             self._say(SINGLE_PACKETS)
 
     def _crossing_of(self, facts: list[dict[str, Any]]) -> str:
-        """Return how super-packets cross, by the cards' features and `cluster check`."""
+        """Return the mode of super-packets, by the cards' features and `cluster check`."""
         lossy = [one for one in facts if one["address"] in self.ground.lossy]
         if self._whole or (not lossy and all(one["cuts_tunnels"] for one in facts)):
             return WHOLE

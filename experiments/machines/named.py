@@ -34,7 +34,7 @@ def folder_of(name: str) -> Path:
     """Return the path of a cluster's folder, which may not exist."""
     require(
         bool(name) and all(one.isalnum() or one in "-_" for one in name),
-        f"{name!r} is no name of a cluster: letters, digits, - and _",
+        f"{name!r} is not a valid cluster name: use letters, digits, - and _",
     )
     require(os.geteuid() == 0, "only root can reach a cluster: use sudo")
     return CLUSTERS / name
@@ -209,7 +209,7 @@ class NamedCluster:
             ) from None
 
     def _workers_of(self, machines: int | None) -> list[str]:
-        """Return one worker of each machine, in the order of the machines' numbers."""
+        """Return a worker of each machine, in the order of the machines' numbers."""
         by_host = self._by_host()
         if self._partly:
             return list(by_host.values())

@@ -68,7 +68,7 @@ class Part(Lab):
     crossing : str
         How super-packets cross between machines: see `PartNet`.
     tell : callable
-        Called with each event that is no answer to a request.
+        Called with each event that the part reports unasked.
     answering : Answering
         Answers the lab's clock requests.
     """
