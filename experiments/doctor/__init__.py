@@ -1,5 +1,5 @@
-"""What this machine can do of what labs want, what each lack costs, and how to mend it.
+"""Checks of this machine for labs: each finding says the effect of a deficiency and its fix.
 
-Nothing is read off version numbers where it can be tried: a kernel feature is used once, in a
-network namespace of its own that is gone a moment later.
+Features are tried rather than derived from version numbers: a kernel feature is used once, in a
+temporary network namespace.
 """

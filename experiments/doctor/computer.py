@@ -1,4 +1,4 @@
-"""Probes of the computer: processors, memory, disk, and how the system is set up."""
+"""Probes of the computer: processors, memory, disk, and settings of the system."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from experiments.doctor.finding import OK, Finding, Probe, finding
 from experiments.linux.cgroups import CONTROLLERS, parent_of
 
 LEAST_CPUS, LEAST_MEMORY_GIB, LEAST_DISK_GIB = 2, 3.5, 2.0
-REPORT_PORT = 8000  # where a virtual machine shows reports to its host: see vagrant/Vagrantfile
+REPORT_PORT = 8000  # port of a virtual machine's reports on its host: see vagrant/Vagrantfile
 WANTED_CONTROL = "cubic"
 PROC = Path("/proc/sys/net/ipv4")
 
 
 def probes() -> list[Probe]:
-    """Return the probes of this file, in the order in which they are told."""
+    """Return this module's probes in the order of the report."""
     return [processors, memory, disk, cgroups, pressure, congestion, report_port]
 
 
 def processors() -> Finding:
-    """How many processors there are."""
+    """Return whether enough processors are available."""
     count = len(os.sched_getaffinity(0))
     lack = "" if count >= LEAST_CPUS else f"{count} processor"
     costs = "networks of more than some 20 servers are slow, and their throughput is not faithful"
@@ -30,7 +30,7 @@ def processors() -> Finding:
 
 
 def memory() -> Finding:
-    """How much memory there is: a live server takes 3 to 6 MB."""
+    """Return whether enough memory is available: a live server takes 3 to 6 MB."""
     gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lack = "" if gib >= LEAST_MEMORY_GIB else f"{gib:.1f} GiB"
     costs = "networks of hundreds of live servers do not fit"
@@ -38,7 +38,7 @@ def memory() -> Finding:
 
 
 def disk() -> Finding:
-    """How much room there is for records."""
+    """Return whether enough disk space for records is free."""
     gib = shutil.disk_usage(Path.cwd()).free / 2**30
     lack = "" if gib >= LEAST_DISK_GIB else f"{gib:.1f} GiB are free here"
     costs = "long runs may fill it"
@@ -46,7 +46,7 @@ def disk() -> Finding:
 
 
 def cgroups() -> Finding:
-    """Which version of control groups there is, and whether it limits programs on servers."""
+    """Return the cgroup version, and whether cgroups limit programs on servers."""
     missing = [name for each, name in CONTROLLERS.items() if parent_of(each) is None]
     if missing:
         costs = "a program on a server can take all of it from the network"
@@ -60,14 +60,14 @@ def cgroups() -> Finding:
 
 
 def pressure() -> Finding:
-    """Whether the kernel tells how long programs wait for a processor."""
+    """Return whether the kernel reports pressure stall information for processors (PSI)."""
     lack = "" if Path("/proc/pressure/cpu").exists() else "the kernel does not tell"
     costs = "one warning of the verdict on a result is missing"
     return finding("pressure", "the kernel tells", lack, costs, "boot with psi=1")
 
 
 def congestion() -> Finding:
-    """Which TCP congestion controls there are."""
+    """Return the available TCP congestion controls."""
     there = _words(PROC / "tcp_available_congestion_control")
     default = " ".join(_words(PROC / "tcp_congestion_control"))
     lack = "" if WANTED_CONTROL in there else f"there is no {WANTED_CONTROL}: {' '.join(there)}"
@@ -77,7 +77,7 @@ def congestion() -> Finding:
 
 
 def report_port() -> Finding:
-    """Whether the port is free on which a virtual machine shows its reports."""
+    """Return whether the port for a virtual machine's reports is free."""
     with socket.socket() as one:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""What a probe found."""
+"""Finding of a probe: a requirement of labs and its state on this machine."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ OK, LESS, MISSING, UNKNOWN = "ok", "less", "missing", "unknown"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that labs want, and how it is here.
+    """State of one requirement of labs on this machine.
 
     Attributes
     ----------
     name
-        What it is.
+        Name of the requirement.
     state
-        ``ok``; ``less``: labs run, with less; ``missing``: they do not run; ``unknown``.
+        ``ok``; ``less``: labs run with restrictions; ``missing``: labs do not run; ``unknown``.
     found
-        What there is.
+        Observed value.
     costs, mend
-        What its lack costs, and how to get it; empty where nothing is wrong.
+        Effect of the deficiency, and its fix; empty if the state is ``ok``.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Finding:
     mend: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return the finding as plain data."""
         return asdict(self)
 
 
@@ -40,7 +40,7 @@ Probe = Callable[[], Finding]
 
 
 def finding(name: str, found: str, lack: str, costs: str, mend: str, state: str = LESS) -> Finding:
-    """Return that all is well, or what is wrong where `lack` says so.
+    """Return a finding that is ``ok``, or in `state` if `lack` describes a deficiency.
 
     >>> finding("iperf3", "3.12", "", "no TCP tests", "install iperf3").state
     'ok'

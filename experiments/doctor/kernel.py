@@ -1,4 +1,4 @@
-"""Probes of the kernel: each feature is tried out where it disturbs nothing."""
+"""Probes of kernel features, each tried in a temporary network namespace."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(una
 
 
 def probes() -> list[Probe]:
-    """Return the probes of this file, in the order in which they are told."""
+    """Return this module's probes in the order of the report."""
     at_ports = [programs_at_ports, programs_by_themselves]
     return [root, namespaces, cables, bridges, rates, bursts, delays, *at_ports, tun, ebpf]
 
 
 def root() -> Finding:
-    """Whether this is root."""
+    """Return whether this process runs as root."""
     lack = "" if os.geteuid() == 0 else "this is an ordinary user"
     costs = "no lab can be started, and what only root can try is not known"
     return finding("root", "this is root", lack, costs, "run it with sudo", MISSING)
 
 
 def namespaces() -> Finding:
-    """Whether servers can have network namespaces."""
+    """Return whether network namespaces for servers can be created."""
 
     def attempt() -> None:
         with _scratch():
@@ -42,7 +42,7 @@ def namespaces() -> Finding:
 
 
 def cables() -> Finding:
-    """Whether there are veth pairs."""
+    """Return whether the kernel has veth pairs."""
 
     def attempt() -> None:
         from experiments.linux.netlink import End, cable
@@ -56,7 +56,7 @@ def cables() -> Finding:
 
 
 def bridges() -> Finding:
-    """Whether there are bridges."""
+    """Return whether the kernel has bridges."""
 
     def attempt() -> None:
         from experiments.linux.netlink import bridge
@@ -70,7 +70,7 @@ def bridges() -> Finding:
 
 
 def rates() -> Finding:
-    """Whether cables can have a rate."""
+    """Return whether cables can have a rate (HTB)."""
 
     def attempt() -> None:
         from experiments.linux.shaping import limited
@@ -84,7 +84,7 @@ def rates() -> Finding:
 
 
 def bursts() -> Finding:
-    """Whether what waits in a port may leave it in bursts."""
+    """Return whether ports can send queued packets in bursts (HTB's hysteresis)."""
     if os.geteuid() != 0:
         return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
     from experiments.linux import shaping
@@ -97,7 +97,7 @@ def bursts() -> Finding:
 
 
 def delays() -> Finding:
-    """Whether the kernel itself can delay."""
+    """Return whether the kernel has netem for delays."""
 
     def attempt() -> None:
         from experiments.linux.shaping import Delay, limited
@@ -111,7 +111,7 @@ def delays() -> Finding:
 
 
 def programs_at_ports() -> Finding:
-    """Whether programs can stand at ports, as silent cuts and loss need them."""
+    """Return whether BPF programs can be attached to ports, for silent cuts and loss."""
 
     def attempt() -> None:
         from experiments.linux import bpf
@@ -130,7 +130,7 @@ def programs_at_ports() -> Finding:
 
 
 def programs_by_themselves() -> Finding:
-    """Whether they can stand there without filters, and come and go without a long wait."""
+    """Return whether programs can be attached without filters (TCX), and without a long wait."""
     if os.geteuid() != 0:
         return Finding("TCX", UNKNOWN, NEEDS_ROOT)
     from hosts.linux import tcx
@@ -144,14 +144,14 @@ def programs_by_themselves() -> Finding:
 
 
 def tun() -> Finding:
-    """Whether servers can have an application interface."""
+    """Return whether servers can have a TUN interface for applications."""
     lack = "" if TUN.exists() else f"there is no {TUN}"
     costs = "no server can relay: its applications' interface is a TUN"
     return finding("TUN", str(TUN), lack, costs, MEND_TUN, MISSING)
 
 
 def ebpf() -> Finding:
-    """Whether the kernel can forward what Python decided."""
+    """Return whether the kernel can forward packets by eBPF."""
     if os.geteuid() != 0:
         return Finding("eBPF plane", UNKNOWN, NEEDS_ROOT)
     from hosts.live import bpf
@@ -163,7 +163,7 @@ def ebpf() -> Finding:
 
 @contextmanager
 def _scratch() -> Iterator[Any]:
-    """Yield a network namespace of our own that is gone afterwards."""
+    """Yield a temporary network namespace."""
     from experiments.linux.namespaces import Namespace
 
     with closing(Namespace()) as place:
@@ -173,7 +173,7 @@ def _scratch() -> Iterator[Any]:
 def _tried(
     name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
 ) -> Finding:
-    """Return how it went to use a feature."""
+    """Return the finding of an attempt to use a kernel feature."""
     if os.geteuid() != 0:
         return Finding(name, UNKNOWN, NEEDS_ROOT)
     try:

@@ -1,4 +1,4 @@
-"""Probes of the programs that labs start or load."""
+"""Probes of programs and libraries that labs use."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ ASK_S = 10.0
 
 
 def probes() -> list[Probe]:
-    """Return the probes of this file, in the order in which they are told."""
+    """Return this module's probes in the order of the report."""
     return [mininet, iperf3, tools, open_vswitch, openflow, tshark]
 
 
 def mininet() -> Finding:
-    """Whether Mininet can be imported."""
+    """Return whether Mininet can be imported."""
     lack = "" if importlib.util.find_spec("mininet") else "there is no Mininet"
     costs = "no lab can be started"
     return finding("Mininet", "can be imported", lack, costs, PROVISION, MISSING)
 
 
 def iperf3() -> Finding:
-    """Whether iperf3 is there, and new enough."""
+    """Return whether iperf3 is installed in a recent version."""
     from experiments.traffic.iperf3 import OLDEST, version
 
     try:
         found = version()
-    except Exception as error:  # noqa: BLE001 - a sentence for the user, whatever it was
+    except Exception as error:  # noqa: BLE001 - any error becomes a sentence for the user
         lack, release = str(error), ""
     else:
         release = ".".join(map(str, found))
@@ -42,7 +42,7 @@ def iperf3() -> Finding:
 
 
 def tools() -> Finding:
-    """Whether the small programs are there that users and Mininet call."""
+    """Return whether the tools that users and Mininet call are installed."""
     wanted = ("ip", "tc", "ping", "tcpdump", "ethtool", "brctl")
     missing = [name for name in wanted if not shutil.which(name)]
     lack = f"there is no {' '.join(missing)}" if missing else ""
@@ -51,7 +51,7 @@ def tools() -> Finding:
 
 
 def open_vswitch() -> Finding:
-    """Whether there is Open vSwitch, and whether the kernel forwards for it."""
+    """Return whether Open vSwitch is installed, with its kernel datapath."""
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs); as Linux routers it does"
     mend = "sudo ./pillarbox setup openflow"
     if not shutil.which("ovs-vswitchd"):
@@ -64,7 +64,7 @@ def open_vswitch() -> Finding:
 
 
 def openflow() -> Finding:
-    """Whether there is a framework for the OpenFlow controller."""
+    """Return whether a framework for the OpenFlow controller is installed."""
     from experiments.emulation.kits import KITS
 
     kits = [kit for kit in KITS if importlib.util.find_spec(kit)]
@@ -75,7 +75,7 @@ def openflow() -> Finding:
 
 
 def tshark() -> Finding:
-    """Whether captures can be dissected."""
+    """Return whether tshark is installed to dissect captures."""
     lack = "" if shutil.which("tshark") else "it is not installed"
     costs = "captures can be made and followed, but not dissected field by field"
     return finding("tshark", "is there", lack, costs, PROVISION, LESS)
@@ -84,7 +84,7 @@ def tshark() -> Finding:
 def _kernel_has_ovs() -> bool:
     if Path("/sys/module/openvswitch").exists():
         return True
-    try:  # -n: only tell what would be loaded
+    try:  # -n: dry run
         asked = subprocess.run(
             ["modprobe", "-n", "openvswitch"], capture_output=True, check=False, timeout=ASK_S
         )

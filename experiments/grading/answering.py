@@ -1,7 +1,7 @@
-"""What a sealed child answers: calls of the student's functions, and decisions of its routers.
+"""Answers of a sealed child: calls of the student's functions, and decisions of its routers.
 
-Questions and answers are JSON, one a line, bytes in hexadecimal. Only the standard library is
-imported here; what a lab allows besides was imported before the child was sealed. ::
+Questions and answers are JSON, one per line, bytes in hexadecimal. This module imports only the
+standard library; the modules that a lab allows were imported before the child was sealed. ::
 
     {"load": "def peers(n): ..."}                                 ->  {"answer": null}
     {"call": "peers", "arguments": [4], "network": "bcube,4,1"}   ->  {"answer": [1, 2]}
@@ -12,13 +12,13 @@ imported here; what a lab allows besides was imported before the child was seale
     {"tell": "receive", "arguments": [0, 2, 2048, "4500...", 1.5], "observed": []}
                                         ->  {"answer": [[["deliver", "4500..."]], 0.012]}
 
-A network that is not known yet is one of the file's own class (``mine``), made with the spec's
-numbers; ``of`` asks for what it, or with null the class, has or answers by that name.
+An unknown network is one of the file's own class (``mine``), made with the spec's numbers; ``of``
+asks for an attribute or method result of the network, or with null of the class.
 
-What the file prints meanwhile goes with the answer, as ``printed``.
+Text that the file prints meanwhile is sent with the answer, as ``printed``.
 
-An exception is an answer too: ``{"error": "KeyError: 7 (line 12)"}``. Each line carries the number
-of its question, and a reader who finds another knows that something is wrong.
+An exception is an answer too: ``{"error": "KeyError: 7 (line 12)"}``. Each line has the number of
+its question, so that the reader detects a mismatch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import sys
 import types
 from typing import Any, NamedTuple
 
-STUDENT = "student"  # the name of the module, and of the file in tracebacks
+STUDENT = "student"  # name of the student's module, and of its file in tracebacks
 LONGEST_ERROR, LONGEST_PRINT = 300, 2000
 
 
@@ -42,7 +42,7 @@ class Hop(NamedTuple):
 
 
 def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
-    """Answer until the other end closes; `networks` are those that can be asked about, by spec."""
+    """Answer questions until the other end closes; `networks` are the known networks by spec."""
     student = Student(networks)
     with stream.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
@@ -52,7 +52,7 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
             try:
                 answer = {"number": number, "answer": student.answer(question)}
                 text = json.dumps(answer | _printed(printed))
-            except BaseException as error:  # whatever it is, it is the student's
+            except BaseException as error:  # any exception is the student's
                 if isinstance(error, SystemExit | KeyboardInterrupt):
                     raise
                 text = json.dumps(
@@ -63,13 +63,13 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
 
 
 def _printed(printed: io.StringIO) -> dict[str, str]:
-    """Return what was printed, if anything, as a part of an answer."""
+    """Return the printed text as part of an answer, empty if nothing was printed."""
     text = printed.getvalue()
     return {"printed": text[:LONGEST_PRINT]} if text else {}
 
 
 def error_text(error: BaseException) -> str:
-    """Return an exception as one line, with the line of the student's file where it came from."""
+    """Return an exception as one line, with the line number in the student's file."""
     line, trace = 0, error.__traceback__
     while trace:
         if trace.tb_frame.f_code.co_filename == STUDENT:
@@ -83,7 +83,7 @@ def error_text(error: BaseException) -> str:
 
 
 class Student:
-    """A student's file, once it is loaded, and a router of it, once one is made."""
+    """A student's module, and the router made from it."""
 
     def __init__(self, networks: dict[str, Any]) -> None:
         self.networks = networks
@@ -91,7 +91,7 @@ class Student:
         self.router: Any = None
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """Return what is asked for."""
+        """Return the answer to a question."""
         if "load" in question:
             return self._load(question["load"])
         if "call" in question:
@@ -187,7 +187,7 @@ def _seconds(when: float) -> float:
 
 
 def _plain(action: Any) -> list[Any]:
-    """Return an action as lists; what is none fails here, in the student's name."""
+    """Return a router's action as lists; an invalid action raises in the student's name."""
     kind = type(action).__name__
     if kind == "Send":
         ethertype, data = action.frame

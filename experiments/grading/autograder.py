@@ -1,10 +1,10 @@
-"""A lab for others' graders: Gradescope's zip, and a template for GitHub Classroom.
+"""Export of a lab for other graders: Gradescope's zip, and a template for GitHub Classroom.
 
-Both hold Pillarbox as students get it (release.py), and run `pillarbox grade`. Only Gradescope's
-zip stays with the teacher, and runs in a container in which the grader seals the student's file:
-only it holds the secret. A repository of GitHub Classroom is the student's, with the workflow in
-it: it is a self-check without a secret. A form in which a student's code runs unsealed next to the
-grader is not made (NOT_OFFERED).
+Both contain Pillarbox as released to students (release.py), and run `pillarbox grade`. Only
+Gradescope's zip stays with the teacher and runs in a container in which the grader seals the
+student's file, so only it contains the secret. A GitHub Classroom repository belongs to the
+student, including its workflow: it is a self-check without a secret. Forms in which a student's
+code runs unsealed next to the grader are not offered (NOT_OFFERED).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from experiments.grading.sheets import sheet_of
 from topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
-MOMENT = (2026, 1, 1, 0, 0, 0)  # of all files: the same lab gives the same zip
-NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # by `grade`
+MOMENT = (2026, 1, 1, 0, 0, 0)  # timestamp of all files, so that the same lab gives the same zip
+NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # folders that `grade` needs
 ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
 IN_ZIP = "pillarbox"
 NOT_OFFERED = {
@@ -64,7 +64,7 @@ command = ["grade", "{lab}", submission, f"--student={{student}}", "--json"]
 word = TOP / "source" / "word"
 secret = ["--secret-file", str(word)] if word.exists() else []
 done = subprocess.run([*PROGRAM, *command, *secret], capture_output=True, text=True)
-sys.stderr.write(done.stderr)  # for the teacher; students see the results alone
+sys.stderr.write(done.stderr)  # the teacher sees it, students see the results only
 answer = done.stdout
 if done.returncode:
     *_, why = done.stderr.strip().rpartition("\\n")
@@ -98,7 +98,7 @@ Entry = tuple[str, str | bytes, int]  # name, content, mode
 
 
 def make(form: str, lab: str, out: Path, secret: str) -> None:
-    """Write a lab in one of FORMS, with the secret where students cannot see it."""
+    """Write a lab in one of FORMS, with the secret if students cannot see it."""
     offered = " or ".join(FORMS)
     if form not in FORMS:
         why = NOT_OFFERED.get(form, f"{form} is not known")
@@ -120,14 +120,14 @@ def make(form: str, lab: str, out: Path, secret: str) -> None:
 
 
 def _private(path: str, flags: int) -> int:
-    """Open a file that no other user may read."""
+    """Open a file with access for its owner only."""
     descriptor = os.open(path, flags, PRIVATE)
     os.fchmod(descriptor, PRIVATE)
     return descriptor
 
 
 def gradescope(sheet: engine.Sheet, secret: str) -> Iterator[Entry]:
-    """Yield what Gradescope takes: setup.sh, run_autograder, and what they need."""
+    """Yield the files of Gradescope's zip: setup.sh, run_autograder and Pillarbox."""
     yield "setup.sh", SETUP, EXECUTABLE
     yield "run_autograder", RUN.format(lab=sheet.number), EXECUTABLE
     if secret:

@@ -1,7 +1,8 @@
-"""Which port of a server leads to which level: drawn for each student of labs 3 to 5.
+"""Mapping of a server's ports to levels, drawn for each student of labs 3 to 5.
 
-Papers number a server's ports by level. A machine numbers them as it finds its network cards, and
-a router has a table between the two. A file with one student's table fails on another's servers.
+Papers number a server's ports by level. A machine numbers them in the order in which it detects its
+network cards, and a router has a table that maps one to the other. A file with the table of one
+student fails on the servers of another.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ Link = tuple[int, int, int]  # server, level or port, peer
 
 
 class Cabling(NamedTuple):
-    """Ports in the order of the levels, round, from any port on and up or down.
+    """Mapping of levels to ports: a rotation in ascending or descending order.
 
-    Inside the grader, and in a `Path`, what is called a port is a level.
+    Inside the grader, and in a `Path`, a port number is the level.
 
     >>> cabling = Cabling(2, -1)
     >>> print(cabling)
@@ -30,40 +31,40 @@ class Cabling(NamedTuple):
     [0, 1, 2]
     """
 
-    first: int  # the port of level 0
-    turn: int  # 1 where the next level's port is the next one, -1 where it is the one before
+    first: int  # port of level 0
+    turn: int  # 1 if ports ascend with levels, -1 if they descend
 
     def __str__(self) -> str:
-        """Return it as a sheet shows it."""
+        """Return the mapping as a sheet shows it."""
         return f"port ({self.first} {'+' if self.turn > 0 else '-'} level) mod ports"
 
     def port(self, level: int, ports: int) -> int:
-        """Return the port of a level, on a server with so many."""
+        """Return the port of a level on a server with `ports` ports."""
         return (self.first + self.turn * level) % ports
 
     def level(self, port: int, ports: int) -> int:
-        """Return the level that a port leads to."""
+        """Return the level of a port."""
         return self.turn * (port - self.first) % ports
 
     def as_written(self, network: Topology, path: Path) -> list[list[int]]:
-        """Return a path as the student writes it."""
+        """Return a path in the student's port numbers."""
         return [[self.port(step.port, network.ports), step.peer] for step in path.steps]
 
     def links_as_written(self, network: Topology, links: Iterable[Link]) -> list[Link]:
-        """Return links as the student's servers list them."""
+        """Return links in the student's port numbers."""
         return [(at, self.port(level, network.ports), peer) for at, level, peer in links]
 
 
 PLAIN = Cabling(0, 1)
-MOST_FIRST = 3  # else port 3 of four would be port 0 of three
+MOST_FIRST = 3  # with 4, ports 0 and 3 of a three-port server would be the same
 NAME = "cabling"
 
 
 def drawn(draw: random.Random, network: Topology) -> Cabling:
-    """Draw one for servers of a network, that differs from others in larger networks as well."""
+    """Draw a mapping for a network's servers, which stays unique in larger networks."""
     return Cabling(draw.randrange(min(network.ports, MOST_FIRST)), draw.choice((1, -1)))
 
 
 def of(values: Any) -> Cabling:
-    """Return that of a sheet's values, which may have been JSON."""
+    """Return the mapping in a sheet's values, which may have been read from JSON."""
     return Cabling(*values[NAME])

@@ -1,4 +1,4 @@
-"""The grader's end of sealed children: questions with a deadline, answers that prove nothing.
+"""The grader's end of sealed children: questions with a deadline, and untrusted answers.
 
 A child is another's program. It may answer late, never, too much, or what is no answer; then it is
 killed, and `Stopped` says why. An exception in the student's code is `Mistake`, and the child goes
@@ -23,10 +23,10 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
-DECISION_S = 2.0  # of wall time; a right answer takes a thousandth of it
-PATIENCE_S = 30.0  # of wall time, for all answers to a grader
-CPU_S = 10  # of a child's whole life
-MEMORY_BYTES = 128 << 20  # for all children that live at one time
+DECISION_S = 2.0  # wall time of a decision; a right answer takes a thousandth of it
+PATIENCE_S = 30.0  # wall time of all answers to a grader
+CPU_S = 10  # processor time of a child over its whole life
+MEMORY_BYTES = 128 << 20  # memory of all children that live at the same time
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
@@ -70,15 +70,15 @@ class Keeper:
         self.source = source
         self._dares = unsealed
         self.unsealed: list[str] = []  # what this machine cannot seal
-        self.waited_s = 0.0  # for all answers so far
-        self.printed: list[str] = []  # by the file, the newest lines
+        self.waited_s = 0.0  # wall time of all answers so far
+        self.printed: list[str] = []  # newest lines that the file printed
         self._children: list[Child] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                cwd="/",  # where no user may write, and sealed children may not even look
+                cwd="/",  # a folder where no user may write, and sealed children may not look
                 env={},  # nothing in it is for others to read
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -166,7 +166,7 @@ class Child:
         self.alive = True
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Return the answer; raise Mistake for an exception, Stopped where there is no answer."""
+        """Return the child's answer; raise Mistake for its exception, Stopped without an answer."""
         if not self.alive:
             raise Stopped("it was stopped before")
         self._questions += 1

@@ -1,7 +1,7 @@
-"""What a sealed child must not be able to do: each deed is tried, before it reads a student's file.
+"""Forbidden actions of a sealed child, each tried before the child reads a student's file.
 
-A layer that says that it is there proves nothing. So a child does what a hostile file would begin
-with, to no one's harm, and reports what succeeds.
+The presence of a layer does not prove its effect. So a child tries the first steps of an attack, in
+harmless form, and reports those that succeed.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import NamedTuple
 
 NOBODY = 65534
 IPC_PRIVATE, IPC_RMID, A_PAGE = 0, 0, 4096
-UNSHARE_NOTHING = 1  # no flag of it: EINVAL where the call can be made
+UNSHARE_NOTHING = 1  # no flags: EINVAL if the system call is allowed
 DISCARD_PORT = 9
-# One of this machine, and one that leads nowhere (RFC 5737).
+# The local machine, and an unreachable address (RFC 5737).
 ADDRESSES = ("127.0.0.1", "192.0.2.1")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Before(NamedTuple):
-    """What was so before a child was sealed."""
+    """State of the process before the child was sealed, which the tests of actions need."""
 
     user: int
     keeper: int
-    file: str  # that the grader may read, and a student's file has no use for
+    file: str  # a file that the grader may read and a student's file does not need
     memory_bytes: int
 
 
 def opens(before: Before) -> None:
-    """Open a file to read it, or one to write to."""
+    """Open a file for reading or for writing."""
     for place, flags in (
         (before.file, os.O_RDONLY),
         ("/", os.O_RDONLY),
@@ -47,9 +47,9 @@ def opens(before: Before) -> None:
 
 
 def changes(before: Before) -> None:
-    """Change a file that the grading user has; no file has the empty name."""
+    """Change a file of the grading user; the empty name stands for no file."""
     if os.geteuid() != before.user:
-        raise PermissionError  # it has none
+        raise PermissionError  # another user, who owns no such file
     deeds: tuple[Callable[[], None], ...] = (
         lambda: os.chmod("", 0),  # noqa: PTH101
         lambda: os.utime(""),
@@ -66,7 +66,7 @@ def changes(before: Before) -> None:
 
 
 def networks(_: Before) -> None:
-    """Send packets to this machine, or out of it; none is sent here."""
+    """Reserve a UDP route to this machine or out of it, without sending a packet."""
     for address in ADDRESSES:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             if _succeeds(udp.connect, (address, DISCARD_PORT)):
@@ -75,14 +75,14 @@ def networks(_: Before) -> None:
 
 
 def connects(_: Before) -> None:
-    """Have a socket that can be connected to other programs' paths."""
+    """Create a Unix socket, which could connect to other programs."""
     socket.socket(socket.AF_UNIX).close()
 
 
 def disturbs(before: Before) -> None:
-    """Signal, slow down or limit the keeper: as it is, so that nothing changes."""
+    """Signal, slow down or limit the keeper, without changing its current values."""
     for deed in (
-        # Of a user whom other children are as well, itself is an example.
+        # User nobody may have other children: there the process tests with itself.
         lambda: os.kill(os.getpid() if os.geteuid() == NOBODY else before.keeper, 0),
         lambda: os.setpriority(
             os.PRIO_PROCESS, before.keeper, os.getpriority(os.PRIO_PROCESS, before.keeper)
@@ -104,7 +104,7 @@ def forks(_: Before) -> None:
 
 
 def hoards(before: Before) -> None:
-    """Take more memory than its share, of its own or of the kernel's."""
+    """Take more memory than allowed, of its own or of the kernel's."""
     if _succeeds(lambda: mmap.mmap(-1, 2 * before.memory_bytes).close()):
         return
     if _succeeds(lambda: os.close(os.memfd_create("more"))):
@@ -116,19 +116,19 @@ def hoards(before: Before) -> None:
 
 
 def unshares(_: Before) -> None:
-    """Make namespaces, in which it would have root's rights."""
+    """Create namespaces, which would give root's rights inside."""
     _libc.unshare(UNSHARE_NOTHING)
     if ctypes.get_errno() != errno.EINVAL:
         raise PermissionError
 
 
 def never_ends(_: Before) -> None:
-    """Use processor time without an end."""
+    """Use unlimited processor time."""
     if resource.getrlimit(resource.RLIMIT_CPU)[1] != resource.RLIM_INFINITY:
         raise PermissionError
 
 
-# What the report says that a file could do.
+# Actions in the words of the report.
 DEEDS: dict[str, Callable[[Before], None]] = {
     "open other files": opens,
     "change files of the grading user": changes,
@@ -143,7 +143,7 @@ DEEDS: dict[str, Callable[[Before], None]] = {
 
 
 def possible(before: Before) -> list[str]:
-    """Return which deeds succeed."""
+    """Return the names of the actions that succeed."""
     return [name for name, deed in DEEDS.items() if _succeeds(deed, before)]
 
 

@@ -1,4 +1,4 @@
-"""From a student's file to marks: each check is a list of cases, each case gets its share.
+"""Grading of a student's file: each check is a list of cases, and each case gives a share.
 
 A lab is a file in labs/ with
 
@@ -43,7 +43,7 @@ MOST_SHOWN = 4  # cases of a check that are not right
 
 
 class Judgement(NamedTuple):
-    """How much of a case is right, from 0 to 1, and a sentence about what is not."""
+    """Judgement of a case: the right share, from 0 to 1, and a sentence about the errors."""
 
     share: float
     wrong: str = ""
@@ -70,11 +70,11 @@ class Check:
 
     name: str
     points: float
-    cases: Callable[[Any], Sequence[Case]]  # of a `Work`, or of a `LiveWork`
+    cases: Callable[[Any], Sequence[Case]]  # takes a `Work` or a `LiveWork`
 
 
 class Mark(NamedTuple):
-    """What a check gave."""
+    """Result of one check: points and errors."""
 
     name: str
     points: float
@@ -84,7 +84,7 @@ class Mark(NamedTuple):
 
 
 class Exercise(Protocol):
-    """What a file in labs/ has: see the module's text."""
+    """Interface of a lab's file in labs/, as described in the module's docstring."""
 
     TITLE: str
     FOLDER: str
@@ -109,7 +109,7 @@ class Sheet:
 
 @dataclass
 class Report:
-    """All marks of a student's file, and what is to be known of how they came about."""
+    """Marks of a student's file, with notes on how they were determined."""
 
     sheet: Sheet
     marks: list[Mark] = field(default_factory=list)
@@ -135,7 +135,7 @@ class Work:
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
         self.files = files or {}  # further files that were handed in
-        self.kept: dict[str, Any] = {}  # by checks, for those after them
+        self.kept: dict[str, Any] = {}  # values that checks keep for later checks
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
 
@@ -150,7 +150,7 @@ class Work:
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return what a function of the file returns; the network, if any, goes before the rest.
+        """Return the value of a function in the student's file; a network is its first argument.
 
         `paths` is the position of an argument with paths, whose steps have `port` and `peer`. Lists
         in the answer may have been tuples. Raises Mistake and Stopped.
@@ -159,7 +159,7 @@ class Work:
         return self._asked(question)
 
     def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
-        """Return what the file's own network has or answers by that name; None asks the class.
+        """Return an attribute or method result of the file's own network, or of its class for None.
 
         The spec's numbers make it; its name does not matter. Raises Mistake and Stopped.
         """
@@ -250,7 +250,7 @@ def grade(
 
 
 def skeleton_of(lab: Exercise) -> str:
-    """Return what students begin with; nothing where the sheets are not installed."""
+    """Return a lab's skeleton, empty if the sheets are not installed."""
     file = SHEETS / lab.FOLDER / "skeleton.py"
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
@@ -267,7 +267,7 @@ def _fault_of_file(keeper: Keeper) -> str:
 
 
 class Replayed(NamedTuple):
-    """One case by itself: what was asked, what the file printed meanwhile, and the judgement."""
+    """A repeated case: the question, the file's printed output and the judgement."""
 
     asked: str
     printed: Sequence[str]
@@ -284,7 +284,7 @@ def replay(
     files: Files | None = None,
     seal: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """Return what becomes of one case, by its number in a report: ``2.14``.
+    """Repeat a case, given by its number in a report (``2.14``); return its result.
 
     The cases before it are asked as well, since one may build on another.
     """

@@ -1,4 +1,4 @@
-"""The folder of a run that was handed in: a stranger's text, held against what it must be.
+"""Validation of the folder of a run that a student handed in.
 
 Of the folder only JSON and CSV are read (`places`), by handed_in.py. A run is taken for one if its
 plan is that of the sheet, its networks have the sheet's cables, its trials are those that the plan
@@ -36,13 +36,14 @@ MOST_COLUMNS = 100
 MOST_REPEATS, MOST_SEED = 50, 1 << 62
 SAME = 1e-3  # figures that are written down twice, in other roundings
 SENT_LEAST, SENT_MOST = 0.8, 2.0  # times the data: the count begins a little late; headers, losses
-FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}  # of a plan: as one likes
+# fields of a plan that students choose
+FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}
 SPREADS = ("round_trip", "lateness", "pacing")
 Row = dict[str, Any]
 
 
 class Wanted(NamedTuple):
-    """What a run has to be: its plan, but for rate and volume where those are free."""
+    """Requirements of a run: its plan, except rate and volume where they are free."""
 
     experiment: Experiment
     free: Sequence[str]  # keys of the plan that the student chooses
@@ -85,7 +86,7 @@ def places(names: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def read(files: Files, name: str, wanted: Wanted) -> Evidence:
-    """Return what the run in a folder beside a file shows; raise Mistake where it does not hold."""
+    """Return the evidence of a run in a submission; raise Mistake if the run is not valid."""
     place = f"the run's folder `{name}`"
     if not any(file.startswith(f"{name}/") for file in files):
         raise Mistake(f"{place} is missing beside the file: hand it in as well")
@@ -102,7 +103,7 @@ def read(files: Files, name: str, wanted: Wanted) -> Evidence:
 
 
 def prints(files: Files, names: Sequence[str]) -> set[str]:
-    """Return what the trials of runs are known by: no two ever read the same of a machine."""
+    """Return hashes of the trials in runs, whose measurements differ between any two trials."""
     found: set[str] = set()
     for name in names:
         try:
@@ -111,7 +112,7 @@ def prints(files: Files, names: Sequence[str]) -> set[str]:
                 seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
         except (Mistake, KeyError, TypeError, ValueError, RecursionError, MemoryError):
-            continue  # after the last
+            continue  # no further trial
     return found
 
 
@@ -133,7 +134,7 @@ class _Reader:
         self.files, self.name, self.wanted = files, name, wanted
 
     def evidence(self) -> Evidence:
-        """Return what it shows."""
+        """Return the evidence of the run."""
         manifest = json.loads(_text(self.files, f"{self.name}/{MANIFEST}"))
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:
@@ -198,7 +199,7 @@ class _Reader:
         links: list[dict[str, str]],
         asked: tuple[float, int],
     ) -> Shown:
-        """Return what a trial shows: its totals are those of its flows, its verdict that of us."""
+        """Return the results of a trial after checking its totals and its verdict."""
         (rate_mbit, volume_bytes), system = asked, trial.system.name
         if (record["system"], record["repeat"], record["seed"]) != (
             system,

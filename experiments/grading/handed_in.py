@@ -23,7 +23,7 @@ from topos.base.errors import PillarboxError, require
 MOST_SOURCE_BYTES = 200_000
 MOST_BYTES = 32 << 20  # upper bound for all files of a submission
 MOST_ENTRIES = 1000  # upper bound for the entries of a student's folder
-LONGEST_NAME = 80  # of a file name in messages, in characters
+LONGEST_NAME = 80  # characters of a file name in messages
 STANDARD_INPUT = "-"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 

@@ -1,4 +1,4 @@
-"""Late days: when each submission came, and what coming late costs."""
+"""Late days: submission times, and the points that late submissions lose."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DAY_S = 86400.0
 
 @dataclass(frozen=True)
 class Deadline:
-    """When work is due; each day after that, begun ones too, costs a part of the points.
+    """Deadline of a lab; each day after it, also a partial day, costs a percentage of the points.
 
-    A file came when it was last changed, unless `times` says when its student handed it in.
+    The submission time is a file's modification time, unless `times` has the student's time.
     """
 
     due: datetime
@@ -27,13 +27,13 @@ class Deadline:
     times: Mapping[str, datetime] = field(default_factory=dict)
 
     def days_late(self, student: str, changed_s: float) -> int:
-        """Return how many days late a submission came, those that are free included."""
+        """Return the number of days a submission is late, including free days."""
         came = self.times.get(student)
         came_s = came.timestamp() if came else changed_s
         return max(0, math.ceil((came_s - self.due.timestamp()) / DAY_S))
 
     def kept(self, days_late: int) -> float:
-        """Return which part of the points is left.
+        """Return the remaining fraction of the points.
 
         >>> due = moment("2026-03-01T23:59+00:00")
         >>> [Deadline(due, 20.0, free_days=1).kept(days) for days in (0, 1, 2, 9)]
@@ -43,7 +43,7 @@ class Deadline:
 
 
 def moment(text: str) -> datetime:
-    """Return a moment of ISO 8601, of this machine's zone where it names none.
+    """Return the time of an ISO 8601 text, in this machine's zone if the text has none.
 
     >>> moment("2026-03-01T23:59+00:00").hour
     23
@@ -55,7 +55,7 @@ def moment(text: str) -> datetime:
 
 
 def times_of(file: Path) -> dict[str, datetime]:
-    """Return when students handed in, of a CSV with the columns student and handed_in."""
+    """Return submission times by student, from a CSV with the columns student and handed_in."""
     try:
         rows = list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
     except (OSError, ValueError, csv.Error) as error:
@@ -69,6 +69,6 @@ def times_of(file: Path) -> dict[str, datetime]:
 
 
 def said(days_late: int, kept: float) -> str:
-    """Return what lateness cost, in a few words."""
+    """Return a phrase with the days late and the remaining percentage, empty if on time."""
     days = f"{days_late} day{'s' if days_late > 1 else ''} late"
     return f"{days}, {kept:.0%} of the points count" if days_late else ""

@@ -1,4 +1,4 @@
-"""What a child gives up, for good, before it reads a student's file: one function a layer.
+"""Layers of a child's seal: one function per layer, each irreversible.
 
 ========== ========================================================================
 limits     processor time, address space, open files; no processes, files or dumps
@@ -105,7 +105,7 @@ def namespaces() -> None:
 
 
 def hide_memory() -> None:
-    """Let no process without root's rights look into this one."""
+    """Prevent processes without root's rights from reading this process's memory."""
     _checked(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
@@ -117,7 +117,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def landlock(readable: Sequence[str]) -> None:
-    """Let this process open nothing but these folders, for reading."""
+    """Restrict this process to opening files in these folders for reading."""
     _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
     version = _checked(_libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION))
     words = [(1 << FILE_RIGHTS[min(version, len(FILE_RIGHTS)) - 1]) - 1]

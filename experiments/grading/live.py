@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 FOREVER_S = 1e9
-PING_S, PING_EVERY_S = 2, 0.2  # for an answer, in whole seconds; between two of a flow's packets
+# timeout of an answer in whole seconds; interval between packets of a flow
+PING_S, PING_EVERY_S = 2, 0.2
 TRIES = 3  # a busy machine's heart-beats come late, and cost a packet; a wrong router loses each
 RECOVERED_S = 4.0
-SETTLE_SPARE_S = 3.0  # for a flow to take a way, beside its next round of probes
+SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
 MOST_TEXT = 2000  # characters of a sentence
@@ -83,7 +84,7 @@ class Answering(Remote):
 
 
 def in_second_half(topology: Topology, server: int) -> bool:
-    """Tell whether a server runs the partner's router, where there is one."""
+    """Return True if a server runs the partner's router."""
     return 2 * server >= topology.servers
 
 
@@ -109,7 +110,7 @@ class LiveWork:
         return self.partner if self.partner and second else self.sheet
 
     def pings(self, source: int, destination: int) -> bool:
-        """Tell whether any packet of a ping is answered, all of which are of one flow.
+        """Return True if any packet of a ping is answered; all packets belong to one flow.
 
         The first may be lost by right: only its loss shows a source which of its paths has failed.
         """
@@ -129,7 +130,7 @@ class LiveWork:
         return found["path"], lost
 
     def recovers(self, *pairs: tuple[int, int]) -> bool:
-        """Tell whether pings between all pairs are answered before long, as servers learn."""
+        """Return True if pings between all pairs are answered within the time to learn routes."""
         deadline = time.monotonic() + RECOVERED_S
         waiting = list(pairs)
         while waiting and time.monotonic() < deadline:
@@ -156,7 +157,7 @@ class LiveWork:
 
     @property
     def _round_s(self) -> float:
-        """How long a flow may take to probe its paths again."""
+        """Upper bound of the interval after which a flow probes its paths again, in seconds."""
         timers = timers_for(self.lab.topology, self.lab.settings.timers)
         return timers.longest_probe_interval_s + timers.probe_timeout_s
 
@@ -218,7 +219,7 @@ def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str])
 
 
 def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[Check]:
-    """Return what a lab checks live: by itself, or with a partner."""
+    """Return the live checks of a lab, for a student alone or with a partner."""
     found: Sequence[Check] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
     return found
 

@@ -1,4 +1,4 @@
-"""Packets through a network of sealed routers; paths in answers, checked, and as text."""
+"""Packets through a network of sealed routers, and validation of paths in answers."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hosts.memory.network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
-LONGEST_TEXT = 12  # servers of a way
-MOST_HOPS = 64  # of an answer
+LONGEST_TEXT = 12  # maximum number of servers in the text of a path
+MOST_HOPS = 64  # maximum number of hops in an answer
 
 
 def trips(
@@ -28,17 +28,17 @@ def trips(
     pairs: Iterable[tuple[int, int]],
     settle_s: float = SETTLE_S,
 ) -> Iterator[Trip]:
-    """Yield what becomes of a packet between each pair, sent one after the other.
+    """Yield the trip of a packet between each pair of servers, sent one after the other.
 
-    The network runs until its routers had time to notice the failures by themselves. It is
-    made at the first packet, so that making it is part of the first case; where that is the file's
-    `Mistake`, it is one for every packet.
+    The network first runs until its routers have had time to detect the failures. It is created at
+    the first packet, so that its creation is part of the first case; a `Mistake` in the student's
+    file during creation is raised for every packet.
     """
     return _Trips(_carried(work, topology, failures, pairs, settle_s))
 
 
 class _Trips(Iterator[Trip]):
-    """Trips, or the mistake for which there are none: a generator could raise it only once."""
+    """Iterator over trips that raises the same mistake every time; a generator raises only once."""
 
     def __init__(self, carried: Iterator[Trip]) -> None:
         self._carried = carried
@@ -77,7 +77,7 @@ def _ended(trip: Trip) -> bool:
 def path_of(
     network: Topology, source: int, destination: int, steps: Any, cabling: Cabling = PLAIN
 ) -> tuple[Path | None, str]:
-    """Return the path that a stranger's steps make, by levels, or why they make none."""
+    """Return the path of a student's steps, by levels, or the reason why they are invalid."""
     if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
         return None, f"{steps!r:.60} is no list of steps (port, peer)"
     passed, made = [source], []
@@ -100,23 +100,23 @@ def path_of(
 
 
 def hop_text(topology: Topology, step: Any) -> str:
-    """Return a next hop as text, whatever a stranger's answer is."""
+    """Return a student's next hop as text, whatever its type."""
     try:
         port, peer = step
         if isinstance(peer, int) and 0 <= peer < topology.servers:
             return f"{topology.address(peer)} by port {port!r:.10}"
     except (TypeError, ValueError):
-        pass  # shown as it is
+        pass  # shown as its repr
     return "nowhere (None)" if step is None else f"{step!r:.60}"
 
 
 def path_text(topology: Topology, path: Path) -> str:
-    """Return the servers of a way as text, the first ones of a long way."""
+    """Return the servers of a path as text, cut after LONGEST_TEXT servers."""
     names = [topology.address(server) for server in path.servers[:LONGEST_TEXT]]
     return " ".join(names + ["..."] * (len(path.servers) > LONGEST_TEXT))
 
 
 def failures_text(topology: Topology, failures: Failures) -> str:
-    """Return what has failed as an addition to a sentence."""
+    """Return failures as --fail options that complete a sentence."""
     texts = failure_texts(topology, failures)
     return f" with --fail {' --fail '.join(map(shlex.quote, texts))}" if texts else ""

@@ -1,4 +1,4 @@
-"""A network of a student's own, as its class answers when it is asked about every port.
+"""A student's network, recorded from the answers of its class about every port.
 
 The class itself runs in a sealed child only. What it says is written down here once, so that it
 can be compared, searched and wired up in memory. A cable counts if both of its ends tell the same
@@ -19,7 +19,7 @@ from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology
 
 MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
-MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # of an address; of a digit
+MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # bounds of an address's length, and of a digit
 MOST_LEVELS = 64
 UNPLUGGED = Plug(NOTHING, 0, 0)
 
@@ -27,7 +27,7 @@ End = tuple[int, int]  # node, port
 
 
 class Recorded(Topology):
-    """What a child said of one network of the file's class.
+    """Record of the answers that a sealed child gave about a network of the file's class.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ class Recorded(Topology):
             _size(work, spec, name)
             for name in ("servers", "switches", "ports", "switch_ports", "cables")
         )
-        self.contradictions: dict[int, str] = {}  # by node, the first of each
-        self.misaddressed: dict[int, str] = {}  # by server
+        self.contradictions: dict[int, str] = {}  # first contradiction of each node
+        self.misaddressed: dict[int, str] = {}  # reason by server
         said = {end: self._said(work, *end) for end in self._ends()}
         self.claimed_cables = self.cables
         agreed = {end: self._agreed(said, end) for end in said}
@@ -67,7 +67,7 @@ class Recorded(Topology):
         return [(node, port) for node in range(self.nodes) for port in range(self.ports_of(node))]
 
     def _said(self, work: Work, node: int, port: int) -> Plug:
-        """Return what the class says of a port; nothing where that makes no sense."""
+        """Return the plug that the class reports for a port, UNPLUGGED if the answer is invalid."""
         try:
             if node < self.servers:
                 plug = work.of("server_plug", node, port, network=self.spec)
@@ -136,7 +136,7 @@ class Recorded(Topology):
     # -- answering -----------------------------------------------------------------------------
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return what was said, where both ends agree."""
+        """Return the recorded plug of a server's port if both ends agree."""
         row = self._plugs[server, port]
         return Plug(*map(int, row)) if row.ndim == 1 else Plug(*row.T)
 
@@ -145,7 +145,7 @@ class Recorded(Topology):
         return self.server_plug(self.servers + switch, port)
 
     def digits(self, server: Number) -> tuple[Any, ...]:
-        """Return what was said; servers' numbers where some digits were wrong."""
+        """Return the recorded digits, or the server's number if some digits were invalid."""
         row = self._digits[server]
         return tuple(map(int, row)) if row.ndim == 1 else tuple(row.T)
 
@@ -157,7 +157,7 @@ class Recorded(Topology):
         return found if found.ndim else int(found)
 
     def radices(self) -> tuple[int, ...]:
-        """Return one more than the largest digit in each place."""
+        """Return the radix of each digit: one more than the largest digit in its place."""
         return tuple(int(largest) + 1 for largest in self._digits.max(axis=0))
 
     def switch_label(self, switch: int) -> str:
@@ -165,14 +165,14 @@ class Recorded(Topology):
         return f"s{switch}"
 
     def diameter_bound(self) -> Bound:
-        """Claim nothing: what the class claims is what is to be checked."""
+        """Return no bound: the bound that the class claims is to be checked."""
         return Bound(None, "not asked", "recorded")
 
     bisection = disjoint_paths = diameter_bound
 
 
 def _size(work: Work, spec: str, name: str) -> int:
-    """Return one of the counts that a network has."""
+    """Return one of a network's counts, such as its number of servers."""
     count = work.of(name, network=spec)
     least = {"servers": 2, "ports": 1}.get(name, 0)
     if not whole(count, MOST[name] + 1) or count < least:
@@ -182,7 +182,7 @@ def _size(work: Work, spec: str, name: str) -> int:
 
 
 def _fit(digits: Any, radices: Any) -> bool:
-    """Tell whether these are digits in their ranges."""
+    """Return True if digits are valid for their radices."""
     if not isinstance(digits, list) or not isinstance(radices, list):
         return False
     if not 0 < len(digits) == len(radices) <= MOST_DIGITS:

@@ -1,8 +1,8 @@
-"""What students get: the sheets, the skeletons, and Pillarbox without any solution.
+"""Release for students: sheets, skeletons, and Pillarbox without solutions.
 
-A release is a copy of this checkout without the folders that only a teacher has: model answers and
-wrong answers, and the tests that are made of them. It is searched before it is handed out: no file
-of it may be like a model answer. Pillarbox's own routers stay, as they are in the papers.
+A release is a copy of this checkout without the teacher's folders: model answers, wrong answers,
+and the tests that use them. The copy is then searched: no file may be similar to a model answer.
+Pillarbox's own routers stay, since they follow the papers.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from experiments.grading.similarity import THRESHOLD, fingerprints, shared
 from topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
-MUCH_LONGER = 2  # than a model: what has so much else in it is no answer
-# What stands in solutions, or of which they are made; what tests them goes as well.
+MUCH_LONGER = 2  # times a model's length; a file with much more code than a model is no answer
+# Solutions, their sources and their tests.
 TEACHERS = (
     ANSWERS,
     "tests/experiments/grading",
@@ -29,7 +29,7 @@ TEACHERS = (
 
 
 def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
-    """Copy what students get into a new folder; return the files, by name."""
+    """Copy the files for students into a new folder; return the names of the files."""
     require(
         not out.exists() or not any(out.iterdir()), f"{out} is not empty: name another with --out"
     )
@@ -44,12 +44,12 @@ def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
 
 
 def tracked_for_students(checkout: Path) -> list[str]:
-    """Return the files of a checkout that are not a teacher's alone."""
+    """Return the files of a checkout that are not reserved for teachers."""
     return [name for name in _tracked(checkout) if not _is_a_teachers(name)]
 
 
 def solutions_in(folder: Path, answers: Path) -> Iterator[str]:
-    """Yield the Python files that are like a model answer, but for what skeletons give."""
+    """Yield the Python files that are similar to a model answer, ignoring code of the skeletons."""
     given: frozenset[int] = frozenset().union(*map(_prints, folder.rglob("skeleton.py")))
     models = [_prints(file) - given for file in answers.rglob("*.py")]
     for file in sorted(folder.rglob("*.py")):
@@ -68,7 +68,7 @@ def _is_a_teachers(name: str) -> bool:
 
 
 def _tracked(checkout: Path) -> list[str]:
-    """Return the checkout's files, without whatever else lies about in it."""
+    """Return the checkout's files that git tracks."""
     git = ["git", "-c", f"safe.directory={checkout}", "-C", str(checkout), "ls-files", "-z"]
     try:
         done = subprocess.run(git, capture_output=True, text=True, check=True)

@@ -23,10 +23,10 @@ from hosts.memory.network import Trip
 from hosts.wire.frame import Frame
 from topos.base.topology import Topology
 
-MOST_ACTIONS = 256  # of one answer
-MOST_BYTES = 70_000  # of a frame
+MOST_ACTIONS = 256  # maximum number of actions in an answer
+MOST_BYTES = 70_000  # maximum size of a frame
 LONGEST_REASON = 200  # characters of a drop reason
-MOST_QUESTIONS = 100_000  # to all servers of a network
+MOST_QUESTIONS = 100_000  # maximum number of questions to all servers of a network
 LEAST_WAIT_S = 1e-4  # between two polls
 NO_ACTION = "the router answered with what is no action"
 WRONG_SERVER = "delivered at a server that it was not for"
@@ -84,11 +84,11 @@ class Remote(Router):
         return self._ask("receive", frame.data, now, *arguments)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
-        """Tell of a cable."""
+        """Notify the router of a port's carrier."""
         return self._ask("carrier", b"", now, port, up, now)
 
     def poll(self, now: float) -> list[Action]:
-        """Tell the time."""
+        """Notify the router of the time."""
         return self._ask("poll", b"", now, now)
 
     @property
@@ -178,7 +178,7 @@ def _moment(when: Any, now: float) -> float:
 
 
 def whole(value: Any, below: int) -> bool:
-    """Tell whether a stranger's value is a whole number from 0 to below that."""
+    """Return True if an untrusted value is an integer from 0 to `below` - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 

@@ -1,4 +1,4 @@
-"""Marks as text for people, and as JSON for Gradescope's autograder."""
+"""Text of a grading report for people, and JSON for Gradescope's autograder."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ PRACTICE = "No secret was used: this is practice, and counts for nothing."
 
 
 def counts(secret: bool) -> str:
-    """Return whether marks count, as a sentence."""
+    """Return a sentence that says whether the marks count."""
     return COUNTS if secret else PRACTICE
 
 
 def as_text(report: Report) -> str:
-    """Return a line for each check, and below it what was wrong."""
+    """Return the report as text: a line for each check, with the errors found."""
     sheet = report.sheet
     lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}", counts(report.secret), ""]
     for mark in report.marks:
@@ -29,7 +29,7 @@ def as_text(report: Report) -> str:
 
 
 def replayed_text(one: Replayed) -> str:
-    """Return a case with what the file printed in it."""
+    """Return a replayed case as text, with the output that the student's file printed."""
     lines = [f"asked: {one.asked}", *(f"  | {line}" for line in one.printed)]
     share, wrong = one.judgement
     lines.append("right" if share == 1.0 else f"worth {share:.0%}: {wrong}")
@@ -37,7 +37,7 @@ def replayed_text(one: Replayed) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return what Gradescope reads as results.json."""
+    """Return the report in the format of Gradescope's results.json."""
     tests = [
         {
             "name": mark.name,
@@ -56,7 +56,7 @@ def _why(mark: Mark) -> str:
 
 
 def sheet_text(sheet: Sheet) -> str:
-    """Return the student's own values."""
+    """Return the values of a student's sheet as text."""
     lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}"]
     width = max(map(len, sheet.values))
     lines += [f"  {name:{width}}  {value}" for name, value in sheet.values.items()]

@@ -1,19 +1,20 @@
-"""The processes in which a student's file runs, sealed off before its first line is read.
+"""Keeper and sealed children: the processes in which a student's file runs.
 
-This file is run as a program, the *keeper*. It imports what the lab allows, and forks a *child*
-whenever it is asked to, which gives up all that it has no use for (layers.py) and then tries what
-it must not be able to do (deeds.py). Only after that does a child read the student's file, which
-comes over its socket, and answer questions about it (answering.py). So there is nothing in a child
-that is worth stealing, and nothing outside of it that it could change.
+This file is run as a program, the *keeper*. It imports the modules that the lab allows, and forks a
+*child* for each request. The child drops all rights that it does not need (layers.py) and then
+tries the actions that must be impossible (deeds.py). Only after that does it read the student's
+file, which comes over its socket, and answer questions about the file (answering.py). So a child
+has nothing worth stealing, and can change nothing outside.
 
-Control messages are JSON, one a datagram; the child's socket comes beside ``start``::
+Control messages are JSON, one per datagram; ``start`` carries the child's socket::
 
     {"modules": ["topos.dpillar"], "networks": ["dpillar,4,2"], "without": []}    first, once
     {"start": {"cpu_s": 5, "memory_bytes": 200000000}}   ->   {"pid": 4711, "open": []}
     {"end": 4711}                                        ->   {"signal": 9}
 
-``open`` lists what a file could do on this machine. ``without`` names layers to be left out, so
-that tests see what the others hold. When the control socket closes, every child is killed.
+``open`` lists the actions that a file could perform on this machine. ``without`` names layers to
+leave out, so that tests show the effect of the others. When the control socket closes, every child
+is killed.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ LONGEST_MESSAGE = 1 << 16
 
 def keep(control: socket.socket) -> None:
     """Start and end children as asked, until the control socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the grader
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the grader only
     sys.path.insert(0, ROOT)
     allowed = json.loads(control.recv(LONGEST_MESSAGE))
     modules = allowed["modules"]
     for name in modules:
         import_module(name)
     answering = import_module("experiments.grading.answering")
-    # Made here, because a child cannot read the folder in which networks are found.
+    # Parsed here, because a child cannot read the folder of the networks' modules.
     networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
     seal = Seal(modules, allowed["without"])
     gc.collect()
-    gc.freeze()  # what is here is shared with the children
+    gc.freeze()  # children share the memory of these objects
 
     def serve(stream: socket.socket) -> None:
         answering.serve(stream, networks)
@@ -78,8 +79,8 @@ def _tell(control: socket.socket, **message: Any) -> None:
 
 
 def _end(pid: int) -> int:
-    """Kill a child; return the signal that ended it, 0 if it had left by itself before."""
-    os.kill(pid, signal.SIGKILL)  # it is not reaped yet, so the number is still its own
+    """Kill a child; return the signal that ended it, 0 if it had exited before."""
+    os.kill(pid, signal.SIGKILL)  # the child is not reaped yet, so its PID is still valid
     return max(0, -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
@@ -115,20 +116,20 @@ def _child(
 
 
 class Seal:
-    """All layers, and what they leave open."""
+    """The layers of a child's seal, and the layers that this machine lacks."""
 
     def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
         self.modules, self.without = modules, without
         self.layers, self.deeds = (
             import_module(f"experiments.grading.{name}") for name in ("layers", "deeds")
         )
-        self.missing: dict[str, str] = {}  # layers, and why
-        self.layers.hide_memory()  # children of the same user must not look into it
+        self.missing: dict[str, str] = {}  # reasons by missing layer
+        self.layers.hide_memory()  # children of the same user must not read the keeper's memory
         self._have("namespaces")
         self._have("calls", prepared=True)
 
     def close(self, cpu_s: int, memory_bytes: int) -> list[str]:
-        """Seal this process; return what a file in it could do all the same."""
+        """Seal this process; return the forbidden actions that are still possible."""
         keeper = os.getppid()
         before = self.deeds.Before(os.geteuid(), keeper, __file__, memory_bytes)
         self._have("limits", cpu_s, memory_bytes)
@@ -154,13 +155,13 @@ class Seal:
 
 
 class Only:
-    """Says which modules of Pillarbox there are, where a file asks for another."""
+    """Import hook that restricts Pillarbox's modules to those that the lab allows."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules = modules
 
     def find_spec(self, name: str, *_: object) -> types.ModuleType | None:
-        """Refuse what is Pillarbox's and was not imported before."""
+        """Raise ImportError for a module of Pillarbox that was not imported before the seal."""
         if name.partition(".")[0] in OURS:
             allowed = ", ".join(self.modules) or "nothing of Pillarbox"
             raise ImportError(f"{name} is not for this lab, which may import {allowed}")

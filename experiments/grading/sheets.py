@@ -1,4 +1,4 @@
-"""Which labs there are, and each student's sheet of them."""
+"""Numbers of the labs that are graded, and each student's sheet with drawn values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from topos.base.errors import PillarboxError, require
 
 
 def numbers() -> list[int]:
-    """Return which labs there are."""
+    """Return the numbers of all graded labs."""
     names = (module.name for module in pkgutil.iter_modules(labs.__path__))
     return sorted(int(name[3:]) for name in names if name[:3] == "lab" and name[3:].isdecimal())
 

@@ -1,9 +1,9 @@
-"""How much of one submission stands in another, by winnowing (Schleimer, Wilkerson, Aiken 2003).
+"""Similarity of submissions by winnowing (Schleimer, Wilkerson, Aiken 2003).
 
-A file becomes a row of tokens without its names, numbers, texts and comments, so that renaming and
-reformatting change nothing. Of all runs of RUN tokens a few are kept as fingerprints: two files
-that have RUN + WINDOW - 1 tokens in a row in common share one at least. What stands in the skeleton
-is not counted, since all have it.
+A file becomes a sequence of tokens without its names, numbers, strings and comments, so that
+renaming and reformatting have no effect. Of all runs of RUN tokens a few are kept as fingerprints:
+two files with RUN + WINDOW - 1 consecutive tokens in common share at least one fingerprint. Tokens
+of the skeleton do not count, since all files have them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import NamedTuple
 from zlib import crc32
 
 RUN, WINDOW = 10, 4
-THRESHOLD = 0.7  # of the shorter file: what a teacher is shown
-FEWEST = 8  # fingerprints; a shorter file says too little
+THRESHOLD = 0.7  # fraction of the shorter file above which a pair is reported to the teacher
+FEWEST = 8  # minimum number of fingerprints for a meaningful comparison
 
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
 _KINDS = {tokenize.NUMBER: "0", tokenize.STRING: "''", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
 
 
 class Pair(NamedTuple):
-    """Two submissions, and which part of the shorter one stands in the other."""
+    """Two submissions, with the fraction of the shorter submission found in the other."""
 
     first: str
     second: str
@@ -34,20 +34,20 @@ class Pair(NamedTuple):
 
 
 def fingerprints(source: str) -> frozenset[int]:
-    """Return what a file is known by."""
+    """Return the fingerprints of a file."""
     tokens = _tokens(source)
     runs = [crc32(" ".join(tokens[i : i + RUN]).encode()) for i in range(len(tokens) - RUN + 1)]
     return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))
 
 
 def shared(first: Set[int], second: Set[int]) -> float:
-    """Return which part of the shorter one the other has; 0 where it says little."""
+    """Return the fraction of the shorter file that the other has; 0 if it is too short."""
     fewest = min(len(first), len(second))
     return len(first & second) / fewest if fewest >= FEWEST else 0.0
 
 
 def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
-    """Return the pairs of files with that much in common, the most alike first.
+    """Return the pairs of files with a fraction in common of at least `threshold`, highest first.
 
     `prints` are the fingerprints of each file, without those of the skeleton.
     """
@@ -56,7 +56,7 @@ def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[
 
 
 def same_runs(prints: Mapping[str, Set[str]]) -> list[Pair]:
-    """Return the pairs that have handed in a trial that is the same, by what each is known by."""
+    """Return the pairs of submissions with a trial in common, by the hashes of their trials."""
     pairs = ((a, b, prints[a] & prints[b]) for a, b in combinations(prints, 2))
     return [
         Pair(a, b, len(same) / min(len(prints[a]), len(prints[b]))) for a, b, same in pairs if same
@@ -64,7 +64,7 @@ def same_runs(prints: Mapping[str, Set[str]]) -> list[Pair]:
 
 
 def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
-    """Return for each file those that it is like."""
+    """Return for each file its similar files and their fractions."""
     found: dict[str, list[tuple[str, float]]] = {}
     for first, second, share in pairs:
         found.setdefault(first, []).append((second, share))
@@ -73,12 +73,12 @@ def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
 
 
 def words(source: str) -> list[str]:
-    """Return a file's tokens but for comments; of one that is none, those before the mistake."""
+    """Return a file's tokens without comments, up to the first syntax error."""
     return [token.string for token in _read(source)]
 
 
 def _tokens(source: str) -> list[str]:
-    """Return them without names, numbers and texts."""
+    """Return a file's tokens with placeholders for names, numbers and strings."""
     return [
         "name"
         if token.type == tokenize.NAME and not keyword.iskeyword(token.string)

@@ -33,9 +33,9 @@ from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
-LONGEST_NAME, LONGEST_REMARK = 80, 400  # in characters
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # lengths in characters
 PAGES = "students"
-ROUNDS = 200_000  # so that a secret is not found by trying words
+ROUNDS = 200_000  # PBKDF2 rounds that make guessing a secret expensive
 WAITING = "not graded yet"
 
 
@@ -81,7 +81,7 @@ class Class:
 
     @property
     def counts(self) -> str:
-        """Whether the marks count, as a sentence."""
+        """Sentence that says whether the marks count."""
         return report.counts(self.secret)
 
 
@@ -100,7 +100,7 @@ def grade_all(
     before: Mapping[str, Any] | None = None,
     on_graded: Callable[[Class, Graded], object] = lambda *_: None,
 ) -> Class:
-    """Grade all submissions of a folder, so many at a time; `on_graded` is called after each.
+    """Grade all submissions of a folder, several in parallel; call `on_graded` after each.
 
     What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
     """
@@ -168,7 +168,7 @@ def _result(answer: object, lab: engine.Exercise) -> tuple[str, Marked | None]:
 
 
 def _word_of(lab: str, secret: str) -> str:
-    """Return a print of the secret that nobody reads it from."""
+    """Return a one-way hash of the secret, which identifies it in marks.json."""
     return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
 
 

@@ -1,4 +1,4 @@
-"""One door to the kernel: interfaces, namespaces, queues and eBPF programs, and sweeping up.
+"""Interface to the kernel: links, namespaces, queues, eBPF programs, and removal of leftovers.
 
-Nothing here knows of networks, servers or experiments.
+Nothing here depends on networks, servers or experiments.
 """

@@ -1,6 +1,6 @@
-"""What waits in shaped ports' queues, and what they have sent and dropped, by the kernel's counts.
+"""Queue lengths, sent bytes and drops of shaped ports, from the kernel's counters.
 
-The kernel lists all queues of a namespace in one answer, which takes microseconds.
+The kernel lists all queueing disciplines of a namespace in one answer, within microseconds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
 
 
 class Queue(NamedTuple):
-    """The kernel's counters of a shaped port."""
+    """The kernel's counters of a shaped port: sent, dropped and queued traffic."""
 
     sent_bytes: int
     sent_packets: int
@@ -28,10 +28,11 @@ class Queue(NamedTuple):
 
 
 def queues(kernel: Netlink) -> dict[int, Queue]:
-    """Return the shaped ports of a namespace, by the index of their interface."""
+    """Return the counters of all shaped ports of a namespace, by interface index."""
     found = {}
     for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
-        if payload[24:28] != HTB:  # the kind comes first, and most are others
+        # the kind is the first attribute; most queueing disciplines are of other kinds
+        if payload[24:28] != HTB:
             continue
         for kind, data in attributes(payload, _TCMSG.size):
             if kind == TCA_STATS:

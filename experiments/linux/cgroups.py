@@ -1,15 +1,16 @@
-"""The control group of the programs on servers, which cannot take the machine from the network.
+"""Cgroup of the programs on servers, so that they cannot starve the emulated network.
 
-Programs that users and workloads run on servers share a control group: with little weight for the
-processors, and limits of memory and of the number of processes. Forwarders, the process that sends
-heart-beats and those that watch a trial are outside, so they go on whatever a workload does.
+Programs that users and workloads run on servers share a cgroup with a small CPU weight and limits
+of memory and of the number of processes. Forwarders, the heart-beat process and the processes that
+watch a trial are outside the cgroup, so that no workload stops them.
 
-Without such a group each program that begins a session gets as much of the processors as the whole
-lab does (autogroups, sched(7)): 480 of them leave the lab next to nothing.
+Without the cgroup each program that starts a session gets as much processor time as the whole lab
+(autogroups, sched(7)): 480 of them leave the lab next to nothing.
 
-Either version of control groups serves, and each limit alone. What a machine refuses is said once;
-there programs are at least nicer than the lab. A group is made for the first program, is locked by
-its owner, and is removed by it or, if its owner was killed, by whoever makes the next.
+Both versions of cgroups work, and each limit is independent. A limit that the machine refuses is
+reported once; programs then run at least at a lower priority than the lab. The cgroup is created
+for the first program and locked by its owner. The owner removes it; if the owner was killed, the
+next lab that creates a cgroup does.
 """
 
 from __future__ import annotations
@@ -29,49 +30,50 @@ from pathlib import Path
 from experiments.linux.processes import proc_field
 
 NAME = "pillarbox.programs-"
-BESIDE_A_RUN = "-programs"  # behind the name of a run's group (see `sweep`)
+BESIDE_A_RUN = "-programs"  # suffix of a run's cgroup name (see `sweep`)
 CONTROLLERS = {"cpu": "processor time", "memory": "memory", "pids": "the number of processes"}
-CPU_SHARES, CPU_WEIGHT = 512, 50  # of 1024 and 100, which any other group or session has
-MEMORY_SHARE = 0.75  # of the machine's, or of what its own group may have
+# relative to the defaults 1024 and 100 of other cgroups and sessions
+CPU_SHARES, CPU_WEIGHT = 512, 50
+MEMORY_SHARE = 0.75  # fraction of the machine's memory, or of the parent cgroup's limit
 MOST_PROCESSES = 4096
-NICE, SESSION_NICE = 10, 19  # where there is no controller of processors
-KILLED_FIRST = 500  # oom_score_adj
+NICE, SESSION_NICE = 10, 19  # nice values where the CPU controller is missing
+KILLED_FIRST = 500  # oom_score_adj of programs
 END_S = 5.0
 DYING_S = 0.5  # upper bound for killed processes to leave a group that is to be removed
 PROC = Path("/proc")
 
 
 class ProgramGroup:
-    """The group of one lab, in each hierarchy that has a controller for it.
+    """Cgroup of one lab's programs, in each hierarchy that has a controller for it.
 
     Parameters
     ----------
     name : str
-        Of its folders.
+        Name of the cgroup's folders.
     proc : Path
-        The /proc that tells where control groups are.
+        The /proc file system with mounts and cgroups of this process.
     """
 
     def __init__(self, name: str, proc: Path = PROC) -> None:
-        self._folders: dict[str, Path] = {}  # by the controller that works there
-        self._locks: dict[Path, int] = {}  # of all folders
-        self.missing: dict[str, str] = {}  # controllers that cannot be had, and why
+        self._folders: dict[str, Path] = {}  # folders by controller
+        self._locks: dict[Path, int] = {}  # open, locked folders by path
+        self.missing: dict[str, str] = {}  # reason of each missing controller
         for controller in CONTROLLERS:
             parent = parent_of(controller, proc)
             if parent is None:
                 self.missing[controller] = "the kernel offers no such control group"
                 continue
-            hands_down = parent / "cgroup.subtree_control"  # of version 2
+            hands_down = parent / "cgroup.subtree_control"  # cgroup version 2
             try:
                 if hands_down.exists():
                     hands_down.write_text(f"+{controller}")
-                self._folders[controller] = self._made(parent / name)
+                self._folders[controller] = self._created_folder(parent / name)
                 _limit(controller, parent / name, proc)
             except OSError as error:
                 self._folders.pop(controller, None)
                 self.missing[controller] = error.strerror or str(error)
 
-    def _made(self, folder: Path) -> Path:
+    def _created_folder(self, folder: Path) -> Path:
         if folder in self._locks:
             return folder
         remove_dead([folder.parent])
@@ -83,20 +85,21 @@ class ProgramGroup:
                 if folder.is_dir():
                     return folder
                 os.close(self._locks.pop(folder))
-            except OSError:  # somebody else looks whether it is a dead lab's, or has removed it
+            # another lab checks whether the folder is a dead lab's, or has removed it
+            except OSError:
                 if time.monotonic() > deadline:
                     raise
 
     @property
     def lists(self) -> list[str]:
-        """The files into which a process writes ``0`` to join."""
+        """Paths of the files to which a process writes ``0`` to join the cgroup."""
         return sorted({f"{folder}/cgroup.procs" for folder in self._folders.values()})
 
     def command(self, words: Sequence[str], *, session: bool = False) -> list[str]:
-        """Return the command that runs another one in the group.
+        """Return the command that runs a program in the cgroup.
 
-        A program that is not to be found is left to whoever starts it, who then says so. `session`
-        tells that it begins a session of its own.
+        A program that does not exist is returned unchanged, so that the caller's start reports the
+        error. `session` says that the program starts a session of its own.
         """
         if not shutil.which(words[0]):
             return list(words)
@@ -110,7 +113,7 @@ class ProgramGroup:
         return ["sh", "-c", script, "sh", *words]
 
     def processes(self) -> set[int]:
-        """Return the processes in the group."""
+        """Return the IDs of the processes in the cgroup."""
         found: set[int] = set()
         for each in self.lists:
             with suppress(OSError):
@@ -119,7 +122,7 @@ class ProgramGroup:
 
     @contextmanager
     def no_new_processes(self) -> Iterator[None]:
-        """Let no program in the group start another one: who is killed has no successor."""
+        """Forbid new processes in the cgroup during a block, so that killed processes stay gone."""
         folder = self._folders.get("pids")
         if folder is None:
             yield
@@ -132,7 +135,7 @@ class ProgramGroup:
             limit.write_text(str(MOST_PROCESSES))
 
     def kill(self) -> None:
-        """Kill all processes in the group, and wait until they are gone."""
+        """Kill all processes in the cgroup, and wait for their end."""
         deadline = time.monotonic() + END_S
         with self.no_new_processes():
             while (left := self.processes()) and time.monotonic() < deadline:
@@ -142,7 +145,7 @@ class ProgramGroup:
                 time.sleep(0.005)
 
     def remove(self) -> bool:
-        """Remove the group; return whether it was empty, which it has to be."""
+        """Remove the cgroup; return False if it still has processes."""
         deadline = time.monotonic() + DYING_S
         while self.processes():
             if time.monotonic() > deadline:
@@ -156,7 +159,7 @@ class ProgramGroup:
 
 
 def join(lists: Sequence[str]) -> None:
-    """Put this process into the group with these `lists`; one that is gone limits nothing."""
+    """Move this process into the cgroup with these `lists`; ignore a cgroup that is gone."""
     for each in lists:
         with suppress(OSError):
             Path(each).write_text("0")
@@ -165,7 +168,7 @@ def join(lists: Sequence[str]) -> None:
 
 
 def parent_of(controller: str, proc: Path = PROC) -> Path | None:
-    """Return the folder of the control group in which one with this controller can be made."""
+    """Return the folder of the cgroup below which a controller is available, None without it."""
     mounts = proc / "self/mounts"
     for line in mounts.read_text().splitlines() if mounts.exists() else ():
         _, place, kind, options, *_ = line.split()
@@ -189,7 +192,7 @@ def _own_path(controller: str, proc: Path) -> str:
 
 
 def _limit(controller: str, folder: Path, proc: Path) -> None:
-    """Set a group's limit, in the file of whichever version there is."""
+    """Set a cgroup's limit, in the file of the version in use."""
     memory = str(int(MEMORY_SHARE * _memory_bytes(folder.parent, proc)))
     values = {
         "cpu": {"cpu.weight": str(CPU_WEIGHT), "cpu.shares": str(CPU_SHARES)},
@@ -204,10 +207,10 @@ def _limit(controller: str, folder: Path, proc: Path) -> None:
 
 
 def _memory_bytes(parent: Path, proc: Path) -> int:
-    """Return how much memory there is: the machine's, or less where a group is limited."""
+    """Return the available memory in bytes: the machine's, or the parent cgroup's limit."""
     found = int(proc_field(str(proc / "meminfo"), "MemTotal").split()[0]) * 1024
     for name in ("memory.max", "memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):  # "max" is no number
+        with suppress(OSError, ValueError):  # "max" means no limit
             found = min(found, int((parent / name).read_text()))
     return found
 
@@ -216,7 +219,7 @@ def _memory_bytes(parent: Path, proc: Path) -> int:
 
 
 def _locked(folder: Path) -> int:
-    """Return an open file that locks a group's folder for as long as this process lives."""
+    """Return an open file that locks a cgroup's folder for this process's lifetime."""
     made = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(made, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,20 +230,20 @@ def _locked(folder: Path) -> int:
 
 
 def parents() -> set[Path]:
-    """Return all folders in which there can be groups of labs."""
+    """Return all folders that can contain cgroups of labs."""
     return {parent for each in CONTROLLERS if (parent := parent_of(each))}
 
 
 def remove_dead(within: Iterable[Path]) -> None:
-    """Remove the groups of labs that were killed."""
+    """Remove the cgroups of labs that were killed."""
     for parent in within:
         for folder in parent.glob(f"{NAME}*"):
             _remove_if_dead(folder)
 
 
 def _remove_if_dead(folder: Path) -> None:
-    """Remove a group of a process that has ended; one with processes stays."""
-    with suppress(OSError):  # it is locked, gone, or not empty
+    """Remove a cgroup without processes whose owner has ended."""
+    with suppress(OSError):  # locked, gone, or not empty
         lock = _locked(folder)
         try:
             folder.rmdir()
@@ -249,7 +252,7 @@ def _remove_if_dead(folder: Path) -> None:
 
 
 def remove_when_free(folder: Path) -> None:
-    """Remove a cgroup without processes; while the last one is still ending it is busy."""
+    """Remove a cgroup without processes; retry while the last process is still ending."""
     deadline = time.monotonic() + END_S
     while folder.is_dir():
         try:
@@ -260,20 +263,21 @@ def remove_when_free(folder: Path) -> None:
             time.sleep(0.01)
 
 
-# -- this process's --------------------------------------------------------------------------------
+# -- this process's cgroup -------------------------------------------------------------------------
 
 _name = ""
-_group: tuple[int, ProgramGroup] | None = None  # and the process that made it
+# ID of the process that created the cgroup, and the cgroup
+_group: tuple[int, ProgramGroup] | None = None
 
 
 def use_name(name: str) -> None:
-    """Make a group of that name from now on, so that others find it."""
+    """Set the name of this process's cgroup, so that other processes can find it."""
     global _name  # noqa: PLW0603
     _name = name
 
 
 def programs() -> ProgramGroup:
-    """Return this process's group; what it lacks is said once."""
+    """Return this process's cgroup, created on the first call; report missing limits once."""
     global _group  # noqa: PLW0603 - Mininet makes nodes without a context to pass
     own = os.getpid()
     if _group is None or _group[0] != own:
@@ -293,12 +297,12 @@ def programs() -> ProgramGroup:
 
 
 def existing() -> ProgramGroup | None:
-    """Return this process's group, None if it has started no program."""
+    """Return this process's cgroup, None if no program was started."""
     return _group[1] if _group and _group[0] == os.getpid() else None
 
 
 def remove() -> None:
-    """Remove this process's group if no program is in it."""
+    """Remove this process's cgroup if it has no processes."""
     global _group  # noqa: PLW0603
     group = existing()
     if group and group.remove():

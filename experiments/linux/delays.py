@@ -1,12 +1,13 @@
-"""Cables with a delay, for kernels without netem: a process that holds each frame for its time.
+"""Cables with a delay, for kernels without netem: a process that holds each frame for its delay.
 
-The cable is a patch panel (see `links`) whose two ends are joined by this process: it reads frames
-at one end and writes them to the other when their time has come. Super-packets stay whole and keep
-their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB. Frames that do not
-fit into a queue of 64 MB are dropped, as by any long cable that is fed too fast.
+The cable is a patch panel (see `links`). Its two ends are joined by this process, which reads
+frames at an end and writes them to the other end when they are due. Super-packets stay whole and
+keep their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB. Frames that
+do not fit into a queue of 64 MB are dropped, as on any long cable with too much traffic.
 
-`DelayLine` is for the lab, which starts ``python -m experiments.linux.delays`` in the fabric
-and names it the cables by lines of JSON; when the lab dies, its standard input ends and so does it.
+`DelayLine` is the lab's handle: it starts ``python -m experiments.linux.delays`` in the fabric and
+sends the cables in lines of JSON. When the lab dies, the process's standard input is closed, and
+the process ends.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ ETH_P_ALL = 0x0003
 VNET_HEADER_BYTES = 10
 MOST_FRAME = 65536 + 14 + VNET_HEADER_BYTES
 MOST_HELD_BYTES = 64 << 20
-BATCH_FRAMES = 64  # read from one port before others have their turn
+BATCH_FRAMES = 64  # frames read from a port before other ports are served
 GONE = {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
 FULL = {errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM}
 
 
 class DelayLine:
-    """The process, as the lab sees it."""
+    """Handle of the lab on the process that delays frames."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
 
     def join(self, source: int, target: int, delay_s: float, jitter_s: float) -> None:
-        """Send what comes in at interface `source` out of `target`, that much later."""
+        """Forward frames from interface `source` to interface `target` after a delay."""
         process = self._running()
         assert process.stdin and process.stdout
         order = {"source": source, "target": target, "delay_s": delay_s, "jitter_s": jitter_s}
@@ -57,8 +58,8 @@ class DelayLine:
             answer = str(error)
         if answer != "ok":
             raise PillarboxError(
-                f"a cable with a delay could not be made ({answer or 'its process ended'}): look "
-                "at the messages above, or use links without delay"
+                f"a cable with a delay could not be made ({answer or 'the delay process ended'}): "
+                "see the messages above, or use links without delay"
             )
 
     def _running(self) -> subprocess.Popen[str]:
@@ -68,19 +69,19 @@ class DelayLine:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # Ctrl-C at the prompt is not meant for it
+                start_new_session=True,  # Ctrl-C goes to the prompt only
             )
         return self._process
 
     def stop(self) -> None:
-        """End the process; the next cable starts another."""
+        """End the process; the next cable starts a new process."""
         process, self._process = self._process, None
         if process is not None:
-            process.communicate()  # closes its input, which ends it
+            process.communicate()  # closes standard input, which ends the process
 
 
 class Direction:
-    """One direction of a cable: the frames under way, oldest first."""
+    """One direction of a cable: frames in transit, oldest first."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
         self.source, self.target = source, target
@@ -90,7 +91,7 @@ class Direction:
         self.last_due = 0.0
 
     def take(self, frame: bytes, now: float) -> None:
-        """Hold a frame until its time; frames never overtake one another."""
+        """Queue a frame until it is due; frames are never reordered."""
         if self.held_bytes + len(frame) > MOST_HELD_BYTES:
             return
         jitter = random.uniform(-self.jitter_s, self.jitter_s) if self.jitter_s else 0.0
@@ -99,7 +100,7 @@ class Direction:
         self.held_bytes += len(frame)
 
     def release(self, now: float) -> float:
-        """Send what is due; return when the next frame is."""
+        """Send all frames that are due; return the due time of the next frame."""
         frames = self.frames
         while frames:
             due, frame = frames[0]
@@ -110,32 +111,32 @@ class Direction:
             try:
                 self.target.send(frame)
             except OSError as error:
-                # A full queue drops the frame, and so does a cable that was cut.
+                # A full queue or a cut cable drops the frame.
                 if error.errno not in GONE | FULL:
                     raise
         return float("inf")
 
 
 class Element:
-    """What the process does: wait for frames, orders and the next time that is due."""
+    """The process that delays frames: waits for frames, orders and due times."""
 
     def __init__(self) -> None:
         self.ports: dict[int, socket.socket] = {}
-        self.directions: dict[int, Direction] = {}  # by the descriptor they are read from
+        self.directions: dict[int, Direction] = {}  # directions by their source's file descriptor
         self.poll = select.epoll()
         self.poll.register(sys.stdin.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Work until standard input ends."""
+        """Forward frames until standard input is closed."""
         wake_punctually()
         next_due = float("inf")
         while True:
             wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())
-            readable([self.poll], wait_s)  # epoll counts in milliseconds
+            readable([self.poll], wait_s)  # the poll's own timeout has a resolution of 1 ms
             for descriptor, _ in self.poll.poll(0):
                 if descriptor in self.directions:
                     self._read(descriptor)
-                elif not self._obey():
+                elif not self._handle_order():
                     return
             now = time.monotonic()
             next_due = min(
@@ -157,10 +158,10 @@ class Element:
         except OSError as error:
             if error.errno not in GONE:
                 raise
-            # Reading the error has cleared it; a cable that is mended goes on. One that is gone
-            # stays silent.
+            # The failed read has cleared the socket's error: a repaired cable works again, and a
+            # deleted cable stays silent.
 
-    def _obey(self) -> bool:
+    def _handle_order(self) -> bool:
         line = sys.stdin.readline()
         if not line:
             return False

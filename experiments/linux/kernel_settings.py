@@ -1,16 +1,17 @@
-"""Two settings of the whole machine's kernel, for as long as a lab is there.
+"""Two global kernel settings that labs change while they run.
 
-`tcx.HURRY`: when a program comes to an interface or goes, the kernel waits until no processor can
-be in what was there before (a grace period of RCU): 10 to 20 ms for each, under the lock of all
-interfaces. Told to hurry it asks the processors instead, which takes 0.1 ms. It changes no result,
-and costs each processor a few microseconds each time.
+`tcx.HURRY`: when a BPF program is attached or detached, the kernel waits for a grace period of RCU,
+until no processor can still be executing the old list of programs: 10 to 20 ms each, under the lock
+of all interfaces. With expedited grace periods the kernel interrupts the processors instead, which
+takes 0.1 ms. The setting changes no result and costs each processor a few microseconds each time.
 
-`shaping.HYSTERESIS`: what waits in a port leaves it in bursts, with a timer for each burst instead
-of one for each frame (ADR 16).
+`shaping.HYSTERESIS`: packets that wait in a port are sent in bursts, with a timer for each burst
+instead of a timer for each frame (ADR 16).
 
-A lab holds a shared lock on `HELD`, which only root can open. The first lab sets them and the last
-gives them back. Where that one was killed, what it left also goes the faster for the hurry; then
-the next lab that ends gives them back, or ``pillarbox clean``.
+Every lab holds a shared lock on `HELD`, which only root can open. The first lab changes the
+settings and the last lab restores them. If the last lab was killed, the settings stay, which also
+speeds up the removal of its leftovers; the next lab that ends restores them, or ``pillarbox
+clean``.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ from hosts.linux import tcx
 from hosts.linux.calls import current_namespace, nowhere
 from topos.base.errors import require
 
-HELD = Path("/run/pillarbox/settings")  # locked by each lab
-OWN_FILE = 0o600  # its mode: who can open it could lock it
-# Any number but 0 does it: by this one whoever finds it knows that a lab has set it.
+HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab
+OWN_FILE = 0o600  # mode of the lock file: any user who can open it could lock it
+# Any nonzero value enables a setting; this value shows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
-ENDED_S = 1.0  # so long at most a process that was killed takes to let go of its files
-REMOVED_S = 60.0  # so long at most to wait until the kernel has removed what a dead lab had
-SAY_S, LOCK_S = 1.0, 90.0  # waiting for the lock: until it is said, and at most
+ENDED_S = 1.0  # upper bound for a killed process to close its files, in seconds
+REMOVED_S = 60.0  # upper bound for the kernel to remove a dead lab's namespaces, in seconds
+# wait for the lock before a message, and upper bound of the wait, in seconds
+SAY_S, LOCK_S = 1.0, 90.0
 
 
 class KernelSettings:
-    """What one lab holds, from when it is made to `end`, so that the kernel is set for labs."""
+    """A lab's hold on the kernel settings, from construction to `end`."""
 
     def __init__(self) -> None:
         self._held: IO[str] | None = None
@@ -50,7 +52,7 @@ class KernelSettings:
         wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_known() else [])]
         wanted = [setting for setting in wanted if os.access(setting, os.W_OK)]
         if not wanted:
-            return  # a container, perhaps: filters serve, and ports without bursts
+            return  # a container, perhaps: tc filters and ports without bursts work as well
         self._held = _locked()
         for setting in wanted:
             if setting.read_text().strip() == "0":
@@ -63,30 +65,30 @@ class KernelSettings:
         self.end()
 
     def end(self) -> None:
-        """Let go; once more does no harm."""
+        """Release the settings; restore them if no other lab runs. Safe to call twice."""
         if self._held:
-            with self._held, suppress(BlockingIOError):  # others have labs still
+            with self._held, suppress(BlockingIOError):  # other labs still run
                 fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _give_back(self._held)
+                _restore(self._held)
         self._held = None
 
 
 def left(*, remove: bool) -> list[Path]:
-    """Return the settings that a lab that was killed has left, and give them back."""
+    """Return settings that a killed lab has left changed; restore them if `remove` is set."""
     if not HELD.exists():
         return []
-    with _opened() as held:
-        if not _is_nobodys(held):
+    with _lock_file() as held:
+        if not _lock_if_free(held):
             return []
-        ours = _ours()  # else labs of a container, say, have set them, or given them back
+        ours = _set_by_labs()  # labs in a container may have set or restored them
         if remove:
             if tcx.HURRY in ours:
-                _wait_for_the_kernel()
-            _give_back(held)
+                _wait_for_removals()
+            _restore(held)
     return ours
 
 
-def _ours() -> list[Path]:
+def _set_by_labs() -> list[Path]:
     found = []
     for setting in (tcx.HURRY, shaping.HYSTERESIS):
         with suppress(OSError):
@@ -95,8 +97,8 @@ def _ours() -> list[Path]:
     return found
 
 
-def _is_nobodys(held: IO[str]) -> bool:
-    """Take the lock, if no lab holds it; one that was just killed takes a moment to end."""
+def _lock_if_free(held: IO[str]) -> bool:
+    """Take the lock and return True if no lab holds it, after a grace period for killed labs."""
     deadline = time.monotonic() + ENDED_S
     while time.monotonic() < deadline:
         with suppress(BlockingIOError):
@@ -106,11 +108,11 @@ def _is_nobodys(held: IO[str]) -> bool:
     return False
 
 
-def _wait_for_the_kernel() -> None:
-    """Wait until all is gone that ended so far: without its hurry the kernel would be slow at it.
+def _wait_for_removals() -> None:
+    """Wait until namespaces that ended so far are removed, which is slow with HURRY off.
 
-    It removes namespaces in the order in which they end. So one that ends now goes last, and with
-    it the far end of a cable that can be looked at from here.
+    The kernel removes namespaces in the order in which they end. So this creates a namespace that
+    ends last, with the far end of a cable, and waits until the near end disappears.
     """
     deadline = time.monotonic() + REMOVED_S
     with nowhere(), closing(Netlink()) as kernel:
@@ -124,18 +126,18 @@ def _wait_for_the_kernel() -> None:
             time.sleep(0.02)
 
 
-def _give_back(held: IO[str]) -> None:
+def _restore(held: IO[str]) -> None:
     if os.fstat(held.fileno()).st_nlink:
-        for setting in _ours():
+        for setting in _set_by_labs():
             setting.write_text("0")
         HELD.unlink()
 
 
 def _locked() -> IO[str]:
-    """Return the file with a shared lock; its holder may be giving the settings back just now."""
+    """Return the lock file with a shared lock; wait while another lab restores the settings."""
     began, said = time.monotonic(), False
     while True:
-        held = _opened()
+        held = _lock_file()
         try:
             fcntl.flock(held, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -153,11 +155,11 @@ def _locked() -> IO[str]:
             continue
         if os.fstat(held.fileno()).st_nlink:
             return held
-        held.close()  # the last lab removed it between the two
+        held.close()  # the last lab removed the file between open and lock
 
 
 def _holder(held: IO[str]) -> str:
-    """Return the process that has locked a file, as far as this sandbox shows it."""
+    """Return a description of the process that has locked a file, if visible in this sandbox."""
     inode = f":{os.fstat(held.fileno()).st_ino}"
     for line in Path("/proc/locks").read_text().splitlines():
         _, kind, *_, number, file, _, _ = line.split()
@@ -167,13 +169,13 @@ def _holder(held: IO[str]) -> str:
     return "a process outside this sandbox"
 
 
-def _opened() -> IO[str]:
+def _lock_file() -> IO[str]:
     private_folder(HELD.parent)
     while True:
         require(not HELD.is_symlink(), f"{HELD} is a symbolic link: remove it")
         made = os.open(HELD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
         if is_private(os.fstat(made)):
             return os.fdopen(made, "a+")
-        # Earlier versions let every user open it, and whoever did may have locked it.
+        # Earlier versions left the file open to every user, so any user may have locked it.
         os.close(made)
         HELD.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
-"""Times taken in turns, and cases that each run in a process of their own.
+"""Interleaved timing of several cases, and measurements in a process per case.
 
-Two times can be compared only if they were taken at the same time: on a machine with other
-tenants the clock speed of one minute is not that of the next. So `interleaved` goes A B C, A B C,
-..., and `ratios` compares medians of one such run.
+Two durations are comparable only if they were measured at the same time: on a machine with other
+tenants the clock speed changes from minute to minute. So `interleaved` runs the cases in the order
+A B C, A B C, ..., and `ratios` compares medians of one such run.
 
-Memory can be measured only of a process that did nothing else, so `in_child` starts one for each
-case.
+Peak memory is meaningful only for a process that did nothing else, so `in_child` starts a process
+for each case.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from experiments.interpreter import code_command
 from experiments.linux.processes import peak_mib
 
-CHILD = f"from {__name__} import child; child(sys.argv[1])"  # what a child process runs
+CHILD = f"from {__name__} import child; child(sys.argv[1])"  # Python code of a child process
 
 
 class Result(NamedTuple):
-    """What became of a case: its value and peak memory, or why there is none."""
+    """Result of a case: its value and peak memory, or the failure that prevented them."""
 
     value: Any = None
     peak_mib: float | None = None
@@ -40,10 +40,10 @@ def interleaved(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Return the seconds that each case took in each of the rounds.
+    """Return the duration of each case in each round, in seconds.
 
-    What a case returns lives until its time is taken and is thrown away before the next begins,
-    with all earlier garbage. The collector stays on: it is a part of the cost of a million objects.
+    A case's return value stays alive until its time is taken, and is freed with all earlier garbage
+    before the next case. The collector stays on: it is part of the cost of a million objects.
     """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(rounds):
@@ -62,7 +62,7 @@ def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
 
 
 def ratios(values: dict[str, float], against: str) -> dict[str, float]:
-    """Return how many times each case's value is that of the case `against`.
+    """Return each case's value divided by the value of the case `against`.
 
     >>> ratios({"ours": 2.0, "theirs": 5.0}, against="ours")
     {'ours': 1.0, 'theirs': 2.5}
@@ -71,10 +71,10 @@ def ratios(values: dict[str, float], against: str) -> dict[str, float]:
 
 
 def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float) -> Result:
-    """Return what a function of a module returns in a fresh process, and that process's peak.
+    """Return a function's return value and peak memory from a fresh process.
 
-    Arguments and value travel as JSON. A case that raises, dies or takes too long is a Result
-    with a failure.
+    The function belongs to a module; arguments and value are passed as JSON. If the case raises,
+    dies or exceeds the time limit, the Result has a failure.
     """
     call = json.dumps([function.__module__, function.__qualname__, arguments])
     try:
@@ -96,7 +96,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float)
 
 
 def child(call: str) -> None:
-    """Make the call and print its value and the peak as the last line: what `in_child` reads."""
+    """Call a function; print its value and this process's peak memory, as `in_child` reads them."""
     module, name, arguments = json.loads(call)
     value = getattr(importlib.import_module(module), name)(*arguments)
     sys.stdout.write("\n" + json.dumps([value, peak_mib()]) + "\n")

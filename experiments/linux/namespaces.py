@@ -1,12 +1,12 @@
-"""Network namespaces held by nothing but this process, and batches of requests to them.
+"""Unnamed network namespaces of this process, and batches of netlink requests to them.
 
-A namespace without a name lives as long as a process has it open: when the process dies, however it
-dies, the kernel removes it and every interface in it. The *fabric* is the namespace the lab was
-started in; it holds the switches and one end of every cable.
+A namespace without a name lives as long as a process has it open: when the process dies for any
+reason, the kernel removes the namespace and every interface in it. The *fabric* is the namespace in
+which the lab was started; it holds the switches and one end of every cable.
 
 Mininet makes its nodes and links one at a time. Within ``with fabric().batch():`` their requests
-are kept and then made together, the fabric's first: cables have to be there before hosts can bring
-their ends up.
+are collected and then sent together, the fabric's first: cables have to exist before hosts can
+bring up their ends.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from hosts.linux.calls import (
 )
 from topos.base.errors import PillarboxError
 
-# Far above the indexes that the kernel gives by itself, so that ours are always free.
+# Far above the indexes that the kernel assigns, so that the lab's indexes are always free.
 FIRST_INDEX = 1 << 20
-# Every link of the fabric carries it: one request deletes them all, and no other links.
+# Device group of every link of the fabric: one request deletes the group and no other link.
 FIRST_GROUP = 0x50420000
 
-# A server forwards by its forwarder alone: the kernel neither routes nor speaks IPv6. TCP's memory
-# is pinned, whatever the machine's is.
+# Forwarders alone forward packets on a server: the kernel neither routes nor runs IPv6. TCP's
+# memory limits are fixed, independent of the machine's memory.
 HOST_SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",  # sets "default" as well
     "net/ipv4/ip_forward": "0",
@@ -51,7 +51,7 @@ HOST_SYSCTLS = {
 
 
 def write_sysctl(name: str, value: str) -> None:
-    """Set a sysctl of the current namespace; one this kernel does not know is none to set."""
+    """Set a sysctl of the current namespace; ignore a sysctl that this kernel does not know."""
     try:
         descriptor = os.open(f"/proc/sys/{name}", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def write_sysctl(name: str, value: str) -> None:
 
 
 class Namespace:
-    """A network namespace and the requests to it; ``with namespace:`` runs code inside it.
+    """A network namespace with its netlink socket; ``with namespace:`` runs code inside it.
 
     Programs that are started inside have the fabric's host name, unless `take_host_name` gave the
     namespace its own.
@@ -96,12 +96,12 @@ class Namespace:
             enter(home.host_name, any_kind=True)
 
     def take_host_name(self, name: str) -> None:
-        """Give programs that are started inside a host name of their own, unless they have one."""
+        """Give the namespace a host name of its own, for programs that are started inside."""
         if self.host_name is None:
             self.host_name = new_host_name(name)
 
     def send(self, *messages: Message, ignore: Collection[int] = ()) -> None:
-        """Make these requests, now or with the batch that is open."""
+        """Send netlink requests to this namespace, immediately or with the open batch."""
         home = fabric()
         if ignore:
             home.flush_batch()
@@ -112,16 +112,16 @@ class Namespace:
             home.open_batch[self] = None
 
     def flush(self) -> None:
-        """Make the requests that wait."""
+        """Send the requests that wait for the batch's end."""
         waiting, self._waiting = self._waiting, []
         self.netlink.send(waiting)
 
     def discard(self) -> None:
-        """Forget the requests that wait."""
+        """Drop the requests that wait for the batch's end."""
         self._waiting = []
 
     def close(self) -> None:
-        """Let go of the namespace: it vanishes when no process is left in it."""
+        """Close the namespace, which the kernel removes when no process is left in it."""
         self.netlink.close()
         os.close(self.descriptor)
         if self.host_name is not None:
@@ -129,37 +129,38 @@ class Namespace:
 
 
 class Fabric(Namespace):
-    """The namespace of the switches; it also numbers the lab's interfaces."""
+    """The namespace of the switches, which also numbers the lab's interfaces."""
 
     def __init__(self, slot: int = 0) -> None:
         self.descriptor, self.host_name = current_namespace(), current_host_name()
         self.netlink = Netlink()
         self._waiting = []
         self.group = FIRST_GROUP + slot
-        self.open_batch: dict[Namespace, None] | None = None  # an ordered set
-        self._deeds: list[Callable[[], object]] = []
+        # namespaces with pending requests, as an ordered set
+        self.open_batch: dict[Namespace, None] | None = None
+        self._deferred_calls: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
         self.places = Places(self.send, self.afterwards)
-        # In a namespace of the lab's own nothing speaks IPv6; where it is the machine's, each
-        # interface of the lab has a setting of its own.
+        # In a namespace of the lab's own IPv6 is off; in the machine's namespace it is switched off
+        # per interface of the lab.
         disabled = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
         self.speaks_ipv6 = disabled.exists() and disabled.read_text().strip() == "0"
 
     def new_index(self) -> int:
-        """Return an interface index that no other interface of this lab has, in any namespace."""
+        """Return an interface index that is unique in this lab, in all namespaces."""
         index = next(self._indexes)
-        if index % FIRST_INDEX == 0:  # the first
+        if index % FIRST_INDEX == 0:  # first index of this slot
             atexit.register(self._delete_links, os.getpid())
         return index
 
     def _delete_links(self, process: int) -> None:
-        """Delete what a network left that failed in its constructor, and was never stopped."""
-        if os.getpid() == process:  # not of one that was forked
+        """Delete the links of a network whose constructor failed, so that it was never stopped."""
+        if os.getpid() == process:  # skipped in a forked child
             self.netlink.send([delete_group(self.group)], ignore={errno.ENODEV})
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Keep all requests to all namespaces until the end, then make them together."""
+        """Collect requests to all namespaces during a block, then send them together."""
         if self.open_batch is not None:
             yield
             return
@@ -172,36 +173,37 @@ class Fabric(Namespace):
             for namespace in self.open_batch:
                 namespace.discard()
             self.open_batch = None
-            # What deeds are about may be missing after an error, which says more than theirs.
-            self._do_deeds(*[PillarboxError] if failed else [])
+            # After an error the objects that deferred calls refer to may be missing; their errors
+            # would hide the first error.
+            self._run_deferred_calls(*[PillarboxError] if failed else [])
 
     def flush_batch(self) -> None:
-        """Make now what an open batch holds, the fabric's requests first."""
+        """Send the open batch's requests now, the fabric's first."""
         if self.open_batch:
             touched = [self, *(namespace for namespace in self.open_batch if namespace != self)]
             for namespace in touched:
                 namespace.flush()
             self.open_batch.clear()
-            self._do_deeds()
+            self._run_deferred_calls()
 
     def afterwards(self, deed: Callable[[], object]) -> None:
-        """Call `deed` once the requests so far were made."""
-        self._deeds.append(deed)
+        """Call a function after all requests so far were sent."""
+        self._deferred_calls.append(deed)
         if self.open_batch is None:
-            self._do_deeds()
+            self._run_deferred_calls()
 
-    def _do_deeds(self, *ignored: type[Exception]) -> None:
-        deeds, self._deeds = self._deeds, []
-        for deed in deeds:
+    def _run_deferred_calls(self, *ignored: type[Exception]) -> None:
+        calls, self._deferred_calls = self._deferred_calls, []
+        for call in calls:
             with suppress(*ignored):
-                deed()
+                call()
 
 
 _fabric: Fabric | None = None
 
 
 def fabric() -> Fabric:
-    """Return this process's fabric: the namespace in which it was first asked for."""
+    """Return this process's fabric: the namespace that was current at the first call."""
     global _fabric  # noqa: PLW0603 - Mininet makes nodes and links without a context to pass
     if _fabric is None:
         _fabric = Fabric()
@@ -209,7 +211,7 @@ def fabric() -> Fabric:
 
 
 def use_slot(slot: int) -> None:
-    """Make a fabric whose indexes and device group are those of this lab alone.
+    """Create a fabric with a slot's own interface indexes and device group.
 
     Labs that share the machine's own namespace need different slots (see `sweep`).
     """
@@ -218,9 +220,9 @@ def use_slot(slot: int) -> None:
 
 
 def check_bridges_pass_frames() -> None:
-    """See to it that no firewall stands between the ports of a bridge.
+    """Raise PillarboxError if the machine's bridges pass frames through its firewall.
 
-    In a sandbox the setting is the lab's own and is set; a machine's own is left alone.
+    Entering a sandbox switches the setting off inside; the machine's own setting is never changed.
     """
     for table in ("arptables", "iptables", "ip6tables"):
         path = Path(f"/proc/sys/net/bridge/bridge-nf-call-{table}")
@@ -232,7 +234,7 @@ def check_bridges_pass_frames() -> None:
 
 
 def interface_index(name: str) -> int:
-    """Return the index of an interface of the current namespace, 0 where there is none."""
+    """Return the index of an interface in the current namespace, 0 if no such interface exists."""
     try:
         return socket.if_nametoindex(name)
     except OSError:

@@ -1,9 +1,9 @@
-"""Rtnetlink, spoken directly: many requests in one system call, each answer with its reason.
+"""Rtnetlink client: many requests in one system call, with an error message for each.
 
-Tools such as ``ip`` cost a process for each request, 3 ms; a request in a batch costs 0.25 ms for
-a cable, nearly all of it the kernel's own work. A request is a `Message`; the functions here make
-those for links, addresses, routes and neighbours (`shaping` and `bpf` have those for queues and
-filters). Names of constants are the kernel's (rtnetlink(7), ``linux/if_link.h``).
+Tools such as ``ip`` cost a process for each request, 3 ms; a request in a batch costs 0.25 ms for a
+cable, nearly all of it the kernel's own work. A request is a `Message`; this module creates
+requests for links, addresses, routes and neighbours (`shaping` and `bpf` create those for queues
+and filters). Names of constants are the kernel's (rtnetlink(7), ``linux/if_link.h``).
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
 AF_BRIDGE = 7
 NUD_NOARP, NUD_PERMANENT, NTF_MASTER = 0x40, 0x80, 0x04
 
-CHUNK_BYTES = 64 * 1024  # of messages in one system call
-BUFFER_BYTES = 8 << 20  # of the socket: room for every answer to a chunk
-STP_DELAY_CS = 200  # the least forward delay that the standard allows, in 1/100 s
+CHUNK_BYTES = 64 * 1024  # bytes of messages per system call
+BUFFER_BYTES = 8 << 20  # socket buffer in bytes, for the answers to a whole chunk
+STP_DELAY_CS = 200  # minimum forward delay of the STP standard, in 1/100 s
 
 
 class Message(NamedTuple):
-    """A request to the kernel; `deed` says in words what it asks for."""
+    """A request to the kernel; `deed` describes the request in error messages."""
 
     kind: int
     flags: int
@@ -57,7 +57,7 @@ class Message(NamedTuple):
 
 
 class NetlinkError(PillarboxError):
-    """The kernel refused a request; `errno` is its reason."""
+    """Error of a request that the kernel refused; `errno` is the kernel's error number."""
 
     def __init__(self, code: int, deed: str, detail: str) -> None:
         self.errno = code
@@ -78,7 +78,7 @@ class Link(NamedTuple):
     name: str
     up: bool
     carrier: bool
-    master: int  # index of the bridge it is a port of, or 0
+    master: int  # index of the bridge of this port, or 0
     group: int
     mac: str
     mtu: int
@@ -94,17 +94,17 @@ def attribute(kind: int, data: bytes) -> bytes:
 
 
 def number(kind: int, value: int) -> bytes:
-    """Return an attribute that holds a 32-bit number."""
+    """Return a netlink attribute that holds a 32-bit number."""
     return struct.pack("=HHI", 8, kind, value)
 
 
 def text(kind: int, value: str) -> bytes:
-    """Return an attribute that holds a string."""
+    """Return a netlink attribute that holds a string."""
     return attribute(kind, value.encode() + b"\0")
 
 
 def attributes(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Yield the kind and data of each attribute."""
+    """Yield kind and data of each netlink attribute."""
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:
@@ -114,7 +114,7 @@ def attributes(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
 
 
 def interface(index: int = 0, flags: int = 0, change: int = 0, family: int = 0) -> bytes:
-    """Return the fixed part of a request about a link."""
+    """Return the fixed part (ifinfomsg) of a request about a link."""
     return struct.pack("=BxHiII", family, 0, index, flags, change)
 
 
@@ -127,7 +127,7 @@ def mac_bytes(mac: str) -> bytes:
 
 
 class End(NamedTuple):
-    """One end of a cable to be: its interface, and the namespace (an open file) it is born in."""
+    """One end of a new cable: interface name and index, and its namespace as an open file."""
 
     name: str
     ifindex: int
@@ -136,10 +136,10 @@ class End(NamedTuple):
 
 
 def cable(near: End, far: End, *, mtu: int, group: int = 0, bridge: int = 0) -> Message:
-    """Return the request for a veth pair; the near end may be born as a port of a bridge.
+    """Return the request for a veth pair; with `bridge` the near end becomes a port of the bridge.
 
-    Both ends are born down: one whose peer does not exist yet cannot be brought up. The two indexes
-    must differ: where they are equal, loss of carrier is reported up to a second late.
+    Both ends are created down: an end whose peer does not exist yet cannot be brought up. The two
+    indexes must differ: if they are equal, loss of carrier is reported up to a second late.
     """
     inner = _end(far, mtu, group)
     body = _end(near, mtu, group)
@@ -163,7 +163,7 @@ def _end(end: End, mtu: int, group: int) -> bytes:
 
 
 def bridge(name: str, index: int, *, group: int = 0, priority: int | None = None) -> Message:
-    """Return the request for a bridge that forwards at once; with a priority, a spanning tree."""
+    """Return the request for a bridge without forward delay; with `priority`, a spanning tree."""
     data = number(IFLA_BR_FORWARD_DELAY, 0 if priority is None else STP_DELAY_CS)
     data += number(IFLA_BR_STP_STATE, priority is not None)
     if priority is not None:
@@ -176,7 +176,7 @@ def bridge(name: str, index: int, *, group: int = 0, priority: int | None = None
 
 
 class Tunnel(NamedTuple):
-    """One end of a VXLAN tunnel (RFC 7348): its number, and the two addresses outside."""
+    """One end of a VXLAN tunnel (RFC 7348): its number, and the two outer addresses."""
 
     vni: int
     local: str
@@ -185,9 +185,9 @@ class Tunnel(NamedTuple):
 
 
 def tunnel(end: End, outside: Tunnel, *, mtu: int, group: int = 0) -> Message:
-    """Return the request for a tunnel's device, to be made where the address outside is.
+    """Return the request for a VXLAN device, to be sent in the namespace of the outer address.
 
-    The device is born in the namespace of `end`; its socket stays where the request was made.
+    The device is created in the namespace of `end`; its UDP socket in the request's namespace.
     """
     data = number(IFLA_VXLAN_ID, outside.vni)
     data += attribute(IFLA_VXLAN_GROUP, socket.inet_aton(outside.remote))
@@ -203,7 +203,7 @@ def tunnel(end: End, outside: Tunnel, *, mtu: int, group: int = 0) -> Message:
 
 
 def redirect_tunnel(index: int, remote: str) -> Message:
-    """Return the request that lets a tunnel's device lead to another address."""
+    """Return the request that changes the remote address of a VXLAN device."""
     data = attribute(IFLA_VXLAN_GROUP, socket.inet_aton(remote))
     kind = text(IFLA_INFO_KIND, "vxlan") + attribute(IFLA_INFO_DATA, data)
     body = interface(index) + attribute(IFLA_LINKINFO, kind)
@@ -220,7 +220,7 @@ def change(
     no_ipv6_address: bool = False,
     deed: str = "",
 ) -> Message:
-    """Return the request that changes a link; `bridge` 0 takes it out of its bridge."""
+    """Return the request that changes a link; `bridge` 0 removes a port from its bridge."""
     flags = IFF_UP if up else 0
     body = interface(index, flags, 0 if up is None else IFF_UP)
     if name is not None:
@@ -241,9 +241,9 @@ def delete(index: int, deed: str = "") -> Message:
 
 
 def delete_group(group: int) -> Message:
-    """Return the request that deletes every link of a device group, all in one go.
+    """Return the request that deletes all links of a device group together.
 
-    One by one they would take 20 ms each, waiting for other processors.
+    Individual deletions would take 20 ms each, waiting for other processors.
     """
     body = interface() + number(IFLA_GROUP, group)
     return Message(RTM_DELLINK, 0, body, f"delete the links of group {group:#x}")
@@ -266,7 +266,7 @@ def add_address(index: int, ip: str, prefix_length: int) -> Message:
 
 
 def delete_address(index: int, ip: str, prefix_length: int) -> Message:
-    """Return the request that takes an IPv4 address away."""
+    """Return the request that removes an IPv4 address from an interface."""
     body = _address(index, socket.inet_aton(ip), prefix_length)
     return Message(RTM_DELADDR, 0, body, f"remove the address {ip}/{prefix_length}")
 
@@ -292,14 +292,14 @@ def add_route(destination: str, prefix_length: int, index: int, gateway: str = "
 
 
 def add_neighbour(index: int, ip: str, mac: str) -> Message:
-    """Return the request for a permanent entry in the ARP table."""
+    """Return the request for a permanent entry in the neighbour (ARP) table."""
     fixed = struct.pack("=BxHiHBB", socket.AF_INET, 0, index, NUD_PERMANENT, 0, 0)
     body = fixed + attribute(1, socket.inet_aton(ip)) + attribute(2, mac_bytes(mac))
     return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body, f"set the MAC address of {ip}")
 
 
 def add_fdb_entry(index: int, mac: str) -> Message:
-    """Return the request for a bridge's entry: by which of its ports it reaches a MAC address."""
+    """Return the request for a bridge's forwarding entry: the port of a MAC address."""
     fixed = struct.pack("=BxHiHBB", AF_BRIDGE, 0, index, NUD_NOARP, NTF_MASTER, 0)
     body = fixed + attribute(2, mac_bytes(mac))
     return Message(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, body, f"set the port of {mac}")
@@ -309,7 +309,7 @@ def add_fdb_entry(index: int, mac: str) -> Message:
 
 
 class Netlink:
-    """A socket to the rtnetlink of the network namespace it is opened in."""
+    """A rtnetlink socket of the network namespace in which it was opened."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(
@@ -320,16 +320,16 @@ class Netlink:
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
-        self._lock = threading.Lock()  # an answer is for the thread that asked
+        self._lock = threading.Lock()  # an answer belongs to the thread that sent the request
 
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 
     def send(self, messages: Sequence[Message], ignore: Container[int] = ()) -> None:
-        """Make all requests, in order; raise NetlinkError for the first one refused.
+        """Send all requests in order; raise NetlinkError for the first refused request.
 
-        The rest of a batch is carried out even so. Errors whose errno is in `ignore` are none.
+        Requests after a refused one are executed as well. Errors in `ignore` are ignored.
         """
         first_error: NetlinkError | None = None
         start = 0
@@ -349,7 +349,7 @@ class Netlink:
         base = self._sequence + 1
         parts = []
         for i, message in enumerate(messages):
-            # Only the last is acknowledged; refusals always are, and the kernel keeps order.
+            # Only the last request is acknowledged; refusals are always reported, in order.
             flags = message.flags | NLM_F_REQUEST | (NLM_F_ACK if i == len(messages) - 1 else 0)
             length = 16 + len(message.body)
             parts.append(struct.pack("=IHHII", length, message.kind, flags, base + i, 0))
@@ -381,7 +381,7 @@ class Netlink:
         return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
 
     def link_with(self, ip: str) -> Link | None:
-        """Return the link that has an IPv4 address, None where none has."""
+        """Return the link with an IPv4 address, None if no link has it."""
         family = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
         for payload in self.dump(RTM_GETADDR, family, "list the addresses"):
             index = struct.unpack_from("=I", payload, 4)[0]
@@ -390,7 +390,7 @@ class Netlink:
         return None
 
     def dump(self, kind: int, body: bytes, deed: str) -> list[bytes]:
-        """Return everything of a kind that the kernel has, one payload each."""
+        """Return all objects of a kind from the kernel, a payload each."""
         with self._lock:
             return list(self._dump(kind, body, deed))
 
@@ -410,7 +410,7 @@ class Netlink:
 
 
 def _detail(flags: int, payload: bytes) -> str:
-    """Return the kernel's own words on a refusal, which follow its code and our header."""
+    """Return the kernel's error text, which follows the error code and the request's header."""
     if not flags & NLM_F_ACK_TLVS:
         return ""
     length = struct.unpack_from("=I", payload, 4)[0]

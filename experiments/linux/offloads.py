@@ -1,4 +1,4 @@
-"""What an interface leaves to its hardware, by ethtool's names (ethtool(8), linux/ethtool.h)."""
+"""Hardware offloads of an interface, by ethtool's names (ethtool(8), linux/ethtool.h)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from hosts.linux.calls import ethtool
 
 ETHTOOL_GSTRINGS, ETHTOOL_GFEATURES, ETHTOOL_SFEATURES = 0x1B, 0x3A, 0x3B
 ETH_SS_FEATURES, ETH_GSTRING_LEN, MOST_FEATURES = 4, 32, 128
-TUNNEL_SEGMENTS = "tx-udp_tnl-segmentation"  # of super-packets inside VXLAN
+TUNNEL_SEGMENTS = "tx-udp_tnl-segmentation"  # segmentation of super-packets inside VXLAN
 
 
 def is_on(interface: str, feature: str) -> bool:
-    """Tell whether an interface of this namespace has a feature, and uses it."""
+    """Return True if an interface of this namespace has a feature switched on."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         names = _names(any_socket, interface)
         if feature not in names:
@@ -23,13 +23,13 @@ def is_on(interface: str, feature: str) -> bool:
         asked = struct.pack("=II", ETHTOOL_GFEATURES, blocks)
         answer = ethtool(any_socket, interface, asked + bytes(16 * blocks))
     block, bit = divmod(names.index(feature), 32)
-    # Of each block: available, requested, active, never changed.
+    # Words of each block: available, requested, active, never changed.
     active: int = struct.unpack_from("=I", answer, len(asked) + 16 * block + 8)[0]
     return bool(active >> bit & 1)
 
 
 def switch_off(interface: str, features: Sequence[str]) -> None:
-    """Switch off what an interface of this namespace leaves to hardware."""
+    """Switch off offload features of an interface of this namespace."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         names = _names(any_socket, interface)
         chosen = sum(1 << names.index(feature) for feature in features if feature in names)
@@ -41,8 +41,8 @@ def switch_off(interface: str, features: Sequence[str]) -> None:
 
 
 def _names(any_socket: socket.socket, interface: str) -> list[str]:
-    """Return the features that this kernel knows, in the order of their bits."""
-    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: as many as there are
+    """Return the names of the features that this kernel knows, in the order of their bits."""
+    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: names of all features
     answer = ethtool(any_socket, interface, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
     count = struct.unpack_from("=I", answer, 8)[0]
     return [

@@ -1,4 +1,4 @@
-"""Which programs stand where at the interfaces of a fabric, in the order of their priorities."""
+"""BPF programs at the interfaces of a fabric, in the order of their priorities."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from topos.base.errors import PillarboxError
 
 
 class Places:
-    """The programs at a fabric's interfaces; filters call them, or the interfaces by themselves.
+    """BPF programs at a fabric's interfaces, attached by tc filters or directly (tcx).
 
     Parameters
     ----------
     send : callable
-        Makes requests of rtnetlink, now or with the batch that is open.
+        Sends rtnetlink requests, immediately or with the open batch.
     afterwards : callable
-        Calls a function when all requests so far were made.
+        Calls a function after all earlier requests were sent.
     """
 
     def __init__(
         self, send: Callable[..., None], afterwards: Callable[[Callable[[], object]], None]
     ) -> None:
         self._send, self._afterwards = send, afterwards
-        self._hooked: set[int] = set()  # interfaces that filters can be at
-        # Programs by their priorities, by interface and direction.
-        self._there: dict[tuple[int, int], dict[int, int]] = {}
+        self._hooked: set[int] = set()  # interfaces that have a clsact queueing discipline
+        # Attached programs by priority, for each interface and direction.
+        self._attached: dict[tuple[int, int], dict[int, int]] = {}
 
     @cached_property
     def by_filters(self) -> bool:
-        """Whether filters of traffic control call the programs (see `hosts.linux.tcx`)."""
+        """Whether tc filters call the programs, instead of tcx (see `hosts.linux.tcx`)."""
         return not tcx.is_quick()
 
     def run(self, program: bytes, taps: Iterable[bpf.Tap], priority: int, deed: str) -> None:
-        """Load a program and let it stand at these places."""
+        """Load a program and attach it at several taps."""
         descriptor = bpf.load(program)
         try:
             for tap in taps:
@@ -46,9 +46,9 @@ class Places:
             self._afterwards(partial(os.close, descriptor))
 
     def put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
-        """Let a program stand there; another of that priority goes.
+        """Attach a loaded program at a tap; replace an earlier program of the same priority.
 
-        Its file may be closed `afterwards`.
+        The program's file may be closed `afterwards`.
         """
         if not self.by_filters:
             self._afterwards(partial(self._put, tap, priority, program, deed))
@@ -60,31 +60,33 @@ class Places:
 
     def _put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
         self._take(tap, priority)
-        there = self._there.setdefault((tap.ifindex, tap.hook), {})
-        later = [other for other in there if other > priority]
-        before = there[min(later)] if later else None
+        attached = self._attached.setdefault((tap.ifindex, tap.hook), {})
+        later = [other for other in attached if other > priority]
+        before = attached[min(later)] if later else None
         try:
             tcx.attach(program, tap.ifindex, egress=tap.hook == bpf.EGRESS, before=before)
         except OSError as error:
             raise PillarboxError(f"cannot {deed}: {error.strerror}") from None
-        there[priority] = os.dup(program)
+        attached[priority] = os.dup(program)
 
     def take(self, tap: bpf.Tap, priority: int, deed: str) -> None:
-        """Take the program of that priority away."""
+        """Detach the program of a priority from a tap."""
         if self.by_filters:
             self._send(bpf.detach(tap, priority, deed))
         else:
             self._afterwards(partial(self._take, tap, priority))
 
     def _take(self, tap: bpf.Tap, priority: int) -> None:
-        program = self._there.get((tap.ifindex, tap.hook), {}).pop(priority, None)
+        program = self._attached.get((tap.ifindex, tap.hook), {}).pop(priority, None)
         if program is not None:
-            with suppress(OSError):  # the interface may be gone
+            with suppress(OSError):  # the interface may be deleted
                 tcx.detach(program, tap.ifindex, egress=tap.hook == bpf.EGRESS)
             os.close(program)
 
     def close(self) -> None:
-        """Forget all: the interfaces are gone."""
-        for program in (program for there in self._there.values() for program in there.values()):
+        """Close all programs, whose interfaces are deleted."""
+        for program in (
+            program for attached in self._attached.values() for program in attached.values()
+        ):
             os.close(program)
-        self._there, self._hooked = {}, set()
+        self._attached, self._hooked = {}, set()

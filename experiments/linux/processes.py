@@ -1,4 +1,4 @@
-"""Functions in processes beside this one, and what any process takes of the machine."""
+"""Functions in child processes, and the memory and processor time of processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 
 from hosts.linux.calls import die_with_parent
 
-KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")  # of /proc/meminfo
+KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")  # fields of /proc/meminfo
 
 
 def forked(program: Callable[[], object], processor: int | None = None) -> int:
-    """Run a function in a child process that dies with this one; return its id."""
+    """Run a function in a child process that dies with this process; return its process ID."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -27,7 +27,7 @@ def forked(program: Callable[[], object], processor: int | None = None) -> int:
             die_with_parent(signal.SIGKILL)
             program()
             code = 0
-        except Exception:  # noqa: BLE001 - must not go on in what was the parent's program
+        except Exception:  # noqa: BLE001 - the child must not continue in the parent's program
             sys.excepthook(*sys.exc_info())
         finally:
             sys.stderr.flush()
@@ -36,7 +36,7 @@ def forked(program: Callable[[], object], processor: int | None = None) -> int:
 
 
 def ended(child: int) -> None:
-    """Kill a child, if it still runs, and wait for it."""
+    """Kill a child process if it still runs, and wait for its end."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -44,7 +44,7 @@ def ended(child: int) -> None:
 
 @contextmanager
 def beside(*programs: Callable[[], object]) -> Iterator[None]:
-    """Run functions in processes of their own for as long as the block lasts."""
+    """Run functions in child processes for the duration of a block."""
     children = [forked(program) for program in programs]
     try:
         yield
@@ -54,56 +54,57 @@ def beside(*programs: Callable[[], object]) -> Iterator[None]:
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
-# -- what processes take -----------------------------------------------------------------------
+# -- resource use ----------------------------------------------------------------------------------
 
 
 def all_processes() -> list[int]:
-    """Return every process that can be seen: in a sandbox, the sandbox's."""
+    """Return the IDs of all visible processes, which are the sandbox's in a sandbox."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def processor_s(process: int) -> float:
-    """Return how long a process has been on a processor."""
+    """Return a process's processor time in seconds."""
     return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
 
 
 def peak_mib() -> float:
-    """Return the most memory this process ever had resident.
+    """Return the peak resident memory of this process in MiB.
 
-    It is VmHWM, not ``ru_maxrss``: Linux hands the latter down through exec, so that a child of a
-    large parent is reported to be as large (tests/experiments/test_bench.py has the proof).
+    The value is VmHWM, not ``ru_maxrss``: Linux passes the latter on through exec, so that a child
+    of a large parent appears as large as the parent (tests/experiments/test_bench.py has the
+    proof).
     """
     try:
         return _kib(Path("/proc/self/status"), ("VmHWM",)) / 1024
-    except OSError:  # not Linux: nothing better than this; on macOS in bytes
+    except OSError:  # no /proc on this system: ru_maxrss is the best available, in bytes on macOS
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most / (2**20 if sys.platform == "darwin" else 2**10)
 
 
 def shared_mib(process: int) -> float:
-    """Return a process's memory: what it shares counts by halves, thirds and so on."""
+    """Return a process's proportional memory (Pss) in MiB: shared pages divided by their users."""
     return _kib(Path(f"/proc/{process}/smaps_rollup"), ("Pss",)) / 1024
 
 
 def own_mib(process: int) -> float:
-    """Return what memory a process shares with no other."""
+    """Return the memory in MiB that a process shares with no other process."""
     kinds = ("Private_Clean", "Private_Dirty", "Private_Hugetlb")
     return _kib(Path(f"/proc/{process}/smaps_rollup"), kinds) / 1024
 
 
 def kernel_mib(*more: str) -> float:
-    """Return the memory that the kernel has for itself, and of further kinds in /proc/meminfo."""
+    """Return the kernel's own memory in MiB, plus further fields of /proc/meminfo."""
     return _kib(Path("/proc/meminfo"), (*KERNEL_MEMORY, *more)) / 1024
 
 
 def proc_field(file: str, name: str) -> str:
-    """Return what stands behind a name in a file of /proc; nothing where it does not."""
+    """Return the value of a field in a file of /proc, empty if the file has no such field."""
     try:
         lines = Path(file).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -121,7 +122,7 @@ def _kib(file: Path, names: tuple[str, ...]) -> int:
 def interrupt_deferred() -> Iterator[None]:
     """Defer Ctrl-C to the end of a block that starts a process and records it.
 
-    Otherwise an interrupt between the two would leave a process that nobody ends.
+    Otherwise an interrupt between the two steps would leave a process that is never ended.
     """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():

@@ -1,24 +1,24 @@
-"""Run a lab where nothing of it can outlive it, and nothing else can be touched by it.
+"""Sandbox of a lab: namespaces that vanish with the lab and isolate it from the machine.
 
-A sandbox is a pid, network, mount, IPC and UTS namespace of its own. ::
+A sandbox has its own pid, network, mount, IPC and UTS namespaces. ::
 
-    outer          the program as it was called: waits, passes signals in and the exit code out
-      init         first process of the sandbox: adopts and buries, dies with the outer
-        program    the program again, which goes on where it entered
+        outer          the original process: waits, passes signals in and the exit code out
+          init         first process of the sandbox: reaps orphans, dies with the outer process
+            program    the program, which continues where it called `enter`
 
 Whichever of the three is killed, even with ``kill -9``, the kernel then kills every process in the
-sandbox; with the last one go its network namespaces, bridges, cables and mounts. Entering takes
-about 20 ms.
+sandbox; its network namespaces, bridges, cables and mounts are removed with the last process.
+Entering takes about 20 ms.
 
-All three stay in the terminal's process group: Ctrl-C reaches the program alone, because the others
-ignore it, and Ctrl-Z stops and ``fg`` continues the program as ever. Inside, /proc shows the
-sandbox's processes and /sys its network; cgroups and whatever else is mounted below /sys stay.
-/run/netns and /run/openvswitch are the sandbox's own, so that ``ip netns`` and Open vSwitch see
-no others; /tmp only where it is asked for, for programs such as ``mn`` that clear it.
+All three processes stay in the terminal's process group: Ctrl-C reaches only the program, since the
+other two ignore it, and Ctrl-Z and ``fg`` work as usual. Inside, /proc shows the sandbox's
+processes and /sys its network; cgroups and other mounts below /sys stay. /run/netns and
+/run/openvswitch are the sandbox's own, so that ``ip netns`` and Open vSwitch see no other lab's
+objects; /tmp is private only on request, for programs such as ``mn`` that clear it.
 
-Names of hosts are the sandbox's own as well: from inside no name server can be reached, and a
-look-up would wait for one. What /etc/hosts there says is `name_hosts`'s to change. A program that
-changes its host name changes the sandbox's, and never the machine's.
+Host names are resolved by the sandbox's own /etc/hosts: no name server can be reached from inside,
+and a DNS query would wait for its timeout. `name_hosts` changes that file. A program that changes
+its host name changes the sandbox's, never the machine's.
 """
 
 from __future__ import annotations
@@ -60,11 +60,12 @@ from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
-IGNORED = {signal.SIGINT, signal.SIGQUIT}  # the terminal sends them to the program as well
-# Holds the number of the pid namespace, so that a copy of it elsewhere means nothing.
+IGNORED = {signal.SIGINT, signal.SIGQUIT}  # the terminal sends these signals to the program as well
+# Environment variable with the number of the pid namespace, so that a copy in another namespace has
+# no effect.
 INSIDE = "PILLARBOX_SANDBOX"
 PRIVATE = ("/run/netns", "/run/openvswitch")
-# Files that stand in the place of the machine's, by their names in /etc.
+# Folder of files that are mounted over the machine's files of the same names in /etc.
 NAMES = Path("/run/pillarbox/etc")
 SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
@@ -76,15 +77,15 @@ SYSCTLS = {
 
 
 def inside() -> bool:
-    """Tell whether this process is in a sandbox."""
+    """Return True if this process is in a sandbox."""
     return os.environ.get(INSIDE) == _pid_namespace()
 
 
 def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
-    """Go on in a sandbox: only the program in it returns from here.
+    """Continue in a sandbox: only the program inside returns from this call.
 
-    To be called before anything else is running in this process, threads above all. Inside a
-    sandbox it does nothing, unless one within it is wanted.
+    Call it before this process runs anything else, threads above all. Inside a sandbox the call
+    does nothing, unless `nested` is set.
     """
     if nested or not inside():
         code = _enter(private_tmp)
@@ -93,12 +94,12 @@ def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
 
 
 def name_hosts(lines: Iterable[str] = ()) -> bool:
-    """Let programs in this sandbox know these hosts, written as in /etc/hosts, and no others.
+    """Replace the hosts known in this sandbox by these lines in the form of /etc/hosts.
 
     Return False outside a sandbox, where the machine's names stay.
     """
     hosts = NAMES / "hosts"
-    if not inside() or not hosts.exists():  # a test may have mounted another /run over it
+    if not inside() or not hosts.exists():  # missing if a test has mounted another /run over it
         return False
     own = f"127.0.0.1 localhost {socket.gethostname()}"
     hosts.write_text("\n".join([own, *lines, ""]))
@@ -106,9 +107,9 @@ def name_hosts(lines: Iterable[str] = ()) -> bool:
 
 
 def run(program: Callable[[], int | None], *, private_tmp: bool = False) -> int:
-    """Run a function in a sandbox; return its value, or 128 and the signal that ended it.
+    """Run a function in a sandbox; return its value, or 128 plus the signal that ended it.
 
-    The calling process stays as it is.
+    The calling process does not enter the sandbox.
     """
     _flush()
     outer = os.fork()
@@ -123,52 +124,52 @@ def _run_inside(program: Callable[[], int | None], private_tmp: bool) -> int:
 
 
 def _protected(function: Callable[[], int]) -> NoReturn:
-    """Leave a forked process with the function's value; its exceptions must not travel on."""
+    """Exit a forked process with a function's value as exit code; print its exceptions."""
     code = 1
     try:
         code = function()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    except BaseException:  # noqa: BLE001 - printed here: there is no caller further up
+    except BaseException:  # noqa: BLE001 - there is no caller that could handle the exception
         sys.excepthook(*sys.exc_info())
     _leave(code)
 
 
 def _enter(private_tmp: bool) -> int | None:
-    """Fork twice: return None in the program, and its exit code in the outer."""
+    """Fork twice; return None in the program, and the program's exit code in the outer process."""
     require(os.geteuid() == 0, "a sandbox needs root: use sudo")
     _flush()
     groups = cgroups.parents()
-    alive, held = os.pipe()  # closed by the outer's death, however it comes
+    alive, held = os.pipe()  # pipe that is closed by the outer process's death
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS)
-    # Signals wait until each of the three is ready for them: init would never see one before, and
-    # a Ctrl-C that comes before the other two ignore it would end them, and the program with them.
+    # Signals are blocked until each of the three processes is ready: init would lose an earlier
+    # signal, and an early Ctrl-C would end the two processes that later ignore it.
     waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR | IGNORED)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it may have been ignored by who called
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may have ignored it
     init = os.fork()
     if init:
         os.close(alive)
-        code = _stand_by(init)
-        cgroups.remove_dead(groups)  # which the kernel does not
+        code = _forward_signals_to(init)
+        cgroups.remove_dead(groups)  # the kernel leaves empty cgroups
         return code
     os.close(held)
     die_with_parent(signal.SIGKILL)
-    if readable([alive]):  # it died before the kernel was asked to watch
+    if readable([alive]):  # the outer process died before PR_SET_PDEATHSIG was set
         os._exit(128 + signal.SIGKILL)
     os.close(alive)
     _prepare(private_tmp)
     program = os.fork()
     if program:
-        _protected(lambda: _stand_by(program))
+        _protected(lambda: _forward_signals_to(program))
     signal.pthread_sigmask(signal.SIG_SETMASK, waiting)
     return None
 
 
-def _stand_by(child: int) -> int:
-    """Pass signals on to a child until it ends, and bury all that do; return its exit code.
+def _forward_signals_to(child: int) -> int:
+    """Forward signals to a child until it ends, and reap all children; return its exit code.
 
-    The signals stay blocked and are waited for: a handler would not run for one that comes just
-    before the process waits.
+    The signals stay blocked and are received by sigwait: the handler of a signal that arrives just
+    before a wait would not run.
     """
     for number in IGNORED:
         signal.signal(number, signal.SIG_IGN)
@@ -176,7 +177,7 @@ def _stand_by(child: int) -> int:
     while True:
         received = signal.sigwait(WAITED_FOR)
         if received != signal.SIGCHLD:
-            _pass_on(child, received)
+            _send_signal(child, received)
             continue
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] == child:
@@ -184,18 +185,18 @@ def _stand_by(child: int) -> int:
 
 
 def _code(status: int) -> int:
-    """Return an exit code; that of a process ended by a signal is 128 and more, as in a shell."""
+    """Return a process's exit code, 128 plus the signal if a signal ended it, as in a shell."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
 
 
-def _pass_on(process: int, number: int) -> None:
+def _send_signal(process: int, number: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(process, number)
 
 
 def _flush() -> None:
-    """Write what waits to be written, lest both processes of a fork write it."""
+    """Flush output buffers, so that a fork does not duplicate their contents."""
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -205,11 +206,11 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-# -- inside ------------------------------------------------------------------------------------
+# -- inside the sandbox ----------------------------------------------------------------------------
 
 
 def _prepare(private_tmp: bool) -> None:
-    """Make the mounts and settings of the sandbox."""
+    """Create the mounts and settings of the sandbox, and drop the machine's capabilities."""
     try:
         _make_mounts(private_tmp)
     except OSError as error:
@@ -228,13 +229,14 @@ def _make_mounts(private_tmp: bool) -> None:
     mount("proc", "/proc", "proc", MS_NOSUID_NODEV_NOEXEC)
     _mount_sys()
     for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
-        Path(place).mkdir(exist_ok=True)  # else a program inside would make it for all
+        # created here so that a program inside cannot create it for the whole machine
+        Path(place).mkdir(exist_ok=True)
         mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
     _mount_names()
 
 
 def _mount_names() -> None:
-    """Put files of the sandbox's own over those that tell how a host's name is looked up."""
+    """Mount the sandbox's own name resolution files over the machine's in /etc."""
     private_folder(NAMES.parent)
     NAMES.mkdir(mode=0o755, exist_ok=True)
     mount("tmpfs", str(NAMES), "tmpfs", MS_NOSUID_NODEV, b"mode=755")
@@ -242,7 +244,7 @@ def _mount_names() -> None:
     services = switch.read_text() if switch.exists() else ""
     contents = {
         "hosts": "127.0.0.1 localhost\n",
-        # No one listens there: who asks is refused at once.
+        # No name server listens there, so that queries are refused immediately.
         "resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
         "nsswitch.conf": re.sub(r"(?m)^hosts:.*$", "hosts: files", services),
     }
@@ -253,9 +255,9 @@ def _mount_names() -> None:
 
 
 def _mount_sys() -> None:
-    """Mount a /sys that shows the sandbox's network, and move into it what is mounted in the old.
+    """Mount a /sys that shows the sandbox's network, and keep the mounts below the old /sys.
 
-    Where /sys is hidden, as in some containers, it stays hidden.
+    If /sys is hidden, as in some containers, it stays hidden.
     """
     kept = {place: mounted_tree(place) for place in _mounted_below("/sys")}
     mount("sysfs", "/sys", "sysfs", MS_NOSUID_NODEV_NOEXEC)
@@ -266,7 +268,7 @@ def _mount_sys() -> None:
 
 
 def _mounted_below(top: str) -> list[str]:
-    """Return where something is mounted below a place, but nothing below those again."""
+    """Return the topmost mount points below a folder."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
     places = sorted({line.split()[4] for line in lines})
     found: list[str] = []

@@ -1,24 +1,25 @@
-"""The rate, queue, delay and loss of a cable, as a switch's port would have them.
+"""Rate, queue, delay and loss of a cable, as a switch's port has them.
 
-Rate is the kernel's HTB at both ends, behind a drop-tail queue. HTB it has to be: TBF cuts the
-super-packets of modern TCP apart and drops those of headers it does not know. The queue holds 100
-packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred of them at
-10 Mbit/s would be five seconds of traffic. A super-packet is held to about 1 ms of the rate, or two
-segments; where that is much (from 150 Mbit/s on), the queue holds eight of them. What a port at
-rest lets pass at once is two, or 3 ms of the rate, and the packet that exceeds it (`burst_bytes`).
-What waits goes in bursts of half of that where the kernel can be told so (`HYSTERESIS`; ADR 16):
-to start a timer for each frame is dearer than all else that happens to it. So late, then, a timer
-may fire on a busy machine before the port's rate suffers.
+The rate is limited by the kernel's HTB at both ends, with a drop-tail queue. TBF is unsuitable: it
+segments the super-packets of modern TCP and drops those with headers it does not know. The queue
+holds 100 packets, counted in bytes: a super-packet of 64 KB is one packet to Linux, and a hundred
+of them at 10 Mbit/s would be five seconds of traffic. The size of a super-packet is bounded to
+about 1 ms of the rate, or two segments; from 150 Mbit/s on, where that is large, the queue holds
+eight super-packets. The burst of a port after idle time is two super-packets, or 3 ms of the rate,
+plus the packet that exceeds it (`burst_bytes`). Queued packets are sent in bursts of half of that
+where the kernel supports it (`HYSTERESIS`; ADR 16): a timer for each frame costs more than all
+other work on the frame. This is also how late a timer may fire on a busy machine before the port's
+rate suffers.
 
-Servers' control messages (heart-beats, probes, news of failures) go first, as network control does
-in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic, on a
-cable that stands for one of 1 Gbit/s, where it is 1 ms. Behind it they would come too late, and a
-busy network would take itself for a broken one. A queue with a delay of netem's has no such band.
-Heart-beats do not even count (`PAST_SHAPERS`): they take some kbit/s of a cable, and a network at
-rest does nothing but send them.
+Servers' control messages (heart-beats, probes, failure notifications) have priority, like network
+control in switches with priorities (IEEE 802.1p): at 10 Mbit/s a full queue is 120 ms of traffic,
+on a cable that stands for one of 1 Gbit/s, where it is 1 ms. After a full queue they would come too
+late, and routing would report failures in a busy network. A queue with a delay by netem has no
+priority band. Heart-beats are not even counted (`PAST_SHAPERS`): they take some kbit/s of a cable,
+and are the only traffic of an idle network.
 
-Delay and jitter are netem's where the kernel has it; `delays` is what else there is. Loss is a BPF
-program (see `bpf`), which every kernel has.
+Delay and jitter are netem's if the kernel has it, else the process of `delays`. Loss is a BPF
+program (see `bpf`), which every kernel supports.
 """
 
 from __future__ import annotations
@@ -40,35 +41,37 @@ RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_TBF_PARMS, TCA_TBF_BURST = 1, 6
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
-HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")  # of all of the machine
+HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")  # setting of the whole machine
 ROOT = 0xFFFFFFFF
-HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet call them 5: and 10:
-DELAYED_HANDLE = 0x6 << 16  # where nothing goes by the classes: heart-beats have the delay as well
+HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet write them as 5: and 10:
+# root with netem, where no class is selected by priority: heart-beats are delayed as well
+DELAYED_HANDLE = 0x6 << 16
 HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
-CONTROL_SHARE = 0.1  # of the rate is theirs before they have to borrow; what they leave, data has
+# fraction of the rate guaranteed to control messages; data may use the unused part
+CONTROL_SHARE = 0.1
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
 ETHERNET_BYTES = 14
 FRAME_BYTES = 1500 + ETHERNET_BYTES
 HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP, where servers relay
-LEAST_SUPER_PACKETS = 8  # that a queue has room for
+LEAST_SUPER_PACKETS = 8  # minimum capacity of a queue, in super-packets
 MOST_RATE_MBIT = 1e6
-UNLIMITED_MBIT = 10_000.0  # what a link without a rate is taken for
-LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # as TCP has it by itself; bytes, the kernel's limit
-MOST_HEADERS = 512  # bytes of a super-packet that TCP keeps for headers of all kinds
+UNLIMITED_MBIT = 10_000.0  # rate assumed for netem's queue on a link without a rate
+LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # TCP's default minimum; the kernel's limit in bytes
+MOST_HEADERS = 512  # bytes of a super-packet that TCP reserves for all headers
 DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class Delay(NamedTuple):
-    """How long a frame is under way, give or take; never reordered."""
+    """Delay of a cable and its jitter in seconds; frames are never reordered."""
 
     delay_s: float
     jitter_s: float = 0.0
 
 
 def seconds(value: str | float, what: str) -> float:
-    """Return a time written as Mininet writes it: ``5ms``, ``100us``, ``1s``.
+    """Return a time in seconds, from Mininet's notation: ``5ms``, ``100us``, ``1s``.
 
     >>> seconds("5ms", "delay")
     0.005
@@ -84,7 +87,7 @@ def seconds(value: str | float, what: str) -> float:
 
 
 def checked_delay(delay: str | float | None, jitter: str | float | None) -> Delay | None:
-    """Return the delay of a link, None where it has none."""
+    """Return the delay of a link, None if delay and jitter are absent."""
     if not delay and not jitter:
         return None
     both = Delay(seconds(delay, "delay") if delay else 0.0, seconds(jitter or "0s", "jitter"))
@@ -97,7 +100,7 @@ def checked_delay(delay: str | float | None, jitter: str | float | None) -> Dela
 
 
 def check_rate(rate_mbit: float | None) -> None:
-    """Raise PillarboxError unless a cable can have that rate; None means no limit."""
+    """Raise PillarboxError if a cable's rate is out of range; None means no limit."""
     require(
         rate_mbit is None or 0 < rate_mbit <= MOST_RATE_MBIT,
         f"a cable's rate is above 0 and at most {MOST_RATE_MBIT:g} Mbit/s, not {rate_mbit}",
@@ -105,7 +108,7 @@ def check_rate(rate_mbit: float | None) -> None:
 
 
 def check_loss(percent: float | None) -> None:
-    """Raise PillarboxError unless a cable can lose that share of its frames, in percent."""
+    """Raise PillarboxError if a cable's loss is out of range, in percent."""
     require(
         percent is None or 0 <= percent <= 100,
         f"a cable loses 0 to 100 percent of its frames, not {percent}",
@@ -113,7 +116,7 @@ def check_loss(percent: float | None) -> None:
 
 
 def catch_up_s(value: str) -> float:
-    """Return how much of its rate a port at rest lets pass at once.
+    """Return the burst of a port after idle time, in seconds of its rate.
 
     >>> catch_up_s("3ms")
     0.003
@@ -124,7 +127,7 @@ def catch_up_s(value: str) -> float:
 
 
 def in_bursts() -> bool:
-    """Tell whether the kernel lets what waits go in bursts, each as long as a class's own."""
+    """Return True if the kernel sends queued packets in bursts (HTB's hysteresis is on)."""
     try:
         return HYSTERESIS.read_text().strip() != "0"
     except OSError:
@@ -132,7 +135,7 @@ def in_bursts() -> bool:
 
 
 def port_mtu(mtu: int, relays: bool) -> int:
-    """Return the MTU of ports where TCP has that one.
+    """Return the MTU of ports, from the MTU that TCP uses.
 
     >>> port_mtu(1500, relays=True), port_mtu(1500, relays=False)
     (1564, 1500)
@@ -141,7 +144,7 @@ def port_mtu(mtu: int, relays: bool) -> int:
 
 
 def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
-    """Return how large TCP's super-packets may be at that rate: about 1 ms of it.
+    """Return the bound of TCP's super-packets in bytes at a rate: about 1 ms of traffic.
 
     >>> super_packet_bytes(10, 1500), super_packet_bytes(100, 1500), super_packet_bytes(100, 9000)
     (3000, 12500, 18000)
@@ -154,10 +157,10 @@ def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
 
 
 def super_packet_segments(rate_mbit: float | None, mtu: int) -> int:
-    """Return how many segments TCP's super-packets are to have, if its window allows.
+    """Return the number of segments of TCP's super-packets, if its window allows them.
 
-    By itself TCP makes them of two where many flows share a cable: each sends little in 1 ms. Every
-    port on the way takes as long for two segments as for ten.
+    By default TCP uses two segments where many flows share a cable, since each flow sends little in
+    1 ms. Every port on the path takes as long for two segments as for ten.
 
     >>> super_packet_segments(10, 1500), super_packet_segments(100, 1500)
     (2, 8)
@@ -168,9 +171,9 @@ def super_packet_segments(rate_mbit: float | None, mtu: int) -> int:
 
 
 def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
-    """Return what a port at rest lets pass at once, at most: its burst, and what exceeds it.
+    """Return the largest burst of a port after idle time in bytes.
 
-    In bursts that is what it has saved up, what it may owe, and the packet that makes it owe more.
+    With hysteresis it is the saved credit, the allowed debt, and the packet that exceeds the debt.
 
     >>> burst_bytes(20, 1500), burst_bytes(10, 1500)
     (10500.0, 9000)
@@ -179,7 +182,7 @@ def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> flo
 
 
 def owed_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
-    """Return what a port that sends in bursts may owe, and what it saves up at rest.
+    """Return the allowed debt in bytes of a port that sends in bursts, equal to its saved credit.
 
     >>> owed_bytes(100, 1500), owed_bytes(100, 9000)
     (18750.0, 18750.0)
@@ -188,10 +191,10 @@ def owed_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> floa
 
 
 def bound_super_packets(index: int, size: int, packets: int | None = None) -> Message:
-    """Return the request that bounds what TCP hands to an interface at once, in bytes and packets.
+    """Return the request that bounds TCP's super-packets at an interface, in bytes and packets.
 
-    It is for the interface that programs send by. A port below that would cut apart what is larger,
-    and cannot where it has a header that Linux does not know.
+    The interface is that by which programs send. A port after it would have to segment larger
+    super-packets, and cannot if they have a header that Linux does not know.
     """
     most = min(size + MOST_HEADERS, MOST_SUPER_PACKET)
     body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, most)
@@ -208,9 +211,9 @@ def limited(
     frame_bytes: int = FRAME_BYTES,
     queue: Queue = DROPTAIL,
 ) -> list[Message]:
-    """Return the requests that give an interface a rate, a queue of its own, and netem's delay.
+    """Return the requests that give an interface a rate, a queue and netem's delay.
 
-    The queue is for that many packets of `frame_bytes`, or as long as it says itself.
+    The queue holds `queue_packets` packets of `frame_bytes`, or its own length if set.
 
     The rate counts Ethernet frames with their 14-byte headers: TCP's goodput over packets of 1500
     bytes is 95.6 % of it.
@@ -223,7 +226,7 @@ def limited(
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     bytes_s = int(rate_mbit * 125_000)
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
-    usual = HTB_CLASS if delay else DATA_CLASS  # where goes what no filter finds
+    usual = HTB_CLASS if delay else DATA_CLASS  # class of packets that match no filter
     root = DELAYED_HANDLE if delay else HTB_HANDLE
     opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
     rate = [
@@ -243,14 +246,14 @@ def limited(
         *rate,
         _class(index, CONTROL_CLASS, HTB_CLASS, control, size, deed, queue),
         _class(index, DATA_CLASS, HTB_CLASS, data, size, deed, queue, priority=1),
-        _waiting(index, queue, limit, frame_bytes, deed),
-        bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _finds_control(), deed),
-        *_marked(index, queue, bytes_s, limit, deed),
+        _data_queue(index, queue, limit, frame_bytes, deed),
+        bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _control_filter(), deed),
+        *_marking_filter(index, queue, bytes_s, limit, deed),
     ]
 
 
 def queue_bytes(rate_mbit: float, packets: int, frame_bytes: int, queue: Queue = DROPTAIL) -> int:
-    """Return how much a port's queue holds.
+    """Return the capacity of a port's queue in bytes.
 
     >>> queue_bytes(10, 100, 1514), queue_bytes(1000, 100, 1514)
     (151400, 524288)
@@ -261,16 +264,16 @@ def queue_bytes(rate_mbit: float, packets: int, frame_bytes: int, queue: Queue =
     return max(packets * frame_bytes, LEAST_SUPER_PACKETS * size)
 
 
-def _waiting(index: int, queue: Queue, limit: int, frame_bytes: int, deed: str) -> Message:
-    """Return the request for the queue itself."""
+def _data_queue(index: int, queue: Queue, limit: int, frame_bytes: int, deed: str) -> Message:
+    """Return the request for the queueing discipline that holds data packets."""
     kind, parameters = "bfifo", struct.pack("=I", limit)
     if queue.kind in queueing.BY_KERNEL:
         kind, parameters = queue.kind, queueing.options(limit, frame_bytes)
     return _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
 
 
-def _marked(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:
-    """Return the request for the program that marks what waits long, where it is wanted."""
+def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:
+    """Return the request for the ECN marking program, if the queue is of that kind."""
     if queue.kind != queueing.ECN:
         return []
     program = queueing.marking(bytes_s, limit, queue.header)
@@ -278,12 +281,12 @@ def _marked(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> li
 
 
 def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
-    """Return the requests that let an interface send at that rate and nothing else of it.
+    """Return the requests that limit an interface's sending rate and set nothing else.
 
-    What it is behind it may catch up, up to so many bytes, at once. It is TBF, which has the timer
-    of HTB, and no hysteresis.
+    After a delay the interface may catch up with a burst of `catch_up_bytes`. It uses TBF, which
+    has HTB's timer and no hysteresis.
     """
-    limits = _rate_spec(bytes_s) + _rate_spec(0)  # and no peak
+    limits = _rate_spec(bytes_s) + _rate_spec(0)  # zero: no peak rate
     limits += struct.pack("=III", 0xFFFFFFFF, _ticks(catch_up_bytes / bytes_s), 0)
     options = attribute(TCA_TBF_PARMS, limits)
     options += attribute(TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
@@ -291,31 +294,31 @@ def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
 
 
 def unlimited(index: int) -> list[Message]:
-    """Return the request that takes an interface's rate and delay away."""
+    """Return the request that removes an interface's rate and delay."""
     deed = f"take the limits of interface {index} away"
     return [Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), deed)]
 
 
 @functools.cache
 def kernel_has_netem() -> bool:
-    """Tell whether the kernel has netem."""
+    """Return True if the kernel has netem."""
     return _kernel_takes(limited(1, None, Delay(1e-3)))
 
 
 @functools.cache
 def kernel_has_queue(kind: str) -> bool:
-    """Tell whether the kernel has such a queue."""
+    """Return True if the kernel has a kind of queueing discipline."""
     return _kernel_takes(limited(1, 1.0, None, queue=Queue(kind)))
 
 
 def load_htb() -> None:
-    """Have the kernel load HTB, if it is a module: before that it cannot be told anything."""
+    """Load HTB if it is a kernel module, since its settings exist only then."""
     if not HYSTERESIS.exists():
         _kernel_takes(limited(1, 1.0, None))
 
 
 def _kernel_takes(requests: list[Message]) -> bool:
-    """Tell whether the kernel knows what is asked of it, at an interface that nobody uses."""
+    """Return True if the kernel accepts requests at an interface of a scratch namespace."""
     namespace = Namespace()
     try:
         namespace.netlink.send(requests)
@@ -327,7 +330,7 @@ def _kernel_takes(requests: list[Message]) -> bool:
 
 
 def check_queue(queue: Queue) -> None:
-    """Refuse a queue that there is not, or that this kernel does not have."""
+    """Raise PillarboxError if the queue is invalid or unsupported by this kernel."""
     queue.check()
     require(
         queue.kind not in queueing.BY_KERNEL or kernel_has_queue(queue.kind),
@@ -337,10 +340,10 @@ def check_queue(queue: Queue) -> None:
 
 
 def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: float) -> Message:
-    """Return the request for netem's queue, which holds what is under way and what waits."""
-    under_way = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
+    """Return the request for netem, whose queue holds frames in transit and waiting frames."""
+    in_transit = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
     ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
-    data = struct.pack("=IIIIII", ticks, packets + under_way, 0, 0, 0, jitter_ticks)
+    data = struct.pack("=IIIIII", ticks, packets + in_transit, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
     return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
@@ -356,10 +359,10 @@ def _class(
     *,
     priority: int = 0,
 ) -> Message:
-    """Return the request for a class of HTB with a rate, and how much it may have by borrowing.
+    """Return the request for an HTB class with a guaranteed rate and a maximum by borrowing.
 
-    Turns are of one super-packet of that size. A class at rest has its burst to spend; where the
-    kernel lets what waits go in bursts, it goes on until it owes as much.
+    The quantum is a super-packet of `size` bytes. A class after idle time may send its burst; with
+    hysteresis it continues until it owes as much.
     """
     rate, most = rates_bytes_s
     burst_s = queue.at_once_s / 2 if queue.in_bursts else queue.at_once_s
@@ -373,8 +376,8 @@ def _class(
 
 
 @functools.cache
-def _finds_control() -> int:
-    """Load the program of `bpf.is_control`, for as long as this process lives."""
+def _control_filter() -> int:
+    """Load the program of `bpf.is_control`; it stays loaded for the process's lifetime."""
     return bpf.load(bpf.is_control())
 
 
@@ -390,7 +393,7 @@ def _tc(index: int, handle: int, parent: int) -> bytes:
 
 
 def _rate_spec(bytes_s: int) -> bytes:
-    """Return the kernel's tc_ratespec; rates beyond its 32 bits stand in an attribute of theirs."""
+    """Return the kernel's tc_ratespec; rates beyond its 32 bits are in separate attributes."""
     return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, -1, 0, min(bytes_s, 0xFFFFFFFF))
 
 
@@ -400,7 +403,7 @@ def _ticks(duration_s: float) -> int:
 
 @functools.cache
 def _ticks_per_s() -> float:
-    """Return how fast the kernel's packet scheduler counts."""
+    """Return the tick rate of the kernel's packet scheduler, in ticks per second."""
     words = Path("/proc/net/psched").read_text().split()
     tick_ns, unit_ns = int(words[0], 16), int(words[1], 16)
     return 1e6 * tick_ns / unit_ns

@@ -1,19 +1,19 @@
-"""Labs without a sandbox: what each has made is on record, so that a dead one can be swept away.
+"""Records of labs without a sandbox, so that a dead lab's leftovers can be removed.
 
-A lab that needs the machine's own network cannot be in a sandbox (see `sandbox`). It then makes
-itself a *run*: a folder ``/run/pillarbox/<slot>`` of its own, with a record that it keeps locked.
-Everything it makes bears the slot's number and nothing else does:
+A lab that needs the machine's own network cannot be in a sandbox (see `sandbox`). It registers as a
+*run*: a folder ``/run/pillarbox/<slot>`` with a record that it keeps locked. The slot's number
+marks everything that the lab creates, and nothing else:
 
 - its links in the machine's namespace are in device group ``FIRST_GROUP + slot``;
-- its processes are in a cgroup of that number, which they do not leave by themselves, and the
-  programs on its servers in further ones with that number (see `cgroups`);
+- its processes are in a cgroup of that number, which they do not leave, and the programs on its
+  servers in further cgroups with that number (see `cgroups`);
 - its hosts' namespaces have no names and vanish with its processes.
 
-The kernel releases the lock when the lab's own process dies, however it dies: a record that can be
-locked is of a dead run. A small process that waits for just that then sweeps it; should it have
-been killed too, `sweep` does (``pillarbox clean``). Sweeping ends the run's processes, deletes its
-links and removes the folder. It never goes by the name of anything and never touches a run whose
-lock is held.
+The kernel releases the lock when the lab's own process dies for any reason, so a record that can be
+locked belongs to a dead run. A small process waits for the lock and then removes the leftovers; if
+it was killed too, `sweep` does (``pillarbox clean``). Sweeping ends the run's processes, deletes
+its links and removes the folder. It never selects anything by name alone and never touches a run
+whose lock is held.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
-SLOTS = range(1, 1000)  # 0 is for networks that are made without a run
+SLOTS = range(1, 1000)  # slot 0 is for networks that are created without a run
 RECORD = "record.json"
 CGROUP = "pillarbox-"
 TIME_LIMIT_S = 10.0
-# Of cgroups version 1, hierarchies that limit nothing by themselves.
+# Hierarchies of cgroups version 1 that have no limits by default.
 VERSION_1 = ("freezer", "pids")
 
-# The records of this process's own runs, by slot: closing one, as a look at it from here would,
-# gives up its lock.
-_mine: dict[int, IO[str]] = {}
+# Open records of this process's own runs, by slot. Closing a record, even after opening it only to
+# read, would release its lock.
+_own_records: dict[int, IO[str]] = {}
 
 
 class Leftover(NamedTuple):
-    """What a dead run left, in numbers."""
+    """Leftovers of a dead run: counts of processes and links."""
 
     slot: int
     command: str
@@ -62,7 +62,7 @@ class Leftover(NamedTuple):
 
 
 class Run:
-    """A lab on record, from `begin` to `end`."""
+    """A lab with a record in /run/pillarbox, from `begin` to `end`."""
 
     def __init__(self, slot: int) -> None:
         self.slot = slot
@@ -72,25 +72,25 @@ class Run:
 
     @classmethod
     def begin(cls) -> Run:
-        """Put this process, and all it will start and make, on record."""
+        """Register this process, with all its future children and links, as a run."""
         require(os.geteuid() == 0, "a network that runs needs root: use sudo")
         private_folder(RUNS)
         for slot in SLOTS:
             record = _claimed(slot)
             if record is not None:
-                _mine[slot] = record
+                _own_records[slot] = record
                 json.dump({"command": " ".join(sys.argv), "pid": os.getpid()}, record)
                 record.flush()
                 run = cls(slot)
                 run._watcher = _watch(slot)
-                run._move_in()
+                run._join_cgroup()
                 use_slot(slot)
                 return run
         raise PillarboxError(
             f"{len(SLOTS)} labs are running or were left behind: pillarbox clean removes dead ones"
         )
 
-    def _move_in(self) -> None:
+    def _join_cgroup(self) -> None:
         hierarchy = _hierarchy()
         if hierarchy is not None:
             self._home = hierarchy.current
@@ -103,27 +103,27 @@ class Run:
             cgroups.use_name(f"{group.name}{cgroups.BESIDE_A_RUN}")
 
     def end(self) -> None:
-        """End the run's other processes, delete its links and take it off the record."""
+        """End the run's other processes, delete its links and remove its record."""
         if self._home is not None:
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
         os.kill(self._watcher, signal.SIGKILL)
         os.waitpid(self._watcher, 0)
         _remove(self.slot)
-        _mine.pop(self.slot).close()
+        _own_records.pop(self.slot).close()
 
 
 def _watch(slot: int) -> int:
-    """Start the process that sweeps the run when its owner has died; return its id."""
+    """Start the process that removes the run's leftovers when its owner dies; return its ID."""
     watcher = os.fork()
     if watcher:
         return watcher
     try:
         os.setsid()
         nowhere = os.open("/dev/null", os.O_RDWR)
-        for descriptor in range(3):  # a reader of our output must not wait for this process
+        for descriptor in range(3):  # readers of the lab's output must not wait for this process
             os.dup2(nowhere, descriptor)
         with (RUNS / str(slot) / RECORD).open("a+") as record:
-            fcntl.lockf(record, fcntl.LOCK_EX)  # waits
+            fcntl.lockf(record, fcntl.LOCK_EX)  # blocks until the owner dies
             if os.fstat(record.fileno()).st_nlink:
                 _remove(slot)
     finally:
@@ -132,7 +132,7 @@ def _watch(slot: int) -> int:
 
 @contextmanager
 def on_record() -> Iterator[Run]:
-    """Be on record for as long as a block runs."""
+    """Register this process as a run for the duration of a block."""
     run = Run.begin()
     try:
         yield run
@@ -141,9 +141,9 @@ def on_record() -> Iterator[Run]:
 
 
 def dead_runs() -> Iterator[tuple[int, IO[str]]]:
-    """Yield the slot of each run whose process is dead, and its record, which is then locked."""
+    """Yield slot and locked record of each run whose process is dead."""
     for slot in _recorded():
-        record = _locked(RUNS / str(slot)) if slot not in _mine else None
+        record = _locked(RUNS / str(slot)) if slot not in _own_records else None
         if record is not None:
             yield slot, record
 
@@ -162,7 +162,7 @@ def _recorded() -> list[int]:
 
 
 def sweep(*, remove: bool = True) -> list[Leftover]:
-    """Return what dead runs left behind, and remove it."""
+    """Return the leftovers of dead runs, and remove them if `remove` is set."""
     found = []
     for slot, record in dead_runs():
         with record:
@@ -176,9 +176,9 @@ def sweep(*, remove: bool = True) -> list[Leftover]:
 
 
 def unexplained() -> list[str]:
-    """Return what bears a run's mark though there is no record of the run: after a sweep, nothing.
+    """Return links and cgroups with a run's mark but without a record; none after a sweep.
 
-    Only what bears this mark and no other is listed.
+    Only objects with the mark of this /run/pillarbox are listed.
     """
     recorded = _recorded()
     strays = [
@@ -199,7 +199,7 @@ def unexplained() -> list[str]:
 
 
 def _claimed(slot: int) -> IO[str] | None:
-    """Return the locked record of a slot that was free, or None."""
+    """Return the locked record of a slot, None if the slot is taken."""
     folder = RUNS / str(slot)
     try:
         folder.mkdir(mode=0o700)
@@ -209,9 +209,9 @@ def _claimed(slot: int) -> IO[str] | None:
 
 
 def _locked(folder: Path) -> IO[str] | None:
-    """Return a run's record, locked, or None where its lock is held or it is gone.
+    """Return a run's record, locked; None if its lock is held or the record is gone.
 
-    A lock of this kind belongs to the process: what it forks does not hold it.
+    The lock (fcntl) belongs to this process, and forked children do not hold it.
     """
     try:
         record = (folder / RECORD).open("a+")
@@ -224,7 +224,7 @@ def _locked(folder: Path) -> IO[str] | None:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return None
         raise
-    if not os.fstat(record.fileno()).st_nlink:  # swept between the two
+    if not os.fstat(record.fileno()).st_nlink:  # removed between open and lock
         record.close()
         return None
     return record
@@ -234,38 +234,39 @@ def _command(record: IO[str]) -> str:
     record.seek(0)
     try:
         return str(json.load(record)["command"])
-    except (ValueError, KeyError, TypeError):  # killed before it was written
+    except (ValueError, KeyError, TypeError):  # killed before the record was written
         return "killed while it began"
 
 
-# -- what a run has ----------------------------------------------------------------------------
+# -- resources of a run ----------------------------------------------------------------------------
 
 
 class Hierarchy(NamedTuple):
-    """A tree of cgroups: where it is mounted, and where in it this process is."""
+    """A cgroup hierarchy: its mount point, and the cgroup of this process."""
 
     top: Path
     current: Path
 
     def group(self, slot: int | str) -> Path:
-        """Return where a run's cgroup is, or would be.
+        """Return the path of a run's cgroup, which may not exist.
 
-        Cgroups are the machine's, /run may be a container's own: the name tells which /run's.
+        Cgroups belong to the machine, but /run may belong to a container: the name identifies the
+        /run.
         """
         folder = RUNS.stat()
         return self.top / f"{CGROUP}{folder.st_dev:x}.{folder.st_ino:x}-{slot}"
 
     def groups(self, slot: int) -> list[Path]:
-        """Return where a run's processes are: in its cgroup, and in that of servers' programs.
+        """Return the existing cgroups of a run's processes and of its servers' programs.
 
-        The latter is within the former where programs are limited in the same tree, and the tree
-        is of version 1; in version 2 it is next to it.
+        The programs' cgroup is inside the run's cgroup where programs are limited in the same
+        hierarchy of version 1; in version 2 it is next to it.
         """
         group, name = self.group(slot), self._programs(slot)
         return [each for each in (group / name, group.with_name(name), group) if each.is_dir()]
 
     def program_groups(self, slot: int) -> list[Path]:
-        """Return the cgroups of a run's programs in the trees that limit them (see `cgroups`)."""
+        """Return the cgroups of a run's programs in the limiting hierarchies (see `cgroups`)."""
         places = (parent / self._programs(slot) for parent in sorted(cgroups.parents()))
         return [each for each in places if each.is_dir()]
 
@@ -274,7 +275,7 @@ class Hierarchy(NamedTuple):
 
 
 def _hierarchy() -> Hierarchy | None:
-    """Return the tree that runs are kept in, None on a machine that has none."""
+    """Return the cgroup hierarchy for runs, None on a machine without any."""
     tops = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
@@ -303,7 +304,7 @@ def _processes(group: Path) -> list[int]:
 
 
 def _remove(slot: int) -> None:
-    """End what is in the run's cgroups, then delete its links, then its folder."""
+    """End all processes in the run's cgroups, then delete its links, then its folder."""
     hierarchy = _hierarchy()
     if hierarchy is not None:
         for group in (*hierarchy.program_groups(slot), *hierarchy.groups(slot)):
@@ -316,7 +317,7 @@ def _remove(slot: int) -> None:
 
 def _empty(group: Path, slot: int) -> None:
     deadline = time.monotonic() + TIME_LIMIT_S
-    all_at_once = group / "cgroup.kill"  # version 2, Linux 5.14
+    all_at_once = group / "cgroup.kill"  # cgroup version 2, Linux 5.14
     while processes := _processes(group):
         if all_at_once.exists():
             all_at_once.write_text("1")
@@ -326,7 +327,7 @@ def _empty(group: Path, slot: int) -> None:
                     os.kill(process, signal.SIGKILL)
         require(
             time.monotonic() < deadline,
-            f"processes {processes} of run {slot} do not die within {TIME_LIMIT_S:g} s: look at "
-            "what they wait for (ps -o pid,stat,wchan,args)",
+            f"processes {processes} of run {slot} do not end within {TIME_LIMIT_S:g} s: see "
+            "the kernel function they wait in (ps -o pid,stat,wchan,args)",
         )
         time.sleep(0.01)

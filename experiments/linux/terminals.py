@@ -17,7 +17,7 @@ CHUNK = 1 << 16
 
 @contextmanager
 def raw(terminal: int) -> Iterator[None]:
-    """Let a terminal pass on each key as it is; restore its settings afterwards."""
+    """Put a terminal into raw mode for a block; restore its settings afterwards."""
     before = termios.tcgetattr(terminal)
     tty.setraw(terminal, termios.TCSADRAIN)
     try:
@@ -28,7 +28,7 @@ def raw(terminal: int) -> Iterator[None]:
 
 @contextmanager
 def same_size(terminal: int, other: int) -> Iterator[None]:
-    """Keep the other terminal as large as this one."""
+    """Copy this terminal's window size to another terminal, now and at every change."""
 
     def resize(*_: object) -> None:
         fcntl.ioctl(other, termios.TIOCSWINSZ, fcntl.ioctl(terminal, termios.TIOCGWINSZ, bytes(8)))
@@ -72,7 +72,8 @@ def copy(program: int, moves: Mapping[int, int]) -> None:
 def _wake_up_by_signals() -> Iterator[int]:
     """Yield a file that becomes readable with each signal.
 
-    Without it the handler of a signal that comes just before a system call waits as long as that.
+    Without the file, the handler of a signal that arrives just before a system call runs after the
+    call.
     """
     read, write = os.pipe()
     os.set_blocking(write, False)
@@ -86,7 +87,7 @@ def _wake_up_by_signals() -> Iterator[int]:
 
 
 def _moved(source: int, target: int) -> bool:
-    """Pass on the available bytes; return False if no more can come."""
+    """Copy the available bytes; return False at end of file."""
     try:
         data = os.read(source, CHUNK)
     except OSError:  # EIO: the other side of a terminal is closed

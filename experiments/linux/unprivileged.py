@@ -1,15 +1,15 @@
-"""Programs that run for an ordinary user, started by a root process.
+"""Programs that a root process starts as an unprivileged user.
 
-A program that nobody vouches for gets nothing of the process that starts it:
+An untrusted program inherits nothing of the process that starts it:
 
-- not its terminal: the program has a session and a terminal of its own, and bytes are copied
-  between the two (as by ``runuser --pty``), so TIOCSTI types into the program's terminal alone;
-- no open file but standard input, output and error, and of these no terminal;
-- none of its variables but those that describe the terminal and the language;
-- neither capabilities, nor its session keyring, nor the right to gain rights by a set-user-ID
+- no terminal: the program has a session and a terminal of its own, and bytes are copied between
+  the two terminals (as by ``runuser --pty``), so TIOCSTI types into the program's terminal only;
+- no open file but standard input, output and error, and none of these is a terminal;
+- no environment variables but those that describe the terminal and the language;
+- neither capabilities, nor the session keyring, nor the right to gain privileges by a set-user-ID
   program.
 
-`execute_as` does this for every such program: `exec --user` here and on other machines, and the
+`execute_as` ensures this for every such program: `exec --user` here and on other machines, and the
 shells of a page.
 """
 
@@ -42,17 +42,19 @@ from topos.base.errors import PillarboxError
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
-PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"  # who may ping without rights
-# Capabilities of files, such as ping's: the kernel refuses to execute a file whose capabilities are
-# out of bounds. Nobody gains them: PR_SET_NO_NEW_PRIVS turns those of files off.
+# sysctl, and its value that lets every user ping
+PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"
+# File capabilities, such as ping's, stay within the bounding set: the kernel refuses to execute a
+# file with capabilities out of bounds. The program does not gain them, since PR_SET_NO_NEW_PRIVS
+# disables file capabilities.
 FILE_CAPABILITIES = ("net_bind_service", "net_admin", "net_raw")
 PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-OWN_TERMINAL = 0o600  # mode of a terminal that nobody else writes to
+OWN_TERMINAL = 0o600  # mode of a terminal that no other user may write to
 
 
 class Account(NamedTuple):
-    """A user as whom programs run."""
+    """User account under which a program runs."""
 
     name: str
     uid: int
@@ -63,7 +65,7 @@ class Account(NamedTuple):
 
 
 def account_of(name: str) -> Account:
-    """Return a user's account with all groups; raise PillarboxError if there is none."""
+    """Return a user's account with all groups; raise PillarboxError if no such user exists."""
     try:
         found = pwd.getpwnam(name)
     except KeyError:
@@ -85,12 +87,12 @@ def least_account() -> Account:
 
 
 def let_everybody_ping() -> None:
-    """Let users without rights ping on this server."""
+    """Allow users without privileges to ping on this server."""
     write_sysctl(PINGS, EVERYBODY)
 
 
 def give_up_rights(account: Account) -> None:
-    """Become a user for ever; all that the process has open stays open."""
+    """Change this process to a user for good; open files stay open."""
     leave_session_keyring()
     if os.geteuid() == 0:
         bound_capabilities(FILE_CAPABILITIES)
@@ -99,11 +101,11 @@ def give_up_rights(account: Account) -> None:
         os.setresuid(account.uid, account.uid, account.uid)
     drop_capabilities()
     confine()
-    die_with_parent(signal.SIGKILL)  # a change of user undoes an earlier request
+    die_with_parent(signal.SIGKILL)  # the change of user has cleared PR_SET_PDEATHSIG
 
 
 def environment_of(account: Account) -> dict[str, str]:
-    """Return the variables of a user's program."""
+    """Return the environment variables of a user's program."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -126,19 +128,20 @@ def execute_as(
     Parameters
     ----------
     account : Account
-        The user.
+        Account of the user.
     words : sequence of str
         The program and its arguments.
     terminal : int, optional
-        What becomes the session's terminal: an open file that nobody else reads from.
+        Controlling terminal of the session: an open file that no other process reads.
     folder : str
-        The directory it begins in, if the user may enter it.
+        Working directory, if the user may enter it.
     settings : mapping, optional
-        Variables besides those of `environment_of`.
+        Environment variables in addition to those of `environment_of`.
     """
     os.setsid()
     if terminal is not None:
-        fcntl.ioctl(terminal, termios.TIOCSCTTY, 1)  # even from the session that started this one
+        # 1: steal the terminal from the session that started this process
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 1)
         for descriptor in filter(os.isatty, range(3)):
             os.dup2(terminal, descriptor)
     close_files(3)
@@ -160,9 +163,9 @@ def execute_as(
 
 
 def run_as(account: Account, words: Sequence[str], folder: str) -> int:
-    """Run a user's program on this server; return its exit code, below 0 for a signal.
+    """Run a user's program on this server; return its exit code, negative for a signal.
 
-    If this process has a terminal, the program gets one of its own.
+    If this process has a terminal, the program gets a terminal of its own.
     """
     let_everybody_ping()
     own = list(filter(os.isatty, range(3)))
@@ -171,51 +174,51 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
             copy(child, {})
             return _ended(child)
     typed = 0 if 0 in own and _in_foreground(0) else None
-    ours, theirs = pty.openpty()
-    moves: dict[int, int] = {ours: next(one for one in (1, 2, 0) if one in own)}
+    local_end, program_end = pty.openpty()
+    moves: dict[int, int] = {local_end: next(one for one in (1, 2, 0) if one in own)}
     try:
-        os.set_blocking(ours, False)
-        os.fchown(theirs, account.uid, account.gid)
-        os.fchmod(theirs, OWN_TERMINAL)
-        _set_modes(theirs, typed)
-        with _running(account, words, folder, theirs) as child, ExitStack() as stack:
-            os.close(theirs)
-            theirs = -1
-            stack.enter_context(same_size(own[0], ours))
+        os.set_blocking(local_end, False)
+        os.fchown(program_end, account.uid, account.gid)
+        os.fchmod(program_end, OWN_TERMINAL)
+        _set_modes(program_end, typed)
+        with _running(account, words, folder, program_end) as child, ExitStack() as stack:
+            os.close(program_end)
+            program_end = -1
+            stack.enter_context(same_size(own[0], local_end))
             if typed is not None:
                 stack.enter_context(raw(typed))
-                moves[typed] = ours
+                moves[typed] = local_end
             copy(child, moves)
             return _ended(child)
     finally:
-        os.close(ours)
-        if theirs >= 0:
-            os.close(theirs)
+        os.close(local_end)
+        if program_end >= 0:
+            os.close(program_end)
 
 
 @contextmanager
 def _running(
     account: Account, words: Sequence[str], folder: str, terminal: int | None = None
 ) -> Iterator[int]:
-    """Start a user's program, and pass signals on to its session: it gets none of this terminal's.
+    """Start a user's program and forward signals to its session, which has no tie to this terminal.
 
-    They are blocked until there is a handler, so that none is lost.
+    Signals are blocked until their handler is set, so that none is lost.
     """
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     before = {}
     try:
         child = _forked(account, words, folder, terminal)
 
-        def pass_on(number: int, _: object) -> None:
+        def forward(number: int, _: object) -> None:
             with suppress(ProcessLookupError):
                 try:
                     os.killpg(child, number)
-                except ProcessLookupError:  # it has no session yet
+                except ProcessLookupError:  # the child has not called setsid yet
                     os.kill(child, number)
 
         for number in PASSED_ON:
-            if signal.getsignal(number) != signal.SIG_IGN:  # as after nohup
-                before[number] = signal.signal(number, pass_on)
+            if signal.getsignal(number) != signal.SIG_IGN:  # ignored, as after nohup
+                before[number] = signal.signal(number, forward)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield child
     finally:
@@ -230,7 +233,7 @@ def _forked(account: Account, words: Sequence[str], folder: str, terminal: int |
         return child
     try:
         execute_as(account, words, terminal=terminal, folder=folder)
-    except BaseException:  # noqa: BLE001 - must not go on in the parent's program
+    except BaseException:  # noqa: BLE001 - the child must not continue in the parent's program
         sys.excepthook(*sys.exc_info())
     finally:
         os._exit(NOT_FOUND)
@@ -243,15 +246,16 @@ def _ended(child: int) -> int:
 def _in_foreground(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    except OSError:  # it is not this session's, and so has no job control over this process
+    # the terminal belongs to another session, so it has no job control over this process
+    except OSError:
         return True
 
 
 def _set_modes(terminal: int, model: int | None) -> None:
-    """Give a terminal the modes of another, or none that changes the output."""
+    """Copy a terminal's modes to another; without a model, switch output processing off."""
     if model is None:
         modes = termios.tcgetattr(terminal)
-        modes[1] &= ~termios.OPOST  # the terminal on which it is shown does it
+        modes[1] &= ~termios.OPOST  # the terminal that displays the output processes it
     else:
         modes = termios.tcgetattr(model)
     termios.tcsetattr(terminal, termios.TCSANOW, modes)

@@ -1,1 +1,1 @@
-"""One live network over several machines: who has which node, and one lab of all their parts."""
+"""A lab over several machines: node placement, a part on each machine, the lab that leads them."""

@@ -1,9 +1,12 @@
-"""A program on another computer's server, begun from one: by the lab, which reaches both.
+"""Run a program on a server of another computer, requested from a server of a part.
 
-    python -m experiments.machines.across FOLDER SERVER WORDS...     there: with the part's folder
+    python -m experiments.machines.across FOLDER SERVER WORDS...     on the part's machine
 
-It waits where it can be told of the end, and ends so. What the program prints is lost, but for what
-it says of a failure. Open MPI starts its daemons so (`experiments.control.mpi`).
+FOLDER is the folder of the requesting part. The request goes through the part's control socket
+to the lab, which reaches both machines and starts the program. This process waits on a Unix socket
+for the program's exit code and exits with the same code. The program's output is discarded, except
+for the end of standard error if the program fails. Open MPI starts its daemons this way
+(`experiments.control.mpi`).
 """
 
 from __future__ import annotations
@@ -21,21 +24,21 @@ from experiments.control.entering import end_as
 from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError
 
-ACROSS = "across"  # what is asked of a part, and what it passes on
+ACROSS = "across"  # name of the request to a part, and of the event that the part sends to the lab
 LONGEST_ERROR = 4096
 LONGEST_END = 1 << 16
 
 
 def command_for(folder: Path, server: str) -> list[str]:
-    """Return the command that runs another on a server that is not on this computer."""
+    """Return the command that runs a program on a server of another computer; its words follow."""
     return module_command("experiments.machines.across", folder, server)
 
 
-# -- there ---------------------------------------------------------------------------------------
+# -- on the part's machine -------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Have a program begun, wait for its end, and end as it does."""
+    """Request the program's start, wait for its end, and exit with its exit code."""
     folder, server, *words = sys.argv[1:]
     place = Path(folder) / f"{ACROSS}-{os.getpid()}"
     with socket(AF_UNIX, SOCK_STREAM) as listening:
@@ -55,17 +58,17 @@ def main() -> None:
 
 
 def tell_end(asked: dict[str, Any]) -> None:
-    """Tell who waits that its program has ended."""
+    """Send a program's exit code to the process that waits for its end."""
     with socket(AF_UNIX, SOCK_STREAM) as end:
         end.connect(asked["to"])
         end.sendall(json.dumps({"code": asked["code"], "said": asked["said"]}).encode() + b"\n")
 
 
-# -- where the lab is led from -------------------------------------------------------------------
+# -- in the lab's process --------------------------------------------------------------------------
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Run a program to its end; return its code, and what it said where it failed."""
+    """Run a program to its end; return its exit code and, on failure, the end of its errors."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

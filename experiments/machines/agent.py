@@ -1,8 +1,9 @@
-"""What a Dask worker does for a lab: it starts its machine's part, and hands on what is asked.
+"""Agent of a lab on a Dask worker: starts its machine's part and forwards requests to the part.
 
-A worker has threads, and a process that has threads must not be forked into a sandbox: so the part
-is a process of its own (`part`). When the worker ends, however it does, the part's input ends, and
-with it the part. So it does when whoever leads the lab is gone: Dask then lets go of the agent.
+A Dask worker has threads, and a process with threads must not fork into a sandbox, so the part is
+a process of its own (`part`). The part ends when its standard input is closed. That happens when
+the worker ends for any reason, and when the lab's process is gone, since Dask then releases the
+agent.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from experiments.machines import program
 from experiments.machines.joined import code
 from topos.base.errors import PillarboxError, require
 
-NEWS = "pillarbox"  # Dask's topic of what happens to parts by themselves
-PROCESSORS = "PILLARBOX_PROCESSORS"  # the same on all machines: timers follow it
+NEWS = "pillarbox"  # Dask topic of events that parts report unasked
+# environment variable: processor count, equal on all machines, since timers depend on it
+PROCESSORS = "PILLARBOX_PROCESSORS"
 
 
 def facts() -> dict[str, Any]:
-    """Return what there is to know of this worker's machine."""
+    """Return hardware, kernel, card and Pillarbox version of this worker's machine."""
     address = str(urlsplit(get_worker().address).hostname)
     card = Netlink().link_with(address)
     return {
@@ -54,7 +56,7 @@ def facts() -> dict[str, Any]:
 
 
 class Agent:
-    """The part of one machine: a Dask actor, which lives on that machine's worker."""
+    """Dask actor on a machine's worker that owns the machine's part of the lab."""
 
     def __init__(self, order: dict[str, Any]) -> None:
         self._order, self._folder = order, Path(order["folder"])
@@ -70,23 +72,24 @@ class Agent:
         assert self._part.stdin
         self._part.stdin.write(json.dumps(order).encode() + b"\n")
         self._part.stdin.flush()
-        said = _next(self._part)
-        require(said is not None, f"the part of machine {order['machine']} ended at once")
+        said = _event(self._part)
+        require(said is not None, f"the part of machine {order['machine']} ended during its start")
         assert said is not None
         if said["event"] != "up":
             self._part.wait()
             _clean(order)
             raise PillarboxError(said["why"])
-        # No thread may hold the agent itself: it is there as long as somebody leads the lab.
+        # No thread may refer to the agent: its finalizer has to run when the lab releases the
+        # agent.
         self._ending = weakref.finalize(self, self._part.stdin.close)
-        threading.Thread(target=_pass_on, args=[worker, order, self._part], daemon=True).start()
+        threading.Thread(target=_forward, args=[worker, order, self._part], daemon=True).start()
 
     async def ask(self, request: dict[str, Any]) -> Any:
-        """Return the part's answer, or raise PillarboxError; many may ask at once."""
+        """Return the part's answer or raise PillarboxError; requests may run in parallel."""
         return await asyncio.to_thread(ask, self._folder, **request)
 
     async def end(self) -> None:
-        """End the part, and wait until all that it made is gone."""
+        """End the part; return when everything that the part created is gone."""
         self._ending()
         await asyncio.to_thread(self._part.wait)
 
@@ -96,18 +99,18 @@ def _clean(order: dict[str, Any]) -> None:
         shutil.rmtree(order["folder"], ignore_errors=True)
 
 
-def _next(part: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Return what a part says next, None if it has ended."""
+def _event(part: subprocess.Popen[bytes]) -> dict[str, Any] | None:
+    """Return the next event that a part reports, None if the part has ended."""
     assert part.stdout
     line = part.stdout.readline()
     return dict(json.loads(line)) if line else None
 
 
-def _pass_on(worker: Any, order: dict[str, Any], part: subprocess.Popen[bytes]) -> None:
-    """Pass on what a part says until its end, and clean up behind it."""
+def _forward(worker: Any, order: dict[str, Any], part: subprocess.Popen[bytes]) -> None:
+    """Forward a part's events to Dask's topic until the part ends, then remove its folder."""
     names = {"machine": order["machine"], "lab": order["lab"]}
-    while (said := _next(part)) is not None:
+    while (said := _event(part)) is not None:
         worker.log_event(NEWS, {**names, **said})
     part.wait()
     _clean(order)
-    worker.log_event(NEWS, {**names, "event": "lost"})  # of no interest where it was ended
+    worker.log_event(NEWS, {**names, "event": "lost"})  # ignored if the lab ended the part

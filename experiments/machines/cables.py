@@ -1,4 +1,4 @@
-"""Cables of all machines: what they carry, and are like, at moments that are agreed on."""
+"""Counters and shapes of cables on all machines, read and changed at agreed instants."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from experiments.machines.many import Machines
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-AHEAD_S = 0.02  # a call to a machine takes a fraction of it: so all do what is agreed on in time
+AHEAD_S = 0.02  # lead time of an agreed instant; a call to a machine takes a fraction of it
 
 
 class Half(NamedTuple):
-    """What one machine has of a cable; both halves of a cable within it are one."""
+    """One machine's half of a cable; a cable within a machine has one half."""
 
     machine: int
-    cable: int  # its place in `Topology.links`
+    cable: int  # index in `Topology.links`
 
 
 class FarShapes(Shapes):
-    """What cables over machines are like; each end is shaped on its own machine."""
+    """Shapes of cables whose ends may be on two machines; each machine shapes its own end."""
 
     def __init__(self, net: Any, usual: Shape, machines: Machines) -> None:
         super().__init__(net, usual)
         self._machines = machines
 
     def change(self, a: str, b: str, wanted: Shape) -> None:
-        """Give the cable between two nodes that shape at both ends, or leave both as they were."""
+        """Give both ends of a cable a shape; on an error restore the shape that both had."""
         halves, living = self._halves(a, b), self._machines.living()
         try:
-            self._tell(halves, wanted, living)
+            self._shape_halves(halves, wanted, living)
         except PillarboxError:
-            self._tell(halves, self.of(a, b), living, least=0)
+            self._shape_halves(halves, self.of(a, b), living, least=0)
             raise
         self.note(a, b, wanted)
 
     def regain(self, machine: int) -> None:
-        """Give the cables of a machine that was lost what had been changed."""
+        """Apply all changed shapes to the cables of a machine that was replaced."""
         for ends, shape in self.changed.items():
-            self._tell(self._halves(*ends), shape, [machine])
+            self._shape_halves(self._halves(*ends), shape, [machine])
 
     def _halves(self, a: str, b: str) -> list[Half]:
         return [half for link in self.links(a, b) for half in link.halves]
 
-    def _tell(
+    def _shape_halves(
         self,
         halves: Collection[Half],
         wanted: Shape,
@@ -64,9 +64,9 @@ class FarShapes(Shapes):
 
 
 class FarMeter:
-    """Reads the meters of all machines at one moment.
+    """Reads the counters of all machines at the same instant.
 
-    What a lost machine had counted stays, but nothing waits there any more.
+    Counters of a lost machine keep their last value, and its queue depths are 0.
     """
 
     def __init__(self, topology: Topology, machines: Machines) -> None:
@@ -75,7 +75,7 @@ class FarMeter:
         self._received: dict[int, int] = {}
 
     def read(self) -> Counts:
-        """Return what has been counted so far."""
+        """Return the counters of all directions and servers so far."""
         machines, at_s = self._machines, time.monotonic() + AHEAD_S
         moments = {one: machines.clocks.there(one, at_s) for one in machines.living()}
         asked = {one: {"ask": "count", "at_s": there_s} for one, there_s in moments.items()}
@@ -88,4 +88,4 @@ class FarMeter:
         return Counts(at_s, self._topology, still, received)
 
     def close(self) -> None:
-        """Do nothing: the parts close what is theirs."""
+        """Do nothing: each part closes its own meter."""

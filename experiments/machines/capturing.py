@@ -1,6 +1,7 @@
-"""Captures of a lab on other computers: each captures at its ports, and it is made one file.
+"""Packet capture on a lab over several computers: each machine captures, the lab merges.
 
-Frames bear the moments of each machine's own clock; in the file they are the lab's, and in order.
+Frames are stamped by each machine's own clock. The merged file has them in the lab's time of day,
+in order.
 """
 
 from __future__ import annotations
@@ -21,20 +22,21 @@ from topos.base.errors import require
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-LONGEST_S, MOST_FRAMES = 60.0, 200_000  # of each machine: it keeps them until the end
+# bounds of a capture per machine, which holds all frames in memory
+LONGEST_S, MOST_FRAMES = 60.0, 200_000
 FILE = "capture.pcapng"
 
 
-def _ahead_s() -> float:
-    """Return by how much this machine's time of day is ahead of its CLOCK_MONOTONIC."""
+def _offset_s() -> float:
+    """Return the offset of this machine's time of day from its CLOCK_MONOTONIC, in seconds."""
     return time.time() - time.monotonic()
 
 
-# -- there ---------------------------------------------------------------------------------------
+# -- on each machine -------------------------------------------------------------------------------
 
 
 def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
-    """Capture at ports of a part's servers; return the file, and how this machine's clock is."""
+    """Capture at ports of a part's servers; return the file and this machine's clock offset."""
     tapped = [
         Tapped(title, interface, part.namespace_of(server))
         for title, interface, server in asked["ports"]
@@ -42,18 +44,18 @@ def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
     file = BytesIO()
     counts = capture(tapped, file, **asked["how"])
     data = base64.b64encode(file.getvalue()).decode()
-    return {"data": data, "missed": counts.missed, "ahead_s": _ahead_s()}
+    return {"data": data, "missed": counts.missed, "ahead_s": _offset_s()}
 
 
-# -- here ----------------------------------------------------------------------------------------
+# -- in the lab's process --------------------------------------------------------------------------
 
 
 def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
-    """Let all machines of a lab capture, for the same time; return a file here, and the counts."""
+    """Capture on all machines of a lab for the same time; return the merged file and its counts."""
     how, topology = dict(asked["how"]), lab.topology
     require(
         bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
-        f"on other computers a capture has an end: --seconds, up to {LONGEST_S:.0f}",
+        f"a capture on other computers needs a duration: --seconds, up to {LONGEST_S:.0f}",
     )
     most = how["frames"] or MOST_FRAMES
     ports: dict[int, list[tuple[str, str, int]]] = {}
@@ -82,8 +84,8 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
 
 
 def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[Captured]:
-    """Yield a machine's frames in order, at moments of the lab's time of day."""
-    moved_s = _ahead_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
+    """Yield a machine's frames in order, with timestamps in the lab's time of day."""
+    shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):
-        yield one._replace(at_ns=one.at_ns + round(moved_s * 1e9))
+        yield one._replace(at_ns=one.at_ns + round(shift_s * 1e9))

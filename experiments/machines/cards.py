@@ -1,8 +1,9 @@
-"""What one machine's card carried of a lab, and whether it was full.
+"""Counters and queue depth of one machine's network card during a trial.
 
-Each port's own queue says whether its cable kept its rate; what is lost or waits in the network
-between the machines shows nowhere there. So the card's queues are looked at while flows are sent,
-and what went into tunnels is compared, over all machines, with what came out.
+The queue of each emulated port shows whether its cable kept its rate. Packets lost or queued in
+the network between the machines do not show there. So the card's queues are sampled while flows
+are sent, and the packets that entered tunnels are compared, over all machines, with the packets
+that left tunnels.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ _TCMSG, TC_H_ROOT = struct.Struct("=BxHiIII"), 0xFFFFFFFF
 _QDISC_STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
 IFLA_STATS64, _LINK_BYTES = 23, 16
 _COUNTERS = struct.Struct("=8Q")  # packets in and out, bytes, errors, drops: rtnl_link_stats64
-FULL_BYTES = 1 << 16  # so much waits where a card cannot keep up: one super-packet is under way
+# backlog above which a card counts as full: more than the one super-packet in transmission
+FULL_BYTES = 1 << 16
 
 
 class Card(NamedTuple):
-    """What a card has done, and how often it was full."""
+    """Counters of a network card, and how many samples found its queue full."""
 
     sent_bytes: int
     received_bytes: int
-    dropped: int  # by its queues, and by itself
-    looks: int
-    full_looks: int  # at which more waited than one super-packet
-    crossed_out: int  # packets that went into tunnels
-    crossed_in: int  # that came out of them
+    dropped: int  # packets dropped by the card and by its queueing disciplines
+    looks: int  # number of samples
+    full_looks: int  # samples with a backlog above FULL_BYTES
+    crossed_out: int  # packets that entered tunnels
+    crossed_in: int  # packets that left tunnels
 
 
 class _Counters(NamedTuple):
@@ -44,29 +46,29 @@ class _Counters(NamedTuple):
 
 
 class CardWatch:
-    """Looks at one machine's card from its making on, in a thread of its own.
+    """Samples one machine's network card in a background thread, from construction until `end`.
 
     Parameters
     ----------
     kernel : Netlink
-        Of the machine's own namespace.
+        Netlink socket in the machine's own namespace.
     card : str
-        Its card.
+        Interface name of the machine's card.
     fabric : Netlink
-        Where the near ends of tunnels are, which are called ``x`` and a number.
+        Netlink socket in the namespace of the tunnels' near ends, named ``x`` and a number.
     """
 
     def __init__(self, kernel: Netlink, card: str, fabric: Netlink) -> None:
         self._kernel, self._card, self._fabric = kernel, card, fabric
         self._index = self._links(kernel)[card][0]
-        self._looks = self._full = 0
+        self._looks = self._full_samples = 0
         self._ended = threading.Event()
         self._before = self._counters()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
     def end(self) -> Card:
-        """Look no more; return what was seen."""
+        """Stop sampling; return the card's counters since the start."""
         self._ended.set()
         self._thread.join()
         after = self._counters()
@@ -78,7 +80,7 @@ class CardWatch:
             counted.received_bytes,
             counted.dropped,
             self._looks,
-            self._full,
+            self._full_samples,
             counted.crossed_out,
             counted.crossed_in,
         )
@@ -87,15 +89,16 @@ class CardWatch:
         due = time.monotonic()
         while not self._ended.wait(max(0.0, due - time.monotonic())):
             self._looks += 1
-            self._full += self._queue()[0] > FULL_BYTES
+            self._full_samples += self._backlog_and_drops()[0] > FULL_BYTES
             due = max(due + EVERY_S, time.monotonic())
 
-    def _queue(self) -> tuple[int, int]:
-        """Return how much waits at the card, and how many packets its queues have dropped."""
+    def _backlog_and_drops(self) -> tuple[int, int]:
+        """Return the backlog of the card's queues in bytes, and their dropped packets."""
         waiting = dropped = 0
         for payload in self._kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the card's queues"):
             _, _, index, _, parent, _ = _TCMSG.unpack_from(payload)
-            if index != self._index or parent != TC_H_ROOT:  # what is below counts in its root
+            # a root's counters include those of its children
+            if index != self._index or parent != TC_H_ROOT:
                 continue
             for kind, data in attributes(payload, _TCMSG.size):
                 if kind == TCA_STATS:
@@ -113,14 +116,14 @@ class CardWatch:
         return _Counters(
             bytes_out,
             bytes_in,
-            drops + self._queue()[1],
+            drops + self._backlog_and_drops()[1],
             sum(found[1] for found in tunnels),
             sum(found[0] for found in tunnels),
         )
 
     @staticmethod
     def _links(kernel: Netlink) -> dict[str, tuple[int, tuple[int, ...]]]:
-        """Return the index and the counters of each interface by its name."""
+        """Return index and counters of each network interface by name."""
         found = {}
         for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):
             link = dict(attributes(payload, _LINK_BYTES))

@@ -1,8 +1,8 @@
-"""What a cluster's machines are, and what passes between each two of them: `cluster check`.
+"""Check of a cluster's machines and of the network between each two (`cluster check`).
 
-Super-packets are tried as they are used: a small network over the two machines, whose routing has a
-header that cards do not know (0x88B5), sends one flow across, in super-packets whatever the cards
-say of themselves. Where something has to cut them up they are lost, while every ping arrives.
+Super-packets are tried as labs use them: a small lab over the two machines, whose routing header
+(0x88B5) no card knows, sends one flow across in super-packets, whatever the cards report. A device
+that would have to segment super-packets drops them, while every ping arrives.
 """
 
 from __future__ import annotations
@@ -29,21 +29,23 @@ from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
-SPEC = "bcube,2,1"  # servers 0 and 3 share no switch: a relay, and its header, are between them
-SECONDS = 0.5  # of each flow
-LEAST_SHARE = 0.1  # of TCP without tunnels: what arrives whole is a half of it, cut up a thousandth
+# servers 0 and 3 share no switch, so that a relay and its header are on their path
+SPEC = "bcube,2,1"
+SECONDS = 0.5  # duration of each flow
+# fraction of plain TCP's rate: whole super-packets reach a half, lost ones a thousandth
+LEAST_SHARE = 0.1
 ANSWER_S = 30.0
 IP_ICMP_BYTES = 28
 LEAST_MTU, USUAL_MTU = 576, 1500
 CHUNK = 1 << 20
-SETTLED_MS = 1.0  # of doubt about a clock: beyond, no trial over these machines is valid
+SETTLED_MS = 1.0  # clock error in ms above which no trial over these machines is valid
 
 
 class Probe:
-    """What tries the way to other machines: a Dask actor on each."""
+    """Dask actor that measures rate and MTU from its machine to other machines."""
 
     def listen(self) -> int:
-        """Take one connection, and tell who made it how many bytes came in how long."""
+        """Accept one connection in a thread and report its rate to the peer; return the port."""
         from distributed import get_worker
 
         address = get_worker().address.rpartition("://")[2].rpartition(":")[0]
@@ -53,7 +55,7 @@ class Probe:
         return int(listener.getsockname()[1])
 
     def rate(self, address: str, port: int) -> float:
-        """Return what TCP carries there, in bit/s."""
+        """Return the TCP rate to another machine's listener, in bit/s."""
         data = bytes(CHUNK)
         with socket.create_connection((address, port), ANSWER_S) as out:
             end = time.monotonic() + SECONDS
@@ -63,8 +65,10 @@ class Probe:
             return float(out.recv(64))
 
     def mtu(self, address: str, most: int) -> int:
-        """Return the largest packet that comes there whole, 0 for none, by pings not to be cut."""
-        require(shutil.which("ping") is not None, "there is no ping on a machine: iputils-ping")
+        """Return the largest packet in bytes that ping delivers unfragmented, 0 for none."""
+        require(
+            shutil.which("ping") is not None, "a machine has no ping: install iputils-ping there"
+        )
         if not _passes(address, LEAST_MTU):
             return 0
         low, high = LEAST_MTU, most + 1
@@ -89,7 +93,7 @@ def _passes(address: str, size: int) -> bool:
 
 
 def check(name: str) -> Iterator[dict[str, Any]]:
-    """Yield first what there is to know of the machines, then of each pair."""
+    """Yield the facts of all machines first, then the result of each pair of machines."""
     ground = NamedCluster(name)
     cluster = Cluster(ground, lambda *_: None)
     try:
@@ -121,7 +125,7 @@ def _of(asked: Any) -> Any:
 def _pair(
     name: str, ground: NamedCluster, a: int, b: int, mtu: int, rates: list[float]
 ) -> dict[str, Any]:
-    """Return what passes between two machines."""
+    """Return the check's result for a pair of machines, with a list of problems."""
     found: dict[str, Any] = {"a": a, "b": b, "mtu": mtu, "tcp_mbit": [r * 1e-6 for r in rates]}
     most = mtu - TUNNEL_BYTES - HEADER_ROOM
     wrong = []
@@ -146,7 +150,7 @@ def _pair(
 
 
 def _tried(name: str, only: list[str], mtu: int) -> dict[str, Any]:
-    """Return what a small lab over two machines carries, and how well clocks are known."""
+    """Return the rates of a small lab over two machines, and the error of their clocks."""
     settings = LabSettings(rate_mbit=None, mtu=mtu)
     with tempfile.TemporaryDirectory(prefix="pillarbox-") as folder:
         ground = NamedCluster(name, only=only)
@@ -162,7 +166,7 @@ def _tried(name: str, only: list[str], mtu: int) -> dict[str, Any]:
 def _carried(lab: LabOverMachines, source: int, destination: int) -> float:
     try:
         return float(iperf(lab, source, destination, SECONDS)["mbit"])
-    except PillarboxError:  # not even its beginning came through
+    except PillarboxError:  # the connection of the flow was not established
         return 0.0
 
 
@@ -171,4 +175,4 @@ def _wrong(facts: list[dict[str, Any]]) -> Iterator[str]:
         if one["code"] != code():
             yield f"machine {machine} ({one['host']}) has another version of Pillarbox"
         if not one["root"]:
-            yield f"machine {machine} ({one['host']}): its worker is no root"
+            yield f"machine {machine} ({one['host']}): its worker does not run as root"

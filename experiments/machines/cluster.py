@@ -1,10 +1,11 @@
-"""The machines of a lab as a Dask cluster: who is there, who is lost, and calls to their parts.
+"""A lab's machines as a Dask cluster: live and lost machines, and calls to their parts.
 
-There is a worker on each machine, and an actor on each worker (`agent`); where the workers are from
-is the ground's to say (`ground`). Workers run as root, since what they start makes namespaces.
+Each machine has a worker, and each worker an actor (`agent`). The provider supplies the workers
+(`ground`). Workers run as root, since their parts create namespaces.
 
-A worker that was killed is noticed at once, by its connection; one that is stopped, or cut off,
-when Dask has not heard from it for `SILENCE_S`. Without the scheduler all machines are lost.
+The death of a worker is noticed immediately, by its closed connection; a worker that is stopped or
+disconnected is noticed when Dask has not heard from it for `SILENCE_S`. Without the scheduler all
+machines are lost.
 """
 
 from __future__ import annotations
@@ -24,53 +25,54 @@ from experiments.machines.ground import Ground
 from topos.base.errors import PillarboxError, require
 
 START_S, ANSWER_S, END_S = 120.0, 120.0, 10.0
-LOOK_S = 0.1  # between two looks at whether who is asked is still there
+LOOK_S = 0.1  # interval of checks that a machine that was asked is not lost
 LOOK_AT_SCHEDULER_S = 1.0
-TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # one, from Python 3.11 on
-GONE = (OSError, RuntimeError, *TOO_LATE)  # what Dask raises of a worker that is
-REMOVED, ADDED = "remove-worker", "add-worker"  # as Dask calls a worker's loss, and its coming
+TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # the same class from Python 3.11 on
+GONE = (OSError, RuntimeError, *TOO_LATE)  # Dask's exceptions for a worker that is gone
+REMOVED, ADDED = "remove-worker", "add-worker"  # Dask's event names for a worker's loss and arrival
 
 News = Callable[[int, dict[str, Any]], None]
 
 
 class Cluster:
-    """Workers on machines, and calls to their agents.
+    """Dask workers on a lab's machines, and calls to their agents.
 
     Parameters
     ----------
     ground : Ground
-        What gives the workers.
+        Provider of the workers.
     on_news : callable
-        Called with a machine and what happened there, ``{"event": "lost"}`` when it is lost; from
-        a thread of its own, one after the other.
+        Called with a machine and an event there, ``{"event": "lost"}`` when the machine is lost;
+        calls come from a background thread, one at a time.
     """
 
     def __init__(self, ground: Ground, on_news: News) -> None:
         self._ground, self._on_news = ground, on_news
         self._agents: dict[int, Any] = {}
         self._lost: set[int] = set()
-        self._at: list[str] = []  # the workers' addresses, by machine
+        self._addresses: list[str] = []  # workers' addresses, indexed by machine
         self._news: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
         self._reader = threading.Thread(target=self._read_news, daemon=True)
         self._client: Any = None
         self._topics: list[str] = []
-        self.name = secrets.token_hex(8)  # of this lab, among all that the machines ever carried
+        self.name = secrets.token_hex(8)  # unique name of this lab on its machines
         self._closing = False
 
     def open(self, folder: Path, mtu: int) -> None:
-        """Find the workers; the folder is the lab's, the MTU that of its packets."""
-        logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what is lost we say ourselves
-        self._client, self._at = self._ground.open(folder, mtu)
+        """Connect to the workers, for a lab's folder and packets of an MTU."""
+        # losses are reported in our own words
+        logging.getLogger("distributed").setLevel(logging.CRITICAL)
+        self._client, self._addresses = self._ground.open(folder, mtu)
         self._reader.start()
-        self._subscribe("all", self._hear_of_workers)
+        self._subscribe("all", self._on_worker_event)
 
     def facts(self, machines: Sequence[int] | None = None) -> list[dict[str, Any]]:
-        """Return what there is to know of each machine, or of these."""
+        """Return hardware, kernel, card and version of each machine, or of the given machines."""
         from experiments.machines.agent import facts
 
-        wanted = range(len(self._at)) if machines is None else machines
+        wanted = range(len(self._addresses)) if machines is None else machines
         asked = [
-            self._client.submit(facts, workers=[self._at[machine]], pure=False)
+            self._client.submit(facts, workers=[self._addresses[machine]], pure=False)
             for machine in wanted
         ]
         found = []
@@ -80,15 +82,15 @@ class Cluster:
         return found
 
     def start(self, orders: Mapping[int, dict[str, Any]]) -> None:
-        """Start with each order that machine's part."""
+        """Start a part on each machine for which an order is given."""
         from experiments.machines.agent import NEWS, Agent
 
         if NEWS not in self._topics:
-            self._subscribe(NEWS, self._hear_of_parts)
+            self._subscribe(NEWS, self._on_part_event)
         self._lost -= orders.keys()
         futures = {
             machine: self._client.submit(
-                Agent, order, actor=True, workers=[self._at[machine]], pure=False, retries=0
+                Agent, order, actor=True, workers=[self._addresses[machine]], pure=False, retries=0
             )
             for machine, order in orders.items()
         }
@@ -104,14 +106,14 @@ class Cluster:
                 ) from None
 
     def move(self, machine: int, worker: str) -> None:
-        """Let a lost machine's worker be another one from now on."""
-        self._at[machine] = worker
+        """Assign another worker to a lost machine."""
+        self._addresses[machine] = worker
 
     def actors(self, kind: type) -> list[Any]:
-        """Return an actor of a kind on each machine."""
+        """Create an actor of a class on each machine; return all actors."""
         asked = [
             self._client.submit(kind, actor=True, workers=[address], pure=False)
-            for address in self._at
+            for address in self._addresses
         ]
         found = []
         for machine, future in enumerate(asked):
@@ -120,19 +122,19 @@ class Cluster:
         return found
 
     def worker_at(self, machine: int) -> str:
-        """Return where a machine's worker listens."""
-        return self._at[machine]
+        """Return the address of a machine's worker."""
+        return self._addresses[machine]
 
     def ask(self, machine: int, **request: Any) -> Any:
-        """Return the answer of a machine's part."""
+        """Return the answer of a machine's part to a request."""
         return self.ask_all({machine: request})[machine]
 
     def ask_all(
         self, requests: Mapping[int, dict[str, Any]], least: int | None = None
     ) -> dict[int, Any]:
-        """Ask several machines at the same time; return their answers.
+        """Send requests to several machines in parallel; return the answers by machine.
 
-        Where one does not answer this raises its error, unless at least so many others do.
+        A failed request raises its error, unless at least `least` other machines answer.
         """
         asked: dict[int, Any] = {}
         found: dict[int, Any] = {}
@@ -149,12 +151,12 @@ class Cluster:
         return found
 
     def answer(self, machine: int, asked: Any) -> Any:
-        """Return what an actor on a machine answers."""
+        """Return an actor's result, or raise PillarboxError if its machine is lost."""
         with _no_answer_from(machine):
             return self._answer(machine, asked)
 
     def _answer(self, machine: int, asked: Any) -> Any:
-        """Return an answer; Dask itself would wait for that of a lost machine for ever."""
+        """Return an actor's result; Dask's own wait never ends for a lost machine."""
         deadline = time.monotonic() + ANSWER_S
         while True:
             try:
@@ -165,7 +167,7 @@ class Cluster:
                     raise
 
     def close(self) -> None:
-        """End all parts, and then the cluster."""
+        """End all parts, then disconnect from the cluster."""
         self._closing = True
         ends = []
         for agent in list(self._agents.values()):
@@ -184,27 +186,27 @@ class Cluster:
             self._news.put(None)
             self._reader.join(END_S)
 
-    # -- news ----------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------
 
     def _subscribe(self, topic: str, hear: Callable[[tuple[float, dict[str, Any]]], None]) -> None:
         self._client.subscribe_topic(topic, hear)
         self._topics.append(topic)
 
-    def _hear_of_workers(self, event: tuple[float, dict[str, Any]]) -> None:
+    def _on_worker_event(self, event: tuple[float, dict[str, Any]]) -> None:
         _, said = event
         worker = said.get("worker", "")
-        if worker not in self._at:
+        if worker not in self._addresses:
             return
-        machine = self._at.index(worker)
+        machine = self._addresses.index(worker)
         if said.get("action") == REMOVED:
             self._lose(machine)
         elif said.get("action") == ADDED:
             self._news.put((machine, {"event": "back"}))
 
-    def _hear_of_parts(self, event: tuple[float, dict[str, Any]]) -> None:
+    def _on_part_event(self, event: tuple[float, dict[str, Any]]) -> None:
         said = dict(event[1])
         machine, lab = said.pop("machine"), said.pop("lab")
-        if lab != self.name:  # another one's, earlier
+        if lab != self.name:  # event of an earlier lab
             return
         if said["event"] == "lost":
             self._lose(machine)
@@ -229,9 +231,9 @@ class Cluster:
             self._on_news(*one)
 
     def _look_at_scheduler(self) -> None:
-        """Give up all machines when the scheduler is gone: its workers go as well."""
+        """Mark all machines as lost if the scheduler is gone, since its workers end as well."""
         if self._client.status != "running":
-            for machine in range(len(self._at)):
+            for machine in range(len(self._addresses)):
                 self._lose(machine)
 
 
@@ -245,7 +247,7 @@ def _collected(errors: list[PillarboxError]) -> Iterator[None]:
 
 @contextmanager
 def _no_answer_from(machine: int) -> Iterator[None]:
-    """Say in a sentence that a machine was lost while it was asked."""
+    """Convert Dask's exception for a lost worker into PillarboxError."""
     try:
         yield
     except GONE as error:

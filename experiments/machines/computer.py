@@ -1,10 +1,10 @@
-"""Network namespaces in the place of machines, and a bridge between them: machines on one computer.
+"""Machines as network namespaces of one computer, with a bridge between them.
 
-Each has one card, ``card``, and an address of 198.18.0.0/15, which is for trying out networks and
-nobody's (RFC 2544). The first address is that of the lab itself, which talks to all of them. What
-one machine sends to another is switched before the bridge sees it: a queue less.
+Each machine has one network card, ``card``, with an address of 198.18.0.0/15, the block reserved
+for benchmarks (RFC 2544). The first address belongs to the lab itself, which talks to all machines.
+Frames between machines are switched by eBPF before they reach the bridge, which saves a queue.
 
-Dask's scheduler runs in the lab's own process there, and a worker in each machine's namespace.
+Dask's scheduler runs in the lab's own process, and a worker in each machine's namespace.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from topos.base.errors import PillarboxError, require
 
 CARD, LAB = "card", "198.18.0.1"
 MOST = 250
-PORT = 8786  # Dask's usual one: the network is the lab's own
+PORT = 8786  # Dask's usual port; the network is the lab's own
 JOIN_S = 60.0
-LEAST_MTU = 9000  # as cards in a data center have it
+LEAST_MTU = 9000  # jumbo frames, as usual in data centers
 PREFIX_LENGTH = 15
 
 
 def address_of(machine: int) -> str:
-    """Return a machine's address.
+    """Return a machine's IP address.
 
     >>> address_of(0), address_of(1)
     ('198.18.0.2', '198.18.0.3')
@@ -45,18 +45,18 @@ def address_of(machine: int) -> str:
 
 
 class Computer:
-    """As many machines as are wanted, as long as it is open.
+    """Machines of one computer, as network namespaces, from construction until `close`.
 
     Parameters
     ----------
     machines : int
-        How many.
+        Number of machines.
     mtu : int
-        Of a lab's packets, which their network has to carry with all headers.
+        MTU of a lab's packets; the machines' network carries them with all headers.
     card_mtu : int, optional
-        Of their cards; else large enough.
+        MTU of the machines' cards (default: large enough for `mtu`).
     cuts_tunnels : bool
-        Whether cards cut what is in tunnels; many of real ones do not.
+        Whether the cards segment super-packets in tunnels; many real cards do not.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Computer:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the machines are."""
+        """IP addresses of the machines."""
         return [address_of(machine) for machine in range(len(self.namespaces))]
 
     def add(self) -> int:
@@ -90,7 +90,7 @@ class Computer:
         card = netlink.End(CARD, home.new_index(), namespace.descriptor, named)
         how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
         home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
-        tap, deed = bpf.Tap(plug.ifindex, bpf.INGRESS), f"switch what {plug.name} hears"
+        tap, deed = bpf.Tap(plug.ifindex, bpf.INGRESS), f"switch frames from {plug.name}"
         home.send(bpf.hook(tap), bpf.attach(tap, bpf.PATCH, self._switch, deed))
         namespace.send(
             netlink.change(1, up=True),
@@ -103,7 +103,7 @@ class Computer:
         return machine
 
     def close(self) -> None:
-        """Let go of all machines."""
+        """Remove all machines and their cards."""
         os.close(self._switch)
         for namespace in self.namespaces:
             namespace.close()
@@ -112,14 +112,14 @@ class Computer:
 
 
 class OneComputer:
-    """Machines that are namespaces in this sandbox; a `Ground`.
+    """Machine provider whose machines are namespaces in this sandbox; a `Ground`.
 
     Parameters
     ----------
     machines : int
-        How many.
+        Number of machines.
     cuts_tunnels : bool
-        Whether their cards cut what is in tunnels.
+        Whether the machines' cards segment super-packets in tunnels.
     """
 
     lead = LAB
@@ -132,10 +132,10 @@ class OneComputer:
         self.addresses: list[str] = []
         self.computer: Computer | None = None
         self._scheduler: Any = None
-        self._started: list[Started] = []  # a worker on each machine, lost ones too
+        self._started: list[Started] = []  # workers of all machines, including lost ones
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
-        """Make the machines, a scheduler here, and a worker on each."""
+        """Create the machines, start the scheduler here and a worker on each machine."""
         import dask
         from distributed import Client, LocalCluster
         from distributed.security import Security
@@ -162,7 +162,7 @@ class OneComputer:
         return client, self.workers
 
     def _start(self, machine: int) -> None:
-        """Start a machine's worker."""
+        """Start a machine's Dask worker."""
         assert self.computer
         command = module_command("experiments.machines.joined")
         here, named = address_of(machine), {"name": str(machine)}
@@ -174,41 +174,42 @@ class OneComputer:
         self._started.append(started)
 
     def _joined(self, machine: int) -> str:
-        """Return where a machine's worker listens."""
+        """Return the address of a machine's worker, or raise PillarboxError if it did not start."""
         try:
             return self._started[machine].address(time.monotonic() + JOIN_S)
         except PillarboxError as error:
             raise PillarboxError(f"the worker of machine {machine} did not join: {error}") from None
 
     def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Make one more machine."""
+        """Create another machine; yield its worker's address and its IP address."""
         assert self.computer
         machine = self.computer.add()
         self._start(machine)
         yield self._joined(machine), address_of(machine)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
-        """Return a place in the lab's own folder."""
+        """Return the path prefix of the parts' folders, inside the lab's folder."""
         return folder / "machine"
 
     def keys(self) -> Path | None:
-        """Return nothing: no other process speaks to the workers."""
+        """Return None: no other process connects to the workers."""
         return None
 
     def started(self, machine: int) -> Started:
-        """Return a machine's worker."""
+        """Return the process of a machine's worker."""
         assert self.computer
         return self._started[self.computer.addresses.index(self.addresses[machine])]
 
     def last_words(self, machine: int) -> str:
-        """Return what a machine's worker said last."""
+        """Return the last line that a machine's worker wrote."""
         return self.started(machine).last_words()
 
     def close(self) -> None:
-        """End workers and scheduler, and let go of the machines."""
+        """End workers and scheduler, and remove the machines."""
         for worker in self._started:
             with suppress(ProcessLookupError):
-                worker.process.kill()  # parts have ended, and nothing else is there
+                # the parts have ended, and the namespace has no other process
+                worker.process.kill()
             worker.end()
         if self._scheduler is not None:
             self._scheduler.close(timeout=JOIN_S)

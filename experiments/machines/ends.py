@@ -1,18 +1,18 @@
-"""The process that has one machine's ends of all flows: the generator's, in steps.
+"""Process with one machine's ends of all flows: the traffic generator, run in steps.
 
-A flow's two ends may be on two machines, and neither process can see the other. So they connect in
-steps, each a line of JSON in and one out, led by `sending.Generators`:
+A flow's two ends may be on two machines, and neither process sees the other. So the processes
+connect in steps, each a line of JSON in and a line out, led by `sending.Generators`:
 
     {... Task}          ->  open listeners                      <-  {"ports": {server: port}}
     {"ports": ...}      ->  connect to all machines' listeners  <-  {"clients": {flow: [ip, port]}}
-    {"clients": ...}    ->  know whose connections have come    <-  {"connected": number}
-    {"at_s": ...}       ->  begin at that moment of this machine's clock
-    {"over": [flow]}    ->  at any time: these have ended at their other ends
-    {"finish": true}    ->  likewise: flows that have a duration end now
+    {"clients": ...}    ->  match accepted connections to flows <-  {"connected": number}
+    {"at_s": ...}       ->  begin at an instant of this machine's clock
+    {"over": [flow]}    ->  at any time: these flows have ended at their other ends
+    {"finish": true}    ->  at any time: flows with a duration end now
 
-and then what became of the flows, as of one process. The receiving end says when a flow has ended,
-and breaks the connection: that is how its sender knows. What each end counted is made one by
-`sending.joined`.
+The process then prints the flows' outcomes, as the generator of a single machine does. The
+receiving end decides when a flow has ended and resets the connection, which informs its sender.
+`sending.joined` combines the counters of both ends.
 """
 
 from __future__ import annotations
@@ -34,23 +34,24 @@ from experiments.traffic.open_loop_worker import Arriving, be_on_time
 from hosts.linux.rights import take_role
 
 ELSEWHERE = "its other end broke off"
-DONE = (ConnectionResetError, BrokenPipeError)  # what a sender sees when its receiver has ended
+# errors at a sender whose receiver has ended the flow
+DONE = (ConnectionResetError, BrokenPipeError)
 
 
 class Lines:
-    """Reads lines of JSON from standard input; nothing of it waits in a buffer unseen."""
+    """Reads lines of JSON from standard input, unbuffered so that epoll sees unread input."""
 
     def __init__(self) -> None:
-        self._kept = b""
+        self._buffer = b""
 
     def next(self) -> dict[str, Any]:
-        """Return the next one; end the process where there is none."""
-        while b"\n" not in self._kept:
+        """Return the next message; exit the process at end of file."""
+        while b"\n" not in self._buffer:
             more = os.read(0, 1 << 16)
             if not more:
                 os._exit(1)
-            self._kept += more
-        line, _, self._kept = self._kept.partition(b"\n")
+            self._buffer += more
+        line, _, self._buffer = self._buffer.partition(b"\n")
         return dict(json.loads(line))
 
 
@@ -61,19 +62,19 @@ else:
 
 
 class _Ends(_Base):
-    """What is different of a loop where a flow's other end may be on another machine."""
+    """Mixin for a loop with flows whose other end may be on another machine."""
 
     lines: Lines
     here: set[int]
 
     def listen_to_lead(self, lines: Lines, here: set[int]) -> None:
-        """Take in what is said while flows are sent."""
+        """Handle messages from the lab's process while flows are sent."""
         self.lines, self.here = lines, here
         self._by_number = {one.flow.number: one for one in self.connections}
-        self._deeds[0] = self._hear, self.connections[0]
+        self._deeds[0] = self._handle_message, self.connections[0]
         self._ready.register(0, select.EPOLLIN)
 
-    def _hear(self, _: Connection) -> None:
+    def _handle_message(self, _: Connection) -> None:
         said = self.lines.next()
         if "finish" in said:
             self.finish()
@@ -96,7 +97,8 @@ class _Ends(_Base):
     def _time_is_over(self, one: Connection) -> None:
         if not self._sends_away(one):
             super()._time_is_over(one)
-        elif not one.ended:  # the receiver's clock says when it is; until then nothing more is sent
+        # the receiver ends the flow by its own clock; until then the sender is silent
+        elif not one.ended:
             assert one.sender is not None
             one.end_s = self._now
             self._ready.modify(one.sender, 0)
@@ -106,19 +108,20 @@ class _Ends(_Base):
 
 
 class Greedy(_Ends, Loop):
-    """Sends and receives flows that take all they can get."""
+    """Sends and receives flows that transmit as fast as they can."""
 
 
 class OnTime(_Ends, Arriving):
-    """Sends and receives flows that arrive."""
+    """Sends and receives flows that arrive over time."""
 
 
 def main() -> None:
-    """Do one task, in steps; it ends with its input.
+    """Run one task in steps; the process ends when standard input is closed.
 
-    Not with its parent, which for the kernel is the thread that started it: one of a request.
+    The kernel's parent-death signal does not fit: the parent is a request's thread, which ends
+    early.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the lab's own process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the lab's own process only
     os.nice(max(0, NICE - os.nice(0)))
     lines = Lines()
     order = lines.next()
@@ -136,7 +139,7 @@ def main() -> None:
     loop.listen_to_lead(lines, here)
     take_role("generator", [Path(path).parent])
     gc.freeze()
-    gc.disable()  # nothing here refers to itself
+    gc.disable()  # the loop creates no reference cycles
     say({"connected": sum(not one.ended for one in connections)})
     cost = loop.run(lines.next()["at_s"])
     flows = [[one.flow.number, *loop.outcome(one)] for one in connections]
@@ -151,7 +154,7 @@ def connect(
     here: set[int],
     lines: Lines,
 ) -> None:
-    """Connect all flows from here, and take those that come here."""
+    """Connect all flows from this machine, and accept the flows to this machine."""
     ports = {int(server): port for server, port in lines.next()["ports"].items()}
     connector.connect(list(connections), task["together"], ports)
     away = {one.flow.number: one for one in connections if one.flow.destination not in here}
@@ -175,4 +178,4 @@ def connect(
 if __name__ == "__main__":
     main()
     sys.stdout.buffer.flush()
-    os._exit(0)  # thousands of sockets are closed by the kernel, at once
+    os._exit(0)  # the kernel closes thousands of sockets faster than Python

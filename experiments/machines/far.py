@@ -1,8 +1,9 @@
-"""What a lab over machines has in the place of its own network, forwarders and faults.
+"""Replacements for a lab's own network, forwarders and faults in a lab over machines.
 
-They answer as a lab's own do, by asking the parts; so that all that is made of a lab goes on them.
-Pings and traces are sent by the parts. Programs begin in a server's namespace, which its part hands
-over as an open file; on another computer its worker begins them (`program`).
+The classes have the interface of a lab's own network, forwarders and faults, and forward calls to
+the parts, so that code for a lab works on a lab over machines. The parts send pings and traces.
+Programs start in a server's namespace, which its part passes as an open file; on another computer
+its worker starts programs (`program`).
 """
 
 from __future__ import annotations
@@ -51,18 +52,18 @@ class FarNamespace:
 
 
 class Entrances:
-    """The open namespaces of servers, each asked for once.
+    """Open network namespaces of servers, each requested from its part once.
 
     Parameters
     ----------
     topology : Topology
-        The network.
+        Topology of the lab.
     folders : sequence of Path
-        Of the parts, by machine.
+        Folder of each machine's part.
     machine_of : sequence of int
-        Where each node is.
+        Machine of each node.
     reach : callable
-        Returns the command that runs another on a server, where its namespace is out of reach.
+        Returns the command that runs a program on a server of another computer, empty if local.
     """
 
     def __init__(
@@ -85,8 +86,8 @@ class Entrances:
         """Return a living server's network and UTS namespace, as open files."""
         require(
             not self.reach(server),
-            f"{self._topology.name(server)} is on another computer: programs run there, and what "
-            "looks into its network from here does not",
+            f"{self._topology.name(server)} is on another computer: programs run there, but "
+            "its network cannot be inspected from here",
         )
         with self._lock:
             if server not in self._open:
@@ -102,7 +103,7 @@ class Entrances:
         return {self._open[server][0] for server in servers if server in self._open}
 
     def close(self, servers: Iterable[int] | None = None) -> None:
-        """Let go of these servers' namespaces, or of all."""
+        """Close the namespaces of the given servers, or all namespaces."""
         with self._lock:
             for server in list(self._open) if servers is None else servers:
                 for descriptor in self._open.pop(server, ()):
@@ -110,16 +111,16 @@ class Entrances:
 
 
 class FarNode:
-    """A server or switch on some machine."""
+    """A server or switch on one of the machines."""
 
-    waiting = False  # for Mininet's prompt: no program runs in a shell of the node's own
+    waiting = False  # Mininet's prompt reads it: no shell runs inside the node
 
     def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
         self.name, self._node, self._is_server = name, node, is_server
         self._entrances = entrances
 
     def live_namespace(self) -> FarNamespace:
-        """Return the namespace of a server that lives."""
+        """Return the network namespace of a live server."""
         require(self._is_server, f"{self.name} is a bridge on its machine: programs run on servers")
         return FarNamespace(*self._entrances.both(self._node))
 
@@ -131,7 +132,7 @@ class FarNode:
     def program(
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a program on the server; `by` is what then runs it, here."""
+        """Start a program on the server; `by` is a local command that wraps the program."""
         reach = self._entrances.reach(self._node) if self._is_server else []
         if reach:
             return subprocess.Popen([*by, *reach, *command], **options)
@@ -149,7 +150,7 @@ class FarNode:
 
 
 class FarCable(NamedTuple):
-    """A cable, which may have its ends on two machines."""
+    """A cable whose ends may be on two machines."""
 
     intf1: Any
     intf2: Any
@@ -157,17 +158,17 @@ class FarCable(NamedTuple):
 
     @property
     def cuts(self) -> frozenset[Half]:
-        """What loses its carrier when it is cut."""
+        """Halves that lose their carrier when the cable is cut."""
         return self.halves
 
     @property
     def taps(self) -> frozenset[Half]:
-        """Where what passes can be dropped."""
+        """Halves on which frames are dropped for a silent fault."""
         return self.halves
 
 
 class FarNet(dict[str, FarNode]):
-    """All nodes and cables by their names, wherever they are."""
+    """All nodes and cables of a lab over machines, by name."""
 
     def __init__(
         self,
@@ -178,7 +179,7 @@ class FarNet(dict[str, FarNode]):
         machines: Machines,
     ) -> None:
         self.shapes = FarShapes(self, usual, machines)
-        self.queue_bytes: int | None = None  # of each port; parts know
+        self.queue_bytes: int | None = None  # bytes of each port's queue, as the parts report
         nodes = [
             FarNode(topology.node_name(node), node, node < topology.servers, entrances)
             for node in range(topology.nodes)
@@ -199,11 +200,11 @@ class FarNet(dict[str, FarNode]):
         return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
 
     def bound_super_packets(self) -> None:
-        """Do nothing: the parts do it."""
+        """Do nothing: the parts bound the size of super-packets."""
 
 
 class _FarListener:
-    """What takes marked packets at a server, by its part: for good."""
+    """Listener for marked packets at a server, which its part keeps open."""
 
     def __enter__(self) -> _FarListener:
         return self
@@ -213,9 +214,9 @@ class _FarListener:
 
 
 class FarTracer(Tracer):
-    """Sends marked packets by the parts, and follows them.
+    """Traces packets on a lab over machines: the parts send, receive and follow marked packets.
 
-    `ask` asks the part of a server, `ask_all` those of all machines.
+    `ask` sends a request to a server's part, `ask_all` to the parts of all machines.
     """
 
     def __init__(
@@ -231,12 +232,12 @@ class FarTracer(Tracer):
         self._ask, self._ask_all = ask, ask_all
 
     def listener(self, server: int) -> Any:
-        """Let the server's part take marked packets from now on."""
+        """Open a listener for marked packets in the server's part."""
         self._ask(server, ask="trace listen")
         return _FarListener()
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
-        """Send a marked packet."""
+        """Send a marked packet from the source's part."""
         self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
 
     def _trace_switches(
@@ -262,54 +263,54 @@ class FarTracer(Tracer):
         }
 
     def _in_order(self, source: int, heard: list[tuple[int, str]]) -> list[str]:
-        """Return switches as they were passed: by time to live, or else each beside the last."""
+        """Return switches in path order: by time to live, then by adjacency."""
         left = {self.topology.node(name): ttl for ttl, name in heard}
         at, passed = source, []
         while left:
-            beside = {plug.node for _, plug in self.topology.neighbours(at)}
-            at = max(left, key=lambda one: (left[one], one in beside))
+            adjacent = {plug.node for _, plug in self.topology.neighbours(at)}
+            at = max(left, key=lambda one: (left[one], one in adjacent))
             passed.append(self.topology.name(at))
             del left[at]
         return passed
 
     def _wait(self, listeners: list[Any]) -> None:
-        """Do nothing: whoever asks for traces waits long enough for an arrival."""
+        """Do nothing: the request for an arrival waits long enough."""
 
 
 class FarSwitches(Switches):
-    """The switches of all machines that route; `tell` tells all parts something."""
+    """Routing switches of all machines; `tell` sends a request to all parts."""
 
     def __init__(self, alike: Switches, tell: Callable[..., object]) -> None:
         super().__init__(alike.topology, alike.routing, alike.seed)
         self.name, self._tell = alike.name, tell
 
     def set_failures(self, failures: Failures) -> None:
-        """Take in what has failed, where switches do not find out themselves."""
+        """Inform the switches of all parts about failures."""
         nodes, links = sorted(failures.nodes), sorted(map(sorted, failures.links))
         self._tell(ask="inform", nodes=nodes, links=links)
 
 
 class FarForwarders:
-    """The forwarders of all machines, or their servers where these do not relay."""
+    """The forwarders of all machines, or the servers of a network whose servers do not relay."""
 
     def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
         self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks
-        self.words: dict[int, str] = {}  # the last ones, of those that have ended by themselves
+        self.words: dict[int, str] = {}  # last error lines of forwarders that ended unexpectedly
 
     def ask(self, server: int, what: str, **details: str) -> Any:
-        """Ask a forwarder for its ``state`` or its ``trace``; None if it is dead."""
+        """Return a forwarder's ``state`` or ``trace``, None if it is dead."""
         try:
-            return self._call(server, "forwarder", what=what, **details)
-        except PillarboxError:  # its machine is lost
+            return self._request(server, "forwarder", what=what, **details)
+        except PillarboxError:  # the server's machine is lost
             return None
 
     def start(self, servers: Sequence[int]) -> None:
-        """Start dead servers anew."""
+        """Start dead servers again."""
         for server in servers:
             self._do(server, "revive")
 
     def kill(self, server: int) -> None:
-        """End a server as a power failure would."""
+        """End a server immediately, as a power failure would."""
         self._do(server, "kill")
 
     def last_words(self, server: int) -> str:
@@ -317,33 +318,33 @@ class FarForwarders:
         return self.words.get(server, "it left no message")
 
     def last_lines(self, server: int, longest: int) -> str:
-        """Return the end of what a forwarder wrote, at most so many bytes of it."""
-        lines: str = self._call(server, "log", longest=longest)
+        """Return the end of a forwarder's log, at most `longest` bytes."""
+        lines: str = self._request(server, "log", longest=longest)
         return lines
 
     def _do(self, server: int, deed: str) -> None:
-        """Let something be done at a moment that is agreed on."""
+        """Have a server's part act at an agreed instant."""
         at_s = self._clocks.there(self._machine_of[server], time.monotonic() + AHEAD_S)
-        self._call(server, deed, at_s=at_s)
+        self._request(server, deed, at_s=at_s)
 
-    def _call(self, server: int, request: str, **details: Any) -> Any:
+    def _request(self, server: int, request: str, **details: Any) -> Any:
         machine = self._machine_of[server]
         return self._cluster.ask(machine, ask=request, server=server, **details)
 
 
 class FarFaults(Faults):
-    """Faults of cables whose ends may be on two machines: both halves at a moment agreed on.
+    """Faults of cables whose ends may be on two machines, injected at both at an agreed instant.
 
     Parameters
     ----------
     net : FarNet
-        All nodes and cables.
+        Network with all nodes and cables.
     cluster : Cluster
-        The machines.
+        Cluster of the lab's machines.
     clocks : Clocks
-        Theirs.
+        Clocks of the machines.
     on_late : callable
-        Takes by how much a machine was late, if it was.
+        Called with a machine and its delay in seconds, if the machine acted late.
     """
 
     def __init__(
@@ -359,17 +360,17 @@ class FarFaults(Faults):
         return self._agreed_s
 
     def lose(self, machine: int) -> None:
-        """Take the carrier from what other machines have of a lost one's cables, for good."""
+        """Take the carrier from other machines' halves of the cables to a lost machine."""
         self._moment()
         before = self._held(silent=False)
         self._lost.add(machine)
-        dark = self._held(silent=False) - before
-        for other in {half.machine for half in dark}:
-            with suppress(PillarboxError):  # that machine is being lost as well
-                self._switch({half for half in dark if half.machine == other}, up=False)
+        without_carrier = self._held(silent=False) - before
+        for other in {half.machine for half in without_carrier}:
+            with suppress(PillarboxError):  # the other machine is being lost as well
+                self._switch({half for half in without_carrier if half.machine == other}, up=False)
 
     def regain(self, machine: int) -> None:
-        """Give a machine that was lost its carriers again, but for what is cut there."""
+        """Restore the carrier of cables to a replaced machine, except cut cables."""
         self._moment()
         before = self._held(silent=False)
         self._lost.discard(machine)

@@ -1,7 +1,7 @@
-"""What a placement will ask of each machine and its card, before anything is started.
+"""Forecast of the load that a placement puts on each machine and its network card.
 
-Each pair of servers has one flow (a sample of pairs, where there are too many), by the network's
-own paths. A flow that goes from one machine to another passes two cards, once.
+Each pair of servers has one flow along the network's own paths; of too many pairs a random sample
+is used. A flow between two machines crosses both machines' cards once.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ SEED = 1
 
 
 class Share(NamedTuple):
-    """What one machine has, and what passes it."""
+    """Share of one machine in the network's nodes and load."""
 
     servers: int
     switches: int
-    cables: int  # that leave it
-    work: float  # of all frames that nodes send, the share that its nodes do
-    card: float  # crossings by its card, in and out, for each flow of the network
+    cables: int  # cables that leave this machine
+    work: float  # fraction of all transmitted frames that this machine's nodes transmit
+    card: float  # crossings of this machine's card, in and out, per flow of the network
 
 
 class Forecast(NamedTuple):
-    """What is to be expected of a placement."""
+    """Forecast of a placement: crossing cables, path lengths and the share of each machine."""
 
     cables: int
     crossing: int
     flows: int
-    links: float  # that a flow takes
-    crossings: float  # of them, those between two machines
-    shares: list[Share]  # by machine
+    links: float  # mean number of links per flow
+    crossings: float  # mean number of links between two machines per flow
+    shares: list[Share]  # indexed by machine
 
 
 def forecast(topology: Topology, placed: Placement) -> Forecast:
-    """Return what all-to-all asks of the machines.
+    """Return the forecast for all-to-all traffic on a placement.
 
     >>> import topos
     >>> from experiments.machines.placement import place
@@ -80,7 +80,7 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
 
 
 def _pairs(servers: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:
-    """Return sources and destinations: of each pair, or of some drawn at random."""
+    """Return sources and destinations of all pairs of servers, or of a random sample."""
     if servers * (servers - 1) > MOST_FLOWS:
         return random_flows(servers, MOST_FLOWS, random)
     return all_to_all(numpy.arange(servers))

@@ -1,7 +1,7 @@
-"""What a lab over machines stands on: something that gives workers of Dask's, one on each machine.
+"""Interface of a machine provider: it supplies machines with a Dask worker on each.
 
-Namespaces of this computer are one (`computer.OneComputer`), a cluster that is up the other
-(`named.NamedCluster`). All that is built on top of it is the same.
+Implementations are namespaces of this computer (`computer.OneComputer`) and a running cluster
+(`named.NamedCluster`). A lab over machines works the same on either.
 """
 
 from __future__ import annotations
@@ -12,35 +12,36 @@ from typing import Any, Protocol
 
 
 class Ground(Protocol):
-    """Machines with a worker each; a machine's number is its place in `addresses`."""
+    """Provider of machines with a Dask worker each; `addresses` is indexed by machine number."""
 
     machines: int
-    lead: str  # the lab's own address in the machines' network
-    addresses: list[str]  # of the machines; known when it is open
-    weights: tuple[int, ...]  # of the machines, where they are not alike
-    lossy: tuple[str, ...]  # addresses from which no super-packets came whole, where that was tried
-    is_here: bool  # whether all machines are this computer, and their files and namespaces in reach
+    lead: str  # address of the lab's own process in the machines' network
+    addresses: list[str]  # IP addresses of the machines, known after `open`
+    weights: tuple[int, ...]  # capacity weights of the machines, empty if all are equal
+    lossy: tuple[str, ...]  # addresses of machines that lost super-packets in `cluster check`
+    # True if the machines are namespaces of this computer: their files can be opened here
+    is_here: bool
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
-        """Return Dask's client, and where the machines' workers are."""
+        """Return the Dask client and the addresses of the machines' workers."""
         ...
 
     def spares(self, used: Collection[str]) -> Iterable[tuple[str, str]]:
-        """Yield a worker and its address, of machines beside those that are in use."""
+        """Yield the worker address and IP address of each machine that is not in use."""
         ...
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
-        """Return the folder of a machine's part there, but for the machine's number behind it."""
+        """Return the path prefix of a part's folder on its machine, without the machine number."""
         ...
 
     def keys(self) -> Path | None:
-        """Return the folder with the keys of TLS, for other processes; None without TLS."""
+        """Return the folder with the TLS keys for other processes, None without TLS."""
         ...
 
     def last_words(self, machine: int) -> str:
-        """Return what a machine's worker said last."""
+        """Return the last line that a machine's worker wrote, or where its log is."""
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the machines."""
         ...

@@ -1,16 +1,16 @@
-"""A cluster on hosts that ssh reaches: `cluster up` starts it, and keeps it up.
+"""Start a cluster on hosts that ssh reaches, and keep the cluster up (`cluster up`).
 
 HOSTS.toml has ::
 
     hosts = ["10.0.0.2", "10.0.0.3"]      # names or addresses, as ssh takes them
-    user = "root"                         # the rest may be left out
+    user = "root"                         # optional, as all keys below
     key = "/root/.ssh/id_ed25519"
     port = 22
     pillarbox = "/opt/pillarbox/pillarbox"
-    weights = [2, 1]                      # what each can carry beside the others
-    addresses = ["10.1.0.2", "10.1.0.3"]  # in the machines' own network, where names are of another
+    weights = [2, 1]                      # relative capacities of the hosts
+    addresses = ["10.1.0.2", "10.1.0.3"]  # in the machines' own network, if ssh uses another
 
-All else that ssh is to know stands in ~/.ssh/config.
+All other options of ssh belong into ~/.ssh/config.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from experiments.machines.named import write_keys
 from experiments.machines.started import Started, keys_for, order_for
 from topos.base.errors import PillarboxError, require
 
-PORT = 8786  # of the scheduler, on the first host
+PORT = 8786  # scheduler's port on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
-FOLDER = Path("/run/pillarbox/dask")  # on each host
-NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes
+FOLDER = Path("/run/pillarbox/dask")  # folder of Dask processes on each host
+NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes: the shell's, ssh's, Pillarbox's
 KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses", "weights"}
 SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 SSH += ["-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={MOST_ALIVE}"]
@@ -40,7 +40,7 @@ SSH += ["-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={MOS
 
 @dataclass(frozen=True)
 class Hosts:
-    """What HOSTS.toml says."""
+    """Contents of HOSTS.toml: hosts of a cluster and how ssh reaches them."""
 
     hosts: tuple[str, ...]
     addresses: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ class Hosts:
     weights: tuple[int, ...] = ()
 
     def ssh(self, host: str) -> list[str]:
-        """Return the command with which Pillarbox joins a cluster on a host."""
+        """Return the ssh command that runs `pillarbox cluster join` on a host."""
         words = [*SSH]
         words += ["-l", self.user] if self.user else []
         words += ["-p", str(self.port)] if self.port else []
@@ -64,13 +64,13 @@ class Hosts:
 
     @property
     def program(self) -> str:
-        """Where Pillarbox is on the hosts: where it is here, if nothing is said."""
+        """Path of Pillarbox on the hosts (default: its path on this computer)."""
         here = CHECKOUT / "pillarbox"
         return self.pillarbox or (str(here) if here.is_file() else "pillarbox")
 
 
 def read(file: Path) -> Hosts:
-    """Read HOSTS.toml, or raise PillarboxError."""
+    """Read HOSTS.toml, or raise PillarboxError for an invalid file."""
     require(
         file.is_file(),
         f'there is no {file}: write hosts = ["10.0.0.2", "10.0.0.3"] into it, or name a scheduler '
@@ -79,7 +79,7 @@ def read(file: Path) -> Hosts:
     said = toml_in(file)
     unknown = sorted(set(said) - KEYS)
     require(not unknown, f"{file} has {', '.join(unknown)}, and may have {', '.join(sorted(KEYS))}")
-    hosts, addresses = _texts(file, said, "hosts"), _texts(file, said, "addresses")
+    hosts, addresses = _strings(file, said, "hosts"), _strings(file, said, "addresses")
     require(len(hosts) > 1, f"{file} names {len(hosts)} hosts: hosts = [...] takes 2 or more")
     require(len(set(hosts)) == len(hosts), f"{file} names a host twice")
     require(
@@ -100,7 +100,7 @@ def read(file: Path) -> Hosts:
     return Hosts(hosts, addresses, **rest, weights=tuple(weights))
 
 
-def _texts(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
+def _strings(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
     found = said.get(name, [])
     plain = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
     require(plain, f'{file}: {name} is a list of text, such as ["10.0.0.2", "10.0.0.3"]')
@@ -110,14 +110,14 @@ def _texts(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 class Kept:
-    """Scheduler and workers on hosts, as long as this process has them.
+    """A cluster's scheduler and workers on hosts, which last until this process closes them.
 
     Parameters
     ----------
     hosts : Hosts
-        Where.
+        Hosts of the cluster.
     folder : Path
-        The cluster's: keys and what the hosts say go there.
+        The cluster's folder, for TLS keys and the hosts' logs.
     """
 
     def __init__(self, hosts: Hosts, folder: Path) -> None:
@@ -126,7 +126,7 @@ class Kept:
         self._scheduler: Started | None = None
 
     def start(self) -> str:
-        """Start everything; return where the scheduler listens."""
+        """Start scheduler and workers; return the scheduler's address."""
         from distributed.security import Security
 
         require(shutil.which("ssh") is not None, "there is no ssh here: apt install openssh-client")
@@ -135,12 +135,12 @@ class Kept:
         addresses = self._hosts.addresses or [_address_of(host) for host in self._hosts.hosts]
         asked = {"port": PORT, "protocol": "tls://", "dashboard": False}
         self._scheduler = self._started("scheduler", 0, addresses[0], security, asked)
-        scheduler = self._ready(0, self._scheduler)
+        scheduler = self._awaited_address(0, self._scheduler)
         for number, address in enumerate(addresses):
             asked = {"scheduler_ip": scheduler, "name": str(number)}
             self.workers.append(self._started("worker", number, address, security, asked))
         for number, worker in enumerate(self.workers):
-            self._ready(number, worker)
+            self._awaited_address(number, worker)
         return scheduler
 
     def _started(
@@ -150,12 +150,12 @@ class Kept:
         command = self._hosts.ssh(self._hosts.hosts[number])
         return Started(command, order, self._folder / f"{role}{number}.log")
 
-    def _ready(self, number: int, started: Started) -> str:
+    def _awaited_address(self, number: int, started: Started) -> str:
         try:
             return started.address(time.monotonic() + START_S)
         except PillarboxError as error:
             code = started.process.poll()
-            if code is None:  # its words are its last, but it may not have ended yet
+            if code is None:  # the process has reported its failure and is about to end
                 started.let_go()
                 code = _code(started)
             host = self._hosts.hosts[number]
@@ -167,7 +167,7 @@ class Kept:
         self._scheduler.process.wait()
 
     def close(self) -> None:
-        """End everything."""
+        """End all workers and the scheduler."""
         started = [*self.workers, *filter(None, [self._scheduler])]
         for one in started:
             one.let_go()
@@ -193,7 +193,7 @@ def _address_of(host: str) -> str:
 
 
 def why(host: str, program: str, code: int | None, said: str) -> str:
-    """Return in a sentence why a host did not join.
+    """Return a sentence that says why a host did not join the cluster.
 
     >>> why("a", "/opt/pillarbox", 127, "sh: 1: exec: /opt/pillarbox: not found")
     'a has no Pillarbox at /opt/pillarbox: install the same there, or say where it is with pillarbox = "..."'
@@ -206,7 +206,7 @@ def why(host: str, program: str, code: int | None, said: str) -> str:
         ),
         (
             "Permission denied",
-            f"{host} lets nobody in with the keys that ssh has here as root: `ssh-copy-id`, or "
+            f"{host} refuses the keys that ssh has here as root: `ssh-copy-id`, or "
             'name one with key = "..."',
         ),
     )

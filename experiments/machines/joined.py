@@ -1,10 +1,10 @@
-"""Dask's scheduler or a worker, on a machine, for as long as whoever started it is there.
+"""Run Dask's scheduler or a worker on a machine, until standard input is closed.
 
-    python -m experiments.machines.joined      its order is a line of JSON on standard input
+    python -m experiments.machines.joined      the order is a line of JSON on standard input
 
-It is the same in a namespace of this computer and, by ssh, on another one. The keys of TLS come
-with the order, so that they are on no command line and in no file. It says in a line of JSON where
-it listens, or why it does not, and ends when its input does.
+The same program runs in a namespace of this computer and, by ssh, on another computer. TLS keys
+come with the order, so that they appear on no command line and in no file. The process prints a
+line of JSON with the address it listens on, or with the error that prevented it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from topos.base.errors import PillarboxError, require
 PACKAGES = ("topos", "hosts", "experiments")
 SUFFIXES = (".py", ".c", ".h")
 SILENCE_S = 30
-END_S = 3.0  # for a worker to leave in good order
+END_S = 3.0  # grace period for a worker's orderly shutdown
 CONFIG = {
     "distributed.scheduler.worker-ttl": f"{SILENCE_S}s",
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.comm.retry.count": 0,
-    # Of Dask's web servers, which have no TLS, only what tells of their health.
+    # Dask's web servers have no TLS: only their health routes are served.
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
@@ -40,7 +40,7 @@ CONFIG = {
 
 @cache
 def code() -> str:
-    """Return a hash of Pillarbox's own code: all machines of a lab have to have the same."""
+    """Return a hash of Pillarbox's source code, which has to be equal on all machines of a lab."""
     found = hashlib.sha256()
     for package in PACKAGES:
         for file in sorted((CHECKOUT / package).rglob("*")):
@@ -51,18 +51,19 @@ def code() -> str:
 
 
 def security_of(keys: dict[str, str]) -> Any:
-    """Return Dask's security by keys (its own names, contents in PEM); None for none."""
+    """Return Dask's `Security` with TLS keys (in PEM, by Dask's names), None without keys."""
     from distributed.security import Security
 
     return Security(require_encryption=True, **keys) if keys else None
 
 
 def main() -> None:
-    """Be what the order says until standard input ends."""
-    with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
+    """Run a Dask scheduler or worker as ordered, until standard input is closed."""
+    # unbuffered: reads only the first line
+    with open(0, "rb", buffering=0, closefd=False) as orders:
         line = orders.readline()
     try:
-        require(bool(line), "nobody has said what is to be joined: it is for `cluster up`")
+        require(bool(line), "no order on standard input: `cluster up` starts this program")
         order = json.loads(line)
         _check(order)
         try:
@@ -71,14 +72,14 @@ def main() -> None:
             if order["remove"]:
                 shutil.rmtree(order["folder"], ignore_errors=True)
     except (PillarboxError, OSError, ImportError) as error:
-        _tell({"event": "failed", "why": str(error)})
+        _report({"event": "failed", "why": str(error)})
         sys.exit(1)
 
 
 def _check(order: dict[str, Any]) -> None:
     require(
         os.geteuid() == 0,
-        "Pillarbox is no root there, and has to make namespaces: let ssh log in as root",
+        "Pillarbox does not run as root there, which namespaces need: let ssh log in as root",
     )
     here = code()
     require(
@@ -99,7 +100,7 @@ async def _serve(order: dict[str, Any]) -> None:
     server = kind(**order["options"], security=security_of(order["keys"]))
     loop = asyncio.get_running_loop()
     async with server:
-        _tell({"event": "ready", "address": server.address})
+        _report({"event": "ready", "address": server.address})
         threading.Thread(target=_end_with_input, args=[server, loop], daemon=True).start()
         await server.finished()
 
@@ -113,7 +114,7 @@ def _end_with_input(server: Any, loop: asyncio.AbstractEventLoop) -> None:
     asyncio.run_coroutine_threadsafe(server.close(), loop)
 
 
-def _tell(what: dict[str, Any]) -> None:
+def _report(what: dict[str, Any]) -> None:
     os.write(1, json.dumps(what).encode() + b"\n")
 
 

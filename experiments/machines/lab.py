@@ -1,12 +1,14 @@
-"""A lab over several machines: its parts run there, and here is what leads them.
+"""A lab over several machines: the process that leads the parts on the machines.
 
-It is a `Lab` to all who ask: the same verbs, addresses and answers. Each machine has a part in a
-sandbox of its own (`part`), with its servers, switches, forwarders and its halves of the cables
-that leave it; which they are is arithmetic (`placement`). What has failed is known here alone.
+This `Lab` has the same methods, addresses and answers as a lab on one machine. Each machine has a
+part in a sandbox of its own (`part`), with its servers, switches, forwarders and its halves of the
+cables to other machines; which nodes these are is computed (`placement`). Only this process knows
+all failures.
 
-What gives the machines is the ground: namespaces of this computer, or a cluster that is up. When a
-machine is lost, its servers are dead, cables to it have no carrier, and the others go on. When this
-process ends, however it does, all parts end: Dask lets go of what nobody leads any more.
+The machines come from a provider (`ground`): namespaces of this computer, or a running cluster.
+When a machine is lost, its servers are dead, cables to it have no carrier, and the other machines
+keep running. When this process ends for any reason, all parts end: Dask releases the agents of a
+client that is gone.
 """
 
 from __future__ import annotations
@@ -56,26 +58,26 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 SINGLE_PACKETS = (
-    "super-packets pass between the machines neither whole nor packed by eBPF: servers send single "
-    "packets, and what they carry without a rate is a fraction of what it could be"
+    "super-packets cannot pass between the machines, neither whole nor packed by eBPF: servers "
+    "send single packets, and reach a fraction of the throughput on links without a rate"
 )
 
 
 class LabOverMachines(Lab):
-    """A network whose servers are on several machines.
+    """A lab whose servers are on several machines.
 
     Parameters
     ----------
     topology, settings, folder, seed
-        As for a `Lab`.
+        As for `Lab`.
     machines : int
-        How many, each a namespace of this computer; without meaning where there is a ground.
+        Number of machines, as namespaces of this computer; ignored with `ground`.
     ground : Ground, optional
-        What gives the machines.
+        Provider of the machines (default: namespaces of this computer).
     whole : bool
-        Whether super-packets are to cross whole; else what is known of the machines' cards decides.
+        Whether super-packets cross whole (default: decided by the machines' cards).
     weights : sequence of int, optional
-        What each machine can carry beside the others; else as the ground has it.
+        Relative capacity of each machine (default: the provider's weights).
     """
 
     whole = False
@@ -104,8 +106,8 @@ class LabOverMachines(Lab):
         self._machine_of: list[int] = self._placed.machine_of.tolist()
         self.machines = machines
         self.lost: set[int] = set()
-        self._dead_before: set[int] = set()  # servers, when their machine was lost
-        self.came_back: set[int] = set()  # whose worker was away for a while
+        self._dead_before: set[int] = set()  # servers that were dead when their machine was lost
+        self.came_back: set[int] = set()  # machines whose worker left and came back
         self._cluster = Cluster(self.ground, self._on_news)
         parts = self.ground.parts_folder(folder, self._cluster.name)
         self._folders = [parts.with_name(f"{parts.name}{one}") for one in range(machines)]
@@ -124,13 +126,13 @@ class LabOverMachines(Lab):
             found is None or isinstance(found, Routers),
             "Open vSwitch works on one machine only: leave --plane ovs, or --machines, out",
         )
-        return found and FarSwitches(found, self._tell_all)
+        return found and FarSwitches(found, self._ask_all)
 
     def _make_tracer(self) -> Tracer:
         ask, forwarders = self.ask_part, self.forwarders
-        return FarTracer(self.topology, self.net, forwarders, self.dead, ask, self._tell_all)
+        return FarTracer(self.topology, self.net, forwarders, self.dead, ask, self._ask_all)
 
-    def _tell_all(self, **request: Any) -> dict[int, Any]:
+    def _ask_all(self, **request: Any) -> dict[int, Any]:
         return self.ask_machines(self.to_living(request), least=1)
 
     def _net(self) -> LabNet:
@@ -140,16 +142,16 @@ class LabOverMachines(Lab):
     def _faults(self) -> Faults:
         return FarFaults(self.net, self._cluster, self.clocks, self._on_late)
 
-    # -- up and down -----------------------------------------------------------------------------
+    # -- start and stop ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Make the machines, start their parts, and wait until every forwarder is ready."""
+        """Open the machines, start their parts, and wait until every forwarder is ready."""
         allow_open_files()
         self._cluster.open(self.folder, self.settings.mtu)
         self.clocks.open(self.ground.lead)
         facts = self._facts(range(self.machines))
         crossing = self._crossing_of(facts)
-        self._alike = self._order(min(one["processors"] for one in facts), crossing)
+        self._common_order = self._order(min(one["processors"] for one in facts), crossing)
         self._start_parts(range(self.machines))
         cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         names.make_known(self.topology)
@@ -158,16 +160,17 @@ class LabOverMachines(Lab):
             self._say(SINGLE_PACKETS)
 
     def _crossing_of(self, facts: list[dict[str, Any]]) -> str:
-        """Return how super-packets cross, by what cards say, and by what was tried."""
+        """Return the mode of super-packets, by the cards' features and `cluster check`."""
         lossy = [one for one in facts if one["address"] in self.ground.lossy]
         if self._whole or (not lossy and all(one["cuts_tunnels"] for one in facts)):
             return WHOLE
-        # What a card promises and does not do, it would not do with what is packed either.
+        # A card that reports tunnel segmentation and fails in it would fail on packed packets as
+        # well.
         broken = any(one["cuts_tunnels"] for one in lossy)
         return SINGLE if broken or any(one["no_packing"] for one in facts) else PACKED
 
     def _start_parts(self, machines: Sequence[int]) -> None:
-        """Start parts, and find how their machines' clocks are."""
+        """Start parts on machines, connect to their clocks, and measure the clocks."""
         known = {"underlay": self.ground.addresses}
         own = {
             machine: {
@@ -177,14 +180,14 @@ class LabOverMachines(Lab):
             }
             for machine in machines
         }
-        self._cluster.start({one: {**self._alike, **known, **own[one]} for one in machines})
+        self._cluster.start({one: {**self._common_order, **known, **own[one]} for one in machines})
         ports = self.ask_machines({one: {"ask": "clock"} for one in machines})
         for machine, port in ports.items():
             self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
         self.clocks.measure()
 
     def _order(self, processors: int, crossing: str) -> dict[str, Any]:
-        """Return what all parts are told alike."""
+        """Return the order fields that are equal for all parts."""
         settings = self.settings.plain() | {"routing": self.routing}
         settings |= {"plane": self.plane} if self.relays else {}
         own_router = Path(self.routing).read_text() if self.routing.endswith(".py") else None
@@ -201,7 +204,7 @@ class LabOverMachines(Lab):
         }
 
     def stop(self) -> None:
-        """End everything."""
+        """End all programs and parts, and disconnect from the machines."""
         self.log("down")
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
@@ -217,7 +220,7 @@ class LabOverMachines(Lab):
         return self._entrances.of(server)
 
     def reach(self, server: int) -> list[str]:
-        """Return the command that runs another on a server of another computer, else nothing."""
+        """Return the command that runs a program on another computer's server, empty if local."""
         if self.ground.is_here:
             return []
         machine = self._machine_of[server]
@@ -225,11 +228,11 @@ class LabOverMachines(Lab):
         return command_for(at, self.ground.keys(), folder, self.name(server))
 
     def ask_part(self, server: int, **request: Any) -> Any:
-        """Ask the part that has a server."""
+        """Send a request to a server's part; return the answer."""
         return self._cluster.ask(self._machine_of[server], server=server, **request)
 
     def kill(self, server: int) -> None:
-        """Let a server die: its forwarder and every program on it."""
+        """Kill a server: its forwarder and every program on it."""
         with self._lock:
             require(server not in self.dead, f"server {self.name(server)} is dead already")
             self.dead.add(server)
@@ -238,9 +241,9 @@ class LabOverMachines(Lab):
             end_programs_in(self._entrances.opened([server]))
 
     def revive(self, server: int) -> None:
-        """Start a dead server anew, on another machine with all that died with it where it has to.
+        """Restart a dead server; replace its machine by an unused machine if the machine is lost.
 
-        Those that had been dead before their machine was lost stay dead.
+        Servers that were dead before their machine was lost stay dead.
         """
         with self._lock:
             require(server in self.dead, f"server {self.name(server)} is alive")
@@ -253,12 +256,12 @@ class LabOverMachines(Lab):
             self.log("revive", server=self.name(server))
 
     def _start_elsewhere(self, machine: int) -> None:
-        """Start a lost machine's part on one that is not in use."""
+        """Start the part of a lost machine on a machine that is not in use."""
         used = [self.ground.addresses[one] for one in self.living()]
         found = next(iter(self.ground.spares(used)), None)
         require(
             found is not None,
-            f"machine {machine} is lost, and no other is there in its place: let a worker join "
+            f"machine {machine} is lost, and no unused machine can replace it: let a worker join "
             "the cluster, on a machine that this lab does not use",
         )
         assert found
@@ -266,13 +269,14 @@ class LabOverMachines(Lab):
         self._cluster.move(machine, worker)
         [facts] = self._facts([machine])
         require(
-            facts["cuts_tunnels"] or self._alike["crossing"] != WHOLE,
-            f"the card of {address} does not cut what is in tunnels, and this lab's servers send "
-            "what has to be: start the lab anew",
+            facts["cuts_tunnels"] or self._common_order["crossing"] != WHOLE,
+            f"the card of {address} cannot segment tunneled super-packets, which this lab's "
+            "servers send: start the lab again",
         )
         self.ground.addresses[machine] = address
         old = self._folders[machine]
-        self._folders[machine] = old.with_name(f"{old.name}-")  # nothing of the other is in it
+        # a new folder, without files of the lost part
+        self._folders[machine] = old.with_name(f"{old.name}-")
         self.ask_machines(self.to_living({"ask": "moved", "machine": machine, "address": address}))
         self._start_parts([machine])
         self.lost.discard(machine)
@@ -291,7 +295,7 @@ class LabOverMachines(Lab):
         )
 
     def _facts(self, machines: Sequence[int]) -> list[dict[str, Any]]:
-        """Return what there is to know of machines that can take part."""
+        """Return the facts of machines; raise PillarboxError if a machine cannot take part."""
         facts = self._cluster.facts(machines)
         for machine, one in zip(machines, facts, strict=True):
             require(
@@ -302,18 +306,18 @@ class LabOverMachines(Lab):
         return facts
 
     def resize(self, servers: int) -> None:
-        """Refuse: nodes would have to move from machine to machine."""
+        """Raise PillarboxError: nodes would have to move between machines."""
         raise PillarboxError(
             "a lab over several machines neither grows nor shrinks: start it in the other size"
         )
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return how many bytes each port of each server has sent."""
+        """Return the bytes that each port of each server has sent."""
         found = self.ask_machines(self.to_living({"ask": "sent"}))
         return {port: sent for ports in found.values() for port, sent in ports.items()}
 
     def meter(self) -> Meter:
-        """Return what counts what cables carry and servers receive, on all machines."""
+        """Return a meter of all cables and servers, on all machines."""
         return cast(Meter, FarMeter(self.topology, self))
 
     def machine_of(self, node: int) -> int:
@@ -321,35 +325,35 @@ class LabOverMachines(Lab):
         return self._machine_of[node]
 
     def living(self) -> list[int]:
-        """Return the machines that are not lost."""
+        """Return the numbers of all machines that are not lost."""
         return [machine for machine in range(self.machines) if machine not in self.lost]
 
     def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return the same request for each machine that is not lost."""
+        """Return a mapping that sends a request to every machine that is not lost."""
         return dict.fromkeys(self.living(), request)
 
     def ask_machines(
         self, requests: Mapping[int, dict[str, Any]], least: int | None = None
     ) -> dict[int, Any]:
-        """Ask the parts of several machines at the same time; return their answers.
+        """Send requests to several machines' parts in parallel; return the answers by machine.
 
-        One that does not answer is left out as long as at least so many do; usually all have to.
+        A machine without an answer is left out if `least` others answer (default: all must answer).
         """
         return self._cluster.ask_all(requests, least)
 
     def state(self, server: int) -> dict[str, Any]:
-        """Return what a server knows and did, and when by the lab's clock."""
+        """Return a server's routing state and counters, with times in the lab's clock."""
         state = super().state(server)
         for news in state.get("news", ()):
             news["at_s"] = self.clocks.here(self._machine_of[server], news["at_s"])
         return state
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """Return what can be asked of it at its socket, beside what can be asked of any lab."""
+        """Return the handlers of requests that only a lab over machines has."""
         return {"capture": partial(captured, self, self)}
 
     def about(self) -> dict[str, Any]:
-        """Return what a manifest has to say of the machines."""
+        """Return the manifest's entry about the machines."""
         return {
             "machines": self.machines,
             "servers": [len(self._servers_of(machine)) for machine in range(self.machines)],
@@ -359,16 +363,16 @@ class LabOverMachines(Lab):
 
     @property
     def computer(self) -> Computer:
-        """The machines, where they are namespaces of this computer."""
+        """The machines, if they are namespaces of this computer."""
         assert isinstance(self.ground, OneComputer) and self.ground.computer
         return self.ground.computer
 
     def worker(self, machine: int) -> int:
-        """Return the process that is a machine of this computer, as far as the lab is concerned."""
+        """Return the process ID of a machine's worker on this computer."""
         assert isinstance(self.ground, OneComputer)
         return self.ground.started(machine).process.pid
 
-    # -- what has failed -------------------------------------------------------------------------
+    # -- failures and events -----------------------------------------------------------------------
 
     def _failures(self, faults: list[Any], dead: set[int]) -> Failures:
         known = super()._failures(faults, dead)
@@ -376,7 +380,7 @@ class LabOverMachines(Lab):
         return Failures(known.nodes | nodes, known.links)
 
     def status(self) -> dict[str, Any]:
-        """Return how the lab is, and how its machines are."""
+        """Return the lab's status, including its machines."""
         machines = []
         for machine in range(self.machines):
             servers = self._servers_of(machine)
@@ -389,7 +393,7 @@ class LabOverMachines(Lab):
         return [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
 
     def about_machines(self) -> str:
-        """Return over how many machines it is, in a few words."""
+        """Return a phrase with the number of machines and crossing cables."""
         cables = f"{self._crossing()} of {self.topology.cables} cables cross"
         return f"; {self.machines} machines, {cables}"
 
@@ -397,14 +401,14 @@ class LabOverMachines(Lab):
         return int(self._placed.crossing.sum())
 
     def _on_news(self, machine: int, said: dict[str, Any]) -> None:
-        """Take in what happened to a machine, or to a server there, by itself."""
+        """Handle an event of a machine, or of a server on it."""
         event, server = said.pop("event"), said.pop("server", None)
         if event == across.ACROSS:
             threading.Thread(
                 target=self._run_across, args=[machine, server, said], daemon=True
             ).start()
         elif event == "lost":
-            self._lose(machine)
+            self._on_machine_lost(machine)
         elif event == "back":
             self.came_back.add(machine)
             self.log("machine came back", machine=machine)
@@ -413,15 +417,15 @@ class LabOverMachines(Lab):
             self._on_forwarder_event(server, event, said)
 
     def _run_across(self, machine: int, server: str, said: dict[str, Any]) -> None:
-        """Run a program on a server for one of another machine's, and tell there of its end."""
+        """Run a program that another machine's server requested; report its exit code there."""
         end = across.run([*self.reach(self.server(server)), *said["words"]])
-        with suppress(PillarboxError):  # that machine is lost
+        with suppress(PillarboxError):  # the requesting machine is lost
             self._cluster.ask(machine, ask="across ended", to=said["to"], **end)
 
     def _on_late(self, machine: int, late_s: float) -> None:
         self.log("late", machine=machine, late_s=round(late_s, 6))
 
-    def _lose(self, machine: int) -> None:
+    def _on_machine_lost(self, machine: int) -> None:
         servers = self._servers_of(machine)
         with self._lock:
             self.lost.add(machine)

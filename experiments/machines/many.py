@@ -1,4 +1,4 @@
-"""What a trial needs of a lab over several machines, whatever else that is."""
+"""Interface of a lab over several machines, as trials use it."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from experiments.machines.clock import Clocks
 
 
 class Machines(Protocol):
-    """The machines of a lab: asked together, by number."""
+    """A lab's machines, numbered from 0; several are asked in parallel."""
 
-    machines: int  # how many
+    machines: int  # number of machines
     folder: Path
     clocks: Clocks
-    dead: set[int]  # servers
-    lost: set[int]
-    came_back: set[int]  # whose worker was away for a while
+    dead: set[int]  # dead servers
+    lost: set[int]  # machines whose worker is gone
+    came_back: set[int]  # machines whose worker left and came back
 
     def machine_of(self, node: int) -> int:
         """Return the machine of a server or switch."""
         ...
 
     def living(self) -> list[int]:
-        """Return the machines that are not lost."""
+        """Return the numbers of all machines that are not lost."""
         ...
 
     def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return the same request for each machine that is not lost."""
+        """Return a mapping that sends a request to every machine that is not lost."""
         ...
 
     def ask_machines(
         self, requests: Mapping[int, dict[str, Any]], least: int | None = None
     ) -> dict[int, Any]:
-        """Ask the parts of several machines at the same time; return their answers."""
+        """Send requests to several machines' parts in parallel; return the answers by machine."""
         ...
 
     def about(self) -> dict[str, Any]:
-        """Return what a manifest has to say of the machines."""
+        """Return the manifest's entry about the machines."""
         ...

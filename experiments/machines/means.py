@@ -1,4 +1,4 @@
-"""What a trial over several machines is done with; see `experiments.trials.runs.means`."""
+"""Backend of trials over several machines; see `experiments.trials.runs.means`."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from experiments.trials.trust.watch import Watch
 
 
 class MeansOverMachines(Means):
-    """What a trial is done with: processes on each machine, led from here.
+    """Backend of a trial whose flows and watches run on every machine, led by this process.
 
     Parameters
     ----------
     lab : Lab
         The running lab.
     machines : Machines
-        The same, as what it is over.
+        The same lab, as the interface to its machines.
     """
 
-    lead_s = 0.6  # all machines are told of the barrier, in three calls
+    lead_s = 0.6  # time to send the start barrier to all machines: three calls to each
 
     def __init__(self, lab: Lab, machines: Machines) -> None:
         super().__init__(lab)
         self.machines = machines
 
     def prepare(self) -> dict[str, Any]:
-        """Pin TCP's settings everywhere; return what only a running lab can tell."""
+        """Pin the TCP sysctls on all machines; return the lab's facts for the manifest."""
         found = self.machines.ask_machines(self.machines.to_living({"ask": "prepare"}))
         first: dict[str, Any] = found[self.machines.machine_of(0)]
         return {**first, "machines": self.machines.about()}
 
     def watch(self, *, come_and_go: bool) -> Watch:
-        """Return what watches, ready to begin."""
+        """Return the watch over all machines, ready to begin."""
         return cast(Watch, WatchOverMachines(self.machines, come_and_go=come_and_go))
 
     def tool(self, order: Order) -> Tool:
-        """Return what sends the flows."""
+        """Return the traffic generator for all flows of a trial."""
         workload = order.workload
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
         arrive = workload.arrivals is not None
         return Generators(self.machines, order.flows, sending, arrive=arrive)
 
     def flow(self, flow: Flow, sending: Sending) -> Tool:
-        """Return what sends one flow."""
+        """Return the traffic generator for one flow."""
         return Generators(self.machines, [flow], sending)

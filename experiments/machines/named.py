@@ -1,9 +1,9 @@
-"""Clusters that are up, by their names: where each one's scheduler is, and the keys to it.
+"""Running clusters by name: each cluster's scheduler address and TLS keys on this computer.
 
-/run/pillarbox/clusters/NAME/     which only root may read
-cluster.json                  the scheduler's address; what `cluster check` found
-*.pem                         keys of TLS, if it has been started by `cluster up`
-lock                          held by the process that keeps it up, if there is one
+/run/pillarbox/clusters/NAME/     readable by root only
+    cluster.json                  the scheduler's address; results of `cluster check`
+    *.pem                         TLS keys, if `cluster up` started the cluster
+    lock                          held by the process that keeps the cluster up, if any
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ FAR_PARTS = Path("/run/pillarbox/parts")
 
 
 def folder_of(name: str) -> Path:
-    """Return a cluster's folder, whether it is there or not."""
+    """Return the path of a cluster's folder, which may not exist."""
     require(
         bool(name) and all(one.isalnum() or one in "-_" for one in name),
-        f"{name!r} is no name of a cluster: letters, digits, - and _",
+        f"{name!r} is not a valid cluster name: use letters, digits, - and _",
     )
     require(os.geteuid() == 0, "only root can reach a cluster: use sudo")
     return CLUSTERS / name
 
 
 def names() -> list[str]:
-    """Return the clusters that are up."""
+    """Return the names of all running clusters."""
     if not CLUSTERS.is_dir():
         return []
     return sorted(one.name for one in CLUSTERS.iterdir() if is_up(one.name))
 
 
 def is_up(name: str) -> bool:
-    """Tell whether a cluster is up, as far as is known here; a dead one's folder goes."""
+    """Return True if a cluster is up, as far as known here; remove a dead cluster's folder."""
     folder = folder_of(name)
     try:
         keeper = about(name)["keeper"]
@@ -61,7 +61,7 @@ def is_up(name: str) -> bool:
 
 
 def about(name: str) -> dict[str, Any]:
-    """Return what is known of a cluster, or raise PillarboxError where there is none."""
+    """Return the stored facts of a cluster, or raise PillarboxError if no such cluster is known."""
     try:
         return dict(json.loads((folder_of(name) / ABOUT).read_text()))
     except FileNotFoundError:
@@ -72,17 +72,17 @@ def about(name: str) -> dict[str, Any]:
 
 
 def write_about(name: str, **known: Any) -> None:
-    """Keep what is known of a cluster, beside what was."""
+    """Store facts of a cluster in addition to the facts stored before."""
     with suppress(PillarboxError):
         known = {**about(name), **known}
     folder = folder_of(name)
-    beside = folder / f"{ABOUT}.new"
-    beside.write_text(json.dumps(known))
-    beside.rename(folder / ABOUT)
+    new_file = folder / f"{ABOUT}.new"
+    new_file.write_text(json.dumps(known))
+    new_file.rename(folder / ABOUT)
 
 
 def take(name: str) -> IO[str]:
-    """Make a new cluster's folder; return its lock, which its keeper holds."""
+    """Create a new cluster's folder; return its lock file, which the caller holds."""
     require(
         not is_up(name),
         f"a cluster {name!r} is up already: end it (`cluster down --name {name}`), or give this "
@@ -100,7 +100,7 @@ def take(name: str) -> IO[str]:
 
 
 def wait_for_end(name: str) -> None:
-    """Wait until the process that keeps a cluster up is gone."""
+    """Wait for the end of the process that keeps a cluster up."""
     with suppress(FileNotFoundError), (folder_of(name) / LOCK).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
@@ -117,7 +117,7 @@ def _is_held(folder: Path) -> bool:
 
 
 def write_keys(folder: Path, keys: dict[str, str]) -> None:
-    """Write keys where only root reads them, each by the name that Dask's `Security` has for it."""
+    """Write TLS keys to a folder as files for root only, named as in Dask's `Security`."""
     for name, content in keys.items():
         file = folder / f"{name}.pem"
         file.touch(0o600)
@@ -125,12 +125,12 @@ def write_keys(folder: Path, keys: dict[str, str]) -> None:
 
 
 def security_in(folder: Path) -> Any:
-    """Return Dask's security by the keys in a folder; None where there are none."""
+    """Return Dask's `Security` with the TLS keys in a folder, None without keys."""
     return security_of({file.stem: str(file) for file in folder.glob("*.pem")})
 
 
 def scheduler_of(name: str) -> str:
-    """Return where a cluster's scheduler is; its keys are then Dask's own, for all who ask it."""
+    """Return a cluster's scheduler address; set its TLS keys as Dask's default in this process."""
     import dask
 
     require(is_up(name), f"no cluster {name!r} is up: start it with `cluster up HOSTS.toml`")
@@ -144,18 +144,18 @@ def scheduler_of(name: str) -> str:
 
 
 class NamedCluster:
-    """A cluster that is up, whoever started it; a `Ground`.
+    """A running cluster, started by `cluster up` or otherwise; a `Ground`.
 
     Parameters
     ----------
     name : str
-        Its name.
+        Name of the cluster.
     machines : int, optional
-        How many of its machines are wanted; else all.
+        Number of machines to use (default: all).
     only : sequence of str, optional
-        Which workers are wanted, by where they listen.
+        Addresses of the workers to use (default: one worker per machine).
     partly : bool
-        Whether it is all the same how many there are.
+        Whether any number of machines is accepted.
     """
 
     is_here = False
@@ -172,8 +172,8 @@ class NamedCluster:
         self.name, self._about = name, about(name)
         self.lossy = tuple(self._about.get("lossy", ()))
         self._partly = partly
-        self._client = self._connected()
-        self.workers = list(only) or self._found(machines)
+        self._client = self._new_client()
+        self.workers = list(only) or self._workers_of(machines)
         self.machines = len(self.workers)
         known = tuple(self._about.get("weights", ()))
         self.weights: tuple[int, ...] = () if only else known[: self.machines]
@@ -182,10 +182,10 @@ class NamedCluster:
 
     @property
     def scheduler(self) -> str:
-        """Where its scheduler listens."""
+        """Address on which the cluster's scheduler listens."""
         return str(self._about["scheduler"])
 
-    def _connected(self) -> Any:
+    def _new_client(self) -> Any:
         import logging
 
         import dask
@@ -208,8 +208,8 @@ class NamedCluster:
                 f"start it anew with `cluster up` ({type(error).__name__}: {error})"
             ) from None
 
-    def _found(self, machines: int | None) -> list[str]:
-        """Return one worker of each machine, as they are numbered."""
+    def _workers_of(self, machines: int | None) -> list[str]:
+        """Return a worker of each machine, in the order of the machines' numbers."""
         by_host = self._by_host()
         if self._partly:
             return list(by_host.values())
@@ -223,7 +223,7 @@ class NamedCluster:
         return list(by_host.values())[:wanted]
 
     def _by_host(self) -> dict[str, str]:
-        """Return one worker of each machine that has some."""
+        """Return the address of one worker per machine, by the machine's IP address."""
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         found: dict[str, str] = {}
         for worker in sorted(known, key=lambda one: (_number(known[one]["name"]), one)):
@@ -231,28 +231,28 @@ class NamedCluster:
         return found
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
-        """Return the client, and where the workers are."""
+        """Return the Dask client and the addresses of the workers."""
         return self._client, self.workers
 
     def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield the workers of machines that are not in use, and where they are."""
+        """Yield worker address and IP address of each machine that is not in use."""
         yield from ((one, host) for host, one in self._by_host().items() if host not in used)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
-        """Return a place on the machines, which has nothing to do with the lab's folder here."""
+        """Return the path prefix of the parts' folders on the machines."""
         return FAR_PARTS / f"{lab}-"
 
     def keys(self) -> Path | None:
-        """Return the cluster's folder, if keys are in it."""
+        """Return the cluster's folder if it has TLS keys."""
         folder = folder_of(self.name)
         return folder if any(folder.glob("*.pem")) else None
 
     def last_words(self, machine: int) -> str:
-        """Return where more is to be found."""
+        """Return a hint at the folder with the workers' logs."""
         return f"see {folder_of(self.name)} for what its worker said"
 
     def close(self) -> None:
-        """Let go of it."""
+        """Disconnect from the cluster."""
         self._client.close(timeout=CONNECT_S)
 
 
@@ -265,7 +265,7 @@ def _number(name: Any) -> tuple[int, str]:
 
 
 def _own_address(other: str) -> str:
-    """Return by which address this machine speaks to another."""
+    """Return the local address with which this machine reaches another."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asking.connect((other, 9))
         return str(asking.getsockname()[0])

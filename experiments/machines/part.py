@@ -1,10 +1,11 @@
 """One machine's part of a lab: a process in a sandbox of its own, in the machine's namespace.
 
-    python -m experiments.machines.part      its order is a line of JSON on standard input
+    python -m experiments.machines.part      the order is a line of JSON on standard input
 
-It says when it is up, and what happens to it by itself, in lines of JSON; all else is asked of it
-at its own control socket (`experiments.control.service`). It ends when its input does, however the
-process that started it has ended; with it go its namespaces, bridges, cables and forwarders.
+The part prints events in lines of JSON: when it is up, and when a forwarder ends. Requests come
+through its own control socket (`experiments.control.service`). The part ends when its standard
+input is closed, for whatever reason the parent process ended; its namespaces, bridges, cables and
+forwarders are removed with it.
 """
 
 from __future__ import annotations
@@ -45,30 +46,31 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-ONLY_PART = "\0pillarbox-part"  # of the machine's network, and gone with who holds it
-LONGEST_MARK = 64  # bytes of what is followed
-LONGEST_REQUEST = 1 << 26  # the flows of a trial
+# abstract socket in the machine's network namespace, freed when its owner ends
+ONLY_PART = "\0pillarbox-part"
+LONGEST_MARK = 64  # bytes of a marked packet's payload that are read
+LONGEST_REQUEST = 1 << 26  # bytes; a request may carry all flows of a trial
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class Part(Lab):
-    """What one machine has of a lab; it does as it is told, and knows nothing of other parts.
+    """One machine's part of a lab, which acts on requests and knows no other parts.
 
     Parameters
     ----------
     topology, settings, folder, seed
-        Of the whole lab; the folder is this part's own.
+        Those of the whole lab, but the folder is this part's own.
     machine_of : sequence of int
-        Where each node is.
+        Machine of each node.
     underlay : Underlay
-        This machine's side of the cables that leave it.
+        This machine's side of the cables to other machines.
     crossing : str
-        How super-packets cross: see `PartNet`.
+        How super-packets cross between machines: see `PartNet`.
     tell : callable
-        Takes what happens by itself.
+        Called with each event that the part reports unasked.
     answering : Answering
-        Tells this machine's time.
+        Answers the lab's clock requests.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Part(Lab):
     ) -> None:
         self._machine_of, self._underlay = machine_of, underlay
         self._answering, self._trial = answering, PartTrial(self, underlay)
-        self._crossing, self._tell = crossing, tell
+        self._crossing, self._report = crossing, tell
         self._listeners: dict[int, Any] = {}
         self._follower: Follower | None = None
         underlay.check_mtu(settings.mtu)
@@ -100,17 +102,17 @@ class Part(Lab):
         return self._part
 
     def here(self) -> list[int]:
-        """Return the servers of this machine."""
+        """Return the servers on this machine."""
         mine = self._underlay.machine
         return [s for s in range(self.topology.servers) if self._machine_of[s] == mine]
 
     def nodes_here(self) -> list[int]:
-        """Return the servers and switches of this machine."""
+        """Return the servers and switches on this machine."""
         mine = self._underlay.machine
         return [node for node, machine in enumerate(self._machine_of) if machine == mine]
 
     def reach(self, server: int) -> list[str]:
-        """Return the command that runs another on a server of another machine."""
+        """Return the command that runs a program on a server of another machine."""
         elsewhere = self._machine_of[server] != self._underlay.machine
         return across.command_for(self.folder, self.name(server)) if elsewhere else []
 
@@ -120,12 +122,12 @@ class Part(Lab):
                 self.dead.add(server)
             why = self.forwarders.last_words(server) if self.forwarders else ""
             report = {"event": event, "server": server, "why": why, "at_s": time.monotonic()}
-            self._tell({**report, **details})
+            self._report({**report, **details})
 
-    # -- what is asked of it ---------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------------
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """Return what the lab that this is a part of asks, beside what can be asked of any lab."""
+        """Return the handlers of requests that only the lab of this part sends."""
         return {
             "forwarder": lambda asked: self._ask(**asked),
             "log": lambda asked: self._log_of(asked["server"], asked["longest"]),
@@ -138,7 +140,7 @@ class Part(Lab):
             "shape": at_its_moment(lambda asked: self._shape(asked["cables"], asked["shape"])),
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
-            across.ACROSS: lambda asked: self._tell({**asked, "event": across.ACROSS}),
+            across.ACROSS: lambda asked: self._report({**asked, "event": across.ACROSS}),
             "across ended": across.tell_end,
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
             "capture": lambda asked: captured_here(self, asked),
@@ -149,9 +151,9 @@ class Part(Lab):
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,
             "echo": lambda asked: self._echo(**asked),
-            "trace listen": lambda asked: self._listen(asked["server"]),
+            "trace listen": lambda asked: self._open_listener(asked["server"]),
             "trace send": lambda asked: self._tracer.send(*asked["packet"]),
-            "trace arrived": lambda asked: self._arrived(asked["server"], asked["serial"]),
+            "trace arrived": lambda asked: self._wait_for_arrival(asked["server"], asked["serial"]),
             **self._trial.requests(),
         }
 
@@ -161,25 +163,25 @@ class Part(Lab):
         found = echoes(self, server, destinations, wait_s)
         return [found[one] for one in destinations]
 
-    def _listen(self, server: int) -> None:
-        """Take marked packets at a server from now on: nobody answers that its port is closed."""
+    def _open_listener(self, server: int) -> None:
+        """Receive marked packets at a server from now on, so that no ICMP error answers them."""
         if server not in self._listeners:
             self._listeners[server] = self._tracer.listener(server)
 
     def _memory(self) -> list[tuple[int, float]]:
-        """Return how much memory each forwarder has of its own, in MiB."""
+        """Return each forwarder's private memory in MiB, by process."""
         pids = self.forwarders.pids.values() if self.forwarders else ()
         return [(pid, own_mib(pid)) for pid in pids if pid]
 
     def _count(self, at_s: float) -> list[list[list[int]]]:
-        """Return what is counted at a moment of this machine's clock: see `Counts`."""
+        """Return the meter's counts at an instant of this machine's clock: see `Counts`."""
         time.sleep(max(0.0, at_s - time.monotonic()))
         counts = self._meter.read()
         directions = [[number, *counted] for number, counted in counts.directions.items()]
         return [directions, [[server, octets] for server, octets in counts.received.items()]]
 
-    def _arrived(self, server: int, serial: int) -> bool:
-        """Wait for a marked packet at a server."""
+    def _wait_for_arrival(self, server: int, serial: int) -> bool:
+        """Return True if a marked packet arrives at a server within TRACE_S."""
         listening, deadline = self._listeners[server], time.monotonic() + TRACE_S
         while readable([listening], deadline - time.monotonic()):
             if serial_of(listening.recv(LONGEST_MARK)) == serial:
@@ -187,9 +189,9 @@ class Part(Lab):
         return False
 
     def _follow(self, serial: int, *, keep: bool) -> list[tuple[int, str]]:
-        """Return at which switches a marked packet was, and with what time to live.
+        """Return the switches that a marked packet passed, with its time to live at each.
 
-        They are heard from the first question on, until one with which nothing is kept.
+        Switches are observed from the first request on, until a request without `keep`.
         """
         self._follower = self._follower or Follower(self.net, TRACE_PORT)
         found = self._follower.heard(serial)
@@ -199,13 +201,13 @@ class Part(Lab):
         return found
 
     def _inform(self, nodes: list[int], links: list[list[int]]) -> None:
-        """Let switches that route know what has failed on all machines."""
+        """Inform routing switches about the failures on all machines."""
         if self.switches:
             failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
             self.switches.set_failures(failed)
 
     def end_trial(self) -> None:
-        """End what sends and watches."""
+        """End the trial's sender and watch."""
         self._trial.close()
 
     def _ask(self, ask: str, server: int, what: str, **details: str) -> Any:
@@ -231,23 +233,24 @@ class Part(Lab):
         change([tap for each in cables for tap in self.cables[each].taps])
 
 
-def at_its_moment(deed: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], float]:
-    """Return a deed that is done at ``at_s`` of this machine's clock, and says how late it was."""
+def at_its_moment(action: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], float]:
+    """Return an action that runs at ``at_s`` of this machine's clock and returns its delay."""
 
-    def done(asked: dict[str, Any]) -> float:
+    def run_action(asked: dict[str, Any]) -> float:
         wait_s = asked["at_s"] - time.monotonic()
         time.sleep(max(0.0, wait_s))
-        deed(asked)
+        action(asked)
         return max(0.0, -wait_s)
 
-    return done
+    return run_action
 
 
 def main() -> None:
-    """Be a part until standard input ends."""
-    with open(0, "rb", buffering=0, closefd=False) as orders:  # reads no byte more than the line
+    """Run a part until standard input is closed."""
+    # unbuffered: reads only the first line
+    with open(0, "rb", buffering=0, closefd=False) as orders:
         order = json.loads(orders.readline())
-    # Before the sandbox, which has another network.
+    # These sockets belong to the machine's network, so they are opened before entering the sandbox.
     with _only_part(order["underlay"][order["machine"]]):
         underlay = Underlay(order["underlay"], order["machine"])
         answering = Answering(order["underlay"][order["machine"]], tuple(order["clock"]))
@@ -257,19 +260,19 @@ def main() -> None:
 
 
 def _only_part(address: str) -> socket.socket:
-    """Return what only one part of a machine can have: tunnels of two labs would be in conflict."""
+    """Return a socket that one part per machine can hold: tunnels of two labs conflict."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         held.bind(ONLY_PART)
     except OSError:
-        why = f"{address} has a part of another lab, and has room for one: end that lab first"
-        _tell({"event": "failed", "why": why})
+        why = f"{address} has a part of another lab, which leaves no room: end that lab first"
+        _report({"event": "failed", "why": why})
         sys.exit(1)
     return held
 
 
 def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the prompt
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the prompt only
     topology = parse(order["network"])
     placed = place(topology, len(order["underlay"]), order["weights"])
     folder, settings = Path(order["folder"]), dict(order["settings"])
@@ -286,17 +289,17 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int
             placed.machine_of.tolist(),
             underlay,
             crossing=order["crossing"],
-            tell=_tell,
+            tell=_report,
             answering=answering,
         )
         lab.start()
         answering.begin()
         service = Service(lab, lab.requests(), longest=LONGEST_REQUEST)
     except PillarboxError as error:
-        _tell({"event": "failed", "why": str(error)})
+        _report({"event": "failed", "why": str(error)})
         return 1
     try:
-        _tell({"event": "up", "servers": len(lab.here())})
+        _report({"event": "up", "servers": len(lab.here())})
         while os.read(0, 1 << 12):
             continue
         service.close()
@@ -309,7 +312,7 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int
     return 0
 
 
-def _tell(what: dict[str, Any]) -> None:
+def _report(what: dict[str, Any]) -> None:
     os.write(1, json.dumps(what).encode() + b"\n")
 
 

@@ -1,4 +1,4 @@
-"""What a trial has a machine's part do: send and receive flows, and watch."""
+"""Requests of a trial to one machine's part: send and receive flows, watch the machine."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from topos.base.errors import PillarboxError
 
 
 class PartTrial:
-    """Does what is asked of a part for a trial, one at a time.
+    """Handles a part's trial requests; at most one sender and one watch exist at a time.
 
     Parameters
     ----------
     part : Lab
-        The part of the lab.
+        The part of the lab on this machine.
     underlay : Underlay
-        Its machine's card.
+        The machine's network card, with the tunnels to other machines.
     """
 
     def __init__(self, part: Lab, underlay: Underlay) -> None:
@@ -32,7 +32,7 @@ class PartTrial:
         self._watch: PartWatch | None = None
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """Return what can be asked."""
+        """Return the handlers of trial requests by name."""
         return {
             "prepare": lambda _: self._prepare(),
             "send": self._send,
@@ -49,7 +49,7 @@ class PartTrial:
         }
 
     def close(self) -> None:
-        """End what sends and watches."""
+        """End the sender and the watch, if they run."""
         self._close_sender()
         self._close_watch()
 
@@ -67,7 +67,7 @@ class PartTrial:
 
     def _sending(self) -> Sender:
         if self._sender is None:
-            raise PillarboxError("no flows were told of before")
+            raise PillarboxError("no flows were sent to this part before this request")
         return self._sender
 
     def _close_sender(self) -> None:
@@ -83,7 +83,7 @@ class PartTrial:
 
     def _watching(self) -> PartWatch:
         if self._watch is None:
-            raise PillarboxError("nothing was to be watched before")
+            raise PillarboxError("no watch was started on this part before this request")
         return self._watch
 
     def _close_watch(self) -> None:

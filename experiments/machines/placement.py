@@ -1,10 +1,10 @@
-"""Which machine has which node, by arithmetic: every machine works it out, and none is told.
+"""Placement of nodes on machines, computed alike by every machine, so that it is never transmitted.
 
-Servers stand in the order of their digits, and each machine takes a whole run of them: with the
-most significant digit first that is a block of the network, a DCell_k-1 or a BCube_k-1, so that few
-cables leave it. Other orders of the digits are tried, and the one with the fewest cables that cross
-is taken. A switch stands whole on the machine where most of its cables end; where two machines are
-equal, on the one with fewer switches so far. Runs are as long as the machines' weights say.
+Servers are sorted by their digits, and each machine takes a contiguous run. With the most
+significant digit first a run is a block of the network, a DCell_k-1 or a BCube_k-1, so that few
+cables leave the machine. Other orders of the digits are tried, and the order with the fewest
+crossing cables is used. A switch is placed on the machine where most of its cables end; on a tie,
+on the machine with fewer switches so far. The machines' weights set the lengths of the runs.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
 
-MOST_ORDERS = 24  # of digits that are tried: all of four
+MOST_ORDERS = 24  # upper bound of digit orders that are tried: all orders of four digits
 
 
 class Placement(NamedTuple):
-    """Where each node of a network is."""
+    """Machine of each node of a network, and the cables between machines."""
 
     machines: int
-    digits: tuple[int, ...]  # which digit of an address counts first, second, ...
-    machine_of: Ints  # by node
-    crossing: NDArray[numpy.bool_]  # by cable, in the order of `cable_arrays`
+    # positions of an address's digits, the most significant for sorting first
+    digits: tuple[int, ...]
+    machine_of: Ints  # indexed by node
+    crossing: NDArray[numpy.bool_]  # indexed by cable, as in `cable_arrays`
 
     def nodes_on(self, machine: int) -> list[int]:
         """Return the servers and switches of a machine, servers first."""
@@ -41,16 +42,16 @@ class Placement(NamedTuple):
 
 
 def place(topology: Topology, machines: int, weights: Sequence[int] = ()) -> Placement:
-    """Return which machine has which node.
+    """Return the placement of a network's nodes with the fewest crossing cables.
 
     Parameters
     ----------
     topology : Topology
         The network.
     machines : int
-        How many there are.
+        Number of machines.
     weights : sequence of int, optional
-        What each can carry beside the others, such as its processors; else all are alike.
+        Relative capacity of each machine, such as its number of processors (default: all equal).
 
     >>> import topos
     >>> placed = place(topos.parse("bcube,4,1"), 2)
@@ -78,7 +79,7 @@ def place(topology: Topology, machines: int, weights: Sequence[int] = ()) -> Pla
 
 
 def _machine_by_rank(topology: Topology, machines: int, weights: Sequence[int]) -> Ints:
-    """Return the machine of the first server in order, of the second, and so on."""
+    """Return the machine of each server in sorted order."""
     require(
         len(weights) == machines and min(weights) > 0,
         f"{machines} machines take {machines} weights above 0, not {','.join(map(str, weights))}",
@@ -97,9 +98,9 @@ def _machine_by_rank(topology: Topology, machines: int, weights: Sequence[int]) 
 def _place_switches(
     topology: Topology, ends: tuple[Any, Any], machine_of: Ints, machines: int
 ) -> None:
-    """Put each switch where most of its cables end that lead to what is placed already.
+    """Place each switch on the machine that has most of its neighbours placed so far.
 
-    Switches that lead to switches alone come after those.
+    Switches whose neighbours are all switches are placed in later rounds.
     """
     count = [0] * machines
     while (machine_of < 0).any():
@@ -109,7 +110,7 @@ def _place_switches(
             numpy.add.at(votes, (near[heard] - topology.servers, machine_of[far[heard]]), 1)
         most = votes.max(axis=1)
         heard_of = numpy.flatnonzero(most > 0)
-        # Of switches without a cable, as partial networks may have, each machine gets some.
+        # Switches without a cable, as in partial networks, are distributed over all machines.
         for switch in heard_of if len(heard_of) else range(topology.switches):
             if machine_of[topology.servers + switch] < 0:
                 equal = numpy.flatnonzero(votes[switch] == most[switch])

@@ -1,14 +1,14 @@
-"""Programs on servers of another computer: begun by that machine's worker, with this terminal.
+"""Run programs on servers of another computer through its Dask worker, with this terminal.
 
-    run       there: Dask's worker gives the connection to it, which is one more to where the worker
-              listens, with the lab's keys, so that nothing else has to listen
-    main      here: a process that stands for the program, with its input, output, size of terminal,
+    run       on the server's machine: Dask's worker passes it a connection, which uses the worker's
+              listening port and the lab's TLS keys, so that no further port is open
+    main      here: a process that represents the program, with its input, output, terminal size,
               signals and exit code
 
-    python -m experiments.machines.program ORDER WORDS...      without words a shell: see `within`
+    python -m experiments.machines.program ORDER WORDS...      without WORDS a shell: see `within`
 
-What is said there and back is dictionaries: ``in``, ``out`` and ``err`` are bytes, and none of them
-is an end; ``size`` is that of the terminal, ``signal`` a number, ``code`` the program's end.
+Both sides send dictionaries: ``in``, ``out`` and ``err`` are bytes, where no bytes mean end of
+file; ``size`` is the terminal's size, ``signal`` a signal number, ``code`` the program's exit code.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ CONNECT_S = 10.0
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 FAILED = 255
 
-_left: set[asyncio.Task[None]] = set()  # that drain what is in the background
+_background: set[asyncio.Task[None]] = (
+    set()
+)  # tasks that still read output of programs in the background
 
 
-# -- there ---------------------------------------------------------------------------------------
+# -- on the server's machine -----------------------------------------------------------------------
 
 
 async def run(
     comm: Any, folder: str, server: str, words: list[str], size: list[int] | None
 ) -> None:
-    """Run a program on a server of the part in that folder, for whoever is connected."""
+    """Run a program on a server of the part in a folder, for the peer of a connection."""
     command = module_command("experiments.machines.within", folder, server, *words)
     near: int | None = None
     pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
@@ -57,7 +59,7 @@ async def run(
         _resize(near, size)
         pipes = {"stdin": far, "stdout": far, "stderr": far}
         command = ["setsid", "--ctty", *command]
-    # Of a session of its own either way: `setsid` makes it, where it is to have a terminal.
+    # The program has a session of its own in both cases: `setsid` creates it with a terminal.
     process = await asyncio.create_subprocess_exec(*command, start_new_session=not size, **pipes)
     turn = asyncio.Lock()
     if near is None:
@@ -65,19 +67,22 @@ async def run(
     else:
         os.close(far)
         readers = {"out": await _reader(near)}
-    outputs = [asyncio.create_task(_tell(comm, turn, what, one)) for what, one in readers.items()]
-    inputs = asyncio.create_task(_obey(comm, process, near))
+    outputs = [
+        asyncio.create_task(_send_output(comm, turn, what, one)) for what, one in readers.items()
+    ]
+    inputs = asyncio.create_task(_pass_input(comm, process, near))
     try:
         code = await process.wait()
-        await asyncio.wait(outputs, timeout=0.2)  # what it leaves in the background goes on
+        # programs left in the background keep their output
+        await asyncio.wait(outputs, timeout=0.2)
         async with turn:
             with suppress(OSError):
                 await comm.write({"code": code})
     finally:
         inputs.cancel()
-        _left.update(task for task in outputs if not task.done())
+        _background.update(task for task in outputs if not task.done())
         for task in outputs:
-            task.add_done_callback(_left.discard)
+            task.add_done_callback(_background.discard)
         await comm.close()
 
 
@@ -89,17 +94,17 @@ async def _reader(terminal: int) -> asyncio.StreamReader:
     return reader
 
 
-async def _tell(comm: Any, turn: asyncio.Lock, what: str, reader: Any) -> None:
-    """Pass on what a program prints; where nobody listens any more it is thrown away."""
-    with suppress(OSError):  # of a terminal that nobody has open any more
+async def _send_output(comm: Any, turn: asyncio.Lock, what: str, reader: Any) -> None:
+    """Send a program's output to the peer; discard it once the connection is closed."""
+    with suppress(OSError):  # no process has the terminal open any more
         while data := await reader.read(CHUNK):
             async with turn:
                 with suppress(OSError):
                     await comm.write({what: data})
 
 
-async def _obey(comm: Any, process: Any, near: int | None) -> None:
-    """Do what is said until the connection ends, and the program with it."""
+async def _pass_input(comm: Any, process: Any, near: int | None) -> None:
+    """Pass the peer's input, signals and terminal size to the program; kill it on disconnection."""
     try:
         while True:
             said = await comm.read()
@@ -122,23 +127,23 @@ def _resize(terminal: int, size: list[int]) -> None:
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("=4H", *size, 0, 0))
 
 
-# -- here ----------------------------------------------------------------------------------------
+# -- here ------------------------------------------------------------------------------------------
 
 
 def command_for(address: str, keys: Path | None, folder: Path, server: str) -> list[str]:
-    """Return the command that stands for a program on a server; its words follow."""
+    """Return the command that represents a program on a server; the program's words follow."""
     order = {"address": address, "keys": str(keys or ""), "folder": str(folder), "server": server}
     return module_command("experiments.machines.program", json.dumps(order))
 
 
 def main() -> None:
-    """Stand for a program: with its output, and its end."""
+    """Represent a remote program: pass its input and output, and exit with its exit code."""
     order, words = json.loads(sys.argv[1]), sys.argv[2:]
     before = termios.tcgetattr(0) if os.isatty(0) else None
     try:
         if before:
             tty.setraw(0, termios.TCSADRAIN)
-        code = asyncio.run(_stand(order, words, with_terminal=before is not None))
+        code = asyncio.run(_relay(order, words, with_terminal=before is not None))
     except (PillarboxError, OSError) as error:
         os.write(2, f"pillarbox: the machine of {order['server']} is lost: {error}\n".encode())
         code = FAILED
@@ -152,14 +157,15 @@ def main() -> None:
     end_as(code)
 
 
-async def _stand(order: dict[str, Any], words: list[str], *, with_terminal: bool) -> int:
+async def _relay(order: dict[str, Any], words: list[str], *, with_terminal: bool) -> int:
     import logging
 
     from distributed.comm.core import connect
 
     from experiments.machines.named import security_in
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # standard error is the program's
+    # keeps standard error for the program's output
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)
     security = security_in(Path(order["keys"])) if order["keys"] else None
     how = security.get_connection_args("client") if security else {}
     comm = await connect(order["address"], timeout=CONNECT_S, **how)
@@ -169,7 +175,7 @@ async def _stand(order: dict[str, Any], words: list[str], *, with_terminal: bool
     loop, turn = asyncio.get_running_loop(), asyncio.Lock()
 
     def say(**what: Any) -> None:
-        asyncio.run_coroutine_threadsafe(_say(comm, turn, what), loop)
+        asyncio.run_coroutine_threadsafe(_send(comm, turn, what), loop)
 
     for number in () if with_terminal else PASSED_ON:
         loop.add_signal_handler(number, partial(say, signal=int(number)))
@@ -177,7 +183,8 @@ async def _stand(order: dict[str, Any], words: list[str], *, with_terminal: bool
         loop.add_signal_handler(
             signal.SIGWINCH, lambda: say(size=list(os.get_terminal_size(0))[::-1])
         )
-    threading.Thread(target=_read, args=[say], daemon=True).start()  # nothing waits for its end
+    # daemon thread: its end is not awaited
+    threading.Thread(target=_read_input, args=[say], daemon=True).start()
     while True:
         said = await comm.read()
         for what, descriptor in (("out", 1), ("err", 2)):
@@ -187,13 +194,13 @@ async def _stand(order: dict[str, Any], words: list[str], *, with_terminal: bool
             return int(said["code"])
 
 
-async def _say(comm: Any, turn: asyncio.Lock, what: dict[str, Any]) -> None:
+async def _send(comm: Any, turn: asyncio.Lock, what: dict[str, Any]) -> None:
     async with turn:
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the remote program has ended
             await comm.write(what)
 
 
-def _read(say: Any) -> None:
+def _read_input(say: Any) -> None:
     data = b"?"
     while data:
         try:

@@ -1,4 +1,4 @@
-"""A part's process that sends and receives flows (`ends`), as the part holds it."""
+"""Handle of a part on its traffic generator process (`ends`)."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """Does with flows what it is told: one call for each step of `ends`.
+    """Drives a traffic generator process: one method per step of the protocol in `ends`.
 
     Parameters
     ----------
     lab : Lab
-        This machine's part.
+        The lab's part on this machine.
     flows : list
-        The fields of all flows with an end here.
+        The fields of all flows with an end on this machine.
     how : dict
-        What is the same on all machines: the rest of a `Task`, how many flows there are on all
-        machines, and whether they arrive.
+        Settings that are equal on all machines: the other fields of a `Task`, the number of
+        flows on all machines, and whether flows arrive over time.
     """
 
     def __init__(self, lab: Lab, flows: list[list[Any]], how: dict[str, Any]) -> None:
@@ -52,7 +52,8 @@ class Sender:
         ends = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         here = set(lab.here())
         log = lab.folder / "events.jsonl"
-        known_bytes = log.stat().st_size  # read first: no death falls between the two reads
+        # read before the namespaces, so that no death falls between the two reads
+        known_bytes = log.stat().st_size
         task: Task = {
             "flows": [list(astuple(flow)) for flow in flows],
             "namespaces": {str(one): lab.namespace_of(one) for one in ends if one in here},
@@ -65,25 +66,25 @@ class Sender:
         return task
 
     def listen(self) -> dict[str, Any]:
-        """Open all listeners; return their ports."""
-        return self._asked(self._order)
+        """Open all listeners; return their ports by server."""
+        return self._answer_to(self._order)
 
     def step(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Take the next step."""
-        return self._asked(request)
+        """Send the next step's message to the generator; return its answer."""
+        return self._answer_to(request)
 
     def start(self, at_s: float) -> None:
-        """Begin at that instant of this machine's CLOCK_MONOTONIC."""
+        """Start the flows at an instant of this machine's CLOCK_MONOTONIC."""
         self._process.tell({"at_s": at_s})
 
     def finish(self) -> None:
-        """End flows that have a duration now."""
+        """End all flows with a duration now."""
         self._process.tell({"finish": True})
 
     def look(self, over: list[int]) -> dict[str, Any]:
-        """Return how far flows are that moved since the last look; end what is over elsewhere."""
+        """Return the progress of flows since the last call; end flows whose other end has ended."""
         if over and self._process.ended() is None:
-            with suppress(PillarboxError):  # it is ending: all has ended here as well
+            with suppress(PillarboxError):  # the generator is ending, so all its flows have ended
                 self._process.tell({"over": over})
         moved = []
         for number in self._process.flows:
@@ -94,21 +95,21 @@ class Sender:
         return {"moved": moved, "gone": self._gone() and last_words(self._log)}
 
     def _gone(self) -> bool:
-        return bool(self._process.ended())  # with a code that is not 0
+        return bool(self._process.ended())  # nonzero exit code
 
     def results(self) -> dict[str, Any]:
-        """Return what became of each flow's ends here."""
+        """Return the outcome of every flow's ends on this machine."""
         line, _, rows = self._process.rest().partition(b"\n")
         require(bool(line), f"a generator was stopped before its end: {last_words(self._log)}")
         return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
 
     def close(self) -> None:
-        """End the process, however far it came."""
+        """End the generator process, whatever step it is in."""
         self._process.close()
         if self._board_file >= 0:
             os.close(self._board_file)
             self._board_file = -1
 
-    def _asked(self, what: dict[str, Any]) -> dict[str, Any]:
+    def _answer_to(self, what: dict[str, Any]) -> dict[str, Any]:
         self._process.tell(what)
         return self._process.answer()

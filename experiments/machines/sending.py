@@ -1,4 +1,4 @@
-"""Sends flows over all machines of a lab: leads the processes that have their ends (`ends`)."""
+"""Traffic generator over several machines: leads the processes with the flows' ends (`ends`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require
 
-LOOK_S = 0.2  # between two looks at how far flows are: each asks all machines
+LOOK_S = 0.2  # interval between progress requests to all machines
 
 
 class Generators:
@@ -28,13 +28,13 @@ class Generators:
     Parameters
     ----------
     lab : Machines
-        The running lab.
+        The running lab, as the interface to its machines.
     flows : sequence of Flow
-        What is sent; numbered from 0.
+        The flows to send, numbered from 0.
     sending : Sending
-        How.
+        Congestion control, interval and timeout of the flows.
     arrive : bool
-        Whether each flow has a moment of its own, as those that arrive have.
+        Whether each flow has a start time of its own, as arriving flows have.
     """
 
     name = "generator"
@@ -45,14 +45,15 @@ class Generators:
         require(bool(flows), "there is no flow to send")
         self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
         self.interval_s = interval_of(len(flows), sending.interval_s)
-        self._of: dict[int, list[Flow]] = defaultdict(list)  # by machine, those with an end there
+        # flows with an end on a machine, by machine
+        self._flows_on: dict[int, list[Flow]] = defaultdict(list)
         for flow in flows:
             for machine in self._machines_of(flow):
-                self._of[machine].append(flow)
+                self._flows_on[machine].append(flow)
         self._progress = {flow.number: Progress(flow.number, 0, False) for flow in flows}
-        self._open = {(m, flow.number) for m, some in self._of.items() for flow in some}
+        self._open = {(m, flow.number) for m, some in self._flows_on.items() for flow in some}
         self._over: dict[int, set[int]] = defaultdict(set)
-        self._reasons: dict[int, str] = {}  # of flows whose machine was lost
+        self._reasons: dict[int, str] = {}  # flows whose machine was lost
         self._looked_s, self._give_up_s = 0.0, float("inf")
         self._costs: list[dict[str, Any]] = []
         self._results: list[FlowResult] | None = None
@@ -61,7 +62,7 @@ class Generators:
         return {self._lab.machine_of(flow.source), self._lab.machine_of(flow.destination)}
 
     def prepare(self) -> None:
-        """Connect every flow; one that cannot be connected has failed, and the others go on."""
+        """Connect every flow; a flow that cannot be connected fails without stopping the others."""
         check_congestion_control(self._sending.congestion)
         how = {
             "flows": len(self._flows),
@@ -73,12 +74,12 @@ class Generators:
             "timeout_s": self._sending.timeout_s,
             "together": min(TOGETHER, len(self._flows)) if self._arrive else len(self._flows),
         }
-        for machine in self._lab.lost & self._of.keys():
-            self._lose(machine)
+        for machine in self._lab.lost & self._flows_on.keys():
+            self._fail_flows_of(machine)
         listening = self._lab.ask_machines(
             {
                 machine: {"ask": "send", "flows": [astuple(flow) for flow in flows], "how": how}
-                for machine, flows in self._of.items()
+                for machine, flows in self._flows_on.items()
             }
         )
         ports = {
@@ -92,50 +93,50 @@ class Generators:
         return self._lab.ask_machines(self._all({"ask": "send step", "step": request}))
 
     def _all(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        return dict.fromkeys(self._of, request)
+        return dict.fromkeys(self._flows_on, request)
 
     def start(self, at_s: float) -> None:
-        """Begin at that instant of CLOCK_MONOTONIC, each machine by its own clock."""
+        """Start the flows at an instant of CLOCK_MONOTONIC, converted to each machine's clock."""
         self._lab.ask_machines(
             {
                 machine: {"ask": "send start", "at_s": self._lab.clocks.there(machine, at_s)}
-                for machine in self._of
+                for machine in self._flows_on
             }
         )
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
-        """End flows that have a duration now."""
+        """End all flows with a duration now."""
         self._lab.ask_machines(self._all({"ask": "send finish"}), least=0)
 
     def progress(self) -> Sequence[Progress]:
-        """Return how far the flows are."""
+        """Return the progress of all flows."""
         return list(self._progress.values())
 
     def ended(self) -> bool:
-        """Tell whether every flow has ended, or failed, at both its ends."""
+        """Return True when every flow has ended or failed at both its ends."""
         now = time.monotonic()
         if self._open and now > self._looked_s + LOOK_S:
-            self._look()
+            self._query_progress()
             self._looked_s = now
         return not self._open or now > self._give_up_s
 
-    def _look(self) -> None:
-        for machine in self._lab.lost & self._of.keys():
-            self._lose(machine)
+    def _query_progress(self) -> None:
+        for machine in self._lab.lost & self._flows_on.keys():
+            self._fail_flows_of(machine)
         found = self._lab.ask_machines(
             {
                 machine: {"ask": "send look", "over": sorted(self._over.pop(machine, ()))}
-                for machine in self._of
+                for machine in self._flows_on
             },
-            least=0,  # the lab hears of a lost one soon
+            least=0,  # a lost machine is reported by an event soon
         )
         for machine, seen in found.items():
             require(not seen["gone"], f"the generator of machine {machine} ended: {seen['gone']}")
             for number, delivered, ended in seen["moved"]:
-                self._take(machine, number, delivered, bool(ended))
+                self._update(machine, number, delivered, bool(ended))
 
-    def _take(self, machine: int, number: int, delivered: int, ended: bool) -> None:
+    def _update(self, machine: int, number: int, delivered: int, ended: bool) -> None:
         flow = self._flows[number]
         if ended:
             self._open.discard((machine, number))
@@ -145,15 +146,15 @@ class Generators:
         if machine == self._lab.machine_of(flow.destination):
             self._progress[number] = Progress(number, delivered, ended)
 
-    def _lose(self, machine: int) -> None:
-        """Give up the flows of a lost machine."""
-        for flow in self._of.pop(machine):
+    def _fail_flows_of(self, machine: int) -> None:
+        """Mark the flows of a lost machine as ended."""
+        for flow in self._flows_on.pop(machine):
             self._reasons[flow.number] = f"machine {machine} was lost"
-            self._take(machine, flow.number, self._progress[flow.number].delivered_bytes, True)
+            self._update(machine, flow.number, self._progress[flow.number].delivered_bytes, True)
             self._progress[flow.number] = self._progress[flow.number]._replace(ended=True)
 
     def results(self) -> list[FlowResult]:
-        """Return what became of each flow; whatever has not ended by now has failed."""
+        """Return the result of each flow; a flow that has not ended by now has failed."""
         if self._results is None:
             self._results = self._collected()
         return self._results
@@ -195,24 +196,24 @@ class Generators:
         return result
 
     def versions(self) -> dict[str, Any]:
-        """Return what sends, how, and, after the end, what it has cost."""
+        """Return the generator's version and settings and, after the end, its processor cost."""
         found = facts(self.name, self._sending, self.interval_s)
-        return {**found, "processes": len(self._of), **joint_cost(self._costs)}
+        return {**found, "processes": len(self._flows_on), **joint_cost(self._costs)}
 
     def close(self) -> None:
-        """End all processes, however far they came."""
-        for machine in self._of.keys() - self._lab.lost:
+        """End all generator processes, whatever step they are in."""
+        for machine in self._flows_on.keys() - self._lab.lost:
             try:
                 self._lab.ask_machines({machine: {"ask": "send close"}})
-            except PillarboxError:  # it is being lost, and its part with it
+            except PillarboxError:  # the machine is being lost, and its part with it
                 continue
 
 
 def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
-    """Return what became of a flow, of what its two ends say (see `Loop.outcome`).
+    """Return a flow's outcome, combined from the outcomes of its two ends (see `Loop.outcome`).
 
-    The receiving end knows what was delivered, and whether that was all. Where it was not, the
-    sending end may know why.
+    The receiving end knows the delivered bytes and whether the flow completed. If it did not, the
+    sending end may know the reason.
 
     >>> sent = ["completed", "", 0.1, None, 0, 7, 2]
     >>> joined(sent, ["completed", "", None, 1.5, 900, 0, 0])
@@ -229,10 +230,10 @@ def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
 
 
 def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:
-    """Return a flow's intervals: what arrived in each, and what TCP did at the sending end.
+    """Return a flow's intervals: bytes received, with TCP's state at the sending end.
 
-    Both ends cut at the same moments, but a process that is late cuts later: so each of the
-    sender's intervals belongs to that of the receiver's which began the nearest.
+    Both ends cut intervals at the same instants, but a late process cuts later, so each interval
+    of the sender belongs to the receiver's interval that began at the nearest time.
 
     >>> late = [Interval(0.06, 0.1, 500), Interval(0.1, 0.2, 900)]
     >>> sent = [Interval(0.0, 0.1, 0, 1, 80, 9000), Interval(0.1, 0.21, 0, 2, 70, 8000)]
@@ -243,8 +244,8 @@ def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[
     begins = [row.begin_s for row in rows]
     for one in sent if rows else ():
         after = bisect(begins, one.begin_s)
-        beside = range(max(0, after - 1), min(len(rows), after + 1))
-        at = min(beside, key=lambda at: abs(begins[at] - one.begin_s))
+        candidates = range(max(0, after - 1), min(len(rows), after + 1))
+        at = min(candidates, key=lambda at: abs(begins[at] - one.begin_s))
         retransmits = (rows[at].retransmits or 0) + (one.retransmits or 0)
         rows[at] = rows[at]._replace(
             retransmits=retransmits, rtt_us=one.rtt_us, cwnd_bytes=one.cwnd_bytes

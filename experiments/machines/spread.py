@@ -1,11 +1,11 @@
-"""Trials of an experiment spread over a cluster: each whole on one machine, all machines at work.
+"""Distribution of an experiment's trials over a cluster: each trial runs whole on one machine.
 
-A block of trials (each system once) goes to one machine, so that what is compared was measured by
-the same one. Whoever runs the experiment asks for trials in their order, and writes each down; what
-machines have finished ahead of that waits here. A machine that is lost gives its block back.
+A block of trials (each system once) goes to one machine, so that compared results come from the
+same machine. The experiment requests trials in its own order and records each result; results that
+are finished early wait here. The block of a lost machine is returned to the queue.
 
-On each worker an actor has the process of one trial. When the actor goes, since its caller has
-gone, the process is killed, and with it all that is in its sandbox.
+An actor on each worker owns the process of one trial. When the caller is gone, Dask releases the
+actor, and the actor's finalizer kills the process with everything in its sandbox.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Make = Callable[[Trial], Order]
 
 
 class Ended(NamedTuple):
-    """What came of a trial: what was measured, or why not; what was printed; and where."""
+    """Outcome of a trial: measurements or an error, the printed text and the host."""
 
     found: Measured | None
     why: str
@@ -47,11 +47,11 @@ class Ended(NamedTuple):
     host: str = ""
 
 
-# -- there ---------------------------------------------------------------------------------------
+# -- on each machine -------------------------------------------------------------------------------
 
 
 class Bench:
-    """A Dask actor: carries out one trial after the other on its worker's machine."""
+    """Dask actor that runs trials, one at a time, on its worker's machine."""
 
     def __init__(self) -> None:
         self._process: list[subprocess.Popen[bytes]] = []
@@ -59,18 +59,18 @@ class Bench:
         weakref.finalize(self, _kill, self._process)
 
     async def begin(self, order: Order) -> None:
-        """Begin a trial, in a thread that does not hold the actor."""
+        """Start a trial in a thread, so that the actor can answer requests meanwhile."""
         self._process.clear()
         self._ended.clear()
         arguments = order, self._process, self._ended
         threading.Thread(target=_carry_out, args=arguments, daemon=True).start()
 
     async def look(self) -> Ended | None:
-        """Return what came of the trial, None as long as it runs."""
+        """Return the outcome of the trial, None while it runs."""
         return self._ended[0] if self._ended else None
 
     async def end(self) -> None:
-        """End the trial that runs."""
+        """Kill the process of the running trial."""
         await asyncio.to_thread(_kill, self._process)
 
 
@@ -95,25 +95,25 @@ def _kill(process: Sequence[subprocess.Popen[bytes]]) -> None:
                 os.kill(one.pid, signal.SIGKILL)
 
 
-# -- here ----------------------------------------------------------------------------------------
+# -- in the experiment's process -------------------------------------------------------------------
 
 
 class Spread:
-    """Has trials carried out on all machines of a cluster; use it in ``with``.
+    """Runs trials on all machines of a cluster; a context manager.
 
     Parameters
     ----------
     name : str
-        The cluster.
+        Name of the cluster.
     blocks : iterable of lists of Trial
-        What is left to be done.
+        Blocks of trials that are left to be run.
     make : callable
-        Returns a trial's order.
+        Returns the order of a trial.
     """
 
     def __init__(self, name: str, blocks: Iterable[Sequence[Trial]], make: Make) -> None:
         self._ground = NamedCluster(name, partly=True)
-        self._cluster = Cluster(self._ground, self._hear)
+        self._cluster = Cluster(self._ground, self._on_event)
         self._make = make
         self._blocks = deque(map(list, blocks))
         self._known = {trial.number for block in self._blocks for trial in block}
@@ -140,7 +140,9 @@ class Spread:
         self._living = set(range(len(benches)))
         for machine, bench in enumerate(benches):
             arguments = machine, "{host} ({address})".format(**facts[machine]), bench
-            self._threads.append(threading.Thread(target=self._work, args=arguments, daemon=True))
+            self._threads.append(
+                threading.Thread(target=self._run_blocks, args=arguments, daemon=True)
+            )
             self._threads[-1].start()
         return self
 
@@ -148,10 +150,10 @@ class Spread:
         self.close()
 
     def measure(self, order: Order, live: Shown, log: Path) -> Measured:
-        """Return what came of a trial, when it is there; raise TrialError where it failed."""
+        """Return the measurements of a trial when it has ended; raise TrialError if it failed."""
         number = order.trial.number
         with self._changed:
-            if number not in self._known:  # one that was not planned: a result is not precise yet
+            if number not in self._known:  # unplanned trial: a result was not yet precise enough
                 self._known.add(number)
                 self._blocks.append([order.trial])
                 self._changed.notify_all()
@@ -170,7 +172,7 @@ class Spread:
         return ended.found
 
     def close(self) -> None:
-        """End what runs, and let go of the cluster."""
+        """End running trials, and disconnect from the cluster."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -178,17 +180,17 @@ class Spread:
             thread.join()
         self._cluster.close()
 
-    def _hear(self, machine: int, said: dict[str, Any]) -> None:
+    def _on_event(self, machine: int, said: dict[str, Any]) -> None:
         if said["event"] == "lost":
             with self._changed:
                 self._living.discard(machine)
                 self._changed.notify_all()
 
-    def _work(self, machine: int, host: str, bench: Any) -> None:
-        """Let a machine do block after block."""
-        while (block := self._next(machine)) is not None:
+    def _run_blocks(self, machine: int, host: str, bench: Any) -> None:
+        """Run blocks on a machine until none is left; return an unfinished block to the queue."""
+        while (block := self._next_block(machine)) is not None:
             while block and self._is_wanted(machine):
-                ended = self._done(machine, bench, block[0])
+                ended = self._outcome(machine, bench, block[0])
                 if ended is None:
                     break
                 with self._changed:
@@ -199,7 +201,7 @@ class Spread:
                     self._blocks.appendleft(block)
                     self._changed.notify_all()
 
-    def _next(self, machine: int) -> list[Trial] | None:
+    def _next_block(self, machine: int) -> list[Trial] | None:
         with self._changed:
             while self._is_wanted(machine):
                 if self._blocks:
@@ -210,10 +212,11 @@ class Spread:
     def _is_wanted(self, machine: int) -> bool:
         return machine in self._living and not self._closing
 
-    def _done(self, machine: int, bench: Any, trial: Trial) -> Ended | None:
-        """Return what came of a trial, None where its machine was lost, or it is over."""
+    def _outcome(self, machine: int, bench: Any, trial: Trial) -> Ended | None:
+        """Return the outcome of a trial, None if its machine was lost or the experiment is over."""
         order = self._make(trial)
-        there = trial._replace(system=replace(trial.system, cluster=""))  # a trial as any
+        # the machine runs the trial without a cluster
+        there = trial._replace(system=replace(trial.system, cluster=""))
         answer = self._cluster.answer
         try:
             answer(machine, bench.begin(replace(order, trial=there)))
@@ -224,5 +227,5 @@ class Spread:
                 time.sleep(LOOK_S)
             answer(machine, bench.end())
         except GONE_OR_SAID:
-            self._hear(machine, {"event": "lost"})
+            self._on_event(machine, {"event": "lost"})
         return None

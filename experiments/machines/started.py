@@ -1,10 +1,10 @@
-"""Dask's processes on machines (`joined`), as whoever starts them has them: here, or by ssh.
+"""Handles on Dask processes (`joined`) that run on a machine here or, by ssh, on another.
 
     command:   python -m experiments.machines.joined       in a machine's namespace
                ssh HOST /path/to/pillarbox cluster join    on another computer
 
-Of either the standard input is held as long as the process is to last: if who holds it dies,
-however that comes, the process ends. sshd closes it when the connection is lost.
+The process lasts as long as its standard input is open. The input is closed when its holder dies
+for any reason; sshd closes it when the connection is lost.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ WORKER = {
     "nthreads": 1,
     "memory_limit": 0,
     "dashboard": False,
-    "death_timeout": 60,  # without a scheduler
+    "death_timeout": 60,  # seconds without a scheduler
 }
 
 
 def keys_for(security: Any, role: str) -> dict[str, str]:
-    """Return the keys that a role of Dask's is given, by the names that `Security` takes."""
+    """Return a Dask role's TLS keys by the parameter names of `Security`."""
     if security is None:
         return {}
     found = security.get_tls_config_for_role(role)
@@ -43,11 +43,11 @@ def keys_for(security: Any, role: str) -> dict[str, str]:
 def order_for(
     role: str, host: str, folder: Path, security: Any, *, remove: bool, **options: Any
 ) -> dict[str, Any]:
-    """Return the order of a scheduler or worker that listens at an address, and at no other.
+    """Return the order for a Dask scheduler or worker that listens on one address only.
 
-    Its folder is removed at its end where that is said.
+    With `remove` the process deletes its folder when it ends.
     """
-    # Without a dashboard there is its server still, which has no keys and else listens everywhere.
+    # Even without a dashboard Dask starts its web server, without TLS: bind it to the loopback.
     given = {"host": host, "dashboard_address": "127.0.0.1:0", **options}
     if role == "worker":
         given |= {**WORKER, "local_directory": str(folder)}
@@ -57,7 +57,7 @@ def order_for(
 
 
 def address_in(said: bytes, last_words: Callable[[], str]) -> str:
-    """Return the address in a process's first line, or raise PillarboxError with its reason."""
+    """Return the address from a process's first line, or raise PillarboxError with the reason."""
     try:
         message = json.loads(said)
     except (ValueError, RecursionError):
@@ -68,16 +68,16 @@ def address_in(said: bytes, last_words: Callable[[], str]) -> str:
 
 
 class Started:
-    """A process that was started with an order.
+    """A Dask process that was started with an order.
 
     Parameters
     ----------
     command : sequence of str
-        What starts it.
+        Command that starts the process.
     order : dict
-        See `order_for`.
+        Order for the process; see `order_for`.
     log : Path
-        Where its words on standard error go.
+        File for the process's standard error.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class Started:
                 stdout=subprocess.PIPE,
                 stderr=words,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C is for the prompt
+                start_new_session=True,  # Ctrl-C goes to the prompt only
             )
         assert self.process.stdin
-        with suppress(BrokenPipeError):  # it has ended, and its last words say why
+        with suppress(BrokenPipeError):  # the process has ended; its log says why
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
             self.process.stdin.flush()
 
     def address(self, deadline: float) -> str:
-        """Return where it listens, or raise PillarboxError with what it says."""
+        """Return the address the process listens on, or raise PillarboxError with its error."""
         assert self.process.stdout
         said = b""
         while not said.endswith(b"\n"):
@@ -114,18 +114,18 @@ class Started:
         return address_in(said, self.last_words)
 
     def last_words(self) -> str:
-        """Return the last line that it wrote on standard error."""
+        """Return the last line that the process wrote to standard error."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it left no message"
 
     def let_go(self) -> None:
-        """Let it end: its input does."""
+        """Close the process's standard input, which ends the process."""
         assert self.process.stdin
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def end(self) -> None:
-        """End it, and wait until it has."""
+        """End the process, and wait for its end; kill it after END_S."""
         self.let_go()
         try:
             self.process.wait(END_S)

@@ -1,4 +1,4 @@
-"""The process of one trial over several machines: see `experiments.trials.runs.worker`."""
+"""Worker process of a trial over several machines; see `experiments.trials.runs.worker`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topos.base.spec import parse
 
 
 def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
-    """Run one trial over several machines; return what was seen."""
+    """Run a trial on a lab over several machines; return its measurements."""
     from experiments.machines.lab import LabOverMachines
     from experiments.machines.named import NamedCluster
 

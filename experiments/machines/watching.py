@@ -1,7 +1,7 @@
-"""Watching a trial over several machines: a `Watch` in each part, its card, and all clocks.
+"""Watch of a trial over several machines: a `Watch` in each part, its card, and all clocks.
 
-What was seen becomes one `Readings`: cables of all machines, what the worst machine's kernel was
-late by, all strays together; and of each machine what only a network of several can suffer from.
+The results are merged into one `Readings`: the cables of all machines, the worst kernel lateness of
+any machine, the sum of all strays, and per-machine readings of clocks and cards.
 """
 
 from __future__ import annotations
@@ -23,40 +23,40 @@ LOST, BACK = "was lost", "was away and came back"
 
 
 class PartWatch:
-    """What watches one machine's part: started, begun and ended by what is asked of the part."""
+    """Watch of one machine's part, driven by requests to the part."""
 
     def __init__(self, watch: Watch, card: Callable[[], CardWatch]) -> None:
         self._watch, self._new_card = watch, card
         self._card: CardWatch | None = None
 
     def begin(self, at_s: float) -> None:
-        """Watch from that moment of this machine's CLOCK_MONOTONIC on."""
+        """Start the watch at an instant of this machine's CLOCK_MONOTONIC."""
         self._watch.begin(at_s)
         self._card = self._new_card()
 
     def end(self) -> dict[str, Any]:
-        """Watch no more; return what was seen, as JSON takes it."""
+        """Stop watching; return the readings in a form that JSON can encode."""
         readings = self._watch.end()
         assert self._card
         card, self._card = self._card.end(), None
         return {"card": card, "readings": readings.as_json(), "links": readings.links}
 
     def close(self) -> None:
-        """End it, however far it came."""
+        """Stop the watch, whether it has begun or not."""
         self._watch.close()
         if self._card:
             self._card.end()
 
 
 class WatchOverMachines:
-    """What watches one trial on a lab over machines; made when the lab has converged.
+    """Watch of one trial on a lab over machines; created when the lab has converged.
 
     Parameters
     ----------
     lab : Machines
-        The lab.
+        The running lab.
     come_and_go : bool
-        As for `Watch`.
+        Whether flows come and go, as for `Watch`.
     """
 
     def __init__(self, lab: Machines, *, come_and_go: bool = False) -> None:
@@ -73,7 +73,7 @@ class WatchOverMachines:
         self.close()
 
     def begin(self, at_s: float) -> None:
-        """Watch from that moment of CLOCK_MONOTONIC on."""
+        """Start the watch on all machines at an instant of CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._lab.clocks.watch()
         living = self._lab.living()
@@ -86,10 +86,10 @@ class WatchOverMachines:
         self._before = machine()
 
     def so_far(self) -> None:
-        """Tell nothing yet: what the machines saw is theirs until the end."""
+        """Do nothing: the machines' readings are transferred only at the end."""
 
     def end(self) -> Readings:
-        """Watch no more; return what was seen."""
+        """Stop watching; return the merged readings of all machines."""
         assert self._before
         found = self._ask({"ask": "watch end"})
         busy = between(self._before, machine())
@@ -106,26 +106,26 @@ class WatchOverMachines:
                     MachineReadings(number, BACK if number in self._lab.came_back else LOST)
                 )
         faults = faults_since(self._lab.folder, self._begin_s)
-        # Programs of other machines on this computer are no strangers to the trial.
+        # Programs of other machines on this computer belong to the trial and are not foreign.
         return merged(list(seen.values()), machines, faults, busy.foreign)
 
     def close(self) -> None:
-        """End it, however far it came."""
+        """Stop the watch, whether it has begun or not."""
         if self._before:
             self._lab.clocks.seen()
         for number in self._lab.living():
             try:
                 self._lab.ask_machines({number: {"ask": "watch close"}})
-            except PillarboxError:  # it is being lost, and its part with it
+            except PillarboxError:  # the machine is being lost, and its part with it
                 continue
 
     def _ask(self, request: dict[str, Any]) -> dict[int, Any]:
-        """Ask all machines that are there; one that is lost meanwhile is left out."""
+        """Send a request to all machines; leave out a machine that is lost meanwhile."""
         return self._lab.ask_machines(self._lab.to_living(request), least=1)
 
 
 def _readings(answer: Mapping[str, Any]) -> Readings:
-    """Return a part's readings, from what it told in JSON."""
+    """Return a part's readings, decoded from JSON."""
     fields = dict(answer["readings"])
     for name in ("round_trip", "lateness", "pacing"):
         fields[name] = Spread(**fields[name])
@@ -159,7 +159,7 @@ def merged(
     faults: int,
     foreign: float,
 ) -> Readings:
-    """Return what was seen on all machines as one: of each figure the worst, of each count all."""
+    """Return the readings of all machines as one: the worst metrics, summed counts."""
 
     def worst(name: str) -> Spread:
         found: Spread = max((getattr(one, name) for one in seen), key=lambda late: late.p99_s)

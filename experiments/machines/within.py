@@ -1,4 +1,4 @@
-"""A program on a server of this machine's part; it ends with whoever started it.
+"""Run a program on a server of this machine's part; the program ends with its parent process.
 
     python -m experiments.machines.within FOLDER SERVER WORDS...
 
@@ -25,7 +25,7 @@ from topos.base.errors import PillarboxError
 
 
 def main() -> None:
-    """Run it, and end as it does."""
+    """Run the program and exit with its exit code."""
     folder, server, *words = sys.argv[1:]
     try:
         found = entrance(Path(folder), server)

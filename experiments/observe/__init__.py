@@ -1,1 +1,1 @@
-"""Frames on the cables of a lab: captured, dissected by Wireshark, followed hop by hop."""
+"""Frames on the cables of a lab: captured, dissected by Wireshark, and assembled into paths."""

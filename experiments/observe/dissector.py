@@ -1,7 +1,7 @@
-"""Wireshark's dissector, written from the layouts that servers use themselves.
+"""Wireshark dissector, generated from the header layouts that servers use.
 
-What every header looks like is said once, in `hosts.wire`; the text in ``dissector.lua`` only
-knows how to go through such tables. So a field that is added there is dissected as well.
+Each header's layout is defined once, in `hosts.wire`; ``dissector.lua`` interprets tables of
+layouts. So a new field in a layout is dissected without further code.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hosts.wire.messages import BODIES
 from topos.base.topology import Topology
 
 RUNTIME = Path(__file__).with_name("dissector.lua")
-MOST_NAMED = 100_000  # servers: Wireshark holds a text for each
+MOST_NAMED = 100_000  # upper bound of servers with names, since Wireshark stores a string for each
 UIDS = ("source", "destination", "proxy", "heard", "peer", "server", "previous", "entry")
 
 
 def lua(topology: Topology | None = None) -> str:
-    """Return the dissector; for a topology it shows servers by their addresses.
+    """Return the dissector's Lua source; with a topology it shows servers by their addresses.
 
     >>> '["prefix"] = "heart_beat"' in lua()
     True
@@ -62,14 +62,14 @@ def lua(topology: Topology | None = None) -> str:
         "NUMBERS": numbers,
     }
     for name, table in tables.items():
-        text = text.replace(f"--[[{name}]] nil", _written(table))
+        text = text.replace(f"--[[{name}]] nil", _lua_literal(table))
     return text
 
 
 def _header(
     header: Header, layouts: dict[str, dict[str, Any]], meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
-    """Return how the header's forms are told apart, and where its path is, if it has one."""
+    """Return the table of a header: its forms by length, and its path fields if it has a path."""
     for form in header.forms:
         layouts[form.name] = _layout(form.layout, header.name, meanings)
     forms = {form.size // WORD_BYTES: form.name for form in header.forms}
@@ -117,7 +117,7 @@ def _field(
 def _name_servers(
     topology: Topology, layouts: Mapping[str, Any], meanings: dict[str, dict[int, str]]
 ) -> None:
-    """Let fields that hold a server show its address."""
+    """Add the servers' addresses to the value names of all fields that hold a server."""
     servers = range(min(topology.servers, MOST_NAMED))
     addresses = {topology.uid(server): topology.address(server) for server in servers}
     for layout in layouts.values():
@@ -127,10 +127,10 @@ def _name_servers(
                 meanings[name] = addresses | meanings.get(name, {})
 
 
-def _written(value: Any) -> str:
-    """Return plain data as Lua writes it.
+def _lua_literal(value: Any) -> str:
+    """Return plain data as a Lua literal.
 
-    >>> _written({"a": [1, "x"], 7: True})
+    >>> _lua_literal({"a": [1, "x"], 7: True})
     '{ ["a"] = { 1, "x" }, [7] = true }'
     """
     if isinstance(value, bool):
@@ -140,8 +140,10 @@ def _written(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, Mapping):
-        return _braced(f"[{_written(key)}] = {_written(item)}" for key, item in value.items())
-    return _braced(map(_written, value))
+        return _braced(
+            f"[{_lua_literal(key)}] = {_lua_literal(item)}" for key, item in value.items()
+        )
+    return _braced(map(_lua_literal, value))
 
 
 def _braced(parts: Iterable[str]) -> str:

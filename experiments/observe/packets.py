@@ -1,11 +1,11 @@
-"""The paths of packets, put together from a capture of many ports, and held against the routing.
+"""Paths of packets, assembled from a capture of many ports and compared with the routing.
 
-A packet is known by what relays do not change: its IP packet without TTL and checksum, whatever
-headers carry it. MAC addresses are arithmetic, so each frame says from which server to which it
-goes. In the order of their moments, the hops of one packet are its path.
+A packet is identified by the fields that relays do not change: its IP packet without TTL and
+checksum, whatever headers carry it. MAC addresses are computed from nodes and ports, so each frame
+shows its sending and receiving server. The hops of a packet in order of time are its path.
 
-Super-packets that TCP hands to the kernel whole may be cut on their path, when they pass through
-Python: such a packet is seen in part only.
+Super-packets of TCP may be segmented on their path when they pass through Python: such a packet is
+seen in part only.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 ETHERNET_BYTES = 14
-PORT_SHIFT = 32  # in a MAC address taken as a number: below it the node
+PORT_SHIFT = 32  # bits of a MAC address below its port number, which hold the node
 COMPUTED, PARALLEL = "as computed", "another of the disjoint paths"
 DIFFERS, PARTLY, LOST = "differs", "seen in part", "not seen to arrive"
 
@@ -39,7 +39,7 @@ Hop = tuple[int, int]
 
 
 class Packet(NamedTuple):
-    """An applications' packet as one frame carries it."""
+    """An application's packet, as carried by a frame."""
 
     identity: bytes
     source: int  # IPv4 addresses
@@ -48,39 +48,39 @@ class Packet(NamedTuple):
 
 @dataclass
 class Seen:
-    """What was seen of one packet."""
+    """Observed hops of one packet."""
 
     packet: Packet
-    # Hops in the order in which they were seen first. A port shows a hop once: a
-    # capture at both its ends sees it twice.
+    # Hops in order of their first observation. Each port shows a hop once, so a capture at both
+    # ends shows the hop twice.
     sent: list[Hop] = field(default_factory=list)
     arrived: list[Hop] = field(default_factory=list)
 
     @property
     def hops(self) -> list[Hop]:
-        """The packet's hops; of one that was seen at both ends, the sender's sight counts."""
+        """The packet's hops; a hop seen at both ends is ordered by the sender's observation."""
         extra = Counter(self.arrived) - Counter(self.sent)
         found = list(self.sent)
-        for hop in self.arrived:  # where only the receiver's port was captured
+        for hop in self.arrived:  # only the receiver's port was captured
             if extra[hop]:
                 extra[hop] -= 1
                 found.append(hop)
-        return _chained(found)
+        return _connected(found)
 
     @property
     def servers(self) -> list[int]:
-        """The servers passed, as far as the hops follow one another."""
+        """The servers on the packet's path, as far as hops are connected."""
         hops = self.hops
         return [hops[0][0], *(peer for _, peer in hops)] if hops else []
 
     @property
     def whole(self) -> bool:
-        """Whether each hop begins where the one before it ended."""
+        """Whether each hop begins at the server where the hop before it ended."""
         return all(a[1] == b[0] for a, b in zip(self.hops, self.hops[1:], strict=False))
 
 
 class Row(NamedTuple):
-    """Packets from one server to another that took the same path."""
+    """Packets between two servers that took the same path, with a verdict on the path."""
 
     source: int
     destination: int
@@ -90,7 +90,7 @@ class Row(NamedTuple):
 
 
 def packets(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Seen], Counter[str]]:
-    """Return what was seen of each packet of a capture, and what else was in it, by kind."""
+    """Return the observed hops of each packet in a capture, and counts of other frames by kind."""
     found: dict[bytes, Seen] = {}
     others: Counter[str] = Counter()
     for frame in sorted(frames, key=lambda one: one.at_ns):
@@ -111,7 +111,7 @@ def packets(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Seen],
 def judged(
     topology: Topology, found: Iterable[Seen], routing: str, failures: Failures
 ) -> list[Row]:
-    """Return the paths that packets took, each with what the routing says of it."""
+    """Return the paths that packets took, each compared with the routing's paths."""
 
     @cache
     def known(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -142,23 +142,23 @@ def judged(
     return [Row(*key, packets) for key, packets in sorted(counts.items())]
 
 
-def _chained(hops: list[Hop]) -> list[Hop]:
-    """Return hops in an order in which each begins where the last ended, where there is one.
+def _connected(hops: list[Hop]) -> list[Hop]:
+    """Return hops ordered so that each begins at the end of the last, if possible.
 
-    Ports of different servers may show a hop's receipt and the next sending in either order.
+    Ports of different servers may show the receipt of a packet and its forwarding in either order.
     """
     left = list(hops)
     chained: list[Hop] = []
     while left:
-        at = chained[-1][1] if chained else _first(left)
+        at = chained[-1][1] if chained else _origin(left)
         following = next((hop for hop in left if hop[0] == at), left[0])
         left.remove(following)
         chained.append(following)
     return chained
 
 
-def _first(hops: list[Hop]) -> int:
-    """Return the server that sends and did not receive before, else that of the first hop."""
+def _origin(hops: list[Hop]) -> int:
+    """Return a server that sent more hops than it received, else the first hop's server."""
     receivers = Counter(peer for _, peer in hops)
     senders = Counter(server for server, _ in hops)
     origins = (server for server, _ in hops if senders[server] > receivers[server])
@@ -166,7 +166,7 @@ def _first(hops: list[Hop]) -> int:
 
 
 def _hop(topology: Topology, frame: bytes) -> Hop | None:
-    """Return from which server to which a frame goes."""
+    """Return the sending and receiving server of a frame, None if a MAC address is unknown."""
     ends = []
     for octets in (frame[6:12], frame[:6]):
         number = int.from_bytes(octets, "big")
@@ -178,7 +178,7 @@ def _hop(topology: Topology, frame: bytes) -> Hop | None:
 
 
 def _packet(frame: bytes) -> Packet | str:
-    """Return the applications' packet in a frame, or what kind of frame it is instead."""
+    """Return the application's packet in a frame, or the kind of a frame that carries none."""
     kind, data = int.from_bytes(frame[12:14], "big"), frame[ETHERNET_BYTES:]
     if kind == ETH_DCN:
         header, data = (header_of(data) or DCN).parse(data)
@@ -205,7 +205,7 @@ def _server(topology: Topology, ipv4: int) -> int | None:
 
 
 def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
-    """Yield a line for each row."""
+    """Yield a line of text for each row."""
     for row in rows:
         path = " ".join(map(topology.address, row.servers))
         ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
@@ -213,7 +213,7 @@ def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
 
 
 class Followed(NamedTuple):
-    """The packets of a capture, by their paths."""
+    """The packets of a capture, grouped by path."""
 
     topology: Topology
     routing: str
@@ -225,14 +225,14 @@ class Followed(NamedTuple):
 def followed(
     capture: Path, network: str | None, routing: str | None, fail: Sequence[str]
 ) -> Followed:
-    """Return the paths in a capture, which says itself what is not given here."""
+    """Return the paths in a capture; take missing arguments from the capture's comment."""
     try:
         file = capture.open("rb")
     except OSError as error:
         raise PillarboxError(f"{capture} cannot be read: {error.strerror}") from None
     with file:
         reader = Reader(file)
-        known = _known(reader.comment)
+        known = _described_lab(reader.comment)
         network = network or known.network
         require(bool(network), f"{capture} does not name its network: add --network SPEC")
         topology = parse(network)
@@ -245,14 +245,14 @@ def followed(
 
 
 class _Known(NamedTuple):
-    """What a capture says of its lab; empty where it says nothing."""
+    """Lab description in a capture's comment; fields are empty if absent."""
 
     network: str
     routing: str
     failures: list[str]
 
 
-def _known(comment: str) -> _Known:
+def _described_lab(comment: str) -> _Known:
     try:
         found = json.loads(comment or "{}")
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The pcapng file format, as far as captures of several ports need it.
+"""Reader and writer of the pcapng file format, restricted to captures of several ports.
 
-A file is a row of blocks: one for the section, with a comment, one for each interface, one for
-each frame (Internet-Draft draft-ietf-opsawg-pcapng). Times are nanoseconds.
+A file is a sequence of blocks: one for the section, with a comment, one for each interface, one for
+each frame (Internet-Draft draft-ietf-opsawg-pcapng). Times are in nanoseconds.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ ETHERNET = 1
 END_OF_OPTIONS, COMMENT, NAME, RESOLUTION, FLAGS = 0, 1, 2, 9, 2
 NANOSECONDS = 9
 LONGEST_BLOCK = 1 << 20  # bytes
-INCOMING, OUTGOING = 1, 2  # in the lowest bits of a frame's flags
+INCOMING, OUTGOING = 1, 2  # values of the direction bits of a frame's flags
 _BLOCK = struct.Struct("<II")
-_FRAME = struct.Struct("<IIIII")  # interface, time (high, low), lengths captured and on the wire
+_FRAME = struct.Struct("<IIIII")  # interface, time (high, low), captured length, original length
 
 
 class Interface(NamedTuple):
-    """Where frames were captured."""
+    """A captured interface: its name, and the number of bytes kept per frame."""
 
     name: str
-    longest: int  # bytes kept of a frame
+    longest: int  # maximum bytes kept per frame
 
 
 class Captured(NamedTuple):
-    """A frame of a capture."""
+    """A frame of a capture with its interface, time and direction."""
 
     interface: str
     at_ns: int
     data: bytes
-    length: int  # on the wire
+    length: int  # original length in bytes
     outgoing: bool
 
 
 class Writer:
-    """Writes a capture, frame by frame."""
+    """Writes a capture to a pcapng file, frame by frame."""
 
     def __init__(self, file: BinaryIO, interfaces: Iterable[Interface], comment: str = "") -> None:
         self._file = file
@@ -55,7 +55,7 @@ class Writer:
     def write(
         self, interface: int, at_ns: int, data: bytes, *, outgoing: bool, length: int = 0
     ) -> None:
-        """Add a frame, of which `data` may be the beginning."""
+        """Write a frame, of which `data` may be only the beginning."""
         head = _FRAME.pack(
             interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), max(length, len(data))
         )
@@ -68,12 +68,12 @@ class Writer:
 
 
 class Reader:
-    """Reads what `Writer` writes; iterating gives the frames.
+    """Reads pcapng files of `Writer`; iteration yields the frames.
 
     Attributes
     ----------
     comment : str
-        The section's.
+        Comment of the section.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -108,7 +108,7 @@ class Reader:
 
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and body of each block; a last one that is not whole was still being written."""
+    """Yield kind and body of each block; ignore an incomplete last block of an unfinished file."""
     while len(head := file.read(_BLOCK.size)) == _BLOCK.size:
         kind, size = _BLOCK.unpack(head)
         if size > LONGEST_BLOCK:

@@ -1,8 +1,8 @@
-"""Captures what passes ports of a running lab, all of them into one file.
+"""Packet capture at ports of a running lab, into one file.
 
-Each port has a packet socket in its server's network namespace; frames bear the kernel's own
-moments, so that those of different ports can be put in order. What programs at the ports forward
-is seen as well, once when it comes in and once when it goes out.
+Each port has a packet socket in its server's network namespace; frames have the kernel's
+timestamps, so that frames of different ports can be ordered. Frames that BPF programs at the ports
+forward are captured as well, once on ingress and once on egress.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ BATCH = 256
 ETHERNET_BYTES = 14
 WAIT_S = 0.25
 _TIMESPEC = struct.Struct("@qq")
-_STATISTICS = struct.Struct("=II")  # frames that came, and that found no room
-_PROTOCOL_AT = ETHERNET_BYTES + 1  # behind Ethernet's header, in DCN's and BCube's
+_STATISTICS = struct.Struct("=II")  # frames received, and frames dropped for lack of buffer space
+_PROTOCOL_AT = ETHERNET_BYTES + 1  # offset of the protocol field, in DCN's and BCube's header
 
 
 class Tapped(NamedTuple):
-    """A port to capture at."""
+    """A port to capture at: title, interface and network namespace."""
 
-    title: str  # in the capture: who it belongs to
+    title: str  # name of the port in the capture
     interface: str
-    namespace: int  # of its server, as an open file
+    namespace: int  # network namespace of the server, as an open file
 
 
 class Counts(NamedTuple):
-    """What became of the frames."""
+    """Counts of captured and missed frames."""
 
     written: int
-    missed: int  # they came faster than they could be written
+    missed: int  # dropped because they arrived faster than they were written
 
 
 def capture(
@@ -59,10 +59,10 @@ def capture(
     begun: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Counts:
-    """Capture at these ports until enough time is over, or frames are there, or it is stopped.
+    """Capture at ports until the time or the number of frames is reached, or `stopped` is true.
 
-    `begun` is called when nothing is missed any more; what came before the end is in the file.
-    What is `regular`, heart-beats and link states, can be left out.
+    `begun` is called when all sockets are open; frames that arrived before the end are written.
+    Without `regular`, heart-beats and link states are left out.
     """
     writer = Writer(file, [Interface(port.title, longest) for port in ports], comment)
     written = 0
@@ -78,10 +78,10 @@ def capture(
         taken = [0] * len(sockets)
 
         def write(number: int) -> bool:
-            """Write some of what has come to a port; tell whether there was anything."""
+            """Write some of the frames at a port; return True if there were any."""
             nonlocal written
             before = taken[number]
-            for at_ns, data, length, outgoing in _read(sockets[number], longest):
+            for at_ns, data, length, outgoing in _available_frames(sockets[number], longest):
                 taken[number] += 1
                 if regular or not _is_regular(data):
                     writer.write(number, at_ns, data, outgoing=outgoing, length=length)
@@ -107,19 +107,19 @@ def capture(
 
 
 def senders(port: Tapped, seconds: float) -> Iterator[str]:
-    """Yield the MAC address that each frame comes from, of all that pass a port for so long."""
+    """Yield the source MAC address of each frame that passes a port within a duration."""
     end = time.monotonic() + seconds
     with _tap(port) as tap:
         while (left := end - time.monotonic()) > 0:
             readable([tap], left)
-            for _, data, _, _ in _read(tap, ETHERNET_BYTES):
+            for _, data, _, _ in _available_frames(tap, ETHERNET_BYTES):
                 yield data[6:12].hex(":")
 
 
 @contextmanager
 def _tap(port: Tapped) -> Iterator[socket.socket]:
     with inside(port.namespace):
-        # Bound in the first place: a socket for all ports would hear the others before.
+        # Created without a protocol: before the bind, the socket would receive from all ports.
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -128,15 +128,15 @@ def _tap(port: Tapped) -> Iterator[socket.socket]:
         yield made
 
 
-def _read(tap: socket.socket, longest: int) -> Iterator[tuple[int, bytes, int, bool]]:
-    """Yield moment, bytes, length on the wire and direction of the frames that are there."""
+def _available_frames(tap: socket.socket, longest: int) -> Iterator[tuple[int, bytes, int, bool]]:
+    """Yield time, bytes, original length and direction of the frames in a socket's buffer."""
     for _ in range(BATCH):
         try:
-            data, notes, _, place = tap.recvmsg(65600, 64)
-        except OSError:  # nothing more; or the port is down
+            data, ancillary, _, place = tap.recvmsg(65600, 64)
+        except OSError:  # buffer empty, or port down
             return
         at_ns = time.time_ns()
-        for level, kind, value in notes:
+        for level, kind, value in ancillary:
             if (level, kind) == (socket.SOL_SOCKET, SO_TIMESTAMPNS):
                 seconds, rest = _TIMESPEC.unpack(value[: _TIMESPEC.size])
                 at_ns = seconds * 1_000_000_000 + rest
@@ -149,7 +149,7 @@ def _is_regular(data: bytes) -> bool:
 
 
 def _statistics(tap: socket.socket) -> tuple[int, int]:
-    """Return how many frames came to a socket so far, and how many of them it had no room for."""
+    """Return the counts of received and dropped frames of a packet socket so far."""
     counters = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
     came, lost = _STATISTICS.unpack(counters)
     return came, lost

@@ -96,7 +96,7 @@ def test_a_wait_names_the_holder_and_ends(
     first = kernel_settings.KernelSettings()
     with locked(held, fcntl.LOCK_SH):
         first.end()
-    with kernel_settings._opened(), locked(held, fcntl.LOCK_EX):
+    with kernel_settings._lock_file(), locked(held, fcntl.LOCK_EX):
         sentence = rf"has been locked for .* by process {os.getpid()} \(.+\): end that process"
         with pytest.raises(PillarboxError, match=sentence):
             kernel_settings.KernelSettings()

@@ -1,1 +1,1 @@
-"""The labs, one file each: what a student is given, what is checked, and for how many points."""
+"""The labs, a module each: drawn values, checks and points."""

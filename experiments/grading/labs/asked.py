@@ -13,7 +13,7 @@ from topos.base.topology import Topology
 class Student(Protocol):
     """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
 
-    values: dict[str, Any]  # of the student's sheet
+    values: dict[str, Any]  # values of the student's sheet
 
     def call(
         self,
@@ -40,7 +40,7 @@ class Sealed:
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return what a function of the file returns."""
+        """Return the value of a function in the student's file."""
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         try:
             return self.child.ask(question)

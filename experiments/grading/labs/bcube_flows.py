@@ -35,16 +35,17 @@ FAULTY, LEFT = 6, (True, True, False)  # networks with faults; which flows have 
 MEGABIT = 10**6
 LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
-LEARNED_S = 0.12  # ports' counters were read often enough to tell the load
+LEARNED_S = 0.12  # time after which ports' counters show the load
 PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 ANSWERED_S = 0.01  # a message over a few hops
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
-LIVE_LOAD = 0.3  # of a cable: more than the tenth that does not matter
+LIVE_LOAD = 0.3  # fraction of a cable's rate: above the tenth that does not matter
 
 Pair = tuple[int, int]
-Loads = dict[tuple[int, int], tuple[float, float]]  # of a server's port: in and out, bps
+# bit/s into and out of a port, by server and port
+Loads = dict[tuple[int, int], tuple[float, float]]
 
 
 def bcube_of(spec: str) -> BCube:
@@ -136,7 +137,7 @@ def best_paths(
 
 
 def free_bps(path: Path, loads: Loads, rate_bps: float = GIGABIT_BPS) -> float:
-    """Return what a probe finds along a path: the least of what is free out of and into ports."""
+    """Return the available bandwidth of a path in bit/s: the minimum over its ports."""
     used = [0.0]
     for server, step in zip(path.servers, path.steps, strict=False):
         used.append(loads.get((server, step.port), NO_LOAD)[1])
@@ -175,7 +176,7 @@ def busy(work: Work) -> list[Case]:
 
 
 def faults(work: Work) -> list[Case]:
-    """Let servers, switches and links fail on the shortest paths of flows: some, more, all."""
+    """Cases with failed servers, switches and links on the flows' shortest paths."""
     bcube, draw = bcube_of(NETWORK), work.draw("faults")
     cases: list[Case] = []
     while len(cases) < FAULTY * len(LEFT):
@@ -188,7 +189,7 @@ def faults(work: Work) -> list[Case]:
 
 
 def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failures:
-    """Let one path of the first flow fail, two of the second, and so on, the shortest first."""
+    """Return failures of one path of the first flow, two of the second, and so on."""
     ends = {end for pair in pairs for end in pair}
     nodes, links = set(), set()
     for number, pair in enumerate(pairs, 1):
@@ -211,7 +212,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
     return [_live_packet(work, bcube, pair) for pair in pairs]
 
 

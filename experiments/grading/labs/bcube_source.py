@@ -1,4 +1,4 @@
-"""A BCube server whose paths, and the choice among them, are a student's: lab 5.
+"""BCube server whose path set and path choice are a student's: lab 5.
 
 It relays, answers probes and tells of failures as every BCube server does (`Forwarding`). Of its
 own flows it keeps the paths that the student's ``path_set`` names and what the last probes found;
@@ -27,7 +27,7 @@ from hosts.wire.ipv4 import FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.bcube import BCube
 
-MOST_PATHS = 64  # of an answer
+MOST_PATHS = 64  # maximum number of paths in an answer
 NO_PATH = "no path is left"
 
 
@@ -51,12 +51,12 @@ class Flow:
 
     paths: list[Path]
     free_bps: list[int | None] = field(default_factory=list)  # None: has failed, or is not known
-    waiting: set[int] = field(default_factory=set)  # for answers, from these paths
+    waiting: set[int] = field(default_factory=set)  # paths whose probe has no answer yet
     using: int | None = 0  # the default path
     round: int = 0
     since_s: float = 0.0  # when the count of bytes began
     sent_bytes: int = 0
-    trouble: str = NO_PATH  # why there is no path, where there is none
+    trouble: str = NO_PATH  # reason if no path is in use
 
 
 class Source(Forwarding):
@@ -82,13 +82,13 @@ class Source(Forwarding):
         return [*self.send_along(own.paths[own.using], Carries.IPV4, packet), *probes]
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Deliver what is for this server."""
+        """Deliver a packet that is addressed to this server."""
         if self.server_of(Ipv4Header.parse(packet)[0].destination) == self.server:
             return [Deliver(packet)]
         return [Drop("packet is for another server", packet)]
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Tell whether the flow is one of this server's own."""
+        """Return True if a flow originates at this server."""
         return flow in self.flows
 
     def _new_flow(self, destination: int, now: float) -> Flow:
@@ -116,7 +116,7 @@ class Source(Forwarding):
         return actions
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
-        """Take in what is free on a path."""
+        """Store the available bandwidth that a probe response reports for a path."""
         flow = next((one for one in self.flows.values() if one.round == response.round), None)
         index = response.path
         if flow is None or index not in flow.waiting or flow.paths[index] != path:
@@ -126,7 +126,7 @@ class Source(Forwarding):
         return [] if flow.waiting else self._end_round(flow, now)
 
     def _end_round(self, flow: Flow, now: float) -> list[Action]:
-        """Give up what was not answered, choose, and probe again after a while."""
+        """End a probing round: drop unanswered paths, choose a path, schedule the next round."""
         for index in flow.waiting:
             flow.free_bps[index] = None
         flow.waiting = set()

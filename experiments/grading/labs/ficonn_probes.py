@@ -35,7 +35,8 @@ from hosts.wire.dcn import DcnHeader
 from hosts.wire.ipv4 import FlowKey
 from topos.ficonn import BACKUP, FiConn
 
-STEPS = 10  # in which a live port's bandwidth is rounded: noise is no reason to leave TOR's way
+# rounding steps of a live port's bandwidth, so that noise is no reason to leave TOR's path
+STEPS = 10
 
 
 class Free(NamedTuple):
@@ -46,7 +47,7 @@ class Free(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What `choose` is asked: at a server, about a probe that came from there (None: its own)."""
+    """Arguments of `choose`: a server and its probe, and the hop it came from (None: its own)."""
 
     server: int
     probe: Probe
@@ -68,7 +69,7 @@ class Wanted(random.Random):
 
 
 def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision:
-    """Return what Algorithm 3 does, drawing that member of the FiConn_l for a bypass if it can.
+    """Return the decision of Algorithm 3, with the FiConn_l member `third` as bypass if possible.
 
     Of a bypass at a higher level, where one was made already at the server's own, nothing is asked.
     A link that has failed is one without bandwidth (section IV.A), which may be the last way left.
@@ -85,12 +86,12 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
 
 
 def step_of(decision: Onward | Back) -> Step:
-    """Return where a probe goes."""
+    """Return the next hop of a probe after a decision."""
     return decision.way.next if isinstance(decision, Onward) else decision.step
 
 
 def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
-    """Return the student's decision where it is right; raise Mistake with what is wrong.
+    """Return the student's decision if it is right; raise Mistake with the error otherwise.
 
     Where there is no way around a failure the student is not asked.
     """
@@ -109,7 +110,7 @@ def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
 
 
 def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
-    """Return which FiConn_{l-1} a student's answer leads through, None if it names no proxy."""
+    """Return the FiConn_{l-1} of the proxy in a student's answer, None without a proxy."""
     level = ficonn.level(asked.server)
     try:
         entry = answer[1][level - 1] if level else None
@@ -154,7 +155,7 @@ def question_text(ficonn: FiConn, asked: Question) -> str:
 
 
 class Walk(NamedTuple):
-    """How a probe got on: decisions before the first wrong one, all decisions, what was wrong."""
+    """Walk of a probe: right decisions before the first error, all decisions, and the error."""
 
     right: int
     decisions: int

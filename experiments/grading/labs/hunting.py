@@ -1,4 +1,4 @@
-"""A network with a hidden fault, and what can be asked of it: lab 10, in memory and live.
+"""Network with a hidden fault, and the observations of it: lab 10, in memory and live.
 
 The student's file names the next step, and is told what has come of all steps before it. It never
 sees the network itself. The fault strikes in silence: no carrier changes, and the lab's own `why`
@@ -35,19 +35,19 @@ NOTICED_S = 30.0
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 WATCHED_S = 5 * FAST.heart_beat_s  # while a port is looked at: neighbours are heard in it
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
-STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # and how many numbers each takes
+STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments of each step
 
 Ask = Callable[[BCube, list[Any]], Any]
 
 
 class Fault(NamedTuple):
-    """What is hidden; nodes are servers, and behind them the switches. `ONE_WAY` is from, to."""
+    """Hidden fault; nodes are numbered servers first, then switches. `ONE_WAY` is (from, to)."""
 
     kind: str
     nodes: tuple[int, ...]
 
     def loses(self, server: int, switch: int, peer: int) -> bool:
-        """Tell whether a frame is lost between two servers on a switch."""
+        """Return True if frames between two servers on a switch are lost."""
         if self.kind == CABLE:
             return switch in self.nodes and (server in self.nodes or peer in self.nodes)
         if self.kind == ONE_WAY:
@@ -55,13 +55,13 @@ class Fault(NamedTuple):
         return bool({server, switch, peer} & {*self.nodes})
 
     def same(self, other: Fault) -> bool:
-        """Tell whether it is another's name for the same."""
+        """Return True if another fault names the same defect."""
         if self.kind == ONE_WAY:
             return self == other
         return self.kind == other.kind and {*self.nodes} == {*other.nodes}
 
     def text(self, bcube: BCube) -> str:
-        """Return it as text."""
+        """Return the fault as text."""
         return f"{self.kind} {'-'.join(map(bcube.name, self.nodes))}"
 
 
@@ -80,7 +80,7 @@ class Scene(Protocol):
     bcube: BCube
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Tell whether a packet and its answer arrive."""
+        """Return True if a packet and its answer arrive."""
         ...
 
     def why(self, source: int, destination: int) -> Any:
@@ -88,7 +88,7 @@ class Scene(Protocol):
         ...
 
     def capture(self, server: int, port: int) -> Any:
-        """Return how many frames passed a port in a while: sent, and heard from which peer."""
+        """Return the counts of frames at a port over some time: sent, and received per peer."""
         ...
 
 
@@ -96,7 +96,7 @@ class Scene(Protocol):
 
 
 class Hunt(NamedTuple):
-    """What was named after how many steps; None where nothing was, and why."""
+    """Result of a hunt: the named fault and the number of steps, or None with the reason."""
 
     named: Fault | None
     steps: int
@@ -126,7 +126,7 @@ def fault_of(bcube: BCube, words: list[Any]) -> Fault | None:
 
 
 def observed(scene: Scene, step: Any) -> Any:
-    """Return what a step shows, or raise Mistake for what is none."""
+    """Return the observation of a step; raise Mistake for an invalid step."""
     bcube = scene.bcube
     if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
         raise Mistake(f"{step!r:.60} is no step: there are {', '.join(STEPS)} and name")
@@ -168,7 +168,7 @@ class Hidden:
 
 
 class MemoryScene:
-    """A network in memory whose servers have had the time to notice what they can."""
+    """Network in memory whose servers have had time to detect failures."""
 
     def __init__(self, bcube: BCube, fault: Fault) -> None:
         self.bcube, self.fault = bcube, fault
@@ -180,7 +180,7 @@ class MemoryScene:
         self.network.run(HEARD_S)
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Tell whether a packet arrives, and one back."""
+        """Return True if a packet and a packet back arrive."""
         if self._dead(source):
             return None
         return self._arrives(source, destination) and self._arrives(destination, source)
@@ -197,7 +197,7 @@ class MemoryScene:
         return why_says(self.bcube, path, bool(trip.arrived_s), links)
 
     def capture(self, server: int, port: int) -> Any:
-        """Return what passes a port in the next few heart-beats."""
+        """Return the counts of frames at a port during the next heart-beats."""
         if self._dead(server):
             return None
         self.device.passed.clear()
@@ -242,7 +242,7 @@ class LiveScene:
         self.work, self.lab, self.bcube, self.fault = work, work.lab, work.lab.topology, fault
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Tell whether pings are answered."""
+        """Return True if pings are answered."""
         return None if self._dead(source) else self.work.pings(source, destination)
 
     def why(self, source: int, destination: int) -> Any:
@@ -255,7 +255,7 @@ class LiveScene:
         return why_says(self.bcube, path, found["delivered"], links)
 
     def capture(self, server: int, port: int) -> Any:
-        """Return what passes a port in the next few heart-beats."""
+        """Return the counts of frames at a port during the next heart-beats."""
         if self._dead(server):
             return None
         from experiments.observe.sniff import Tapped, senders
@@ -284,7 +284,7 @@ class LiveScene:
 
 @contextmanager
 def hidden(work: LiveWork, fault: Fault) -> Iterator[LiveScene]:
-    """Let a fault strike a lab that does not know of it, while the block runs."""
+    """Inject a fault during a block into a lab that does not record it."""
     from experiments.emulation.faults import drop, let_pass
 
     lab = work.lab
@@ -301,7 +301,7 @@ def hidden(work: LiveWork, fault: Fault) -> Iterator[LiveScene]:
 
 
 def _taps(lab: Any, fault: Fault, cable: Any) -> list[Any]:
-    """Return where a cable loses frames: of its two directions none, one or both."""
+    """Return the directions in which a cable loses frames: none, one or both."""
     ends = [lab.node(end.node.name) for end in (cable.intf1, cable.intf2)]
     if fault.kind == SWITCH:
         return list(cable.taps) if fault.nodes[0] in ends else []

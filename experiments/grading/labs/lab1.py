@@ -74,7 +74,7 @@ def asked(
     network: Topology | None = None,
     many: int = CASES,
 ) -> list[Case]:
-    """Return so many cases, of all kinds in turn."""
+    """Return `many` cases, of all kinds in turn."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
@@ -96,7 +96,7 @@ def switch_by(work: Work, network: Topology, draw: random.Random) -> Case:
     """Ask for the switch at a port; None where there is a server, or nothing, in few cases."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
     if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
-        port = 0  # in every network it leads to a switch
+        port = 0  # port 0 leads to a switch in every network
     node = network.server_plug(server, port).node
     switch = node - network.servers if node >= network.servers else None
     return _case(work, network, "switch", [list(network.digits(server)), port], switch)

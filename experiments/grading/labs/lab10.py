@@ -34,7 +34,7 @@ OWN, HIDDEN = (
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK, LIVE_ROUTING = "bcube,3,1", "bcube"
 HUNTS, OTHER_HUNTS = 12, 4
-PLACE = 0.5  # of the points, for the right place and the wrong kind of fault
+PLACE = 0.5  # fraction of the points for the right place with the wrong kind of fault
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _named(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
 
 
 def named(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
-    """Judge what was named; the report says what it was, for it is another one next time."""
+    """Judge the named fault; the report reveals the right one, since it is redrawn next time."""
     if done.named is None:
         return Judgement(0.0, done.wrong)
     said = f"it names {done.named.text(bcube)}, and it was {fault.text(bcube)}"

@@ -92,7 +92,7 @@ def packets(work: Work) -> list[Case]:
 
 
 def faults(work: Work) -> list[Case]:
-    """Let a server die: half of the packets would pass it, and end before it; others arrive."""
+    """Cases with a dead server on the paths of half of the packets."""
     network, draw = dpillar(work.values["network"]), work.draw("faults")
     dead = draw.randrange(network.servers)
     alive = [server for server in range(network.servers) if server != dead]
@@ -141,7 +141,7 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
 
 
 def _reach(network: DPillar, path: Path, failures: Failures) -> int:
-    """Return how many hops of a path a packet can go."""
+    """Return the number of hops that a packet can travel along a path with failures."""
     hops = zip(path.servers, path.steps, strict=False)
     stops = (i for i, hop in enumerate(hops) if failures.of_hop(network, *hop))
     return next(stops, len(path))
@@ -160,7 +160,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
     return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
 
 

@@ -38,7 +38,7 @@ FAMILIES = {
 }
 NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
 PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
-MOST_PATHS = 64  # of an answer
+MOST_PATHS = 64  # maximum number of paths in an answer
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -57,12 +57,12 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def wanted(network: Topology) -> int:
-    """Return how many paths the paper finds."""
+    """Return the number of disjoint paths according to the paper."""
     return int(network.disjoint_paths().value or 0)
 
 
 def longest(network: Topology) -> int:
-    """Return how long the paper lets them be."""
+    """Return the paper's upper bound of the paths' length."""
     return int(network.diameter_bound().value or 0) + FAMILIES[network.kind].detour
 
 
@@ -78,7 +78,7 @@ def far_pair(network: Topology, draw: random.Random) -> tuple[int, int]:
 
 
 class Answer(NamedTuple):
-    """What the student's `path_set` returned: the paths that are some, and what is wrong."""
+    """Result of the student's `path_set`: its valid paths, and its errors."""
 
     paths: list[Path]
     returned: int
@@ -103,7 +103,7 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
 
 
 def apart(network: Topology, paths: list[Path]) -> list[Path]:
-    """Return those that share nothing with one before them but what the paper lets them share."""
+    """Return the paths that share with earlier paths only nodes that the paper allows."""
     kept: list[Path] = []
     for path in paths:
         if disjoint(network, [*kept, path], shared=_shared(network, [*kept, path])):
@@ -187,7 +187,7 @@ def on_pairs(
 
 
 def failover(work: Work) -> list[Case]:
-    """Let links on some of the paths fail, in a third of the cases on all.
+    """Cases in which links on some of the paths fail, in a third of the cases on all paths.
 
     The paths are the student's own, or the paper's where `path_set` does not find enough: so
     `choose` is marked even if `path_set` is wrong.
@@ -231,7 +231,7 @@ def _link(path: Path, place: float) -> Link:
 
 
 def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Judgement:
-    """Play the source's network: each failed try tells it one more failed link."""
+    """Play the source's network: each failed attempt reveals one more failed link."""
     known: list[Link] = []
     ports = cabling.of(work.values)
     plain = [ports.as_written(network, path) for path in paths]

@@ -94,7 +94,7 @@ def sequences(work: Work) -> list[Case]:
 
 
 def _sequence(work: Work, known: int | None, heard: int, then: int) -> Case:
-    """Ask whether `heard` is news, and whether what was known is, once `then` was heard."""
+    """Return the case: `heard` is news after `known`, and `known` is not news after `then`."""
     old = then if known is None else known
 
     def judge() -> Judgement:
@@ -157,7 +157,7 @@ def _ways(
 
 def _firsts(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
     """Return the first hops of all shortest ways to a server that can be reached."""
-    length = _lengths(ways, to)  # of the way from each server; every link goes both ways
+    length = _lengths(ways, to)  # path length from each server to `to`; links are bidirectional
     return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
 
 
@@ -187,7 +187,7 @@ def undisturbed(work: Work) -> list[Case]:
 
 
 def inside_fails(work: Work) -> list[Case]:
-    """Let a link inside the source's DCell_1 fail that the packet would take."""
+    """Cases in which the packet's link inside the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
         hops = pairwise(dfr.path(dcell, *pair).servers)
@@ -198,7 +198,7 @@ def inside_fails(work: Work) -> list[Case]:
 
 
 def leaving_fails(work: Work) -> list[Case]:
-    """Let the link fail by which DCellRouting leaves the source's DCell_1."""
+    """Cases in which DCellRouting's link out of the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, _: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
@@ -208,7 +208,7 @@ def leaving_fails(work: Work) -> list[Case]:
 
 
 def rack_fails(work: Work) -> list[Case]:
-    """Let the rack die at the near or the far end of that link: switch and servers."""
+    """Cases in which the rack at the near or far end of that link fails: switch and servers."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
@@ -235,7 +235,7 @@ def sent(
 
 
 def _surely_arrives(dcell: DCell, pair: Pair, failures: Failures) -> bool:
-    """Tell whether DFR delivers whichever of equally short ways is taken.
+    """Return True if DFR delivers a packet by every choice among equally short paths.
 
     Which one leads to which proxy, and now and then a packet comes back to where it has been until
     its reroutes are used up. Students are free to choose, so such pairs are not asked about.
@@ -249,7 +249,7 @@ def _surely_arrives(dcell: DCell, pair: Pair, failures: Failures) -> bool:
 
 
 class _Ordered(dfr.Converged):
-    """What a server knows, with an order of its own among equally short ways."""
+    """Link-state view of a server with a given order among equally short paths."""
 
     def __init__(self, dcell: DCell, server: int, failures: Failures, order: Order) -> None:
         super().__init__(dcell, CELL, server, failures)
@@ -303,7 +303,7 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
 def _checked(
     dcell: DCell, at: int, answer: Any, failures: Failures, ports: Cabling
 ) -> tuple[Step | None, int | None, str]:
-    """Return the hop and the proxy that an answer names, or what is wrong with it."""
+    """Return the next hop and the proxy in an answer, or the error in the answer."""
     if answer is None:
         return None, None, "it drops the packet, though there is a way"
     if not isinstance(answer, list) or len(answer) != 3:

@@ -107,7 +107,7 @@ def _leaves_by(steps: Any, port: int) -> bool:
 
 
 def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
-    """Return what a path is worth, half for the hops before it goes astray, and what is wrong."""
+    """Return the share of points of a path, half for its right hops, and the error."""
     same = 0
     for mine, step in zip(steps, ports.as_written(bcube, right), strict=False):
         if not isinstance(mine, list) or mine[:2] != step:
@@ -124,7 +124,7 @@ def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float
 
 
 class Probed(NamedTuple):
-    """What a source knows when it chooses; bandwidths in Mbit/s, None where a path has failed."""
+    """Probe results of a source: bandwidth per path in Mbit/s, None if the path failed."""
 
     source: int
     paths: Sequence[Path]
@@ -146,7 +146,7 @@ class Probed(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether no path is so near to a tenth below the best that rounding would matter."""
+        """Whether all paths are far enough from 90 % of the best for rounding to be irrelevant."""
         known = [
             free + (self.own if i == self.using else 0)
             for i, free in enumerate(self.free)

@@ -42,11 +42,11 @@ NETWORKS = (*OWN, *HIDDEN, MEMORY_NETWORK)
 LIVE_ROUTER = LiveChoosing
 
 HOPS, OTHER_HOPS, CHOICES, PROBES = 40, 20, 15, 30
-DRAWN, DRAWS = 6, 40  # bypasses, and how often each is asked for: chance alone is no mistake
+DRAWN, DRAWS = 6, 40  # number of bypasses, and of questions for each: chance alone is no mistake
 BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
 BUSY, FAULTY = 8, 6  # flows in memory, each in a network of its own
 BUSY_BPS = 0.6e9
-LEARNED_S = 0.12  # ports' counters were read often enough to tell the load
+LEARNED_S = 0.12  # time after which ports' counters show the load
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 SET_UP_S = 0.05  # a probe there, one back, and the packet that waited
 LIVE_PAIRS, LIVE_LOAD = 4, 0.3
@@ -159,7 +159,7 @@ def chosen(work: Work, *kinds: str) -> list[Case]:
 
 
 def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
-    """Yield without end what is asked where probes pass loaded links."""
+    """Yield questions about probes that pass loaded links, endlessly."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
         free_of = loads(ficonn, draw)
@@ -195,7 +195,7 @@ def _drawn(work: Work, ficonn: FiConn, asked: Question) -> Case:
 
 
 def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
-    """Return what is free at each server; a link without anything free has failed."""
+    """Return the available bandwidth at each server; a link without bandwidth has failed."""
     known: dict[int, Free] = {}
 
     def free_of(server: int) -> Free:
@@ -208,7 +208,7 @@ def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
 
 
 def kind_of(ficonn: FiConn, asked: Question) -> str:
-    """Return what a question is about."""
+    """Return the kind of a question."""
     server, probe, came, free = asked
     decision = right(ficonn, asked)
     if not isinstance(decision, Onward | Back):
@@ -272,7 +272,7 @@ class Flow:
 
     @property
     def failures(self) -> Failures:
-        """What has failed."""
+        """Failed nodes and links."""
         return Failures(links=frozenset([frozenset((self.busy, self.far))])) if self.cut else NONE
 
     @cached_property
@@ -332,7 +332,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # until all servers have heard each other; what is asked counts
+    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
 
     def case(pair: Pair) -> Case:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]

@@ -1,4 +1,4 @@
-"""Lab 7: all-to-all against the tree, by hand and measured, and when the emulator lies.
+"""Lab 7: all-to-all on a server-centric network and a tree, computed and measured.
 
 The student's file holds numbers. What was predicted is compared with what is computed here; what
 was measured with the folders of the two runs, which have to hold themselves (evidence.py).
@@ -49,11 +49,11 @@ OWN = (
 )
 RATES_MBIT = (15, 20, 25)
 SYSTEMS = ("network", "tree")
-MTU = 1500  # of which the sheet's formula speaks
+MTU = 1500  # MTU in the sheet's formula
 
 EXACT = 1e-9
-CLOSE = 0.02  # of what was computed by hand: headers alone are 4 %, acknowledgements 3 %
-READ = 0.03  # of what was read from a table
+CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %, acknowledgements 3 %
+READ = 0.03  # relative tolerance of values read from a table
 OVERLOADED = 1.1  # times the ideal, at least
 
 # What the sheet states, by the letters there.
@@ -65,7 +65,7 @@ STATEMENTS = {
     "e": False,  # one invalid trial among three valid ones may be averaged with them
     "f": True,  # a lower rate on all cables can make an invalid run valid
     "g": False,  # a valid run proves the same completion, scaled, for real cables of 10 Gbit/s
-    "h": True,  # in the tree flows inside a leaf end long before the others
+    "h": True,  # flows inside a leaf of the tree end long before the others
 }
 
 
@@ -87,23 +87,23 @@ def prepare(values: dict[str, Any]) -> None:
         _fluid_of(values, system)
 
 
-# -- what is right -------------------------------------------------------------------------------
+# -- right answers ---------------------------------------------------------------------------------
 
 
 class Fluid(NamedTuple):
-    """All-to-all as a fluid: shares of a cable's rate, and headers' part beside them."""
+    """Fluid model of all-to-all: shares of a cable's rate, and the share of headers."""
 
     busiest_flows: int
     slowest: float
     fastest: float
     total: float
-    cable_bits: float  # that the busiest cable carries for a bit of each flow, headers included
+    cable_bits: float  # bits on the busiest cable per bit of each flow, headers included
     hops: float  # cables that all flows pass, together
 
 
 @cache
 def fluid(spec: str, routing: str) -> Fluid:
-    """Return what everybody sending to everybody amounts to."""
+    """Return the fluid model of all-to-all traffic on a network."""
     network = topos.parse(spec)
     servers = range(network.servers)
     flows = [Flow(i, *pair, volume_bytes=1) for i, pair in enumerate(_pairs(servers))]
@@ -208,7 +208,7 @@ def completions(work: Work) -> list[Case]:
 
 
 def shown(work: Work, name: str) -> Evidence:
-    """Return what a run beside the file shows; raise Mistake where it does not hold."""
+    """Return the evidence of a handed-in run; raise Mistake if the run is not valid."""
     if name not in work.kept:
         work.kept[name] = read(work.files, name, wanted_run(work, name))
     found: Evidence = work.kept[name]
@@ -216,7 +216,7 @@ def shown(work: Work, name: str) -> Evidence:
 
 
 def wanted_run(work: Work, name: str) -> Wanted:
-    """Return what a run has to be: the sheet's experiment.toml with the student's values."""
+    """Return the requirements of a run: the sheet's experiment.toml with the student's values."""
     sheet = work.values
     systems = [
         System(
@@ -239,7 +239,7 @@ def wanted_run(work: Work, name: str) -> Wanted:
 
 
 def times(work: Work, name: str, system: str, *, valid: bool) -> list[float]:
-    """Return how long the trials of a system took that are valid, or that are not."""
+    """Return the durations of a system's valid trials, or of its invalid trials."""
     sheet, run = work.values, shown(work, name)
     known = sheet["network"] + " " + sheet["routing"] if system == "network" else sheet["tree"]
     return [one.completion_s for one in run.of(known, valid=valid)]
@@ -255,7 +255,7 @@ def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) ->
 
 
 def measured(work: Work) -> list[Case]:
-    """Hold what was written down of a valid run against its folder, and against itself."""
+    """Compare the measurements that the student wrote down with the run's folder."""
     volume = work.values["volume_bytes"]
 
     def in_run(answers: Any, system: str) -> Judgement:

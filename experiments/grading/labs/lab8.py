@@ -38,10 +38,10 @@ SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
 # near with so few ports.
 BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
 SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
-MOST_SIZES = 3  # of the class's examples that are graded
+MOST_SIZES = 3  # maximum number of graded examples of the class
 PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8
 APART = "not all servers reach one another"
-# Until neighbours miss a server's heart-beats, and tell one another.
+# Time for neighbours to miss a server's heart-beats and notify one another.
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 
 Pair = tuple[int, int]
@@ -214,7 +214,7 @@ def _packet(
 
 
 def faults(work: Work) -> list[Case]:
-    """Let a relay, a switch and a cable fail, each on ways that packets have taken."""
+    """Cases in which a relay, a switch and a cable fail on paths that packets have taken."""
     network, *_ = sizes(work)
     draw = work.draw("faults")
     ways: list[Path] = work.kept.get(network.spec, [])
@@ -240,7 +240,7 @@ def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> F
 
 
 def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path]) -> list[Case]:
-    """Return packets that the failure is in the way of, but for those whose end has failed."""
+    """Return packets whose path contains the failure, except packets whose end has failed."""
     alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
     pairs = [(path.source, path.destination) for path in hit]

@@ -150,7 +150,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     monkeypatch.setattr(tcx, "HURRY", found.settings[0])
     monkeypatch.setattr(shaping, "HYSTERESIS", found.settings[1])
     monkeypatch.setattr(tcx, "is_known", lambda: True)
-    monkeypatch.setattr(kernel_settings, "_wait_for_the_kernel", lambda: None)  # which needs root
+    monkeypatch.setattr(kernel_settings, "_wait_for_removals", lambda: None)  # which needs root
     monkeypatch.setattr(kernel_settings, "HELD", found.held)
     return found
 

@@ -49,5 +49,5 @@ def test_a_machine_that_does_not_answer_has_no_time() -> None:
         clocks.open(HERE)
         clocks.clocks[0].connect(HERE, 9)  # where nobody listens
         assert clocks.measure() == {}
-        with pytest.raises(PillarboxError, match="machine 0 does not tell its time"):
+        with pytest.raises(PillarboxError, match="clock of machine 0 does not answer"):
             clocks.there(0, 1.0)

@@ -412,7 +412,7 @@ def test_files_that_are_refused(text: str, said: str, tmp_path: Path) -> None:
     ("code", "words", "said"),
     [
         (255, "ssh: Could not resolve hostname a", "there is no host a"),
-        (255, "root@a: Permission denied (publickey).", "lets nobody in"),
+        (255, "root@a: Permission denied (publickey).", "refuses the keys"),
         (255, "Host key verification failed.", "ssh does not know a yet"),
         (255, "ssh: connect to host a port 22: Connection refused", "does not answer to ssh"),
         (127, "sh: 1: exec: /p: not found", "has no Pillarbox at /p"),
