@@ -12,7 +12,7 @@ from experiments import units
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.runs.recovery import STILL_WITHIN_S
-from experiments.trials.runs.summary import GOODPUT, SHARES
+from experiments.trials.runs.summary import ABOUT_DOUBT, DOUBT, GOODPUT, SHARES
 
 if TYPE_CHECKING:
     import pandas
@@ -28,12 +28,19 @@ def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
     ours_s, theirs_s = _done_s(run, ours), _done_s(run, theirs)
     if ours_s is None or theirs_s is None:
         return f"Not all flows of {ours} and {theirs} came to their end: the report says why."
+    doubt = [one for one in (ours, theirs) if run.of(one).valid().records != run.of(one).records]
     flows = run.of(ours).flows
     much = f"{len(flows)} flows of {units.size(float(flows.volume_bytes.iloc[0]))}"
     return (
         f"{ours} moved {much} in {units.time(ours_s)}, the {theirs} in {units.time(theirs_s)}: "
         f"{theirs_s / ours_s:.1f} times as fast; the paper measured {papers:g}."
+        + (f" Do not trust this: {doubtful_trials(doubt)}." if doubt else "")
     )
+
+
+def doubtful_trials(systems: list[str]) -> str:
+    """Return in words that trials of these systems are not valid."""
+    return f"not all trials of {' and '.join(systems)} are valid"
 
 
 def after_fault(run: Run, system: str, whole: str) -> str:
@@ -92,15 +99,21 @@ def times(run: Run) -> str:
     """Return a table of when flows were done: the median, 95 of 100, and the last."""
     rows = [["system", "valid", "goodput", "of bound", "median", "95th pct", "last flow"]]
     rows.append(["", "", GOODPUT.unit, "%", "s", "s", "s"])
+    doubted = False
     for system in run.systems:
         own = run.of(system)
         trials, ends = own.trials, _ends_s(own)
         bound = trials.goodput_bps / trials[SHARES["of_bound"]]
         shown = [trials.goodput_bps.mean() * GOODPUT.scale, bound.mean() * 100]
         shown += [*numpy.quantile(ends, (0.5, 0.95, 1.0))] if len(ends) else [None] * 3
-        cells = [units.three_figures(float(one)) if units.known(one) else "-" for one in shown]
-        rows.append([system, f"{len(own.valid().records)}/{len(own.records)}", *cells])
-    return columns(rows, range(1, len(rows[0])))
+        valid = len(own.valid().records)
+        mark = "" if valid == len(own.records) else DOUBT
+        doubted |= bool(mark)
+        cells = [
+            units.three_figures(float(one)) + mark if units.known(one) else "-" for one in shown
+        ]
+        rows.append([system, f"{valid}/{len(own.records)}", *cells])
+    return "\n".join([columns(rows, range(1, len(rows[0]))), *[ABOUT_DOUBT] * doubted])
 
 
 def stragglers(run: Run) -> Iterator[str]:

@@ -125,7 +125,8 @@ def test_the_table_has_the_times_of_flows_and_the_share_of_the_bound(run):
     assert [line.split() for line in story.times(run).splitlines()[2:]] == [
         ["cube", "1/1", "1000", "80.0", "2.95", "3.00", "3.00"],
         ["tree", "1/1", "1000", "80.0", "11.5", "11.9", "12.0"],
-        ["cube,", "cut", "0/1", "1000", "80.0", "3.00", "3.00", "4.00"],
+        ["cube,", "cut", "0/1", "1000?", "80.0?", "3.00?", "3.00?", "4.00?"],
+        "? marks figures of trials that are not valid: do not trust them.".split(),
     ]
 
 
