@@ -23,7 +23,11 @@ SAVE_S = 30.0
 @listen_option
 @plain_http_option
 @terminals_option
-@click.option("--trial", type=int, help="Of a run; its first valid one by default.")
+@click.option(
+    "--trial",
+    type=int,
+    help="Number of a run's trial, from 1 (default: one with faults if there is one).",
+)
 @click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording as one file.")
 def command(
     run: Path | None,

@@ -238,7 +238,7 @@ def text_of(run: Run) -> str:
     blocks = [
         "\n".join([columns(rows, range(1, len(rows[0]))), *notes]),
         slowdowns.text_of(run),
-        sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
+        sentences([*comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
@@ -279,7 +279,7 @@ def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
     return value, "" if found.repeats < 2 else f"{low}-{high}"
 
 
-def _comparisons(found: list[Summary], main: Measure) -> list[str]:
+def comparisons(found: list[Summary], main: Measure) -> list[str]:
     """Return how the systems compare with the first."""
     said = []
     for one in found:
@@ -319,9 +319,10 @@ def advice(run: Run, name: str | None = None) -> str:
         return ""
     plan = run.manifest["plan"]
     repeats = plan["repeats"] + max(summary.trials - summary.valid for summary in summaries(run))
+    folder = shlex.quote(str(run.folder))
     rows = [
         [
-            f"pillarbox run --resume {shlex.quote(str(run.folder))} --repeats {repeats} --when-quiet",
+            f"pillarbox run --resume {folder} --repeats {repeats} --when-quiet",
             "adds as many trials, each as soon as the machine is quiet",
         ]
     ]
