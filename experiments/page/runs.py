@@ -45,7 +45,7 @@ def save_beside(report: Path, run: Path) -> str:
 def recording_of(folder: Path, number: int | None = None) -> Recording:
     """Return the recording of a trial, by its number from 1 on.
 
-    Without a number it is a trial with faults if there is one, and a valid one of these if there is.
+    Without a number it is a trial with faults if there is one, and a valid one if it can be.
     """
     run = records.load(folder)
     record = _chosen(run, number)

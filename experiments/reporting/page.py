@@ -25,6 +25,7 @@ from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
 from experiments.text import printable_lines
 from experiments.trials.runs import store
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 PAGE, FIGURES = "report.html", "figures"
@@ -175,7 +176,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
     plan, events = found.plan, found.tables["events"]
     return {
         "name": found.name,
-        "headline": story.headline(found.run) if plan and found.records else [],
+        "headline": _headline(found),
         "shown_trial": _shown_trial(found),
         "about": plan.about if plan else "",
         "where": _where(found.manifest),
@@ -201,6 +202,16 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
         "trials": tables.trials(found),
         "manifest": [(part, _json(one)) for part, one in found.manifest.items()],
     }
+
+
+def _headline(found: Found) -> list[str]:
+    """Return what came of the run in sentences; none if its records are broken."""
+    if found.plan is None or not found.records:
+        return []
+    try:
+        return story.headline(found.run)
+    except PillarboxError:  # what is broken stands below
+        return []
 
 
 def _shown_trial(found: Found) -> str:

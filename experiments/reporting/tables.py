@@ -38,9 +38,9 @@ CUT_OFF = "no other path"
 MOST_NAMES = 8  # of what has the same reason
 ABOUT_GREEDY = (
     "Goodput is what receivers got until the last flow's end; ideal is the most that the paths in "
-    "use carry, at the shares that the flows had, and bound what no routing exceeds in this network "
-    "while nothing has failed (a linear program). Fairness is Jain's index over flows; link spread "
-    "is the standard deviation over the mean of what servers' ports sent."
+    "use carry, at the shares that the flows had, and bound what no routing exceeds in this "
+    "network while nothing has failed (a linear program). Fairness is Jain's index over "
+    "flows; link spread is the standard deviation over the mean of what servers' ports sent."
 )
 ABOUT_ARRIVED = (
     "Offered is what began in the time that is measured, and carried what was delivered in it. "

@@ -62,7 +62,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
     arrives = order.workload.arrivals is not None
     ideal = None if arrives else ideal_of(order, found, topology, paths, collective)
     best = best_of(order, found, topology, paths, ideal, collective)
-    totals = totals_of(order, found, best, bound_of(order, found, topology, collective))
+    totals = totals_of(found, best, bound_of(order, found, topology, collective))
     flows = _flow_rows(topology, found, paths, ideal)
     if arrives:
         totals |= loads(order, found)
@@ -188,9 +188,7 @@ def bound_of(
     return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
 
 
-def totals_of(
-    order: Order, found: Measured, ideal: TrialIdeal | None, bound_bps: float | None = None
-) -> Row:
+def totals_of(found: Measured, ideal: TrialIdeal | None, bound_bps: float | None = None) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
     Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
