@@ -141,8 +141,8 @@ def command(
     found = {"folder": str(done.folder), "trials": done.records}
     if by_size := slowdowns(done):
         found["slowdowns"] = [one.as_json() for one in by_size]
-    blocks = [text_of(done), advice(done, name), str(done.folder)]
-    answer(as_json, found, "\n\n".join(filter(None, blocks)))
+    parts = [text_of(done), advice(done, name), str(done.folder)]
+    answer(as_json, found, "\n\n".join(filter(None, parts)))
     return int(not all(one["valid"] for one in done.records))
 
 

@@ -146,8 +146,8 @@ class UnderWay:
         """Take over the latest sample of the paths; between a fault and the next there is none."""
         assert self._sampler is not None
         sample = self._sampler.samples[-1] if self._sampler.samples else None
-        settled = sample and sample.failures == self._lab.failures()
-        if not settled or self._lab.net.shapes.changed:
+        settled = sample is not None and sample.failures == self._lab.failures()
+        if sample is None or not settled or self._lab.net.shapes.changed:
             if self._bound:
                 self._bound = self._sampled = None
                 self._ideal = {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}

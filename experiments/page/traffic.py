@@ -80,8 +80,9 @@ class Traffic:
         self._last = self._rows[-1]
         ms = (end_s - begin_s) * 1e3
         goodput = round((sum(after) - sum(before)) * 8 / ms)
-        known = first is not None and last is not None
-        ideal = round((last - first) * 8 / ms) if known else 0
+        ideal = 0
+        if first is not None and last is not None:
+            ideal = round((last - first) * 8 / ms)
         if goodput > ideal * MOST_OF_IDEAL:
             ideal = 0
         found: Row = {"goodput": goodput}

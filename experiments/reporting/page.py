@@ -120,8 +120,8 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     marks = series.fault_marks(found.tables["events"])
     over_time = (goodput, means, series.of_first_trials(ideals), marks, found.systems)
     yield "goodput", CAPTIONS["goodput"], figures.goodput_figure(*over_time)
-    faulty = (series.of_trials(one, marks["trial"]) for one in (goodput, ideals))
-    drawn = figures.faults_figure(*faulty, marks, found.systems)
+    faulty, own = (series.of_trials(one, marks["trial"]) for one in (goodput, ideals))
+    drawn = figures.faults_figure(faulty, own, marks, found.systems)
     yield "faults", CAPTIONS["faults"], drawn
     if flows["volume_bytes"].notna().any():
         done = series.flows_done(flows), series.bytes_done(intervals, flows)

@@ -49,7 +49,7 @@ def headline(run: Run) -> list[str]:
     arrived = [system for system in systems if len(run.of(system).flows)]
     volumes = run.manifest["plan"]["workload"]["volume_bytes"] is not None
     if ratio and volumes and arrived[:2] == systems[:2]:
-        said = [comparison(run, *systems[:2], ratio)]
+        said = [comparison(run, systems[0], systems[1], ratio)]
     else:
         said = [*comparisons(summaries(run), main_of(run))] or [
             f"{one['system']}: {totals_text(one)}{'' if one['valid'] else f' ({NOT_VALID})'}."
