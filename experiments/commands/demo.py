@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment
     from experiments.trials.runs.records import Run
 
-PAPERS_RATIO = 2.9  # Guo 2009, section 7.5: all-to-all over BCube and over a tree
-
 
 @click.command()
 @click.option(
@@ -76,11 +74,11 @@ def show(experiment: Experiment, folder: Path) -> bool:
 def in_sentences(run: Run) -> str:
     """Return what came of it: two sentences, and a table with what is odd in it."""
     from experiments.reporting import story
-    from experiments.trials.catalogue import Demo
+    from experiments.trials.catalogue import DEMO, Demo
     from experiments.trials.runs.summary import doubtful, sentences
 
     blocks = [
-        sentences([story.comparison(run, Demo.CUBE, Demo.TREE, PAPERS_RATIO)]),
+        sentences([story.comparison(run, Demo.CUBE, Demo.TREE, story.PAPERS_RATIOS[DEMO.name])]),
         sentences(
             story.after_fault(run, *pair)
             for pair in ((Demo.CUT_CUBE, Demo.CUBE), (Demo.CUT_TREE, Demo.TREE))

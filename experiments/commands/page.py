@@ -23,7 +23,11 @@ SAVE_S = 30.0
 @listen_option
 @plain_http_option
 @terminals_option
-@click.option("--trial", type=int, help="Trial of the run (default: the first valid one).")
+@click.option(
+    "--trial",
+    type=int,
+    help="Number of the run's trial, from 1 (default: one with faults if there is one).",
+)
 @click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording to one file.")
 def command(
     run: Path | None,

@@ -20,7 +20,9 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.order import Measured, Order
     from experiments.trials.runs.run import Measure
+    from experiments.trials.runs.trial import Shown
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -58,7 +60,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
     "--resume",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="RUN",
-    help="Continue an interrupted run (without NAME).",
+    help="Continue an interrupted run, or add trials to it with --repeats (without NAME).",
 )
 @click.option(
     "--plain-csv",
@@ -68,6 +70,11 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 @click.option(
     "--dry-run", is_flag=True, help="Print the trials and their order without running them."
 )
+@click.option(
+    "--when-quiet",
+    is_flag=True,
+    help="Wait before each trial until other programs leave the processors idle (at most 10 min).",
+)
 @json_option("experiments", "order", "folder", "trials", "slowdowns")
 def command(
     name: str | None,
@@ -76,6 +83,7 @@ def command(
     out: Path | None,
     resume: Path | None,
     plain_csv: bool,
+    when_quiet: bool,
     dry_run: bool,
     as_json: bool,
     load: str | None,
@@ -84,8 +92,8 @@ def command(
     """Run an experiment of the catalogue, or a FILE.py or FILE.toml.
 
     Trials alternate between the systems in a random order drawn from the seed. Each finished trial
-    is on disk: --resume continues an interrupted run. Exit code 1: a trial failed or is not valid.
-    docs/experiments.md describes the files.
+    is on disk: --resume continues an interrupted run. Exit code 1: a trial failed or is not valid;
+    its figures are marked with ? and left out of all means. docs/experiments.md describes the files.
 
     \b
     pillarbox run --list
@@ -97,6 +105,7 @@ def command(
     sudo ./pillarbox run permutation --set network=dcell,4,1 --cluster cluster
     sudo ./pillarbox run fct --cluster cluster --machines 1
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1
+    sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1 --repeats 5 --when-quiet
     """
     if listed:
         _list(as_json)
@@ -108,6 +117,10 @@ def command(
         short["machines"] = _machines_of(short["cluster"])
     all_changes = [*changes, *_short(short)]
     experiment = _experiment(name, all_changes, resume, load, root=not os.geteuid())
+    require(
+        not (when_quiet and any(one.cluster for one in experiment.systems)),
+        "--when-quiet watches this machine, and the trials run on a cluster: leave it out",
+    )
     if dry_run:
         _tell_order(experiment, as_json)
         return 0
@@ -116,13 +129,15 @@ def command(
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.run import new_name, orders_of, run
     from experiments.trials.runs.slowdowns import slowdowns
-    from experiments.trials.runs.summary import text_of
+    from experiments.trials.runs.summary import advice, text_of
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
     orders_of(experiment)  # refuses what cannot be run, before anything is shown
     try:
         with Live(trials, experiment.name) as live, _measure(experiment, folder) as measure:
+            if when_quiet:
+                measure = _when_quiet(measure)
             done = run(experiment, folder, live=live, measure=measure, plain_csv=plain_csv)
     except KeyboardInterrupt:
         raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
@@ -135,8 +150,21 @@ def command(
     found = {"folder": str(done.folder), "trials": done.records}
     if by_size := slowdowns(done):
         found["slowdowns"] = [one.as_json() for one in by_size]
-    answer(as_json, found, f"{text_of(done)}\n\n{done.folder}")
+    parts = [text_of(done), advice(done, name), str(done.folder)]
+    answer(as_json, found, "\n\n".join(filter(None, parts)))
     return int(not all(one["valid"] for one in done.records))
+
+
+def _when_quiet(measure: Measure) -> Measure:
+    """Return what waits for a quiet machine, and then runs a trial."""
+
+    def measured(order: Order, live: Shown, log: Path) -> Measured:
+        from experiments.trials.trust.quiet import wait_until_quiet
+
+        wait_until_quiet(live.phase)
+        return measure(order, live, log)
+
+    return measured
 
 
 @contextmanager
@@ -186,15 +214,18 @@ def _experiment(
 ) -> Experiment:
     """Return what is to be run; a run that goes on knows it by itself."""
     from experiments.trials import loading
+    from experiments.trials.plans.overrides import overridden
     from experiments.trials.runs import records
 
     if name is None:
         require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
+        others = [one for one in changes if not one.startswith("repeats=")]
         require(
-            not changes and load is None, "a run goes on as it was begun: leave the changes away"
+            not others and load is None,
+            "a run goes on as it was begun: leave all changes out but --repeats",
         )
         assert resume is not None
-        return loading.experiment_of(records.load(resume).manifest["plan"])
+        return loading.experiment_of(overridden(records.load(resume).manifest["plan"], changes))
     return loading.load(name, changes, _calibrated if root else None, loads_of(load))
 
 

@@ -13,30 +13,33 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import numpy
+
 from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import Finishing, Tool
-from experiments.trials.runs.paths import live_paths, paths_of
+from experiments.trials.runs.paths import PathSampler, paths_of
 from experiments.trials.trust.verdict import judge
 from experiments.units import with_prefix
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.analysis.fluid.ideal import Ideal
+    from experiments.analysis.fluid.path_bound import PathBound
     from experiments.emulation.lab import Lab
-    from experiments.trials.runs.order import Order
+    from experiments.trials.runs.order import Order, PathSample
     from experiments.trials.trust.watch import Watch
-    from hosts.base.failures import Failures
 
 LOOK_S = 0.1  # as often as a trial's own rows
 MOST_ROWS = 300  # that are kept for who asks late
 MOST_FLOWS = 400  # that are told one by one; of more, only their sum
-SETTLED_S = 0.5  # after a start or a fault, until the paths in use are known
 # The first verdict, and then each time that the trial is a tenth longer: to judge takes time from
 # those who watch, and the more the longer they have.
 VERDICT_S, VERDICT_SHARE = 1.5, 0.1
 
-RATE_S = 1.0  # over which the goodput now is told
+RATE_S = 1.0  # over which the goodput now is told, and the ideal at its shares
 END_S = 0.5  # for threads to see that it is over; a verdict that takes longer is not waited for
+
+# A moment, bytes delivered by each flow or by all, and bytes that could have been.
+Row = tuple[float, list[int], float | None]
 
 _LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
 _BEGINNING = threading.Lock()
@@ -56,8 +59,13 @@ class UnderWay:
         self.phase, self._said, self._barrier_s = "connecting", "", 0.0
         self._tool: Tool | None = None
         self._watch: Watch | None = None
-        self._rows: deque[tuple[float, list[int]]] = deque(maxlen=MOST_ROWS)
+        self._sampler: PathSampler | None = None
+        self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
+        self._sampled: PathSample | None = None  # that the bound is of
+        self._bound: PathBound | None = None
+        self._possible_bytes = 0.0  # that could have been delivered, as far as it is known
+        self._known_bytes = 0.0  # delivered in the time of which that is known
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
@@ -71,9 +79,10 @@ class UnderWay:
             )
             _LAST[lab] = self
 
-    def begun(self, tool: Tool, watch: Watch, barrier_s: float) -> None:
+    def begun(self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float) -> None:
         """Follow what sends and what watches, from the barrier on."""
-        self._tool, self._watch, self._barrier_s = tool, watch, barrier_s
+        self._tool, self._watch, self._sampler = tool, watch, sampler
+        self._barrier_s = barrier_s
         self.phase = "sending"
         for thread in self._threads:
             thread.start()
@@ -97,45 +106,66 @@ class UnderWay:
     # -- meanwhile -------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Note how far the flows are."""
+        """Note how far the flows are, and how far they could be."""
         assert self._tool is not None
+        at_s, before = self._barrier_s, numpy.zeros(len(self._order.flows))
         while not self._over.wait(LOOK_S):
             progress = self._tool.progress()
             self._ended_flows = sum(one.ended for one in progress)
-            delivered = [one.delivered_bytes for one in progress]
+            now_s, delivered = time.monotonic(), [one.delivered_bytes for one in progress]
+            after, active = numpy.array(delivered), numpy.array([not one.ended for one in progress])
+            possible = self._possible(after - before, active | (after > before), now_s - at_s)
+            at_s, before = now_s, after
             row = delivered if self._tells_flows else [sum(delivered)]
-            self._rows.append((time.monotonic(), row))
+            self._rows.append((now_s, row, possible))
+
+    def _possible(self, delivered_bytes: Any, active: Any, lasted_s: float) -> float | None:
+        """Return how many bytes could have been delivered since the barrier.
+
+        None if the paths in use are not known now.
+        """
+        bound = self._bound
+        if bound is None or lasted_s <= 0:
+            return None
+        bps = bound.rates_bps(delivered_bytes * 8 / lasted_s, active)
+        self._possible_bytes += float(bps.sum()) * lasted_s / 8
+        self._known_bytes += float(delivered_bytes.sum())
+        return self._possible_bytes
 
     def _assess(self) -> None:
-        """Find the ideal anew after each fault, and the verdict so far."""
-        state, ideal_s = self._state(), self._barrier_s + SETTLED_S
+        """Find the bound of the paths in use whenever they move, and the verdict so far."""
         verdict_s = self._barrier_s + VERDICT_S
         while not self._over.wait(LOOK_S):
-            now_s, now = time.monotonic(), self._state()
-            if now != state:
-                state, ideal_s = now, now_s + SETTLED_S
-            if now_s >= ideal_s:
-                self._ideal, ideal_s = self._ideal_now(state[0]), float("inf")
+            now_s = time.monotonic()
+            self._look_at_paths()
             if now_s >= verdict_s:
                 self._judge(now_s)
                 verdict_s = now_s + max(VERDICT_S, VERDICT_SHARE * (now_s - self._barrier_s))
 
-    def _state(self) -> tuple[Failures, dict[Any, Any]]:
-        """Return what the ideal depends on: what has failed, and which cables are not as usual."""
-        return self._lab.failures(), dict(self._lab.net.shapes.changed)
+    def _look_at_paths(self) -> None:
+        """Take over the latest sample of the paths; between a fault and the next there is none."""
+        assert self._sampler is not None
+        sample = self._sampler.samples[-1] if self._sampler.samples else None
+        settled = sample is not None and sample.failures == self._lab.failures()
+        if sample is None or not settled or self._lab.net.shapes.changed:
+            if self._bound:
+                self._bound = self._sampled = None
+                self._ideal = {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
+        elif self._sampled is None or sample[1:] != self._sampled[1:]:
+            self._sampled = sample
+            self._bound = bound_of_paths(self._lab, self._order, sample)
+            self._ideal = self._ideal_now()
 
     @property
     def _tells_flows(self) -> bool:
         return len(self._order.flows) <= MOST_FLOWS
 
-    def _ideal_now(self, failures: Failures) -> dict[str, Any]:
-        """Return the ideal of the paths in use, of 0 bit/s where it is not known."""
-        found = None
-        with suppress(PillarboxError):  # a server died meanwhile: the next look tells
-            found = ideal_of_paths_in_use(self._lab, self._order, failures)
-        if found is None:
-            return {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
-        flows = [round(bps) if bps == bps else 0 for bps in found.goodput_bps.tolist()]
+    def _ideal_now(self) -> dict[str, Any]:
+        """Return the fair shares of the paths in use, of 0 bit/s if they are unknown."""
+        flows: list[int] = []
+        if self._bound:
+            fair = self._bound.rates_bps(numpy.zeros(len(self._order.flows)))
+            flows = [round(bps) for bps in fair.tolist()]
         sums = {"at_s": time.monotonic(), "total_bps": sum(flows)}
         return {**sums, "flows_bps": flows if self._tells_flows else []}
 
@@ -145,12 +175,13 @@ class UnderWay:
             readings = self._watch.so_far()
             if readings is None:
                 return
-            ideal_bps = achieved_bps = None
-            if self._ideal and self._ideal["total_bps"] and self._rows and not readings.faults:
-                at_s, delivered = self._rows[-1]
-                ideal_bps = self._ideal["total_bps"]
-                achieved_bps = sum(delivered) * 8 / (at_s - self._barrier_s)
-            verdict = judge(readings, ideal_bps, achieved_bps).as_json()
+            ideal = achieved = None
+            if self._possible_bytes:
+                # A path that moved is known a second later: only the last verdict can tell that
+                # from more than cables carry.
+                achieved = self._known_bytes
+                ideal = max(self._possible_bytes, achieved)
+            verdict = judge(readings, ideal, achieved).as_json()
             del verdict["figures"]
             self._verdict = {"at_s": now_s, **verdict}
 
@@ -164,7 +195,7 @@ class UnderWay:
         rows = [row for row in list(self._rows) if row[0] >= now_s - RATE_S]
         rate = ""
         if len(rows) > 1:
-            (from_s, before), (to_s, after) = rows[0], rows[-1]
+            (from_s, before, _), (to_s, after, _) = rows[0], rows[-1]
             bps = (sum(after) - sum(before)) * 8 / (to_s - from_s)
             rate = f", {with_prefix(bps, 'bit/s')}"
         ended = f"{self._ended_flows} of {count} flows have ended"
@@ -173,8 +204,9 @@ class UnderWay:
     def news(self, since_s: float) -> dict[str, Any]:
         """Return how it is, and what is new since a moment of CLOCK_MONOTONIC.
 
-        ``flows``, its pairs of addresses, only to who has not heard of it; ``rows``: moments, and
-        what each flow has delivered until then, or all of them together where they are many.
+        ``flows``, its pairs of addresses, only to who has not heard of it; ``rows``: moments,
+        what each flow has delivered until then, or all of them together where they are many, and
+        how many bytes the paths in use could have carried, None if that is unknown.
         """
         address = self._lab.topology.address
         found: dict[str, Any] = {
@@ -194,25 +226,18 @@ class UnderWay:
         return found
 
 
-def ideal_of_paths_in_use(lab: Lab, order: Order, failures: Failures) -> Ideal | None:
-    """Return what the flows could do at best over the paths that they take now."""
+def bound_of_paths(lab: Lab, order: Order, sample: PathSample) -> PathBound | None:
+    """Return the bound of what the flows deliver over the paths of a sample; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
-    if rate_mbit is None or lab.routing.endswith(".py") or lab.net.shapes.changed:
+    if rate_mbit is None or lab.routing.endswith(".py"):
         return None
     if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
         return None  # their flows are not all under way at once
-    from experiments.analysis.fluid.ideal import ideal
+    from experiments.analysis.fluid.path_bound import PathBound
 
-    topology, flows = lab.topology, order.flows
-    pairs = [(flow.source, flow.destination) for flow in flows]
-    back = [(destination, source) for source, destination in pairs]
-    ways = live_paths(lab, flows)
-    paths, ack_paths = (
-        paths_of(topology, lab.routing, ends, chosen, failures)
-        for ends, chosen in zip((pairs, back), ways, strict=True)
-    )
-    rate_bps, mtu = rate_mbit * 1e6, lab.settings.mtu
-    return ideal(topology, lab.routing, flows, rate_bps, mtu, paths, ack_paths=ack_paths)
+    pairs = [(flow.source, flow.destination) for flow in order.flows]
+    paths = paths_of(lab.topology, lab.routing, pairs, sample.paths, sample.failures)
+    return PathBound(lab.topology, lab.routing, paths, rate_mbit * 1e6, lab.settings.mtu)
 
 
 def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:

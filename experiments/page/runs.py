@@ -27,7 +27,7 @@ AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": 
 
 
 def save(run: Path, trial: int | None, file: Path) -> None:
-    """Write a trial's recording, the first valid one's if none is given, as one file."""
+    """Write a trial's recording as one file; without a number, of `recording_of`'s choice."""
     write_atomically(file, standalone(recording_of(run, trial).text(), files()).encode())
     give_to_user(file)
 
@@ -43,7 +43,10 @@ def save_beside(report: Path, run: Path) -> str:
 
 
 def recording_of(folder: Path, number: int | None = None) -> Recording:
-    """Return the recording of a trial; of the first valid one if no number is given."""
+    """Return the recording of a trial, by its number from 1 on.
+
+    Without a number it is a trial with faults if there is one, and a valid one if it can be.
+    """
     run = records.load(folder)
     record = _chosen(run, number)
     plan = experiment_of(run.manifest["plan"])
@@ -66,7 +69,7 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
             "about": [
                 ["run", folder.resolve().name],
                 ["experiment", plan.name],
-                ["trial", str(record["trial"])],
+                ["trial", str(record["trial"] + 1)],
                 ["system", record["system"]],
                 ["verdict", "valid" if record["valid"] else "not valid"],
                 ["cables", "mean load of the trial"],
@@ -82,14 +85,15 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
 
 
 def _chosen(run: records.Run, number: int | None) -> dict[str, Any]:
-    finished = [one for one in run.records if one["status"] == "completed"]
+    finished = {one["trial"] + 1: one for one in run.records if one["status"] == "completed"}
     require(bool(finished), f"{run.folder} has no trial that was completed")
     if number is None:
-        return next((one for one in finished if one["valid"]), finished[0])
-    found = [one for one in finished if one["trial"] == number]
-    numbers = ", ".join(str(one["trial"]) for one in finished)
-    require(bool(found), f"{run.folder} has no completed trial {number}: {numbers}")
-    return found[0]
+        shown = series.shown_trial(run.records, run.events, run.systems)
+        assert shown is not None
+        number = shown + 1
+    numbers = ", ".join(map(str, finished))
+    require(number in finished, f"{run.folder} has no completed trial {number}: {numbers}")
+    return finished[number]
 
 
 def _rate_mbit(links: Any) -> float | None:
@@ -106,8 +110,10 @@ def _add_samples(
     bin_s = series.bin_width_s(intervals)
     goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
     sent = _mean_loads(topology, tables["links"], float(intervals["end_s"].max()))
-    ideal = round(record["ideal_bps"] / 1e3) if record.get("ideal_bps") else 0
+    ideals = series.ideal_over_time([record])
     for row in goodput.itertuples():
+        before = ideals.loc[ideals["at_s"] <= row.at_s, "ideal_bps"]
+        ideal = round(before.iloc[-1] / 1e3) if len(before) else 0
         received = round(row.goodput_bps / 1e3)
         at_s = round(float(row.at_s), 4)
         recording.add_sample({"at_s": at_s, "sent": sent, "received": received, "ideal": ideal})

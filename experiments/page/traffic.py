@@ -16,9 +16,14 @@ from topos.base.topology import Topology
 
 CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
 LOOK_FOR_S = 10.0  # after a fault, for flows that it stopped to go on
+# A sample covers some 0.25 s, and what it counts is up to 10 ms older or newer: so much more than
+# the ideal may have arrived. Beyond that a path has moved, and the ideal is unknown for a while.
+MOST_OF_IDEAL = 1.05
 KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S
 
 Row = dict[str, Any]
+# A moment, the bytes that each flow, or all, had delivered, and those that could have been.
+Counted = tuple[float, list[int], float | None]
 
 
 class Traffic:
@@ -36,11 +41,10 @@ class Traffic:
         self._topology = topology
         self.began_s = update["began_s"]
         self.about = {name: update[name] for name in ("what", "count", "flows")}
-        self._rows: deque[tuple[float, list[int]]] = deque()
-        self._last: tuple[float, list[int]] | None = None
+        self._rows: deque[Counted] = deque()
+        self._last: Counted | None = None
         self._causes: list[Row] = []
         self._known: set[str] = set()  # of verdicts
-        self._ideal: Row = {}
         self.ideals: list[int] = []  # of each flow in kbit/s, where they are new
         self.ended = False
 
@@ -48,11 +52,10 @@ class Traffic:
         """Return what a sample adds to the recording's sample, and the events it tells of.
 
         ``goodput`` in kbit/s; ``flows``: number and kbit/s in turns, of those that got something;
-        ``ideal`` of the paths in use.
+        ``ideal``: the most that the paths in use carry at these shares, if that is known.
         """
         known_s = self._rows[-1][0] if self._rows else 0.0
-        self._rows += [(at_s, delivered) for at_s, delivered in update["rows"] if at_s > known_s]
-        self._ideal = update.get("ideal") or self._ideal
+        self._rows += [tuple(row) for row in update["rows"] if row[0] > known_s]
         self.ideals = [bps // 1000 for bps in update.get("ideal", {}).get("flows_bps", [])]
         events = self._verdicts(update) + self._recovered()
         if update["phase"] == "ended" and not self.ended:
@@ -71,13 +74,20 @@ class Traffic:
             return {}
         if self._last is None:
             self._last = self._rows[0]
-        (begin_s, before), (end_s, after) = self._last, self._rows[-1]
-        self._last = self._rows[-1]
-        found: Row = {"ideal": self._ideal.get("total_bps", 0) // 1000} if self._ideal else {}
+        (begin_s, before, first), (end_s, after, last) = self._last, self._rows[-1]
         if end_s <= begin_s:
-            return found
+            return {}
+        self._last = self._rows[-1]
         ms = (end_s - begin_s) * 1e3
-        found["goodput"] = round((sum(after) - sum(before)) * 8 / ms)
+        goodput = round((sum(after) - sum(before)) * 8 / ms)
+        ideal = 0
+        if first is not None and last is not None:
+            ideal = round((last - first) * 8 / ms)
+        if goodput > ideal * MOST_OF_IDEAL:
+            ideal = 0
+        found: Row = {"goodput": goodput}
+        if ideal:
+            found["ideal"] = max(ideal, goodput)
         if self.about["flows"]:
             rates = enumerate(round((b - a) * 8 / ms) for a, b in zip(before, after, strict=True))
             found["flows"] = [number for pair in rates if pair[1] for number in pair]
@@ -128,7 +138,7 @@ class Traffic:
             FlowResult(Flow(number, *pair), "", intervals=[]) for number, pair in enumerate(pairs)
         ]
         rows = list(self._rows)
-        for (begin_s, before), (end_s, after) in pairwise(rows):
+        for (begin_s, before, _), (end_s, after, _) in pairwise(rows):
             for result, old, new in zip(results, before, after, strict=True):
                 result.intervals.append(Interval(begin_s, end_s, new - old))
         return results

@@ -28,6 +28,8 @@ SPANS = (
     ("rerouted_s", "until rerouted", 0.0, style.HATCH),
     ("recovered_s", "until recovered", 0.1, None),
 )
+CUT_OFF_LOOK = 0.0, ".."
+CUT_OFF = "no other path: until repaired and recovered"
 SAME = 0.01  # of the time shown: faults nearer than that are one line
 MOST_MARKS = 12  # faults in a figure of all trials; more would hide the lines
 
@@ -84,7 +86,10 @@ def faults_figure(
             _finish_goodput(axes, series, ideals)
             axes.set_title(f"{_name(system, valid)}, trial {own['trial'].iloc[0] + 1}", pad=14)
         panels[-1].set_xlabel("time after the start (s); faults are numbered as in the table")
-        spans = [Patch(label=label, **_span_look(alpha, hatch)) for _, label, alpha, hatch in SPANS]
+        looks = SPANS[:1] if marks["cut_off"].all() else SPANS
+        spans = [Patch(label=label, **_span_look(alpha, hatch)) for _, label, alpha, hatch in looks]
+        if marks["cut_off"].any():
+            spans.append(Patch(label=CUT_OFF, **_span_look(*CUT_OFF_LOOK)))
         figure.legend(handles=spans, loc="outside lower center", ncols=3)
         return figure
 
@@ -226,13 +231,11 @@ def _goodput_lines(
         entries = {
             style.shown(system) + (f", mean of {count}" if count > 1 else ""): line
         } | entries
-    for row in ideal.itertuples():
-        if units.known(row.ideal_bps):
-            last_s = max([*trials["at_s"], *mean["at_s"]], default=0.0)
-            end_s = row.ideal_s if units.known(row.ideal_s) else last_s
-            look = _ideal_look(index)
-            (line,) = axes.plot([0, end_s], [row.ideal_bps, row.ideal_bps], **look)
-            entries[f"{style.shown(system)}: ideal"] = line
+    if not ideal.empty:
+        last_s = max([*trials["at_s"], *mean["at_s"], *ideal["at_s"]])
+        at_s, bps = [*ideal["at_s"], last_s], [*ideal["ideal_bps"], ideal["ideal_bps"].iloc[-1]]
+        (line,) = axes.plot(at_s, bps, drawstyle="steps-post", **_ideal_look(index))
+        entries[f"{style.shown(system)}: ideal"] = line
     return entries
 
 
@@ -259,7 +262,10 @@ def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
         color=style.FAULT,
     )
     begin_s = mark.at_s
-    for name, _, alpha, hatch in SPANS:
+    spans = [(name, alpha, hatch) for name, _, alpha, hatch in SPANS]
+    if mark.cut_off:
+        spans = [spans[0], ("recovered_s", *CUT_OFF_LOOK)]
+    for name, alpha, hatch in spans:
         end_s = getattr(mark, name)
         if units.known(end_s) and end_s > begin_s:
             axes.axvspan(begin_s, end_s, **_span_look(alpha, hatch))

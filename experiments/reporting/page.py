@@ -11,18 +11,29 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from experiments.files import output_folder
-from experiments.reporting import figures, network, operations, series, slowdowns, style, tables
+from experiments.reporting import (
+    figures,
+    network,
+    operations,
+    series,
+    slowdowns,
+    story,
+    style,
+    tables,
+)
 from experiments.reporting.embedding import Drawn, embedded
 from experiments.reporting.reading import Found, read
 from experiments.text import printable_lines
 from experiments.trials.runs import store
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 PAGE, FIGURES = "report.html", "figures"
 
 CAPTIONS = {
     "goodput": "What receivers got of all flows together, over time. Thin lines are single trials, "
-    "dotted ones the ideal: max-min fair over the routed paths, headers taken off.",
+    "dotted ones the ideal of a system's first valid trial: the most that the paths of the flows "
+    "under way carry, at the shares that they had.",
     "faults": "One trial of each system, and its faults: how long until servers beside it "
     "knew, until the flows that had stopped went on, and until they were as fast as before.",
     "throughput": "The flows' goodput: the share of flows that were at most so fast. A line that "
@@ -60,7 +71,8 @@ def write_report(
     found = read(run)
     folder = output_folder(out or run)
     drawings = output_folder(folder / FIGURES)
-    drawn, networks = _drawn(_run_figures(found), drawings), _drawn(_networks(found), drawings)
+    drawn = _drawn(_run_figures(found), drawings)
+    networks = _drawn([_links(found), *_networks(found)], drawings)
     page = folder / PAGE
     contents = {**_contents(found, drawn, networks), "recording": record(page, run)}
     store.write_text(page, rendered("run.html", **contents))
@@ -104,12 +116,12 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     bin_s = series.bin_width_s(intervals)
     goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
     means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
-    ideals = series.ideal_totals(found.tables["trials"])
+    ideals = series.ideal_over_time(found.records)
     marks = series.fault_marks(found.tables["events"])
-    over_time = (goodput, means, ideals, marks, found.systems)
+    over_time = (goodput, means, series.of_first_trials(ideals), marks, found.systems)
     yield "goodput", CAPTIONS["goodput"], figures.goodput_figure(*over_time)
-    faulty = series.of_trials(goodput, marks["trial"])
-    drawn = figures.faults_figure(faulty, ideals, marks, found.systems)
+    faulty, own = (series.of_trials(one, marks["trial"]) for one in (goodput, ideals))
+    drawn = figures.faults_figure(faulty, own, marks, found.systems)
     yield "faults", CAPTIONS["faults"], drawn
     if flows["volume_bytes"].notna().any():
         done = series.flows_done(flows), series.bytes_done(intervals, flows)
@@ -123,9 +135,13 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
         yield "loads", CAPTIONS["loads"], slowdowns.load_figure(at_loads)
     shares = series.throughput_shares(flows)
     yield "throughput", CAPTIONS["throughput"], figures.throughput_figure(shares, found.systems)
+
+
+def _links(found: Found) -> tuple[str, str, Figure | None]:
+    """Return the figure of the loads of all links."""
     loads = _loads(found)
     drawn = figures.links_figure(loads, series.load_spread(loads), found.systems)
-    yield "links", CAPTIONS["links"], drawn
+    return "links", CAPTIONS["links"], drawn
 
 
 def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
@@ -160,6 +176,8 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
     plan, events = found.plan, found.tables["events"]
     return {
         "name": found.name,
+        "headline": _headline(found),
+        "shown_trial": _shown_trial(found),
         "about": plan.about if plan else "",
         "where": _where(found.manifest),
         "contents": _table_of_contents(bool(drawn), bool(networks), not events.empty),
@@ -186,9 +204,29 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
     }
 
 
+def _headline(found: Found) -> list[str]:
+    """Return what came of the run in sentences; none if its records are broken."""
+    if found.plan is None or not found.records:
+        return []
+    try:
+        return story.headline(found.run)
+    except PillarboxError:  # what is broken stands below
+        return []
+
+
+def _shown_trial(found: Found) -> str:
+    """Return in words which trial the recording beside the report shows."""
+    number = series.shown_trial(found.records, found.tables["events"], found.systems)
+    record = next((one for one in found.records if one["trial"] == number), None)
+    if record is None:
+        return ""
+    verdict = "" if record["valid"] else ", which is not valid"
+    return f"trial {record['trial'] + 1}, {record['system']}{verdict}"
+
+
 def _table_of_contents(drawn: bool, networks: bool, events: bool) -> list[str]:
     there = {"figures": drawn, "faults": events, "links": networks}
-    names = ("results", "run", "figures", "faults", "links", "flows", "trials", "manifest")
+    names = ("results", "figures", "faults", "links", "flows", "trials", "run", "manifest")
     return [name for name in names if there.get(name, True)]
 
 

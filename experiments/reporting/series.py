@@ -6,12 +6,15 @@ The tables are those of trials/runs/schema.py. Rows of invalid trials stay in ev
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from experiments import units
 from experiments.traffic.flows import COMPLETED
+from experiments.trials.runs.faulting import HEALED, REVIVE
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
@@ -84,15 +87,27 @@ def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
     return _joined(parts, "system", x, y, "trials")
 
 
-def ideal_totals(trials: pd.DataFrame) -> pd.DataFrame:
-    """Return each system's ideal, the mean of its trials': system, ideal_bps, ideal_s.
+def ideal_over_time(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return the ideal of each trial over time: TRIAL, at_s, ideal_bps, until the next row.
 
-    Flows of fixed volume get `ideal_bps` on average until `ideal_s`; it is missing for others.
+    Records that have no steps have a row if flows had a duration: only then it stays the same.
     """
-    totals: pd.DataFrame = trials.groupby("system", sort=False, as_index=False)[
-        ["ideal_bps", "ideal_s"]
-    ].mean()
-    return totals
+    parts = []
+    for record in records:
+        steps = record.get("ideal_steps") or []
+        if not steps and units.known(record["ideal_bps"]) and not units.known(record["ideal_s"]):
+            steps = [(0.0, record["ideal_bps"])]
+        if steps:
+            at_s, bps = np.array(steps, float).T
+            trial = {name: record[name] for name in TRIAL}
+            parts.append(_with_trial(trial, at_s=at_s, ideal_bps=bps))
+    return _joined(parts, "at_s", "ideal_bps")
+
+
+def of_first_trials(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of each system's first valid trial, or of its first if none is valid."""
+    kept = rows[_counted(rows)]
+    return kept[kept["trial"] == kept.groupby("system")["trial"].transform("min")]
 
 
 def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
@@ -190,31 +205,67 @@ def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
 def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
     """Return the faults of one trial of each system, its first valid one.
 
-    Columns: system, trial, at_s, event, what, reason and, as moments after the barrier,
-    detected_s, rerouted_s and recovered_s. Other trials may have had other faults.
+    Columns: system, trial, at_s, event, what, reason, cut_off (see `told_from_repairs`) and, as
+    moments after the barrier, detected_s, rerouted_s and recovered_s. Other trials may have had
+    other faults.
     """
-    kept = events[_counted(events)]
-    first = kept.groupby("system")["trial"].transform("min")
-    kept = kept[kept["trial"] == first]
+    kept = told_from_repairs(of_first_trials(events))
     moments = {name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS}
     marks: pd.DataFrame = kept.assign(**moments).sort_values(["system", "at_s"], kind="stable")
-    return marks[["system", "trial", "at_s", "event", "what", "reason", *AFTERWARDS]]
+    return marks[["system", "trial", "at_s", "event", "what", "reason", "cut_off", *AFTERWARDS]]
+
+
+def told_from_repairs(events: pd.DataFrame) -> pd.DataFrame:
+    """Return the events with a column ``cut_off``: flows went on only after the repair.
+
+    Their network had no other path, or found none: these events have no ``rerouted_s``.
+    """
+    repairs = events[events["event"].isin((HEALED, REVIVE)) & (events["reason"].fillna("") == "")]
+    cut_off = []
+    for event in events.to_dict("records"):
+        own = repairs[(repairs["trial"] == event["trial"]) & (repairs["what"] == event["what"])]
+        later = own.loc[own["at_s"] > event["at_s"], "at_s"]
+        moved_s = event["at_s"] + event["rerouted_s"]
+        cut_off.append(bool(len(later) and units.known(moved_s) and moved_s >= later.min()))
+    marked = events.assign(cut_off=pd.Series(cut_off, index=events.index, dtype="bool"))
+    rerouted = marked["rerouted_s"].astype("float64").mask(marked["cut_off"])
+    return marked.assign(rerouted_s=rerouted)
 
 
 def fault_times(events: pd.DataFrame) -> pd.DataFrame:
     """Return how long things took after faults of a kind, over all valid trials of a system.
 
-    Columns: system, event, events (how many there were) and for each of AFTERWARDS its median and,
-    with ``_most`` behind the name, the longest.
+    Columns: system, event, events (how many there were), cut_off (after how many of them flows went
+    on only after the repair) and for each of AFTERWARDS its median and, with ``_most`` behind the
+    name, the longest.
     """
-    done = events[_counted(events) & (events["reason"].fillna("") == "")]
+    done = told_from_repairs(events[_counted(events) & (events["reason"].fillna("") == "")])
     if done.empty:
-        return _joined([], "system", "event", "events", *AFTERWARDS)
+        return _joined([], "system", "event", "events", "cut_off", *AFTERWARDS)
     measures = {name: (name, "median") for name in AFTERWARDS}
     measures |= {f"{name}_most": (name, "max") for name in AFTERWARDS}
     grouped = done.groupby(["system", "event"], sort=False, as_index=False)
-    times: pd.DataFrame = grouped.agg(events=("at_s", "size"), **measures)
+    times: pd.DataFrame = grouped.agg(
+        events=("at_s", "size"), cut_off=("cut_off", "sum"), **measures
+    )
     return times
+
+
+def shown_trial(
+    records: Sequence[Mapping[str, Any]], events: pd.DataFrame, systems: Sequence[str]
+) -> int | None:
+    """Return the number of the trial to show as an example; None if none was completed.
+
+    One with a fault comes before one without, then a valid one before one that is not, and then
+    one of the plan's first system.
+    """
+    faulty = set(events["trial"])
+
+    def place(one: Mapping[str, Any]) -> tuple[bool, bool, int]:
+        return one["trial"] not in faulty, not one["valid"], systems.index(one["system"])
+
+    ended = [one for one in records if one["status"] == COMPLETED]
+    return int(min(ended, key=place)["trial"]) if ended else None
 
 
 def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:

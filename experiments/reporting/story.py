@@ -12,15 +12,63 @@ from experiments import units
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.runs.recovery import STILL_WITHIN_S
-from experiments.trials.runs.summary import GOODPUT, SHARES
+from experiments.trials.runs.summary import (
+    ABOUT_DOUBT,
+    DOUBT,
+    GOODPUT,
+    SHARES,
+    comparisons,
+    main_of,
+    summaries,
+    totals_text,
+)
 
 if TYPE_CHECKING:
     import pandas
 
     from experiments.trials.runs.records import Run
 
+MOST_HEADLINES = 3  # sentences of a kind
+NOT_VALID = "not valid, so do not trust it"
 LATE = 1.1  # the last flow is a straggler if it takes so many times as long as 95 % of all
 LEAST_STILL_S = 0.2  # Linux's shortest retransmission time-out
+
+
+# Experiments whose first system the papers compare with the second, and how many times as fast it
+# was there: Guo 2009, section 7.5, and Guo 2008, section 7.3.
+PAPERS_RATIOS = {"demo": 2.9, "bcube-tree": 2.9, "dcell-tree": 1.96}
+
+
+def headline(run: Run) -> list[str]:
+    """Return what came of a run in sentences, a system's faults among them.
+
+    Figures of trials that are not valid are marked as in the terminal.
+    """
+    name, systems = run.manifest["plan"]["name"], run.systems
+    ratio = PAPERS_RATIOS.get(name)
+    arrived = [system for system in systems if len(run.of(system).flows)]
+    volumes = run.manifest["plan"]["workload"]["volume_bytes"] is not None
+    if ratio and volumes and arrived[:2] == systems[:2]:
+        said = [comparison(run, systems[0], systems[1], ratio)]
+    else:
+        said = [*comparisons(summaries(run), main_of(run))] or [
+            f"{one['system']}: {totals_text(one)}{'' if one['valid'] else f' ({NOT_VALID})'}."
+            for one in run.records[:MOST_HEADLINES]
+            if totals_text(one)
+        ]
+    struck = [system for system in arrived if len(run.of(system).events)]
+    wholes = [system for system in systems if system not in struck]
+    networks = {one["label"] or one["network"]: one["network"] for one in _planned(run)}
+    for system in struck[:MOST_HEADLINES]:
+        whole = next((one for one in wholes if networks.get(one) == networks.get(system)), "")
+        if len(run.of(system).records) == 1:
+            said.append(after_fault(run, system, whole))
+    return said
+
+
+def _planned(run: Run) -> list[dict[str, Any]]:
+    planned: list[dict[str, Any]] = run.manifest["plan"]["systems"]
+    return planned
 
 
 def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
@@ -28,12 +76,19 @@ def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
     ours_s, theirs_s = _done_s(run, ours), _done_s(run, theirs)
     if ours_s is None or theirs_s is None:
         return f"Not all flows of {ours} and {theirs} came to their end: the report says why."
+    doubt = [one for one in (ours, theirs) if run.of(one).valid().records != run.of(one).records]
     flows = run.of(ours).flows
     much = f"{len(flows)} flows of {units.size(float(flows.volume_bytes.iloc[0]))}"
     return (
         f"{ours} moved {much} in {units.time(ours_s)}, the {theirs} in {units.time(theirs_s)}: "
         f"{theirs_s / ours_s:.1f} times as fast; the paper measured {papers:g}."
+        + (f" Do not trust this: {doubtful_trials(doubt)}." if doubt else "")
     )
+
+
+def doubtful_trials(systems: list[str]) -> str:
+    """Return in words that trials of these systems are not valid."""
+    return f"not all trials of {' and '.join(systems)} are valid"
 
 
 def after_fault(run: Run, system: str, whole: str) -> str:
@@ -54,15 +109,15 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     if cut_off:
         parts.append(f"{_count(cut_off, 'flow')} got nothing through until it was mended")
     elif still_s:
-        least, longest = units.time(LEAST_STILL_S), units.time(max(still_s))
         count = _count(len(still_s), "flow")
-        parts.append(f"{count} stood still for {least} or longer, the longest for {longest}")
+        parts.append(f"at once {count} stood still, the longest for {units.time(max(still_s))}")
     else:
         parts.append(f"no flow stood still for {units.time(LEAST_STILL_S)}")
     done_s, whole_s = _done_s(run, system), _done_s(run, whole)
     end = f"all was done after {units.time(done_s)}" if done_s else "not all flows came to an end"
     beside = f" instead of {units.time(whole_s)}" if done_s and whole_s else ""
-    return f"{system}: {'; '.join([*parts, end + beside])}."
+    doubt = f" ({doubtful_trials([system])})" if own.valid().records != own.records else ""
+    return f"{system}: {'; '.join([*parts, end + beside])}{doubt}."
 
 
 def _cut_off(run: Run, from_s: float, until_s: float) -> int:
@@ -92,15 +147,21 @@ def times(run: Run) -> str:
     """Return a table of when flows were done: the median, 95 of 100, and the last."""
     rows = [["system", "valid", "goodput", "of bound", "median", "95th pct", "last flow"]]
     rows.append(["", "", GOODPUT.unit, "%", "s", "s", "s"])
+    doubted = False
     for system in run.systems:
         own = run.of(system)
         trials, ends = own.trials, _ends_s(own)
         bound = trials.goodput_bps / trials[SHARES["of_bound"]]
         shown = [trials.goodput_bps.mean() * GOODPUT.scale, bound.mean() * 100]
         shown += [*numpy.quantile(ends, (0.5, 0.95, 1.0))] if len(ends) else [None] * 3
-        cells = [units.three_figures(float(one)) if units.known(one) else "-" for one in shown]
-        rows.append([system, f"{len(own.valid().records)}/{len(own.records)}", *cells])
-    return columns(rows, range(1, len(rows[0])))
+        valid = len(own.valid().records)
+        mark = "" if valid == len(own.records) else DOUBT
+        doubted |= bool(mark)
+        cells = [
+            units.three_figures(float(one)) + mark if units.known(one) else "-" for one in shown
+        ]
+        rows.append([system, f"{valid}/{len(own.records)}", *cells])
+    return "\n".join([columns(rows, range(1, len(rows[0]))), *[ABOUT_DOUBT] * doubted])
 
 
 def stragglers(run: Run) -> Iterator[str]:
@@ -124,10 +185,7 @@ def _held_up(run: Run, trial: int, flow: Any, others_s: float) -> str:
     own = run.intervals[(run.intervals.trial == trial) & (run.intervals.flow == flow.flow)]
     pauses = [took_s for _, took_s in _pauses(own) if took_s >= LEAST_STILL_S]
     if pauses:
-        parts.append(
-            f"it stood still {_count(len(pauses), 'time')}, {units.time(sum(pauses))} in all, "
-            "as TCP does after a retransmission time-out"
-        )
+        parts.append(f"it {_still(pauses)}, as TCP does after a retransmission time-out")
     crossed = _crossed(run.links[run.links.trial == trial], flow.path.split())
     worst = max(crossed, key=lambda link: link["dropped_packets"], default=None)
     if worst and worst["dropped_packets"]:
@@ -137,6 +195,14 @@ def _held_up(run: Run, trial: int, flow: Any, others_s: float) -> str:
             f"{_count(int(worst['dropped_packets']), 'packet')} of all flows'"
         )
     return "; ".join(parts)
+
+
+def _still(pauses: list[float]) -> str:
+    """Return how often a flow stood still, and for how long, as everywhere: the longest pause."""
+    longest = units.time(max(pauses))
+    if len(pauses) == 1:
+        return f"stood still once, for {longest}"
+    return f"stood still {len(pauses)} times, the longest for {longest}"
 
 
 def _pauses(intervals: pandas.DataFrame) -> Iterator[tuple[float, float]]:

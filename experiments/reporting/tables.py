@@ -14,11 +14,14 @@ from experiments import units
 from experiments.reporting import series
 from experiments.reporting.reading import Found
 from experiments.traffic.collectives.plan import is_collective
+from experiments.traffic.flows import COMPLETED
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.runs.statistics import Estimate, compare, estimate
 from experiments.trials.runs.summary import (
+    ABOUT_DOUBT,
     ARRIVED,
     COMPLETION,
+    DOUBT,
     MEASURES,
     Measure,
     doubts,
@@ -31,12 +34,13 @@ from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
+CUT_OFF = "no other path"
 MOST_NAMES = 8  # of what has the same reason
 ABOUT_GREEDY = (
-    "Goodput is what receivers got until the last flow's end; ideal is what max-min fair shares of "
-    "the flows' paths would give, and bound what no routing exceeds in this network while nothing "
-    "has failed (a linear program). Fairness is Jain's index over flows; link spread is the "
-    "standard deviation over the mean of what servers' ports sent."
+    "Goodput is what receivers got until the last flow's end; ideal is the most that the paths in "
+    "use carry, at the shares that the flows had, and bound what no routing exceeds in this "
+    "network while nothing has failed (a linear program). Fairness is Jain's index over "
+    "flows; link spread is the standard deviation over the mean of what servers' ports sent."
 )
 ABOUT_ARRIVED = (
     "Offered is what began in the time that is measured, and carried what was delivered in it. "
@@ -197,13 +201,29 @@ def summary(found: Found) -> Table:
         cells = [system, f"{valid} of {len(own.records)}", *means, failures]
         cells += [_against(found, system, first, main)] if others else []
         rows.append(Row(cells, doubtful=not valid))
+        rows += [
+            Row([*cells, *[""] * (len(columns) - len(cells))], doubtful=True)
+            for cells in _untrusted(found, system, measures)
+        ]
     note = "Means over valid trials, and below them where they lie with 95 % confidence. "
     note += ABOUT_ARRIVED if arrive else ABOUT_GREEDY
     if others and all(len(found.run.of(system).valid().records) < 2 for system in found.systems):
         note += " One trial of each system is too few to know how sure a difference is."
     if any(row.doubtful for row in rows):
-        note += " A system without a valid trial has no figures."
+        note += f" {ABOUT_DOUBT}"
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
+
+
+def _untrusted(found: Found, system: str, measures: Iterable[Measure]) -> list[list[str]]:
+    """Return cells with the marked figures of a system's trials that are not valid."""
+    own = [one for one in found.records if one["system"] == system and not one["valid"]]
+    ended = sum(one["status"] == COMPLETED for one in own)
+    means = [
+        estimate([*values(found.run, system, one.column, valid=False).values()]).value * one.scale
+        for one in measures
+    ]
+    figures = [f"{units.three_figures(one)}{DOUBT}" if units.known(one) else "–" for one in means]
+    return [["not valid", f"{ended} trial{'s' * (ended > 1)}", *figures]] if ended else []
 
 
 def _titled(measure: Measure) -> str:
@@ -238,12 +258,15 @@ def fault_times(times: pd.DataFrame) -> Table:
             + (f"\nat most {units.time(most)}" if units.known(most) and row["events"] > 1 else "")
             for name, most in ((name, row[f"{name}_most"]) for name in series.AFTERWARDS)
         ]
+        if row["cut_off"]:
+            moved = series.AFTERWARDS.index("rerouted_s")
+            after[moved] = CUT_OFF if row["cut_off"] == row["events"] else after[moved]
         rows.append(Row([row["system"], row["event"], str(row["events"]), *after]))
     note = (
         "Medians over all faults of valid trials, counted from the fault: detected by the first "
         "server beside it; rerouted when the last flow that had stopped went on; recovered when "
         "those flows had 90 % of their goodput again. – where no flow had stopped, or where it "
-        "did not happen."
+        f"did not happen; {CUT_OFF} where flows went on only after the repair."
     )
     return Table(columns, rows, frozenset(range(2, 6)), note)
 
@@ -255,6 +278,8 @@ def events(marks: pd.DataFrame) -> Table:
     for _, own in marks.groupby("system", sort=False):
         for number, mark in enumerate(own.to_dict("records"), start=1):
             after = [units.time(mark[name] - mark["at_s"]) for name in series.AFTERWARDS]
+            if mark["cut_off"]:
+                after[series.AFTERWARDS.index("rerouted_s")] = CUT_OFF
             reason = _text(mark["reason"])
             what = named(_text(mark["what"]).split()) + (f" (not done: {reason})" if reason else "")
             cells = [str(mark["system"]), units.time(mark["at_s"]), _text(mark["event"]), what]

@@ -48,16 +48,29 @@ class MaxMin:
         self.routes, self.links = routes, links
         self._link_starts, self._link_flows = _by_link(routes.starts, routes.links, links)
 
-    def rates(self, capacity_bps: float | Floats, active: Bools | None = None) -> Floats:
+    def rates(
+        self,
+        capacity_bps: float | Floats,
+        active: Bools | None = None,
+        weights: Floats | None = None,
+    ) -> Floats:
         """Return the rate of each flow; missing for those that are not active.
 
         All flows grow alike until a link is full: those on it stay as they are, and the others go
         on (water-filling). No flow can have more without another, no faster one, having less.
+        With weights, all above 0, flows grow in proportion to their weights.
+
+        >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
+        >>> weights = numpy.array([1.0, 5.0, 1.0])
+        >>> MaxMin(chain, 2).rates(numpy.array([6.0, 10.0]), weights=weights).tolist()
+        [1.0, 5.0, 9.0]
         """
         if active is None:
             active = numpy.ones(self.routes.flows, bool)
+        if weights is None:
+            weights = numpy.ones(self.routes.flows)
         left = numpy.full(self.links, capacity_bps, numpy.float64)
-        return _fill(*self.routes, self._link_starts, self._link_flows, left, active)
+        return _fill(*self.routes, self._link_starts, self._link_flows, left, active, weights)
 
 
 def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
@@ -140,7 +153,7 @@ def _by_link(starts: Any, links: Any, count: int) -> Any:
 
 @njit(cache=True)
 def _fill(
-    starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any
+    starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
 ) -> Any:
     """Return the rates; `left`, each link's capacity, is what flows that do not grow leave of it.
 
@@ -150,11 +163,13 @@ def _fill(
     """
     rates = numpy.full(len(starts) - 1, numpy.nan)
     growing = numpy.zeros(len(left), numpy.int32)
+    weight = numpy.zeros(len(left))  # of the flows that grow, by link
     for flow in range(len(rates)):
         if active[flow]:
             for link in links[starts[flow] : starts[flow + 1]]:
                 growing[link] += 1
-    heap = [(left[link] / growing[link], link) for link in range(len(left)) if growing[link]]
+                weight[link] += weights[flow]
+    heap = [(left[link] / weight[link], link) for link in range(len(left)) if growing[link]]
     heapq.heapify(heap)
     level = 0.0
     while heap:
@@ -162,7 +177,7 @@ def _fill(
         if growing[full] == 0:
             heapq.heappop(heap)
             continue
-        now = left[full] / growing[full]
+        now = left[full] / weight[full]
         if now > key * (1 + ROUNDING):
             heapq.heapreplace(heap, (now, full))
             continue
@@ -170,10 +185,11 @@ def _fill(
         level = max(level, now)  # rounding aside, it never falls
         for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
             if active[flow] and numpy.isnan(rates[flow]):
-                rates[flow] = level
+                rates[flow] = level * weights[flow]
                 for link in links[starts[flow] : starts[flow + 1]]:
-                    left[link] -= level
+                    left[link] -= rates[flow]
                     growing[link] -= 1
+                    weight[link] -= weights[flow]
     return rates
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.traffic.flows import Flow, FlowResult
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.trials import Trial
+from hosts.base.failures import Failures
 from hosts.base.faults import Fault
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ class Order:
         return SETUP_S + SETUP_S_PER_SERVER * self.servers + self.workload.timeout_s
 
 
+class PathSample(NamedTuple):
+    """The paths of all flows at a moment of a trial."""
+
+    at_s: float  # after the barrier
+    paths: tuple[tuple[str, ...], ...]  # addresses of each flow's servers; empty if not chosen
+    failures: Failures  # on which the paths depend that servers do not choose
+
+
 @dataclass(frozen=True)
 class Measured:
     """What a trial saw."""
@@ -55,3 +64,4 @@ class Measured:
     uniform: bool = True  # whether every cable was as the system says
     steps: tuple[Step, ...] = ()  # of a collective operation
     log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event
+    sampled: tuple[PathSample, ...] = field(repr=False, default=())  # before the end, in order

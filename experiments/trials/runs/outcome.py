@@ -22,6 +22,7 @@ from experiments.trials.runs.arrived import (
     together_of,
 )
 from experiments.trials.runs.faulting import killed_by
+from experiments.trials.runs.ideals import TrialIdeal, trial_ideal
 from experiments.trials.runs.order import Measured, Order
 from experiments.trials.runs.paths import paths_of
 from experiments.trials.runs.recovery import recovery
@@ -60,16 +61,16 @@ def outcome(order: Order, found: Measured) -> Outcome:
     collective = collective_of(topology, order.workload, system.algorithm, order.trial.seed)
     arrives = order.workload.arrivals is not None
     ideal = None if arrives else ideal_of(order, found, topology, paths, collective)
-    totals = totals_of(order, found, ideal, bound_of(order, found, topology, collective))
+    best = best_of(order, found, topology, paths, ideal, collective)
+    totals = totals_of(found, best, bound_of(order, found, topology, collective))
     flows = _flow_rows(topology, found, paths, ideal)
     if arrives:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
         totals |= slowdowns_of(flows) | together_of(order, flows)
-    # With faults the ideal is not known, and hops of a file and transfers wait for one another.
+    # Hops of a file and transfers wait for one another.
     waiting = bool(collective or order.workload.options.get("distribute"))
-    greedy = not order.faults and not waiting
-    comparable = ideal is not None and greedy
+    comparable = best is not None and not waiting
     verdict = judge(
         found.readings,
         totals["ideal_bps"] if comparable else None,
@@ -82,6 +83,7 @@ def outcome(order: Order, found: Measured) -> Outcome:
         "status": COMPLETED,
         "reason": "",
         **totals,
+        "ideal_steps": [list(step) for step in best.steps] if best else [],
         "verdict": verdict.as_json(),
         "readings": found.readings.as_json(),
         "routing": found.routing,
@@ -137,6 +139,32 @@ def ideal_of(
     )
 
 
+def end_of(found: Measured) -> float:
+    """Return when the last flow ended; the end of the trial if some flow had no end."""
+    ends = [one.end_s for one in found.results if one.status == COMPLETED and one.end_s is not None]
+    return max(ends) if ends and len(ends) == len(found.results) else found.readings.duration_s
+
+
+def best_of(
+    order: Order,
+    found: Measured,
+    topology: Topology,
+    paths: Sequence[Path | None],
+    ideal: Ideal | None,
+    collective: Plan | None = None,
+) -> TrialIdeal | None:
+    """Return the ideal of the trial, an upper bound; None if it is unknown.
+
+    Transfers of a collective operation wait for others: their ideal is that of fluids.
+    """
+    if ideal is None or not any(result.delivered_bytes for result in found.results):
+        return None
+    if collective:
+        volume = sum(result.flow.volume_bytes or 0 for result in found.results)
+        return TrialIdeal(volume * 8 / ideal.completion_s, ideal.completion_s, ())
+    return trial_ideal(topology, order, found, paths, end_of(found))
+
+
 def bound_of(
     order: Order, found: Measured, topology: Topology, collective: Plan | None = None
 ) -> float | None:
@@ -160,9 +188,7 @@ def bound_of(
     return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
 
 
-def totals_of(
-    order: Order, found: Measured, ideal: Ideal | None, bound_bps: float | None = None
-) -> Row:
+def totals_of(found: Measured, ideal: TrialIdeal | None, bound_bps: float | None = None) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
     Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
@@ -171,16 +197,7 @@ def totals_of(
     results = found.results
     whole = [result for result in results if result.status == COMPLETED]
     delivered = sum(result.delivered_bytes for result in results)
-    ends = [result.end_s for result in whole if result.end_s is not None]
-    end_s = max(ends) if len(ends) == len(results) else found.readings.duration_s
-    ideal_s = ideal.completion_s if ideal else math.nan
-    if ideal is None:
-        ideal_bps = None
-    elif order.workload.volume_bytes is not None:
-        volume = sum(result.flow.volume_bytes or 0 for result in results)
-        ideal_bps = _number(volume * 8 / ideal_s)
-    else:
-        ideal_bps = _number(ideal.total_bps)
+    end_s = end_of(found)
     sent = [row["sent_bytes"] for row in found.readings.links if not row["from"].startswith("s")]
     return {
         "flows": len(results),
@@ -189,9 +206,9 @@ def totals_of(
         "completion_s": end_s if len(whole) == len(results) else None,
         "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
         "link_spread": _number(spread(sent)),
-        "ideal_bps": ideal_bps,
+        "ideal_bps": _number(ideal.goodput_bps) if ideal else None,
         "bound_bps": bound_bps,
-        "ideal_s": _number(ideal_s),
+        "ideal_s": _number(ideal.completion_s) if ideal else None,
     }
 
 

@@ -12,21 +12,28 @@ Every other flow takes the path that the algorithm alone computes (`paths_of`).
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.ideal import static_paths
 from experiments.traffic.flows import Flow
+from experiments.trials.runs.order import PathSample
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
+from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 TCP = 6
+SAMPLE_S = 1.0  # between two samples of the paths, in seconds
+MOST_SAMPLING = 0.02  # upper bound for the share of time that sampling takes
+SETTLED_S = 0.5  # after a fault or a repair, until servers have chosen other paths
 Addresses = tuple[str, ...]  # of the servers of a path
 Chosen = dict[tuple[str, str], list[Addresses]]  # by source and destination, oldest first
 
@@ -42,6 +49,42 @@ def live_paths(
     chosen = chosen_paths({topology.address(server): lab.state(server) for server in alive})
     ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
     return dealt(chosen, ends), dealt(chosen, [(to, source) for source, to in ends])
+
+
+class PathSampler:
+    """Samples the paths of flows while they send.
+
+    Servers choose other paths after faults, and some routings whenever their probes find a better
+    one. At a fault the paths that were in use until then are noted, and half a second later those
+    that are in use then.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        flows: Sequence[Flow],  # if there are none, nothing is sampled
+    ) -> None:
+        self.samples: list[PathSample] = []
+        self._lab, self._flows = lab, flows
+        self._failures = lab.failures()
+        self._due_s = 0.0
+
+    def look(self, now_s: float) -> None:
+        """Sample the paths if it is time to; `now_s` are seconds after the barrier."""
+        if not self._flows or now_s < 0:
+            return
+        failures = self._lab.failures()
+        if failures != self._failures:
+            if self.samples:
+                self.samples.append(self.samples[-1]._replace(at_s=now_s))
+            self._failures, self._due_s = failures, now_s + SETTLED_S
+        elif now_s >= self._due_s:
+            began_s = time.monotonic()
+            with suppress(PillarboxError, OSError):  # a server died meanwhile
+                paths, _ = live_paths(self._lab, self._flows)
+                self.samples.append(PathSample(now_s, paths, failures))
+            took_s = time.monotonic() - began_s
+            self._due_s = now_s + max(SAMPLE_S, took_s / MOST_SAMPLING)
 
 
 def dealt(chosen: Chosen, pairs: Sequence[tuple[str, str]]) -> tuple[Addresses, ...]:

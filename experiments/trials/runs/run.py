@@ -56,7 +56,8 @@ def run(
     experiment : Experiment
         What is run.
     folder : Path, optional
-        Where the records go: a new folder, or one of a run of the same plan, which then goes on.
+        Where the records go: a new folder, or one of a run of the same plan, which then goes on;
+        the plan may have more repeats.
     live : Live, optional
         What shows how it goes (see experiments.reporting.live); nothing by default.
     measure : callable, optional
@@ -164,12 +165,14 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     changed = [
         f"{name} was {before} and is {after}"
         for name, before, after in differences(about["plan"], plain(experiment))
+        if not (name == "repeats" and after > before)  # more trials, after those that there are
     ]
     require(
         not changed,
         f"{folder} is a run of another plan ({'; '.join(changed)}): "
         "run it as it was, or name another folder with --out",
     )
+    about["plan"] = plain(experiment)
     about.setdefault("resumed", []).append(moment())
     store.write_json(folder / MANIFEST, about)
     return about

@@ -1,11 +1,12 @@
 """A run in short: each system's totals with their intervals, and the systems against the first.
 
-Only valid trials count. How many there are of how many stands beside.
+Only valid trials count. The figures of the others have a row of their own, with a mark, below.
 """
 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 WIDTH = 96  # of a line of sentences, where the terminal is as wide
 MOST_DOUBTFUL = 12  # lines; the report has all
 INTERVALS = "Below each mean is where it lies with 95 % confidence."
+DOUBT = "?"  # behind a figure of trials that are not valid
+ABOUT_DOUBT = f"{DOUBT} marks figures of trials that are not valid: do not trust them."
 
 
 class Measure(NamedTuple):
@@ -73,6 +76,7 @@ class Summary(NamedTuple):
     failed: int
     failed_flows: int  # of the valid trials
     estimates: dict[str, Estimate]  # by column, of the valid trials
+    untrusted: dict[str, Estimate]  # likewise, of the trials that ended and are not valid
     against_first: Comparison | None  # as many times the plan's first system, by `main_measure`
 
 
@@ -104,10 +108,11 @@ def arrive(run: Run) -> bool:
     return run.manifest["plan"]["workload"].get("arrivals") is not None
 
 
-def values(run: Run, system: str, column: str) -> dict[int, float]:
-    """Return a total of a system's valid trials, by repeat."""
+def values(run: Run, system: str, column: str, *, valid: bool = True) -> dict[int, float]:
+    """Return a total of a system's valid trials, or of those that are not valid, by repeat."""
     trials = run.trials  # read once for all systems and columns
-    trials = trials[(trials.system == system) & trials.valid & (trials.status == COMPLETED)]
+    ended = (trials.system == system) & (trials.status == COMPLETED)
+    trials = trials[ended & (trials.valid == valid)]
     share = SHARES.get(column)
     found = trials.goodput_bps / trials[share] if share else trials[column]
     return paired(list(trials.repeat), [float(value) for value in found])
@@ -119,16 +124,23 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     against = None
     if system != first:
         against = compare(values(run, system, main.column), values(run, first, main.column))
+
+    def estimates(valid: bool) -> dict[str, Estimate]:
+        return {
+            one.column: estimate(
+                list(values(run, system, one.column, valid=valid).values()), least=0.0
+            )
+            for one in (*MEASURES, *ARRIVED)
+        }
+
     return Summary(
         system,
         len(trials),
         len(own.valid().records),
         int((trials.status == FAILED).sum()),
         int(own.valid().trials.failed_flows.sum()),
-        {
-            one.column: estimate(list(values(run, system, one.column).values()), least=0.0)
-            for one in (*MEASURES, *ARRIVED)
-        },
+        estimates(valid=True),
+        estimates(valid=False),
         against,
     )
 
@@ -205,7 +217,10 @@ def text_of(run: Run) -> str:
         for one in (ARRIVED if arrive(run) else MEASURES)
         if one.column != IN_REPORT_ALONE
         and (main is COMPLETION or one is not COMPLETION)
-        and any(summary.estimates[one.column].repeats for summary in found)
+        and any(
+            summary.estimates[one.column].repeats or summary.untrusted[one.column].repeats
+            for summary in found
+        )
     ]
     rows = [["system", "valid", *(one.title for one in shown)]]
     rows += [["", "", *(one.unit for one in shown)]] if shown else []
@@ -216,14 +231,28 @@ def text_of(run: Run) -> str:
         )
         if any(interval for _, interval in estimates):
             rows.append(["", "", *(interval for _, interval in estimates)])
+        rows += untrusted_rows(summary, shown)
     several = any(one.repeats > 1 for summary in found for one in summary.estimates.values())
+    notes = [INTERVALS] * several
+    notes += [ABOUT_DOUBT] * any(untrusted_rows(summary, shown) for summary in found)
     blocks = [
-        "\n".join([columns(rows, range(1, len(rows[0]))), *([INTERVALS] if several else ())]),
+        "\n".join([columns(rows, range(1, len(rows[0]))), *notes]),
         slowdowns.text_of(run),
-        sentences([*_comparisons(found, main), *selves(run), *_failures(found)]),
+        sentences([*comparisons(found, main), *selves(run), *_failures(found)]),
         _doubts(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
+
+
+def untrusted_rows(summary: Summary, shown: Iterable[Measure]) -> list[list[str]]:
+    """Return a row with the figures of the trials that ended and are not valid, if there are any.
+
+    Each figure has a mark, so that none can be taken for one of a valid trial.
+    """
+    found = [value_and_interval(summary.untrusted[one.column], one.scale)[0] for one in shown]
+    count = summary.trials - summary.valid - summary.failed
+    figures = [figure if figure == "-" else f"{figure}{DOUBT}" for figure in found]
+    return [["  not valid", str(count), *figures]] if count else []
 
 
 def selves(run: Run) -> Iterator[str]:
@@ -250,7 +279,7 @@ def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
     return value, "" if found.repeats < 2 else f"{low}-{high}"
 
 
-def _comparisons(found: list[Summary], main: Measure) -> list[str]:
+def comparisons(found: list[Summary], main: Measure) -> list[str]:
     """Return how the systems compare with the first."""
     said = []
     for one in found:
@@ -278,6 +307,33 @@ def _doubts(lines: list[str]) -> str:
     more = len(lines) - MOST_DOUBTFUL
     shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
     return sentences(["These trials count in no mean:", *shown] if lines else ())
+
+
+def advice(run: Run, name: str | None = None) -> str:
+    """Return what to do about trials that are not valid, as commands; nothing if all are valid.
+
+    `name` is the experiment as it was named on the command line, if it was.
+    """
+    doubted = [one for one in run.records if not one["valid"]]
+    if not doubted:
+        return ""
+    plan = run.manifest["plan"]
+    repeats = plan["repeats"] + max(summary.trials - summary.valid for summary in summaries(run))
+    folder = shlex.quote(str(run.folder))
+    rows = [
+        [
+            f"pillarbox run --resume {folder} --repeats {repeats} --when-quiet",
+            "adds as many trials, each as soon as the machine is quiet",
+        ]
+    ]
+    rates = [one["rate_mbit"] for one in plan["systems"] if one["rate_mbit"]]
+    slow = any("lower" in reason for one in doubted for reason in one["verdict"]["reasons"])
+    if rates and slow:
+        again = (
+            f"pillarbox run {shlex.quote(name or plan['name'])} --rate-mbit {min(rates) / 2:.3g}"
+        )
+        rows.append([again, "runs it with half the rate, which needs half the processor time"])
+    return "\n".join(["What to do, as root:", *(f"  {a}\n    {b}" for a, b in rows)])
 
 
 def sentences(lines: Iterable[str]) -> str:

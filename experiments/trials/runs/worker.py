@@ -27,6 +27,7 @@ from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
+    from experiments.trials.runs.paths import PathSampler
     from experiments.trials.trust.watch import Watch
 
 LOOK_S = 0.05
@@ -89,15 +90,16 @@ def measured_in(
     lab: Lab,
     order: Order,
     tell: Callable[[tuple[Any, ...]], object],
-    begun: Callable[[Tool, Watch, float], object] = lambda *_: None,
+    begun: Callable[[Tool, Watch, PathSampler, float], object] = lambda *_: None,
 ) -> Measured:
     """Send the flows of a trial in a lab that runs, make its faults, and return what was seen.
 
-    `begun` is given what sends, what watches, and the barrier: to look at them meanwhile.
+    `begun` is called with the tool, the watch, the sampler of paths and the barrier when flows
+    begin, so that the caller can look at them meanwhile.
     """
     from experiments.trials.runs.faulting import Faulting
     from experiments.trials.runs.means import means_of
-    from experiments.trials.runs.paths import live_paths
+    from experiments.trials.runs.paths import PathSampler, live_paths
 
     means = means_of(lab)
     with ExitStack() as stack:
@@ -109,15 +111,16 @@ def measured_in(
         watch = stack.enter_context(means.watch(come_and_go=come_and_go))
         news: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
         faulting = Faulting(lab, order.faults, news.put)
+        sampler = PathSampler(lab, () if come_and_go else order.flows)
         began = moment()
         at_s = began["monotonic_s"] = began["monotonic_s"] + means.lead_s
         watch.begin(at_s)
         faulting.begin(at_s)
         tool.start(at_s)
         tell(("phase", "sending"))
-        begun(tool, watch, at_s)
+        begun(tool, watch, sampler, at_s)
         try:
-            _follow(tool, news, at_s, order.workload.timeout_s, tell)
+            _follow(tool, news, sampler, at_s, order.workload.timeout_s, tell)
             readings = watch.end()
         finally:
             events = faulting.end()
@@ -137,6 +140,7 @@ def measured_in(
             lab=facts,
             uniform=not lab.net.shapes.changed,
             steps=tuple(tool.steps()) if isinstance(tool, Collective) else (),
+            sampled=tuple(sampler.samples),
             log=tuple((lab.folder / "events.jsonl").read_text().splitlines()),
         )
 
@@ -144,6 +148,7 @@ def measured_in(
 def _follow(
     tool: Tool,
     events: SimpleQueue[str],
+    sampler: PathSampler,
     at_s: float,
     timeout_s: float,
     tell: Callable[[tuple[Any, ...]], object],
@@ -158,6 +163,7 @@ def _follow(
         )
         while not events.empty():
             tell(("event", events.get()))
+        sampler.look(now - at_s)
         if now >= told_s:
             tell(("progress", now - at_s, list(tool.progress())))
             told_s = now + TELL_S

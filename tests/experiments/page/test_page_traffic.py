@@ -19,11 +19,12 @@ def told(rows: list[Any] = [], **more: Any) -> dict[str, Any]:  # noqa: B006
 
 
 def rows(speeds: list[list[float]], from_s: float = 10.0) -> list[Any]:
-    """Return the rows of flows with these speeds in Mbit/s, one after the other."""
-    found, delivered = [[from_s, [0] * len(speeds[0])]], [0.0] * len(speeds[0])
+    """Return the rows of flows with these speeds in Mbit/s, which are half of what could be."""
+    found, delivered = [[from_s, [0] * len(speeds[0]), 0.0]], [0.0] * len(speeds[0])
     for i, moment in enumerate(speeds, 1):
         delivered = [old + new * STEP_BYTES for old, new in zip(delivered, moment, strict=True)]
-        found.append([round(from_s + i / 10, 3), [round(one) for one in delivered]])
+        possible = 2 * sum(delivered)
+        found.append([round(from_s + i / 10, 3), [round(one) for one in delivered], possible])
     return found
 
 
@@ -35,11 +36,31 @@ def test_rates_are_those_since_the_sample_before() -> None:
     one = traffic()
     whole = rows([[1, 2], [1, 0], [3, 0]])
     assert one.take(told(whole[:1])) == ({}, [])
-    assert one.take(told(whole[:2]))[0] == {"goodput": 3000, "flows": [0, 1000, 1, 2000]}
+    found, _ = one.take(told(whole[:2]))
+    assert found == {"goodput": 3000, "ideal": 6000, "flows": [0, 1000, 1, 2000]}
     ideal = {"at_s": 10.1, "total_bps": 5_000_000, "flows_bps": [2_000_000, 3_000_000]}
     found, _ = one.take(told(whole[1:], ideal=ideal))  # one row a second time
-    assert found == {"ideal": 5000, "goodput": 2000, "flows": [0, 2000]}
+    assert found == {"ideal": 4000, "goodput": 2000, "flows": [0, 2000]}
     assert one.ideals == [2000, 3000]
+
+
+@pytest.mark.parametrize(
+    ("possible", "ideal"),
+    [
+        ((0.0, 25_000.0), 2000),
+        ((0.0, 12_400.0), 1000),  # within the blur of a sample: never below what arrived
+        ((0.0, 11_000.0), None),  # a path has moved
+        ((0.0, None), None),
+        ((None, 25_000.0), None),
+    ],
+)
+def test_an_ideal_is_shown_only_as_a_bound(
+    possible: tuple[float | None, float | None], ideal: int | None
+) -> None:
+    first, last = rows([[1, 0]])
+    found, _ = traffic().take(told([[*first[:2], possible[0]], [*last[:2], possible[1]]]))
+    assert found["goodput"] == 1000
+    assert found.get("ideal") == ideal
 
 
 def test_what_a_fault_stopped_and_when_it_went_on() -> None:

@@ -37,6 +37,7 @@ def trials():
         told |= {"status": "completed", "reason": "", "flows": 12, "failed_flows": 12 - len(done)}
         told |= {"goodput_bps": 11 * rate, "ideal_bps": 12 * rate, "ideal_s": VOLUME * 8 / rate}
         told |= {"completion_s": max(flow["end_s"] for flow in done) if len(done) == 12 else None}
+        told["ideal_steps"] = [[0.0, 12 * rate], [1.0, 6 * rate]]
         told |= {"fairness": 0.99, "link_spread": 0.05}
         verdict = {"valid": valid, "reasons": [] if valid else [INVALID], "warnings": []}
         told["verdict"] = verdict | {"figures": {"conserved_median": 0.98 if valid else 0.5}}

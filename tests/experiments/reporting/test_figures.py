@@ -24,7 +24,7 @@ def over_time(found):
     intervals = found.tables["intervals"]
     goodput = series.goodput_over_time(intervals, series.bin_width_s(intervals))
     means = series.mean_of_valid(goodput, "at_s", "goodput_bps")
-    ideals = series.ideal_totals(found.tables["trials"])
+    ideals = series.of_first_trials(series.ideal_over_time(found.records))
     return goodput, means, ideals, series.fault_marks(found.tables["events"]), found.systems
 
 

@@ -71,10 +71,32 @@ def test_trial_that_ended_earlier_counts_as_zero():
     assert list(means["goodput_bps"])[:2] == [8000, 4000]
 
 
-def test_ideal_is_that_of_all_flows(run):
-    ideals = series.ideal_totals(run.trials).set_index("system")
-    assert ideals["ideal_bps"].to_dict() == {BCUBE: 48e6, TREE: 24e6}
-    assert ideals.loc[BCUBE, "ideal_s"] == 2.0
+def test_ideal_is_drawn_over_time(run):
+    ideals = series.of_first_trials(series.ideal_over_time(run.records))
+    own = ideals[ideals["system"] == BCUBE]
+    assert own[["trial", "at_s", "ideal_bps"]].values.tolist() == [[0, 0.0, 48e6], [0, 1.0, 24e6]]
+    old = {**run.records[0], "ideal_steps": []}
+    assert series.ideal_over_time([old]).empty  # a mean of flows that end is no line
+    [[level]] = series.ideal_over_time([old | {"ideal_s": None}])[["ideal_bps"]].values.tolist()
+    assert level == 48e6
+
+
+def test_flows_that_went_on_after_a_repair_alone_were_not_rerouted(run):
+    events = run.events
+    cut = events["event"] == "cut"
+    marked = series.told_from_repairs(events.assign(rerouted_s=events["rerouted_s"].mask(cut, 1.2)))
+    assert marked.loc[cut, "cut_off"].all() and marked.loc[cut, "rerouted_s"].isna().all()
+    around = series.told_from_repairs(events)
+    assert not around["cut_off"].any() and around.loc[cut, "rerouted_s"].notna().all()
+
+
+def test_the_trial_shown_is_one_with_a_fault(run):
+    assert series.shown_trial(run.records, run.events, run.systems) == 0
+    tree = run.events.assign(trial=3)
+    assert series.shown_trial(run.records, tree, run.systems) == 3  # though it is not valid
+    assert series.shown_trial(run.records, run.events.iloc[:0], run.systems) == 0
+    failed = [{**one, "status": "failed"} for one in run.records]
+    assert series.shown_trial(failed, run.events, run.systems) is None
 
 
 def test_share_of_failed_flows_is_missing_on_top(run):

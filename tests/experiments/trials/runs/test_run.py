@@ -23,7 +23,7 @@ from experiments.trials.runs.diff import as_plain, difference
 from experiments.trials.runs.diff import text_of as difference_text
 from experiments.trials.runs.order import Measured, Order
 from experiments.trials.runs.run import orders_of, run
-from experiments.trials.runs.summary import doubtful, summaries, text_of
+from experiments.trials.runs.summary import advice, doubtful, summaries, text_of
 from experiments.trials.runs.trial import Shown, TrialError
 from experiments.trials.trust.readings import Readings, Spread
 from tests.experiments.trials.seen import SEEN
@@ -248,6 +248,61 @@ def test_invalid_trials_are_shown_and_never_averaged(tmp_path: Path):
     assert "tree,2,2 against bcube,2,1, completion: 2.50 times" in text_of(whole)
 
 
+def test_a_run_of_invalid_trials_shows_their_figures_as_untrusted(tmp_path: Path):
+    found = run(EXPERIMENT, tmp_path / "run", measure=FakeTrials(late=tuple(range(6))))
+    [bcube, _] = summaries(found)
+    assert bcube.estimates["goodput_bps"].repeats == 0
+    assert bcube.untrusted["goodput_bps"].repeats == 3
+    lines = text_of(found).splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("bcube,2,1"))
+    assert lines[at].split()[:3] == ["bcube,2,1", "0/3", "-"]
+    assert lines[at + 1].split()[:4] == ["not", "valid", "3", "47.5?"]
+    assert "? marks figures of trials that are not valid: do not trust them." in lines
+    assert all(cell == "-" or cell.endswith("?") for cell in lines[at + 1].split()[3:])
+
+
+def test_valid_trials_are_not_mixed_with_others(tmp_path: Path):
+    whole = run(EXPERIMENT, tmp_path / "whole", measure=FakeTrials())
+    assert "?" not in text_of(whole) and advice(whole) == ""
+    some = run(EXPERIMENT, tmp_path / "some", measure=FakeTrials(late=(0,)))
+    system = some.records[0]["system"]
+    lines = [line for line in text_of(some).splitlines() if "?" in line]
+    assert len(lines) == 2 and lines[0].split()[:3] == ["not", "valid", "1"]
+    mean = summaries(some)[some.systems.index(system)].estimates["goodput_bps"]
+    assert mean.repeats == 2
+
+
+def test_advice_names_commands_that_help(tmp_path: Path):
+    found = run(EXPERIMENT, tmp_path / "a run", measure=FakeTrials(late=(0,)))
+    said = advice(found, "fake.toml")
+    folder = tmp_path / "a run"
+    assert f"pillarbox run --resume '{folder}' --repeats 4 --when-quiet" in said
+    assert "pillarbox run fake.toml --rate-mbit 10" in said
+
+
+def test_more_repeats_fill_up_a_run(tmp_path: Path):
+    first = FakeTrials(late=(0, 1))
+    folder = tmp_path / "run"
+    found = run(replace(EXPERIMENT, repeats=2), folder, measure=first)
+    assert len(found.valid().records) == 2
+    more = FakeTrials()
+    found = run(EXPERIMENT, folder, measure=more)
+    assert [order.trial.number for order in more.asked] == [4, 5]
+    assert found.manifest["plan"]["repeats"] == 3
+    assert {one.valid for one in summaries(found)} == {2}
+    with pytest.raises(PillarboxError, match="repeats was 3 and is 2"):
+        run(replace(EXPERIMENT, repeats=2), folder, measure=more)
+
+
+def test_a_resumed_run_takes_more_repeats_and_nothing_else(tmp_path: Path):
+    folder = tmp_path / "run"
+    run(EXPERIMENT, folder, measure=FakeTrials())
+    more = CliRunner().invoke(command, ["--resume", str(folder), "--repeats", "4", "--dry-run"])
+    assert "8. " in more.output and more.exit_code == 0, more.output
+    other = CliRunner().invoke(command, ["--resume", str(folder), "--seed", "4", "--dry-run"])
+    assert "leave all changes out but --repeats" in str(other.exception)
+
+
 def test_what_cannot_be_run_is_refused_before_anything_is(tmp_path: Path):
     for experiment in (
         replace(EXPERIMENT, systems=(System("bcube,2"),)),
@@ -317,7 +372,7 @@ def test_another_plan_is_refused_with_what_changed(tmp_path: Path):
     fake = FakeTrials()
     for changed, what in (
         (replace(EXPERIMENT, seed=2), "seed was 1 and is 2"),
-        (replace(EXPERIMENT, repeats=9), "repeats was 3 and is 9"),
+        (replace(EXPERIMENT, repeats=2), "repeats was 3 and is 2"),
         (replace(EXPERIMENT, systems=EXPERIMENT.systems[:1]), "systems.1 was .* and is None"),
     ):
         with pytest.raises(PillarboxError, match=what):

@@ -48,6 +48,14 @@ def test_good_readings_are_valid_without_a_word() -> None:
     assert json.loads(json.dumps(GOOD.as_json()))["round_trip"]["p99_s"] == 0.0004
 
 
+def test_more_than_the_ideal_is_not_valid() -> None:
+    assert judge(GOOD, 1e8, 1.03e8).valid
+    [reason] = judge(GOOD, 1e8, 1.031e8).reasons
+    assert "the flows got 1.031 of the ideal, more than 1.03" in reason
+    [reason] = judge(replace(GOOD, faults=1), 1e8, 1.1e8).reasons  # with faults as well
+    assert "1.100 of the ideal" in reason
+
+
 def test_good_machines_are_valid_and_one_whose_time_is_not_known_warns() -> None:
     over = replace(GOOD, **machines())
     assert (judge(over).valid, judge(over).warnings) == (True, ())

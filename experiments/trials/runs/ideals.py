@@ -1,0 +1,147 @@
+"""The ideal of a trial: the goodput that the paths in use carry at most (`fluid.path_bound`).
+
+Paths move: after a fault, and whenever a routing finds a better one. They are known at some moments
+(`Measured.sampled`), so that a trial is a sequence of spans. Between two samples that differ the
+moment of the move is unknown, and a flow is bound by the cables that both of its paths have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy
+
+from experiments.analysis.fluid.path_bound import PathBound
+from experiments.traffic.flows import FlowResult
+from experiments.trials.runs.order import Measured, Order, PathSample
+from experiments.trials.runs.paths import paths_of
+from hosts.base.path import Path
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.analysis.fluid.path_bound import Bools, Floats
+
+STEPS = 120  # upper bound for the steps of an ideal over time
+LEAST_STEP_S = 0.1  # no shorter than the usual interval of records
+
+
+class Span(NamedTuple):
+    """A part of a trial, and the cables that its flows share."""
+
+    begin_s: float
+    end_s: float
+    bound: PathBound
+
+
+class TrialIdeal(NamedTuple):
+    """What the flows of a trial could have delivered at most, at the shares that they had."""
+
+    goodput_bps: float  # until the last flow ended
+    completion_s: float  # at the earliest; missing (NaN) for flows that have a duration
+    steps: tuple[tuple[float, float], ...]  # the ideal from a moment on, until the next step
+
+
+def trial_ideal(
+    topology: Topology,
+    order: Order,
+    found: Measured,
+    paths: Sequence[Path | None],  # at the end
+    end_s: float,
+) -> TrialIdeal:
+    """Return the ideal of a trial whose cables all have the rate of its system."""
+    spans = _spans(topology, order, found, paths, end_s)
+    delivered = _Delivered(found.results)
+    completion_s = math.nan
+    if order.workload.volume_bytes is not None:
+        completion_s = sum(
+            one.bound.least_s(delivered.bits(one.begin_s, one.end_s)) for one in spans
+        )
+        whole = float(delivered.bits(0.0, end_s).sum())
+        goodput_bps = whole / completion_s if completion_s else math.nan
+    else:
+        total = 0.0
+        for one in spans:
+            lasted_s = one.end_s - one.begin_s
+            bps = delivered.bits(one.begin_s, one.end_s) / lasted_s
+            total += float(one.bound.rates_bps(bps).sum()) * lasted_s
+        goodput_bps = total / end_s
+    return TrialIdeal(goodput_bps, completion_s, tuple(_steps(spans, delivered, end_s)))
+
+
+def _spans(
+    topology: Topology,
+    order: Order,
+    found: Measured,
+    paths: Sequence[Path | None],
+    end_s: float,
+) -> list[Span]:
+    """Return the spans of a trial, those with the same paths as one."""
+    system, pairs = order.trial.system, [(r.flow.source, r.flow.destination) for r in found.results]
+    rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
+
+    def paths_at(sample: PathSample) -> list[Path | None]:
+        return paths_of(topology, found.routing, pairs, sample.paths, sample.failures)
+
+    known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
+    last = list(paths)
+    if known:  # what still failed then is mended at the end
+        last = paths_at(found.sampled[-1]._replace(paths=found.paths))
+    known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
+    merged: list[tuple[float, float, list[Path | None], list[Path | None]]] = []
+    for (begin_s, before), (until_s, after) in pairwise(known):
+        same = merged and merged[-1][2] == merged[-1][3] == before == after
+        if same:
+            merged[-1] = (merged[-1][0], until_s, before, after)
+        elif until_s > begin_s:
+            merged.append((begin_s, until_s, before, after))
+    return [
+        Span(begin_s, until_s, PathBound(topology, found.routing, before, rate_bps, mtu, after))
+        for begin_s, until_s, before, after in merged
+    ]
+
+
+class _Delivered:
+    """What each flow had delivered at a moment, evenly within each of its intervals."""
+
+    def __init__(self, results: Sequence[FlowResult]) -> None:
+        self._results = results
+        self._curves = [_curve(one) for one in results]
+
+    def bits(self, from_s: float, until_s: float) -> Floats:
+        """Return the bits that each flow delivered between two moments."""
+        ends = (from_s, until_s)
+        found = [numpy.interp(ends, *curve) for curve in self._curves]
+        return numpy.array([8.0 * (after - before) for before, after in found])
+
+    def active(self, from_s: float, until_s: float) -> Bools:
+        """Return which flows were under way between two moments."""
+        return numpy.array(
+            [curve[0][0] < until_s and curve[0][-1] > from_s for curve in self._curves]
+        )
+
+
+def _curve(result: FlowResult) -> tuple[Floats, Floats]:
+    """Return moments and the bytes delivered by then."""
+    rows = sorted(result.intervals)
+    if not rows:
+        begin_s = result.begin_s or 0.0
+        end_s = max(result.end_s or begin_s, begin_s)
+        return numpy.array([begin_s, end_s]), numpy.array([0.0, float(result.delivered_bytes)])
+    moments = numpy.array([rows[0].begin_s, *(row.end_s for row in rows)])
+    return moments, numpy.cumsum([0.0, *(float(row.delivered_bytes) for row in rows)])
+
+
+def _steps(spans: Sequence[Span], delivered: _Delivered, end_s: float) -> list[tuple[float, float]]:
+    """Return the ideal over time, of the flows that were under way."""
+    count = max(1, min(STEPS, int(end_s / LEAST_STEP_S)))
+    edges = sorted({*numpy.linspace(0.0, end_s, count + 1).tolist(), *(s.begin_s for s in spans)})
+    found: list[tuple[float, float]] = []
+    for begin_s, until_s in pairwise(edges):
+        span = next(one for one in reversed(spans) if one.begin_s <= begin_s)
+        bps = delivered.bits(begin_s, until_s) / (until_s - begin_s)
+        rates = span.bound.rates_bps(bps, delivered.active(begin_s, until_s))
+        found.append((round(begin_s, 4), float(f"{rates.sum():.4g}")))
+    return found
