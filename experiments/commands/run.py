@@ -93,7 +93,7 @@ def command(
 
     Trials alternate between the systems in a random order drawn from the seed. Each finished trial
     is on disk: --resume continues an interrupted run. Exit code 1: a trial failed or is not valid;
-    its figures are marked with ? and left out of all means. docs/experiments.md describes the files.
+    its figures are marked with ? and left out of all means. Files: docs/experiments.md.
 
     \b
     pillarbox run --list
