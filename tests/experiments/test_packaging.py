@@ -77,7 +77,7 @@ def test_networks_whose_switches_join_switches_are_refused():
 
 
 def test_a_network_beyond_counting_is_refused():
-    with pytest.raises(PillarboxError, match="takes up to"):
+    with pytest.raises(PillarboxError, match="handles up to"):
         pack(topos.parse("dpillar,48,5"), Room())
 
 
