@@ -5,7 +5,7 @@ LIED = 2.06, 3.23  # at 1000 Mbit/s, 20 MB a flow, on two busy processors
 
 
 def cost(header):
-    return (1514 + header) / 1448 + (66 + header) / (2 * 1448)
+    return (1514 + header) / 1448
 
 
 def seconds(flows, header, rate=RATE, volume=VOLUME):
