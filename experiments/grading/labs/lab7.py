@@ -12,13 +12,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import topos
-from experiments.analysis.fluid.ideal import ideal, static_paths
+from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
 from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
 from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
 from experiments.grading.evidence import Evidence, Wanted, number_of, read
-from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 
@@ -52,7 +51,7 @@ SYSTEMS = ("network", "tree")
 MTU = 1500  # MTU in the sheet's formula
 
 EXACT = 1e-9
-CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %, acknowledgements 3 %
+CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %
 READ = 0.03  # relative tolerance of values read from a table
 OVERLOADED = 1.1  # times the ideal, at least
 
@@ -106,7 +105,6 @@ def fluid(spec: str, routing: str) -> Fluid:
     """Return the fluid model of all-to-all traffic on a network."""
     network = topos.parse(spec)
     servers = range(network.servers)
-    flows = [Flow(i, *pair, volume_bytes=1) for i, pair in enumerate(_pairs(servers))]
     routes = routes_of(network, static_paths(network, routing, _pairs(servers)))
     links = link_count(network)
     rates, loads = max_min(routes, 1.0, links), link_loads(routes, None, links)
@@ -115,7 +113,7 @@ def fluid(spec: str, routing: str) -> Fluid:
         slowest=float(rates.min()),
         fastest=float(rates.max()),
         total=float(rates.sum()),
-        cable_bits=ideal(network, routing, flows, rate_bps=1.0).completion_s / 8,
+        cable_bits=float(loads.max()) / header_efficiency(header_bytes(network, routing)),
         hops=float(loads.sum()),
     )
 
@@ -134,7 +132,7 @@ def _fluid_of(values: dict[str, Any], system: str) -> Fluid:
 
 
 def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
-    """Return when the last flow has ended, headers and acknowledgements taken off."""
+    """Return when the last flow has ended, headers taken off."""
     return of(work, system).cable_bits * 8 * volume_bytes / (rate_mbit * 1e6)
 
 

@@ -315,3 +315,19 @@ def test_text_and_lines_stand_out_from_their_background(mode):
         pair = sorted(luminance(colours[one]) for one in (name, "--paper"))
         contrast = (pair[1] + 0.05) / (pair[0] + 0.05)
         assert contrast >= least, f"{name} has a contrast of {contrast:.1f}"
+
+
+def test_it_begins_with_what_came_of_the_run(tmp_path, run_writer, experiment):
+    known = replace(experiment, name="bcube-tree")
+    page, _ = write_report(run_writer(tmp_path / "run", known))
+    text = page.read_text()
+    headline = text[text.index('<div class="headline">') : text.index("<nav>")]
+    assert "Not all flows of bcube,2,1 bsr and tree,2,2 came to their end" in headline
+    other, _ = write_report(run_writer(tmp_path / "other"))
+    assert '<div class="headline">' in other.read_text()
+
+
+def test_details_are_folded(page):
+    text = page.read_text()
+    for name in ("faults", "links", "trials", "run", "manifest"):
+        assert f'<details id="{name}">' in text

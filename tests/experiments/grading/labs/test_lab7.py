@@ -25,9 +25,9 @@ def test_fluid_is_what_hands_work_out(spec: str, routing: str) -> None:
     assert found[:4] == pytest.approx(BY_HAND[spec, routing])
     # The formula of the sheet, well within what counts as right; without headers it is not.
     header = header_bytes(topos.parse(spec), routing)
-    by_hand = found.busiest_flows * ((1514 + header) / 1448 + (66 + header) / (2 * 1448))
+    by_hand = found.busiest_flows * (1514 + header) / 1448
     assert found.cable_bits == pytest.approx(by_hand, rel=lab7.CLOSE / 4)
-    assert abs(found.cable_bits - found.busiest_flows) > 3 * lab7.CLOSE * found.cable_bits
+    assert abs(found.cable_bits - found.busiest_flows) > 2 * lab7.CLOSE * found.cable_bits
 
 
 def test_every_network_of_a_sheet_was_worked_out() -> None:
