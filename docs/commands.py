@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.arguments import MORE, SCHEMA
 from experiments.cli import cli
-from experiments.manual import Entry, entries
+from experiments.manual import CommandEntry, entries
 
 PAGE = Path(__file__).with_name("commands.md")
 HEAD = f"""\
@@ -26,7 +26,7 @@ def page() -> str:
     return "\n".join([HEAD, *map(_section, entries(cli, "pillarbox"))])
 
 
-def _section(entry: Entry) -> str:
+def _section(entry: CommandEntry) -> str:
     lines = [f"## {entry.name.partition(' ')[2]}", "", entry.text, "", f"`{entry.usage}`", ""]
     if entry.options:
         lines += ["| option | |", "|---|---|"]

@@ -12,7 +12,7 @@ import click
 from experiments.arguments import JsonOption
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command: its words, how it is used, and what it is for."""
 
     name: str
@@ -25,7 +25,7 @@ class Entry(NamedTuple):
 
 def entries(
     command: click.Command, name: str, parent: click.Context | None = None
-) -> Iterator[Entry]:
+) -> Iterator[CommandEntry]:
     """Yield all commands below one, by name; a group without a meaning of its own is left out."""
     ctx = click.Context(command, info_name=name, parent=parent)
     if not isinstance(command, click.Group) or command.invoke_without_command:
@@ -38,11 +38,11 @@ def entries(
                 yield from entries(found, below, ctx)
 
 
-def _entry(command: click.Command, ctx: click.Context) -> Entry:
+def _entry(command: click.Command, ctx: click.Context) -> CommandEntry:
     text, _, examples = inspect.cleandoc(command.help or "").partition("\b\n")
     own = [param for param in command.params if isinstance(param, click.Option)]
     options = [param.get_help_record(ctx) for param in own]
-    return Entry(
+    return CommandEntry(
         ctx.command_path,
         " ".join(filter(None, [ctx.command_path, *command.collect_usage_pieces(ctx)])),
         " ".join(text.split()),
@@ -52,7 +52,7 @@ def _entry(command: click.Command, ctx: click.Context) -> Entry:
     )
 
 
-def as_man(entry: Entry) -> str:
+def as_man(entry: CommandEntry) -> str:
     """Return a man page, in troff's macros."""
     name = entry.name.replace(" ", "-")
     lines = [

@@ -25,7 +25,7 @@ SLOWEST = "--durations=20"
 WHOLE_BENCHES = ("fuzz", "fuzz-readers", "fuzz-routers", "soak")
 
 
-class Step(NamedTuple):
+class TestStep(NamedTuple):
     """A command, and the name by which a failure is told."""
 
     name: str
@@ -73,40 +73,42 @@ def _static_checks(caches: Path | None) -> dict[str, subprocess.Popen[str]]:
     mypy_cache = ["--cache-dir", str(caches / "mypy")] if caches else []
     lint_cache = ["--cache-dir", str(caches / "imports")] if caches else []
     steps = [
-        Step("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # the longest, so it begins
-        Step("ruff format", [ruff, "format", "--check", *ruff_cache]),
-        Step("ruff check", [ruff, "check", *ruff_cache]),
-        Step("lint-imports", [_tool("lint-imports"), *lint_cache]),
+        TestStep("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # the longest, so it begins
+        TestStep("ruff format", [ruff, "format", "--check", *ruff_cache]),
+        TestStep("ruff check", [ruff, "check", *ruff_cache]),
+        TestStep("lint-imports", [_tool("lint-imports"), *lint_cache]),
     ]
     return {step.name: _started(step, caches) for step in steps}
 
 
-def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> Step:
+def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> TestStep:
     no_cache = ["-p", "no:cacheprovider"] if caches else []
     command = [sys.executable, "-m", "pytest", SLOWEST, *no_cache]
     if args:
-        return Step("pytest", [*command, *args])
+        return TestStep("pytest", [*command, *args])
     many = ["--hypothesis-profile=many", "-m", ""] if everything else []
     # More than processors: tests of live networks wait longer than they compute.
     workers = ["--side-by-side", str((os.cpu_count() or 1) + 3)]
-    return Step("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
+    return TestStep("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
 
 
-def _benches() -> Iterator[Step]:
+def _benches() -> Iterator[TestStep]:
     from experiments.benches import _frame as frame
 
     for name in frame.titles():
         quick = [] if name in WHOLE_BENCHES else ["--quick"]
-        yield Step(f"bench {name}", [sys.executable, "-m", "experiments", "bench", name, *quick])
+        yield TestStep(
+            f"bench {name}", [sys.executable, "-m", "experiments", "bench", name, *quick]
+        )
 
 
-def _run_step(step: Step, caches: Path | None) -> int:
+def _run_step(step: TestStep, caches: Path | None) -> int:
     print(f"\n== {step.name}", flush=True)
     environment = _environment(caches)
     return subprocess.run(step.command, cwd=CHECKOUT, env=environment, check=False).returncode
 
 
-def _started(step: Step, caches: Path | None) -> subprocess.Popen[str]:
+def _started(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
     """Start a step beside others; what it prints is kept until its end is waited for."""
     return subprocess.Popen(
         step.command,

@@ -22,7 +22,7 @@ from hosts.base.direct import PORT, Direct
 from hosts.base.failures import Failures
 from hosts.base.network import Network
 from hosts.base.path import Path
-from hosts.base.rules import Fabric
+from hosts.base.rules import SwitchPath
 from topos.fattree import FatTree
 
 # -- rules on plain numbers (hosts/base/rules.py); `half` is n/2 -----------------------------------
@@ -94,8 +94,8 @@ def two_level(
     return equal_cost(half, levels, servers, source, destination, choice)
 
 
-TWO_LEVEL = Fabric(two_level, numbers, lambda fattree: 2 * fattree.levels)
-EQUAL_COST = Fabric(
+TWO_LEVEL = SwitchPath(two_level, numbers, lambda fattree: 2 * fattree.levels)
+EQUAL_COST = SwitchPath(
     equal_cost,
     numbers,
     lambda fattree: 2 * fattree.levels,

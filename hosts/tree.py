@@ -11,7 +11,7 @@ from hosts.base.algorithms import Algorithm
 from hosts.base.direct import PORT, Direct
 from hosts.base.network import Network
 from hosts.base.path import Path
-from hosts.base.rules import Fabric
+from hosts.base.rules import SwitchPath
 from topos.tree import Tree
 
 
@@ -27,7 +27,7 @@ def bridged(
     yield servers + far, destination % n
 
 
-BRIDGE = Fabric(bridged, lambda tree: (tree.n, tree.m, tree.servers), lambda _: 4)
+BRIDGE = SwitchPath(bridged, lambda tree: (tree.n, tree.m, tree.servers), lambda _: 4)
 
 RULES = {"bridge": BRIDGE}
 

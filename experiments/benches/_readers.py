@@ -101,7 +101,7 @@ REPORT = {
 }
 
 
-class Reader(NamedTuple):
+class ReaderCase(NamedTuple):
     """One reader: valid inputs and those that broke it once, how to damage them, and what reads."""
 
     corpus: Callable[[], tuple[bytes, ...]]
@@ -112,44 +112,46 @@ class Reader(NamedTuple):
     share: int = 1  # only one of so many inputs is read, since each takes long
 
 
-def readers() -> dict[str, Reader]:
+def readers() -> dict[str, ReaderCase]:
     """Return all readers by name."""
     return {
-        "network": Reader(_specs, mutations.text, _simple(_read_spec)),
-        "address": Reader(_addresses, mutations.text, _address),
-        "fault": Reader(_faults, mutations.text, _fault),
-        "experiment": Reader(_experiments, mutations.text, _experiment),
-        "override": Reader(_overrides, mutations.text, _override),
-        "plan": Reader(_plans, mutations.json_of, _plan),
-        "hosts": Reader(partial(texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
-        "trace-csv": Reader(_traces, mutations.csv, _trace(".csv")),
-        "trace-parquet": Reader(_parquets, mutations.raw, _trace(".parquet")),
-        "sizes": Reader(partial(texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
-        "manifest": Reader(partial(runs.manifests, _plans), mutations.json_of, runs.manifest),
-        "trial": Reader(runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.read_run)),
-        "report": Reader(
+        "network": ReaderCase(_specs, mutations.text, _simple(_read_spec)),
+        "address": ReaderCase(_addresses, mutations.text, _address),
+        "fault": ReaderCase(_faults, mutations.text, _fault),
+        "experiment": ReaderCase(_experiments, mutations.text, _experiment),
+        "override": ReaderCase(_overrides, mutations.text, _override),
+        "plan": ReaderCase(_plans, mutations.json_of, _plan),
+        "hosts": ReaderCase(partial(texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
+        "trace-csv": ReaderCase(_traces, mutations.csv, _trace(".csv")),
+        "trace-parquet": ReaderCase(_parquets, mutations.raw, _trace(".parquet")),
+        "sizes": ReaderCase(partial(texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
+        "manifest": ReaderCase(partial(runs.manifests, _plans), mutations.json_of, runs.manifest),
+        "trial": ReaderCase(
+            runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.read_run)
+        ),
+        "report": ReaderCase(
             runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.report_run), share=100
         ),
-        "records": Reader(runs.flows, mutations.raw, runs.records),
-        "capture": Reader(_captures, mutations.raw, _capture),
-        "page-request": Reader(
+        "records": ReaderCase(runs.flows, mutations.raw, runs.records),
+        "capture": ReaderCase(_captures, mutations.raw, _capture),
+        "page-request": ReaderCase(
             sockets.page_requests, mutations.json_of, _simple(sockets.read_page_request)
         ),
-        "gate-request": Reader(
+        "gate-request": ReaderCase(
             sockets.gate_requests, mutations.json_of, _simple(sockets.read_gate_request)
         ),
-        "lab-request": Reader(sockets.lab_requests, mutations.json_of, sockets.lab_request),
-        "server-request": Reader(
+        "lab-request": ReaderCase(sockets.lab_requests, mutations.json_of, sockets.lab_request),
+        "server-request": ReaderCase(
             sockets.server_requests, mutations.json_of, sockets.server_request, tuple
         ),
-        "grader-answer": Reader(
+        "grader-answer": ReaderCase(
             sockets.answers, mutations.json_of, sockets.answer, sockets.grading_errors
         ),
-        "iperf3": Reader(
+        "iperf3": ReaderCase(
             partial(texts, json.dumps(REPORT)), mutations.json_of, _simple(_read_report)
         ),
-        "handed-in": Reader(partial(texts, TIMES), mutations.csv, _times),
-        "machine-ready": Reader(sockets.ready, mutations.json_of, sockets.machine_ready),
+        "handed-in": ReaderCase(partial(texts, TIMES), mutations.csv, _times),
+        "machine-ready": ReaderCase(sockets.ready, mutations.json_of, sockets.machine_ready),
     }
 
 

@@ -22,11 +22,11 @@ from mininet.nodelib import LinuxBridge
 from experiments.emulation.faults import Faults
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import allow_open_files
-from experiments.emulation.shapes import Shape, Shapes
+from experiments.emulation.shapes import CableShape, CableShapes
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.netlink import Netlink
 from experiments.trials.runs import worker
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from hosts.linux.calls import enter
 from topos.base.emulated import emulated
 from topos.base.spec import parse
@@ -90,7 +90,7 @@ class StockNet(Mininet):
     def __init__(self, spec: str, rate_mbit: float | None, mtu: int) -> None:
         allow_open_files()
         Mininet.inited = True  # its own preparations change settings of the whole machine
-        self.shapes = Shapes(self, Shape(rate_mbit, None, None))
+        self.shapes = CableShapes(self, CableShape(rate_mbit, None, None))
         self._mtu = mtu
         super().__init__(
             topo=emulated(parse(spec), link={"bw": rate_mbit}),
@@ -118,7 +118,7 @@ class StockLab(Lab):
         return Faults(self.net)
 
 
-def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
+def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run one trial where we are; return what was seen."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial

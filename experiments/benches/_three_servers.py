@@ -28,13 +28,13 @@ from hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
 )
-from hosts.live.kernel_table import KernelTable, Port
-from hosts.live.table import Action, Deliver, Push, Relay, Unwrap
+from hosts.live.kernel_table import KernelTable, TablePort
+from hosts.live.table import Action, DeliverDecision, Push, RelayDecision, Unwrap
 from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
-from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, Change, RelayKey
+from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, HeaderChange, RelayKey
 from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
@@ -47,7 +47,7 @@ CHUNK = 1 << 20
 ETH_ALL = 3
 
 
-class Namespace:
+class BareNamespace:
     """A network namespace without a name."""
 
     def __init__(self) -> None:
@@ -100,8 +100,8 @@ class ThreeServers:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
         self._stack.enter_context(KernelSettings())  # as a lab has them
-        self.servers = [Namespace() for _ in range(3)]
-        self.fabric = Namespace()
+        self.servers = [BareNamespace() for _ in range(3)]
+        self.fabric = BareNamespace()
         for namespace in [*self.servers, self.fabric]:
             self._stack.callback(os.close, namespace.fd)
         for name in ("iptables", "ip6tables", "arptables"):
@@ -185,7 +185,7 @@ class ThreeServers:
         """Let a server's kernel forward as its table says; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
-                number: Port(socket.if_nametoindex(name), mac(server, number))
+                number: TablePort(socket.if_nametoindex(name), mac(server, number))
                 for number, name in enumerate(("eth0", "eth1") if server == RELAY else ("eth0",))
             }
             # Without applications, the loopback interface is where nothing is delivered to.
@@ -288,7 +288,7 @@ class Encapsulation(NamedTuple):
 
 
 THERE = FlowKey(ipv4(A), ipv4(B), TCP, CLIENT_PORT, SERVER_PORT)
-_TO_B, _TO_A = Relay(1, mac(B, 0)), Relay(0, mac(A, 0))
+_TO_B, _TO_A = RelayDecision(1, mac(B, 0)), RelayDecision(0, mac(A, 0))
 
 
 def _dcn(source: int, destination: int, proxy: int | None = None) -> bytes:
@@ -323,9 +323,9 @@ def by_end(destination: int) -> ByHeader:
     return BCUBE.forms[0].by(None, destination)
 
 
-def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> Change:
+def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> HeaderChange:
     """Return the change of a DCN header that goes on over another proxy, or over none."""
-    return Change(by_dcn(destination, proxy), ("retry",) if rerouted else ())
+    return HeaderChange(by_dcn(destination, proxy), ("retry",) if rerouted else ())
 
 
 def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
@@ -398,8 +398,8 @@ def install(
         tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), way.back[0]))
         last = (way.there[1], way.back[1])
         at_b, at_a = (ByFlow(flow, 0), ByFlow(flow.reversed(), 0)) if way.by_flow else last
-        tables[B].install_relay(at_b, Deliver())
-        tables[A].install_relay(at_a, Deliver())
+        tables[B].install_relay(at_b, DeliverDecision())
+        tables[A].install_relay(at_a, DeliverDecision())
     for key, action in way.relays.items():
         tables[RELAY].install_relay(key, action)
 

@@ -50,7 +50,7 @@ class Stream:
 
 
 @dataclass
-class Connection:
+class ClientConnection:
     """A client's side of a TCP connection."""
 
     source: int
@@ -69,7 +69,7 @@ class Connection:
         return self.length is not None and self.echoed >= self.length
 
 
-class Traffic:
+class BenchTraffic:
     """All streams and connections of a lab.
 
     Parameters
@@ -94,7 +94,7 @@ class Traffic:
         self._long = connections
         self._ending = False
         self._selector = selectors.DefaultSelector()
-        self._connections: dict[socket.socket, Connection] = {}
+        self._connections: dict[socket.socket, ClientConnection] = {}
         self._echoing: dict[socket.socket, set[str]] = {}  # accepted; addresses of both ends
         self._next_s: dict[str, float] = {}
         self._datagrams = {}
@@ -200,7 +200,7 @@ class Traffic:
         source, destination = self._pair()
         client = self._socket(source, socket.SOCK_STREAM)
         self.counts["begun"] += 1
-        one = Connection(source, destination, client, length, now)
+        one = ClientConnection(source, destination, client, length, now)
         self._connections[client] = one
         self._selector.register(client, selectors.EVENT_READ, self._echo_came)
         code = client.connect_ex((self.lab.topology.ip(destination), ECHO_PORT))
@@ -269,11 +269,11 @@ class Traffic:
         del self._echoing[accepted]
         accepted.close()
 
-    def _failed(self, one: Connection, error: OSError) -> None:
+    def _failed(self, one: ClientConnection, error: OSError) -> None:
         self.errors[f"connection: {error.strerror}"] += 1
         self._end(one, "broken")
 
-    def _end(self, one: Connection, how: str) -> None:
+    def _end(self, one: ClientConnection, how: str) -> None:
         self.counts[how] += 1
         self._selector.unregister(one.client)
         del self._connections[one.client]
@@ -281,7 +281,7 @@ class Traffic:
 
     # -- for both --------------------------------------------------------------------------------
 
-    def _open(self) -> list[Connection]:
+    def _open(self) -> list[ClientConnection]:
         return list(self._connections.values())
 
     def _pair(self) -> tuple[int, int]:

@@ -41,7 +41,7 @@ other pairs. beside: nothing, or all-to-all traffic at a rate that keeps the pro
 """
 
 
-class Case(NamedTuple):
+class FaultCase(NamedTuple):
     """One lab, and how many faults of each kind strike it."""
 
     network: str
@@ -68,15 +68,15 @@ def run(quick: bool) -> Iterator[Row]:
             yield row | found[kind]
 
 
-def _cases(quick: bool) -> Iterator[Case]:
+def _cases(quick: bool) -> Iterator[FaultCase]:
     if quick:
-        yield Case("dpillar,4,2", PLANES[0], "fast", loaded=False, faults=QUICK_FAULTS)
+        yield FaultCase("dpillar,4,2", PLANES[0], "fast", loaded=False, faults=QUICK_FAULTS)
         return
     for network in NETWORKS:
         for plane in PLANES:
             for timers in NOTICED_S:
-                yield Case(network, plane, timers, loaded=False, faults=FAULTS_OF_A_KIND)
-            yield Case(network, plane, "fast", loaded=True, faults=FAULTS_OF_A_KIND)
+                yield FaultCase(network, plane, timers, loaded=False, faults=FAULTS_OF_A_KIND)
+            yield FaultCase(network, plane, "fast", loaded=True, faults=FAULTS_OF_A_KIND)
 
 
 def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) -> dict[str, Row]:

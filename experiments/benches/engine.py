@@ -113,12 +113,12 @@ def _arriving_row(spec: str, load: float, flows: int) -> Row:
 
 def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
     """Return what it takes to draw and simulate flows that arrive."""
-    from experiments.analysis.arrivals.asked import Asked
+    from experiments.analysis.arrivals.asked import ArrivalRequest
     from experiments.analysis.arrivals.simulated import goodput_bps, simulate
 
-    def asked(network: Topology) -> Asked:
+    def asked(network: Topology) -> ArrivalRequest:
         bps = goodput_bps(network, "", 1e9)
-        return Asked(network, "", "all-to-all", "web-search", 1, bps)
+        return ArrivalRequest(network, "", "all-to-all", "web-search", 1, bps)
 
     def took(network: Topology, count: int) -> dict[str, float]:
         start = time.perf_counter()

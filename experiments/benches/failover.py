@@ -58,7 +58,7 @@ FAULTS = (CUT, FAR_CUT, SILENT, SERVER, SWITCH)
 PAPER_FAULTS = (FAR_CUT, SERVER)
 
 
-class Pace(NamedTuple):
+class FailoverTimes(NamedTuple):
     """What timers promise, and how long to look: all in seconds."""
 
     goals: dict[str, float]
@@ -67,10 +67,12 @@ class Pace(NamedTuple):
 
 
 PACES = {
-    "fast": Pace({CUT: 0.1, FAR_CUT: 0.1, SILENT: 0.3, SERVER: 0.3, SWITCH: 0.3}, 1.2, 2.5),
+    "fast": FailoverTimes(
+        {CUT: 0.1, FAR_CUT: 0.1, SILENT: 0.3, SERVER: 0.3, SWITCH: 0.3}, 1.2, 2.5
+    ),
     # 5 s without heart-beats, and then until the next of TCP's tries: the fifth, after 6.2 s and
     # the round trips that TCP adds to each.
-    "paper": Pace({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
+    "paper": FailoverTimes({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }
 NOTES = f"""
 One TCP connection (Reno, {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
@@ -93,7 +95,7 @@ after that.
 """
 
 
-class Case(NamedTuple):
+class FailoverCase(NamedTuple):
     """One lab, and what is done to it."""
 
     network: str
@@ -125,19 +127,19 @@ def run(quick: bool) -> Iterator[Row]:
             yield row | found[fault]
 
 
-def _quick_cases() -> Iterator[Case]:
+def _quick_cases() -> Iterator[FailoverCase]:
     for plane in PLANES:
-        yield Case("dcell,4,1", plane, "fast", False, (FAR_CUT,), 1)
-    yield Case("dcell,4,1", PLANES[0], "fast", True, (FAR_CUT,), 1)
+        yield FailoverCase("dcell,4,1", plane, "fast", False, (FAR_CUT,), 1)
+    yield FailoverCase("dcell,4,1", PLANES[0], "fast", True, (FAR_CUT,), 1)
 
 
-def _cases() -> Iterator[Case]:
+def _cases() -> Iterator[FailoverCase]:
     for loaded in (False, True):
         for network in NETWORKS:
             for plane in PLANES:
-                yield Case(network, plane, "fast", loaded, FAULTS, TURNS["fast"])
+                yield FailoverCase(network, plane, "fast", loaded, FAULTS, TURNS["fast"])
     for network in PAPER_NETWORKS:
-        yield Case(network, PLANES[-1], "paper", False, PAPER_FAULTS, TURNS["paper"])
+        yield FailoverCase(network, PLANES[-1], "paper", False, PAPER_FAULTS, TURNS["paper"])
 
 
 def turns_of(
@@ -146,7 +148,7 @@ def turns_of(
     """Run a case's lab in a sandbox; return the columns that were measured, by fault."""
     from experiments.linux.namespaces import write_sysctl
 
-    topology, case = parse(network), Case(network, plane, timers, loaded, faults, turns)
+    topology, case = parse(network), FailoverCase(network, plane, timers, loaded, faults, turns)
     found: dict[str, list[Turn]] = {fault: [] for fault in faults}
     with sandboxed(
         topology,

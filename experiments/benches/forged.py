@@ -21,7 +21,7 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.timers import FAST
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
@@ -60,7 +60,7 @@ path.
 """
 
 
-class Place(NamedTuple):
+class FloodPlace(NamedTuple):
     """Who floods whom, over which switch."""
 
     forger: int
@@ -118,18 +118,18 @@ def verdict(row: Row) -> str:
     return f"missed: {', '.join(over)}" if over else "ok"
 
 
-def flooded_place(topology: Topology, sent: Sequence[Hop]) -> Place:
+def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
     """Return the forger, and to whom it sends most: with as many cables as any, where it can."""
     counts = Counter(hop.peer for hop in sent)
     victim = max(counts, key=lambda peer: (len(list(topology.neighbours(peer))), counts[peer]))
-    return Place(FORGER, victim, topology.server_plug(FORGER, PORT).node)
+    return FloodPlace(FORGER, victim, topology.server_plug(FORGER, PORT).node)
 
 
 # -- what is forged ------------------------------------------------------------------------------
 
 
 def forged(
-    topology: Topology, place: Place, sent: Sequence[Hop], draw: random.Random
+    topology: Topology, place: FloodPlace, sent: Sequence[FrameHop], draw: random.Random
 ) -> list[bytes]:
     """Return Ethernet frames from the forger to its victim, of both kinds in turn."""
     begin = macs_of(topology, place) + ETH_IP.to_bytes(2, "big")
@@ -139,7 +139,7 @@ def forged(
     return [frame for pair in zip(valid, made_up, strict=False) for frame in pair]
 
 
-def framed(topology: Topology, place: Place, sent: Sequence[Hop]) -> list[bytes]:
+def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> list[bytes]:
     """Return what was sent to the victim, or to all, as Ethernet frames to the victim."""
     macs = macs_of(topology, place)
     return [
@@ -149,7 +149,7 @@ def framed(topology: Topology, place: Place, sent: Sequence[Hop]) -> list[bytes]
     ]
 
 
-def macs_of(topology: Topology, place: Place) -> bytes:
+def macs_of(topology: Topology, place: FloodPlace) -> bytes:
     """Return with what a frame from the forger to its victim begins."""
     arrives_by = arrival_port(topology, place.forger, Step(PORT, place.victim))
     ends = (place.victim, arrives_by), (place.forger, PORT)
@@ -165,29 +165,29 @@ def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
 
 def sent_by_forger(
     topology: Topology, routing: str, draw: random.Random
-) -> tuple[list[Hop], list[Hop]]:
+) -> tuple[list[FrameHop], list[FrameHop]]:
     """Return the packets, and the messages, that it sends by its port in a network in memory."""
-    seen: list[Hop] = []
+    seen: list[FrameHop] = []
     make = algorithms(topology)[routing].router
     if make is None:
         raise PillarboxError(f"{routing} has no router whose headers could be forged")
     network = MemoryNetwork(
         topology,
         lambda net, server: make(net, server, timers=FAST),
-        [Tap(lambda hop, _: seen.append(hop))],
+        [FrameTap(lambda hop, _: seen.append(hop))],
     )
     for _ in range(PACKETS):
         source, destination = draw.sample(range(topology.servers), 2)
         network.send_udp(source, destination, source_port=4000 + draw.randrange(FLOWS))
         network.run(1e-3)
     by_port = [hop for hop in seen if (hop.server, hop.port) == (FORGER, PORT)]
-    found: dict[bool, list[Hop]] = {True: [], False: []}
+    found: dict[bool, list[FrameHop]] = {True: [], False: []}
     for hop in by_port:
         found[serial_of(hop.frame.data) is not None].append(hop)
     return found[True], found[False]
 
 
-def flood(lab: Lab, place: Place, frames: Sequence[bytes], sent: mmap.mmap) -> None:
+def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap) -> None:
     """Send frames for ever at the rate, and say how many in shared memory."""
     with lab.host(place.forger).live_namespace():
         cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -207,7 +207,7 @@ def flood(lab: Lab, place: Place, frames: Sequence[bytes], sent: mmap.mmap) -> N
 Pairs = dict[str, list[tuple[int, int]]]
 
 
-def chosen(topology: Topology, routing: str, place: Place, draw: random.Random) -> Pairs:
+def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Random) -> Pairs:
     """Return a few pairs for each place, whose paths there and back do not pass the forger."""
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))

@@ -15,7 +15,7 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, Tunnel
-from hosts.wire.layout import CHECKSUM, REASONS, Layout, WireError, checksum
+from hosts.wire.layout import CHECKSUM, REASONS, HeaderLayout, WireError, checksum
 from hosts.wire.messages import (
     BODIES,
     MESSAGES,
@@ -62,7 +62,7 @@ class Target(NamedTuple):
     parse: Callable[[bytes], Any]
     repack: Callable[[Any], bytes]
     sample: Callable[[Random], bytes]
-    layout: Layout
+    layout: HeaderLayout
     covered: Callable[[bytes], int]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.benches._frame import Row, from_child
 from experiments.benches._mutations import Mutator
-from experiments.benches._readers import Reader, readers
+from experiments.benches._readers import ReaderCase, readers
 from experiments.linux.processes import peak_mib, proc_field
 
 INPUTS, INPUTS_QUICK = 100_000, 500
@@ -44,7 +44,7 @@ def bounded(name: str, inputs: int) -> Row:
         return fed(name, readers()[name], inputs)
 
 
-def fed(name: str, reader: Reader, inputs: int) -> Row:
+def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
     """Feed the corpus and damaged inputs to a reader; return what became of them."""
     counts = {"read": 0, "refused": 0}
     slowest_s, failure, data = 0.0, "", b""

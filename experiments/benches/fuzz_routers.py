@@ -16,7 +16,7 @@ from hosts.base.algorithms import algorithms
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.layout import checksum
@@ -95,7 +95,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
     return row | {"seconds": time.perf_counter() - start_s, "outcome": outcome}
 
 
-class Sample(NamedTuple):
+class CapturedFrame(NamedTuple):
     """A frame as it came in."""
 
     port: int
@@ -103,13 +103,15 @@ class Sample(NamedTuple):
     frame: Frame
 
 
-def _recorded(topology: Topology, router: type[Router]) -> tuple[list[Sample], MemoryNetwork]:
+def _recorded(
+    topology: Topology, router: type[Router]
+) -> tuple[list[CapturedFrame], MemoryNetwork]:
     """Run a network with traffic and a failure; return what the victim received in it."""
-    seen: list[Hop] = []
+    seen: list[FrameHop] = []
     network = MemoryNetwork(
         topology,
         lambda net, server: router(net, server, timers=FAST),
-        [Tap(lambda hop, _: seen.append(hop))],
+        [FrameTap(lambda hop, _: seen.append(hop))],
     )
     servers = range(topology.servers)
     for round_ in range(3):
@@ -121,13 +123,13 @@ def _recorded(topology: Topology, router: type[Router]) -> tuple[list[Sample], M
         network.kill(topology.servers - 1)
     # All neighbours' frames, so that those of every kind are there; most went to others.
     return [
-        Sample(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
+        CapturedFrame(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
         for hop in seen
         if hop.peer == VICTIM or hop.server in topology.peers(VICTIM, 0)
     ][:4000], network
 
 
-def damaged(frame: bytes, samples: list[Sample], random: Random) -> bytes:
+def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes:
     """Return random bytes, or a copy of a frame with something wrong."""
     if random.random() < 0.2 or not frame:
         return random.randbytes(random.randrange(80))

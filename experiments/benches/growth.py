@@ -39,7 +39,7 @@ routing of the network of that size computes.
 """
 
 
-class Phase(NamedTuple):
+class GrowthPhase(NamedTuple):
     """A stretch of time with one size of the network, in seconds after the barrier."""
 
     name: str
@@ -67,7 +67,7 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
     """Run a lab in a sandbox; return what is measured of each phase."""
     small = parse(spec)
     old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
-    phases: list[Phase] = []
+    phases: list[GrowthPhase] = []
     with sandboxed(small, plane=PLANE, rate_mbit=RATE_MBIT, mtu=MTU) as lab:
         from experiments.traffic.generator import Generator
 
@@ -110,7 +110,7 @@ def _ended(tool: Generator) -> list[FlowResult]:
     return tool.results()
 
 
-def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float) -> Phase:
+def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float) -> GrowthPhase:
     """Let the network have that size for a while."""
     changed_s = time.monotonic() - barrier_s
     if size != lab.topology:
@@ -120,10 +120,10 @@ def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float
     end_s = time.monotonic() - barrier_s
     pairs = list(permutations(range(size.servers), 2))[::TRACED]
     right = sum(lab.trace(*pair)["path"] == lab.computed(*pair) for pair in pairs)
-    return Phase(name, size, changed_s, begin_s, end_s, f"{right} of {len(pairs)}")
+    return GrowthPhase(name, size, changed_s, begin_s, end_s, f"{right} of {len(pairs)}")
 
 
-def _row(phase: Phase, lasted: list[FlowResult]) -> Row:
+def _row(phase: GrowthPhase, lasted: list[FlowResult]) -> Row:
     """Return what one phase was to the connections that lasted."""
     row: Row = {"phase": phase.name, "servers": phase.topology.servers}
     row["goodput_mbps"] = _mbps(lasted, phase.begin_s, phase.end_s)

@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measure import Result, in_child
+from experiments.linux.measure import CaseResult, in_child
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def run(quick: bool) -> Iterator[Row]:
     yield _soak(QUICK_SOAK_S if quick else SOAK_S)
 
 
-def _child(function: Callable[..., Any], *arguments: Any) -> Result:
+def _child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
     return in_child(function, *arguments, time_limit_s=LIMIT_S)
 
 

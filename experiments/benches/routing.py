@@ -16,7 +16,7 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.base.timers import PAPER
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
@@ -121,11 +121,11 @@ def _steps(rounds: int) -> Iterator[Row]:
 def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[], None], int]]:
     """Return, for each kind of step, a case that does it many times, and how many."""
     topology = parse(spec)
-    seen: list[Hop] = []
+    seen: list[FrameHop] = []
     network = MemoryNetwork(
         topology,
         lambda net, server: router(net, server, timers=PAPER),
-        [Tap(lambda hop, _: seen.append(hop))],
+        [FrameTap(lambda hop, _: seen.append(hop))],
     )
     drawn = random.Random(2)
     pairs = [_pair(topology, drawn) for _ in range(FLOWS)]

@@ -101,14 +101,14 @@ class Soak:
     """One lab under traffic and faults."""
 
     def __init__(self, lab: Any, draw: Random) -> None:
-        from experiments.benches._traffic import Traffic
+        from experiments.benches._traffic import BenchTraffic
         from hosts.base.timers import timers_for
 
         self.lab, self.draw = lab, draw
         timers = timers_for(lab.topology, lab.settings.timers, os.cpu_count() or 1)
         self.settle_s = max(SETTLE_S, TIMEOUTS * timers.neighbour_timeout_s)
         self.stalled_s = max(STALLED_S, SETTLINGS * self.settle_s)
-        self.traffic = Traffic(
+        self.traffic = BenchTraffic(
             lab, draw, streams=STREAMS, connections=CONNECTIONS, stalled_s=self.stalled_s
         )
         self.faults: Counter[str] = Counter()

@@ -10,7 +10,7 @@ from experiments.arguments import answer, complete, fail, json_option, network
 from hosts.base.failures import parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path
-from hosts.memory.tryout import Summary, network_of, tried_all
+from hosts.memory.tryout import TryoutSummary, network_of, tried_all
 from topos.base.topology import Topology
 
 LOST = 1
@@ -94,7 +94,7 @@ def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> li
     return list(found)
 
 
-def _text(topology: Topology, report: dict[str, object], found: Summary) -> str:
+def _text(topology: Topology, report: dict[str, object], found: TryoutSummary) -> str:
     lines = [
         f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
         f"arrived, {report['with_a_way']} had a path"

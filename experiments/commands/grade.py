@@ -112,7 +112,7 @@ def command(
     require(live or partner is None, "a partner's router is met on a live network: add --live")
     word = secret_of(secret, secret_file)
     read = handed_in.reader(file, marking.wanted(sheet))
-    task = marking.Task(sheet, read, word, unsealed)
+    task = marking.GradingTask(sheet, read, word, unsealed)
     if case is not None:
         one = marking.replayed(judge.answer(partial(marking.ask_again, task, case)))
         click.echo(report.replayed_text(one))

@@ -20,9 +20,9 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
-    from experiments.trials.runs.order import Measured, Order
+    from experiments.trials.runs.order import TrialMeasurements, TrialOrder
     from experiments.trials.runs.run import Measure
-    from experiments.trials.runs.trial import Shown
+    from experiments.trials.runs.trial import TrialDisplay
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -158,7 +158,7 @@ def command(
 def _when_quiet(measure: Measure) -> Measure:
     """Return what waits for a quiet machine, and then runs a trial."""
 
-    def measured(order: Order, live: Shown, log: Path) -> Measured:
+    def measured(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         from experiments.trials.trust.quiet import wait_until_quiet
 
         wait_until_quiet(live.phase)
@@ -184,13 +184,15 @@ def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
         "of trials that are spread over a cluster, all run whole on one machine: let all systems "
         "have the same cluster, and machines=1",
     )
-    from experiments.machines.spread import Spread
+    from experiments.machines.spread import TrialDistributor
 
     known = records.load(folder).records if (folder / records.MANIFEST).exists() else ()
     finished = {one["trial"] for one in known}
     first = islice(blocks(experiment), experiment.repeats)
     left = ([one for one in block if one.number not in finished] for block in first)
-    with Spread(spread.pop(), filter(None, left), partial(order_of, experiment)) as machines:
+    with TrialDistributor(
+        spread.pop(), filter(None, left), partial(order_of, experiment)
+    ) as machines:
         yield machines.measure
 
 

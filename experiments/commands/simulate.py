@@ -196,7 +196,7 @@ def command(
         asked_flows = (pattern, volume_bytes, rate_mbit, queue, seed)
         _bulk(topology, routing, asked_flows, wire, tcp, as_json)
         return
-    from experiments.analysis.arrivals.asked import Asked
+    from experiments.analysis.arrivals.asked import ArrivalRequest
     from experiments.analysis.arrivals.simulated import goodput_bps
     from experiments.analysis.simulator.paths import choose
 
@@ -210,7 +210,7 @@ def command(
             flows = _traced(topology, trace)
         else:
             assert load is not None
-            asked = Asked(topology, routing, pattern, sizes, seed, cable_bps)
+            asked = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
             flows = asked.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
         drawn_s = round(time.perf_counter() - began, 3)
         paths = (routing, choice, seed)

@@ -181,7 +181,7 @@ def command(
     from experiments.control.client import ask
     from experiments.control.service import Service
     from experiments.emulation.lab import Lab
-    from experiments.linux.sweep import Run
+    from experiments.linux.sweep import SweptLab
     from hosts.live.settings import LabSettings
 
     settings = LabSettings(
@@ -193,7 +193,7 @@ def command(
         lasting.end_by_signal()
         stack.callback(registry.leave, place)
         if no_sandbox:
-            run = Run.begin()
+            run = SweptLab.begin()
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
         over = (

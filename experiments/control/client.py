@@ -17,7 +17,7 @@ MOST_FILES = 2 + len(NAMESPACES)  # of an answer: the server's network and UTS n
 CONNECT_S = 5.0
 
 
-class Entrance(NamedTuple):
+class LabEntrance(NamedTuple):
     """A server's network and host name, and the lab's mounts and processes, as open files.
 
     A server of another computer has none: there `reach` is the command that runs another on it.
@@ -40,7 +40,7 @@ def ask(folder: Path, **request: Any) -> Any:
     return answer
 
 
-def entrance(folder: Path, server: str) -> Entrance:
+def entrance(folder: Path, server: str) -> LabEntrance:
     """Return the way into a server of this computer that lives."""
     found = entrance_anywhere(folder, server)
     require(
@@ -51,11 +51,11 @@ def entrance(folder: Path, server: str) -> Entrance:
     return found
 
 
-def entrance_anywhere(folder: Path, server: str) -> Entrance:
+def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
     """Return the way into a server that lives, wherever it is."""
     answer, files = _asked(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
-    return Entrance(answer["network"], files, reach, group, answer["prompt"])
+    return LabEntrance(answer["network"], files, reach, group, answer["prompt"])
 
 
 def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from experiments.emulation.registry import Place
+from experiments.emulation.registry import LabFolder
 from hosts.linux.calls import close_files
 
 READY = b"\0"  # written behind what the lab has to say when it is there
@@ -64,7 +64,7 @@ def leave_alone(log: Path) -> None:
     os.dup2(words, 2)
 
 
-def ready(place: Place, detach: bool) -> None:
+def ready(place: LabFolder, detach: bool) -> None:
     """Say that the lab is there, and wait for its end."""
     if detach:
         leave_alone(place.folder / "lab.log")

@@ -22,7 +22,7 @@ CLIENT_S = 5.0  # for a client to say what it asks
 MOST_CLIENTS = 32  # at one time; the next one takes the place of the oldest
 
 
-class Family(NamedTuple):
+class Metric(NamedTuple):
     """A metric: its type, its labels, and what it counts."""
 
     kind: str
@@ -31,28 +31,28 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "pillarbox_lab_info": Family(
+    "pillarbox_lab_info": Metric(
         "gauge", ("network", "routing", "plane", "timers"), "What the lab is; always 1."
     ),
-    "pillarbox_cable_rate_bits_per_second": Family(
+    "pillarbox_cable_rate_bits_per_second": Metric(
         "gauge", (), "Of each cable in each direction; absent without a limit."
     ),
-    "pillarbox_cable_sent_bytes_total": Family(
+    "pillarbox_cable_sent_bytes_total": Metric(
         "counter", ("from", "to"), "What one end of a cable has sent to the other."
     ),
-    "pillarbox_cable_waiting_bytes": Family(
+    "pillarbox_cable_waiting_bytes": Metric(
         "gauge", ("from", "to"), "What waits in the queue of a cable's end; 0 without a limit."
     ),
-    "pillarbox_cable_dropped_packets_total": Family(
+    "pillarbox_cable_dropped_packets_total": Metric(
         "counter", ("from", "to"), "Packets that the queue of a cable's end had no room for."
     ),
-    "pillarbox_server_received_bytes_total": Family(
+    "pillarbox_server_received_bytes_total": Metric(
         "counter", ("server",), "IP packets that a server's kernel has handed to its programs."
     ),
-    "pillarbox_server_up": Family("gauge", ("server",), "0 where the server is dead."),
-    "pillarbox_faults": Family("gauge", ("kind",), "Faults in effect."),
-    "pillarbox_links_down": Family("gauge", (), "Links that a server at their end holds for down."),
-    "pillarbox_dropped_packets_total": Family(
+    "pillarbox_server_up": Metric("gauge", ("server",), "0 where the server is dead."),
+    "pillarbox_faults": Metric("gauge", ("kind",), "Faults in effect."),
+    "pillarbox_links_down": Metric("gauge", (), "Links that a server at their end holds for down."),
+    "pillarbox_dropped_packets_total": Metric(
         "counter", ("reason",), "Packets that servers' protocols have dropped."
     ),
 }

@@ -22,7 +22,7 @@ from experiments.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.control.verbs import VERBS, answer
 from experiments.emulation import names
 from experiments.emulation.lab import Lab
-from experiments.emulation.sampling import Sampler
+from experiments.emulation.sampling import LabSampler
 from experiments.linux import cgroups
 from hosts.linux.calls import current_host_name
 from topos.base.errors import PillarboxError, require
@@ -53,7 +53,7 @@ class Service:
         further: Mapping[str, Further] | None = None,
         longest: int = LONGEST_REQUEST,
     ) -> None:
-        self._lab, self._sampler, self._further = lab, Sampler(lab), further or {}
+        self._lab, self._sampler, self._further = lab, LabSampler(lab), further or {}
         self._longest = longest
         self._places = threading.BoundedSemaphore(MOST_CLIENTS)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -22,14 +22,16 @@ ADOPT_TERMINAL = ["setsid", "--ctty"]
 UNHANGED = 'trap "" HUP\n'
 
 
-class Ended(NamedTuple):
+class ProgramEnd(NamedTuple):
     """How a program ended: its exit code, or less than 0 for a signal; and lines that it left."""
 
     code: int
     unread: tuple[str, ...] = ()
 
 
-def run_line(node: Any, line: str, typed: IO[str], shown: IO[str], *, interactive: bool) -> Ended:
+def run_line(
+    node: Any, line: str, typed: IO[str], shown: IO[str], *, interactive: bool
+) -> ProgramEnd:
     """Run a shell's line on a node until it ends.
 
     Parameters
@@ -57,7 +59,7 @@ def run_line(node: Any, line: str, typed: IO[str], shown: IO[str], *, interactiv
     )
     while True:
         with suppress(KeyboardInterrupt):  # the program got it as well, and decides
-            return Ended(program.wait())
+            return ProgramEnd(program.wait())
 
 
 def in_background(line: str) -> bool:
@@ -69,7 +71,7 @@ def in_background(line: str) -> bool:
     return line.rstrip().endswith("&")
 
 
-def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Ended:
+def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> ProgramEnd:
     ours, theirs = pty.openpty()
     try:
         os.set_blocking(ours, False)
@@ -80,7 +82,7 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Ended
         )
         with raw(typed), same_size(typed, ours):
             copy(program.pid, {ours: shown, typed: ours})
-        return Ended(program.wait(), _unread(theirs))
+        return ProgramEnd(program.wait(), _unread(theirs))
     finally:
         os.close(ours)
         os.close(theirs)

@@ -25,7 +25,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.analysis.fluid.path_bound import PathBound
     from experiments.emulation.lab import Lab
-    from experiments.trials.runs.order import Order, PathSample
+    from experiments.trials.runs.order import PathSample, TrialOrder
     from experiments.trials.trust.watch import Watch
 
 LOOK_S = 0.1  # as often as a trial's own rows
@@ -51,7 +51,7 @@ class UnderWay:
     def __init__(
         self,
         lab: Lab,
-        order: Order,  # what is sent
+        order: TrialOrder,  # what is sent
         what: str,  # the words that asked for it
     ) -> None:
         self._lab, self._order, self.what = lab, order, what
@@ -226,7 +226,7 @@ class UnderWay:
         return found
 
 
-def bound_of_paths(lab: Lab, order: Order, sample: PathSample) -> PathBound | None:
+def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound | None:
     """Return the bound of what the flows deliver over the paths of a sample; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
     if rate_mbit is None or lab.routing.endswith(".py"):

@@ -15,14 +15,14 @@ from experiments.arguments import MORE
 from experiments.control import looks
 from experiments.control.noticing import noticed
 from experiments.control.status_text import lab_text, server_text
-from experiments.emulation.shapes import Shape
+from experiments.emulation.shapes import CableShape
 from experiments.trials.plans.faults import nodes_of
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, read
 from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
-    from experiments.emulation.faults import Fault
+    from experiments.emulation.faults import ActiveFault
     from experiments.emulation.lab import Lab
     from hosts.base.failures import Failures
 
@@ -108,7 +108,7 @@ def _heal(lab: Lab, words: list[str]) -> Answer:
     return _changed(lab, said, before, at_s)
 
 
-def _faults_of(lab: Lab, words: list[str]) -> list[Fault]:
+def _faults_of(lab: Lab, words: list[str]) -> list[ActiveFault]:
     require(len(words) == 1, f"write: {VERBS['heal'].form}")
     ends = ends_of(words[0]) if "-" in words[0] else words
     names = [lab.topology.node_name(lab.node(name)) for name in ends]
@@ -140,7 +140,7 @@ def _cable(lab: Lab, words: list[str]) -> Answer:
 def _setting(word: str) -> tuple[str, Any]:
     """Return a value that a cable is given, by its name."""
     name, equals, text = word.partition("=")
-    require(bool(equals) and name in Shape._fields, f"write: {VERBS['cable'].form}")
+    require(bool(equals) and name in CableShape._fields, f"write: {VERBS['cable'].form}")
     if name == "delay":
         return name, text if text.strip("0.msu") else None
     try:
@@ -315,7 +315,7 @@ VERBS = {
         "cable A-B [rate_mbit=R] [delay=D] [loss=PERCENT]",
         "change a cable; without values it is as usual again",
         _cable,
-        ("cable", *Shape._fields),
+        ("cable", *CableShape._fields),
     ),
     "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill, DONE),
     "revive": Verb("revive A", "start a dead server anew", _revive, DONE),

@@ -100,10 +100,10 @@ def delays() -> Finding:
     """Return whether the kernel has netem for delays."""
 
     def attempt() -> None:
-        from experiments.linux.shaping import Delay, limited
+        from experiments.linux.shaping import LinkDelay, limited
 
         with _scratch() as place:
-            place.send(*limited(LOOPBACK, None, Delay(1e-3)))
+            place.send(*limited(LOOPBACK, None, LinkDelay(1e-3)))
 
     costs = "delays of cables are made by a process, within 0.3 ms, and are fixed from the start"
     mend = "load the module (modprobe sch_netem); " + MODULES
@@ -119,7 +119,7 @@ def programs_at_ports() -> Finding:
         program = bpf.load(bpf.drop())
         try:
             with _scratch() as place:
-                tap = bpf.Tap(LOOPBACK, bpf.INGRESS)
+                tap = bpf.CableTap(LOOPBACK, bpf.INGRESS)
                 place.send(bpf.hook(tap), bpf.attach(tap, bpf.CUT, program, "try"))
         finally:
             os.close(program)

@@ -25,7 +25,7 @@ from typing import Any
 from experiments.emulation.links import LabLink, panel_name
 from experiments.emulation.network import LabNet
 from experiments.emulation.nodes import ApplicationIntf, LabIntf, LabNode, index_in
-from experiments.emulation.packing import PATCH, Half, Packing
+from experiments.emulation.packing import PATCH, EncapsulatedHalf, TunnelPrograms
 from experiments.emulation.underlay import Underlay
 from experiments.linux import bpf, netlink, shaping
 from experiments.linux.namespaces import fabric
@@ -54,7 +54,7 @@ class CrossLink(LabLink):
         elsewhere: Elsewhere,
         *,
         underlay: Underlay,
-        packing: Packing | None,
+        packing: TunnelPrograms | None,
         vni: int,
         machine: int,
         **how: Any,
@@ -79,18 +79,20 @@ class CrossLink(LabLink):
             home.send(
                 netlink.cable(port, side, mtu=self.mtu, group=home.group, bridge=nodes[0].bridge)
             )
-            tap = bpf.Tap(port.ifindex, bpf.INGRESS)
+            tap = bpf.CableTap(port.ifindex, bpf.INGRESS)
             home.places.run(bpf.hurry(), [tap], bpf.OWN, f"let heart-beats by at {port.name}")
         self._underlay.tunnel(device, self.vni, self.machine, self.mtu)
         self._device = device.ifindex
         self.cuts = [side.ifindex]
-        self._taps = [bpf.Tap(index, bpf.INGRESS) for index in (side.ifindex, device.ifindex)]
+        self._taps = [bpf.CableTap(index, bpf.INGRESS) for index in (side.ifindex, device.ifindex)]
         # Past the far end's queue where the kernel can: its peer has to be in another namespace.
         arrive = bpf.hand_to_peer(side.ifindex) if of_host else bpf.send_by(side.ifindex)
         go, come = self._taps
         packing = self._packing
         if packing:
-            packing.add(Half(side.ifindex, device.ifindex, of_host, self.vni, self.machine))
+            packing.add(
+                EncapsulatedHalf(side.ifindex, device.ifindex, of_host, self.vni, self.machine)
+            )
             home.places.put(come, bpf.PATCH, packing.programs["mend"], PATCH)
         else:
             home.places.run(arrive, [come], bpf.PATCH, f"let {port.name} hear {device.name}")
@@ -141,7 +143,7 @@ class PartNet(LabNet):
     ) -> None:
         self._machine_of, self._underlay, self._how = machine_of, underlay, crossing
         packed = crossing == PACKED
-        self.packing = Packing(underlay, topology.cables) if packed else None
+        self.packing = TunnelPrograms(underlay, topology.cables) if packed else None
         self.crossing: dict[int, CrossLink] = {}  # by the cable's place in `Topology.links`
         here = {node for node, machine in enumerate(machine_of) if machine == underlay.machine}
         topo = emulated(topology, nodes=here)

@@ -30,7 +30,7 @@ from topos.base.errors import require
 
 
 @dataclass(frozen=True)
-class Fault:
+class ActiveFault:
     """A fault in effect.
 
     Attributes
@@ -58,34 +58,34 @@ class Faults:
 
     def __init__(self, net: Any) -> None:
         self.net = net
-        self._cables: dict[Fault, list[Any]] = {}
+        self._cables: dict[ActiveFault, list[Any]] = {}
 
     @property
-    def active(self) -> list[Fault]:
+    def active(self) -> list[ActiveFault]:
         """The faults in effect, oldest first."""
         return list(self._cables)
 
-    def cut(self, a: str, b: str) -> Fault:
+    def cut(self, a: str, b: str) -> ActiveFault:
         """Cut the cable between two nodes."""
         return self._begin("cut", (a, b), self._between(a, b))
 
-    def cut_silently(self, a: str, b: str) -> Fault:
+    def cut_silently(self, a: str, b: str) -> ActiveFault:
         """Let the cable between two nodes lose everything."""
         return self._begin("silent cut", (a, b), self._between(a, b))
 
-    def stop_switch(self, switch: str) -> Fault:
+    def stop_switch(self, switch: str) -> ActiveFault:
         """Take the power from a switch."""
         self._check_switch(switch)
         return self._begin("switch", (switch,), self._at({switch}))
 
-    def stop_rack(self, switch: str) -> Fault:
+    def stop_rack(self, switch: str) -> ActiveFault:
         """Take the power from a switch and the servers plugged into it."""
         self._check_switch(switch)
         servers = {node.name for link in self._at({switch}) for node in _nodes(link)}
         rack = {switch} | (servers & {host.name for host in self.net.hosts})
         return self._begin("rack", (switch, *sorted(rack - {switch})), self._at(rack))
 
-    def undo(self, fault: Fault) -> float:
+    def undo(self, fault: ActiveFault) -> float:
         """End a fault; return when, by CLOCK_MONOTONIC."""
         require(
             fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is over already"
@@ -103,11 +103,11 @@ class Faults:
 
     # -- how -----------------------------------------------------------------------------------
 
-    def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> Fault:
+    def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
         silent = kind == "silent cut"
         before = self._held(silent)
         at_s = self._moment()
-        fault = Fault(kind, what, at_s)
+        fault = ActiveFault(kind, what, at_s)
         self._cables[fault] = cables
         broken = self._held(silent) - before
         if silent:
@@ -170,12 +170,12 @@ def switch(interfaces: Iterable[int], *, up: bool) -> None:
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
-def drop(taps: Iterable[bpf.Tap]) -> None:
+def drop(taps: Iterable[bpf.CableTap]) -> None:
     """Let everything be lost at these places."""
     fabric().places.run(bpf.drop(), taps, bpf.CUT, "cut a cable silently")
 
 
-def let_pass(taps: Iterable[bpf.Tap]) -> None:
+def let_pass(taps: Iterable[bpf.CableTap]) -> None:
     """Let everything pass again at these places."""
     for tap in sorted(taps):
         fabric().places.take(tap, bpf.CUT, "mend a cable")

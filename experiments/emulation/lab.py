@@ -26,7 +26,7 @@ from experiments.emulation import names, switching
 from experiments.emulation.checks import check_settings
 from experiments.emulation.choices import usual_routing
 from experiments.emulation.drops import all_drops
-from experiments.emulation.faults import Fault, Faults
+from experiments.emulation.faults import ActiveFault, Faults
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.meter import Meter
 from experiments.emulation.network import LabNet, end_programs_in
@@ -234,19 +234,19 @@ class Lab:
 
     # -- cables, switches, racks -----------------------------------------------------------------
 
-    def cut(self, a: int, b: int, *, silent: bool = False) -> Fault:
+    def cut(self, a: int, b: int, *, silent: bool = False) -> ActiveFault:
         """Cut the cable between two nodes; a silent cut leaves the carrier up."""
         names = self.topology.node_name(a), self.topology.node_name(b)
         begin = self.faults.cut_silently if silent else self.faults.cut
         with self._lock:
             return self._began(begin(*names))
 
-    def stop_switch(self, switch: int) -> Fault:
+    def stop_switch(self, switch: int) -> ActiveFault:
         """Take the power from a switch."""
         with self._lock:
             return self._began(self.faults.stop_switch(f"s{switch}"))
 
-    def stop_rack(self, switch: int) -> Fault:
+    def stop_rack(self, switch: int) -> ActiveFault:
         """Take the power from a switch and from the servers on it, which die."""
         with self._lock:
             fault = self._began(self.faults.stop_rack(f"s{switch}"))
@@ -255,7 +255,7 @@ class Lab:
                     self.kill(int(name[1:]))
             return fault
 
-    def heal(self, fault: Fault) -> None:
+    def heal(self, fault: ActiveFault) -> None:
         """Undo a fault; the servers of a rack start anew."""
         with self._lock:
             at_s = self.faults.undo(fault)
@@ -265,7 +265,7 @@ class Lab:
                 if name[0] == "h" and int(name[1:]) in self.dead:
                     self.revive(int(name[1:]))
 
-    def _began(self, fault: Fault) -> Fault:
+    def _began(self, fault: ActiveFault) -> ActiveFault:
         self.log(fault.kind, fault.at_s, what=self.names_in(fault))
         self._inform_switches()
         return fault
@@ -276,7 +276,7 @@ class Lab:
             loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
             self.switches.set_failures(self._failures(loud, set()))
 
-    def names_in(self, fault: Fault) -> list[str]:
+    def names_in(self, fault: ActiveFault) -> list[str]:
         """Return what a fault is about, as addresses and names of switches."""
         return [self.name(self.node(name)) for name in fault.what]
 
@@ -284,7 +284,7 @@ class Lab:
         """Return all that has failed, as the algorithms take it."""
         return self._failures(self.faults.active, self.dead)
 
-    def _failures(self, faults: list[Fault], dead: set[int]) -> Failures:
+    def _failures(self, faults: list[ActiveFault], dead: set[int]) -> Failures:
         nodes, links = set(dead), set[frozenset[int]]()
         for fault in faults:
             what = [self.node(name) for name in fault.what]

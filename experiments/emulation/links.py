@@ -85,10 +85,10 @@ class LabLink(Link):
         self.delay = shaping.checked_delay(delay, jitter)
         self.cuts: list[int] = []  # the fabric's interfaces that are the cable: down, it is cut
         self._indexes: dict[tuple[Any, str], int] = {}
-        self._taps: list[bpf.Tap] = []  # where frames from the first and second node pass
+        self._taps: list[bpf.CableTap] = []  # where frames from the first and second node pass
         self._panel = False
         self._shaped: set[LabIntf] = set()
-        self._lossy: set[bpf.Tap] = set()
+        self._lossy: set[bpf.CableTap] = set()
         # The fabric's end at which arrives what a host's port sends, and whether it owns it.
         self._arrivals: dict[int, int] = {}
         self._owning: set[int] = set()
@@ -98,7 +98,7 @@ class LabLink(Link):
         super().__init__(node1, node2, delay=delay, jitter=jitter, **params)
 
     @property
-    def taps(self) -> tuple[bpf.Tap, ...]:
+    def taps(self) -> tuple[bpf.CableTap, ...]:
         """Where frames of either direction can be dropped."""
         return tuple(self._taps)
 
@@ -130,7 +130,7 @@ class LabLink(Link):
             if awaited and home.places.by_filters:
                 # For its forwarder's: of a port that is up the kernel would first stop all queues,
                 # and keep all other interfaces from being changed meanwhile.
-                incoming = bpf.Tap(port.ifindex, bpf.INGRESS, alone=True)
+                incoming = bpf.CableTap(port.ifindex, bpf.INGRESS, alone=True)
                 _namespace(node).send(bpf.hook(incoming))
         if home.speaks_ipv6:
             in_fabric = [port.ifindex for port in ports if port.namespace == home.descriptor]
@@ -163,11 +163,11 @@ class LabLink(Link):
             switch = self.cuts[0]
             # What listens at a port itself, as Open vSwitch does, would get the clones as well.
             self._arrivals = {ports[second].ifindex: switch} if master else {}
-            incoming, outgoing = bpf.Tap(switch, bpf.INGRESS), bpf.Tap(switch, bpf.EGRESS)
+            incoming, outgoing = bpf.CableTap(switch, bpf.INGRESS), bpf.CableTap(switch, bpf.EGRESS)
             self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
         else:
             self._plug(nodes[second], ports[second].ifindex)
-            self._taps = [bpf.Tap(port.ifindex, bpf.EGRESS) for port in ports]
+            self._taps = [bpf.CableTap(port.ifindex, bpf.EGRESS) for port in ports]
 
     def _make_panel(self, ports: list[netlink.End], nodes: Any, by_process: bool) -> None:
         home = fabric()
@@ -182,9 +182,9 @@ class LabLink(Link):
             self._plug(node, port.ifindex)
         self.cuts = [side.ifindex for side in sides]
         if by_process:
-            self._taps = [bpf.Tap(side.ifindex, bpf.EGRESS) for side in reversed(sides)]
+            self._taps = [bpf.CableTap(side.ifindex, bpf.EGRESS) for side in reversed(sides)]
         else:
-            self._taps = [bpf.Tap(side.ifindex, bpf.INGRESS, alone=True) for side in sides]
+            self._taps = [bpf.CableTap(side.ifindex, bpf.INGRESS, alone=True) for side in sides]
             for port, side in zip(ports, sides, strict=True):
                 self._arrivals[port.ifindex] = side.ifindex
             for tap, target in zip(self._taps, reversed(sides), strict=True):
@@ -244,7 +244,7 @@ class LabLink(Link):
         """See to it that what a host sends waits in the switches' queues, not in its sockets."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
-            tap, deed = bpf.Tap(arrival, bpf.INGRESS), f"queue what {intf.name} sends"
+            tap, deed = bpf.CableTap(arrival, bpf.INGRESS), f"queue what {intf.name} sends"
             if wanted:
                 fabric().places.put(tap, bpf.OWN, _owning_program(), deed)
             else:
@@ -266,7 +266,7 @@ class LabLink(Link):
             fabric().places.take(tap, bpf.LOSS, f"lose nothing of what {intf.name} sends")
             self._lossy.remove(tap)
 
-    def _hold(self, intf: LabIntf, delay: shaping.Delay) -> None:
+    def _hold(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:
         side = self._side(intf)
         source, target = self.cuts[side], self.cuts[1 - side]
         fabric().afterwards(partial(delay_line.join, source, target, *delay))

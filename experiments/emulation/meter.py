@@ -28,7 +28,7 @@ _ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
 _STATS = struct.Struct("=4xI4x4x2Q2Q")
 
 
-class Counts(NamedTuple):
+class MeterReading(NamedTuple):
     """What was counted until one moment."""
 
     at_s: float  # of CLOCK_MONOTONIC
@@ -48,9 +48,9 @@ class Meter:
         self._topology: Topology | None = None
         self._files: dict[int, FileIO] = {}  # of each server's kernel
         # Of each direction of a cable where it can be counted, and its sender's port.
-        self._ends: dict[int, tuple[bpf.Tap, Namespace, int]] = {}
+        self._ends: dict[int, tuple[bpf.CableTap, Namespace, int]] = {}
 
-    def read(self) -> Counts:
+    def read(self) -> MeterReading:
         """Return what has been counted so far, for any thread."""
         topology = self._net.topology
         assert topology
@@ -67,7 +67,7 @@ class Meter:
             sent = counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS]
             queue = known[at].get(port)
             directions[direction] = sent, *((queue.waiting_bytes, queue.drops) if queue else (0, 0))
-        return Counts(at_s, topology, directions, received)
+        return MeterReading(at_s, topology, directions, received)
 
     def close(self) -> None:
         """Close what is open."""

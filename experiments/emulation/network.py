@@ -27,7 +27,7 @@ from mininet.net import Mininet
 
 from experiments.emulation.links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
-from experiments.emulation.shapes import Shape, Shapes
+from experiments.emulation.shapes import CableShape, CableShapes
 from experiments.linux import cgroups, netlink, shaping
 from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
@@ -90,7 +90,7 @@ class LabNet(Mininet):
             "jitter": jitter,
             "loss": loss,
         }
-        self.shapes = Shapes(self, Shape(rate_mbit, delay, loss))
+        self.shapes = CableShapes(self, CableShape(rate_mbit, delay, loss))
         self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
         options = {
             "switch": LabSwitch,

@@ -267,7 +267,7 @@ class LabSwitch(LabNode, LinuxBridge):
         if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
             return
         self.told = dict(ports)
-        taps = [bpf.Tap(port, bpf.INGRESS) for port in set(ports.values())]
+        taps = [bpf.CableTap(port, bpf.INGRESS) for port in set(ports.values())]
         deed = f"let frames pass {self.name} by"
         home.places.run(bpf.straight_on(ports), taps, bpf.STRAIGHT_ON, deed)
 
@@ -279,7 +279,7 @@ class LabSwitch(LabNode, LinuxBridge):
     def see_all(self) -> None:
         """Let no frames pass the bridge by; its entries stay."""
         for port in set(self.told.values()):
-            tap, deed = bpf.Tap(port, bpf.INGRESS), f"let no frames pass {self.name} by"
+            tap, deed = bpf.CableTap(port, bpf.INGRESS), f"let no frames pass {self.name} by"
             fabric().places.take(tap, bpf.STRAIGHT_ON, deed)
         self.told = {}
 
@@ -386,7 +386,7 @@ class LabIntf(Intf):
         """Return OK or MISSING, as Mininet does."""
         return "OK" if self._found() else "MISSING"
 
-    def _found(self) -> netlink.Link | None:
+    def _found(self) -> netlink.Interface | None:
         fabric().flush_batch()
         links = self.node.live_namespace().netlink.links()
         return next((link for link in links if link.name == self.name), None)

@@ -224,7 +224,7 @@ class OpenVSwitch(Switches):
         return {**os.environ, "OVS_RUNDIR": folder, "OVS_LOGDIR": folder, "OVS_DBDIR": folder}
 
 
-class MiniSwitches(OpenVSwitch):
+class OvsMiniSwitches(OpenVSwitch):
     """The switches of a network whose servers relay, of a kind that `mini` tells of."""
 
     def __init__(self, topology: Topology, kind: str, folder: Path) -> None:

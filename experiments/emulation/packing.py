@@ -25,7 +25,7 @@ PATCH = "let super-packets go to other machines"
 _CABLE, _SIDE, _NUMBER, _COUNT = (struct.Struct(form) for form in ("=III4s4s", "=II", "=I", "=Q"))
 
 
-class Half(NamedTuple):
+class EncapsulatedHalf(NamedTuple):
     """The interfaces of a half cable, and what its tunnel is."""
 
     far_end: int
@@ -44,7 +44,7 @@ def missing() -> str:
     return ""
 
 
-class Packing:
+class TunnelPrograms:
     """The programs of all half cables of a part, and the trunk.
 
     Parameters
@@ -59,7 +59,7 @@ class Packing:
         self._underlay = underlay
         self._loaded = Object(build(TUNNELS), {"cables": most, "sides": most})
         self.programs, self._maps = self._loaded.programs, self._loaded.maps
-        self._halves: list[Half] = []
+        self._halves: list[EncapsulatedHalf] = []
         home = fabric()
         self._trunk = home.new_index()
         here = End(TRUNK, self._trunk, home.descriptor)
@@ -71,7 +71,7 @@ class Packing:
             ]
         )
         [out] = (link.ifindex for link in underlay.netlink.links() if link.name == AT_MACHINE)
-        tap = bpf.Tap(out, bpf.INGRESS)
+        tap = bpf.CableTap(out, bpf.INGRESS)
         underlay.netlink.send(
             [
                 netlink.change(out, no_ipv6_address=True),
@@ -82,14 +82,14 @@ class Packing:
         )
         self._maps["card"][_NUMBER.pack(0)] = _NUMBER.pack(underlay.card.ifindex)
 
-    def add(self, half: Half) -> None:
+    def add(self, half: EncapsulatedHalf) -> None:
         """Let super-packets of a half cable be packed, and their pieces be mended."""
         self._halves.append(half)
         self._lead(half)
         side = _SIDE.pack(half.far_end, half.of_host)
         self._maps["sides"][_NUMBER.pack(half.device)] = side
 
-    def _lead(self, half: Half) -> None:
+    def _lead(self, half: EncapsulatedHalf) -> None:
         addresses = self._underlay.addresses
         ends = (addresses[self._underlay.machine], addresses[half.machine])
         cable = half.vni, half.device, self._trunk, *map(socket.inet_aton, ends)

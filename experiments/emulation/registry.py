@@ -22,7 +22,7 @@ MOST_LABS = 1000
 LOCK = "lock"
 
 
-class Place(NamedTuple):
+class LabFolder(NamedTuple):
     """A lab's folder; the process that holds `lock` open owns it."""
 
     number: int
@@ -30,7 +30,7 @@ class Place(NamedTuple):
     lock: IO[str]
 
 
-def take_place() -> Place:
+def take_place() -> LabFolder:
     """Return an empty folder for a new lab."""
     require(os.geteuid() == 0, "a lab needs root: use sudo")
     private_folder(LABS.parent)
@@ -42,11 +42,11 @@ def take_place() -> Place:
             for old in folder.iterdir():
                 if old.name != LOCK:
                     shutil.rmtree(old) if old.is_dir() else old.unlink()
-            return Place(number, folder, lock)
+            return LabFolder(number, folder, lock)
     raise PillarboxError(f"{MOST_LABS} labs are running: end one first")
 
 
-def leave(place: Place) -> None:
+def leave(place: LabFolder) -> None:
     """Remove a lab's folder."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.close()
@@ -80,7 +80,7 @@ def remove_dead(*, remove: bool = True) -> list[int]:
     for number in dead if remove else ():
         lock = _locked(LABS / str(number))
         if lock:  # else a new lab has taken it
-            leave(Place(number, LABS / str(number), lock))
+            leave(LabFolder(number, LABS / str(number), lock))
     return dead
 
 

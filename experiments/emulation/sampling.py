@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 MOST_LOG_BYTES = 1 << 16  # of the log in one answer; the rest comes with the next
 
 
-class Sampler:
+class LabSampler:
     """Takes samples of one lab, for any thread."""
 
     def __init__(self, lab: Lab) -> None:

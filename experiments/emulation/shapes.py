@@ -8,7 +8,7 @@ from experiments.linux import shaping
 from topos.base.errors import require
 
 
-class Shape(NamedTuple):
+class CableShape(NamedTuple):
     """What a cable is like, in each direction; None where it has no such limit."""
 
     rate_mbit: float | None
@@ -18,7 +18,7 @@ class Shape(NamedTuple):
     def __str__(self) -> str:
         """Return it in words.
 
-        >>> str(Shape(20.0, "5ms", None)), str(Shape(None, None, 1.5))
+        >>> str(CableShape(20.0, "5ms", None)), str(CableShape(None, None, 1.5))
         ('20 Mbit/s, 5ms late', 'any rate, loses 1.5 %')
         """
         rate = "any rate" if self.rate_mbit is None else f"{self.rate_mbit:g} Mbit/s"
@@ -27,7 +27,7 @@ class Shape(NamedTuple):
         return ", ".join([rate, *late, *lossy])
 
 
-class Shapes:
+class CableShapes:
     """The shapes of one network's cables; nodes are given by their Mininet names.
 
     Attributes
@@ -38,15 +38,15 @@ class Shapes:
         By the two ends of a cable: what it is like now, where that is not as usual.
     """
 
-    def __init__(self, net: Any, usual: Shape) -> None:
+    def __init__(self, net: Any, usual: CableShape) -> None:
         self._net, self.usual = net, usual
-        self.changed: dict[frozenset[str], Shape] = {}
+        self.changed: dict[frozenset[str], CableShape] = {}
 
-    def of(self, a: str, b: str) -> Shape:
+    def of(self, a: str, b: str) -> CableShape:
         """Return what the cable between two nodes is like."""
         return self.changed.get(frozenset([a, b]), self.usual)
 
-    def change(self, a: str, b: str, wanted: Shape) -> None:
+    def change(self, a: str, b: str, wanted: CableShape) -> None:
         """Give the cable between two nodes that shape, in both directions, at once."""
         self.shape(self.links(a, b), wanted)
         self.note(a, b, wanted)
@@ -59,7 +59,7 @@ class Shapes:
         require(bool(links), f"no cable joins {a} and {b}")
         return links
 
-    def shape(self, links: list[Any], wanted: Shape) -> None:
+    def shape(self, links: list[Any], wanted: CableShape) -> None:
         """Give cables that shape, as far as their ends are here."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
@@ -68,14 +68,14 @@ class Shapes:
                 delay, loss = wanted.delay, wanted.loss or 0.0
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
 
-    def note(self, a: str, b: str, wanted: Shape) -> None:
+    def note(self, a: str, b: str, wanted: CableShape) -> None:
         """Keep in mind what the cable between two nodes is like."""
         self.changed.pop(frozenset([a, b]), None)
         if wanted != self.usual:
             self.changed[frozenset([a, b])] = wanted
 
 
-def _check(wanted: Shape, links: list[Any]) -> None:
+def _check(wanted: CableShape, links: list[Any]) -> None:
     """Refuse a shape before any of it is made."""
     shaping.check_rate(wanted.rate_mbit)
     shaping.check_loss(wanted.loss)

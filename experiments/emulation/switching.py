@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from experiments.emulation.choices import chosen_plane
-from experiments.emulation.ovs import MiniSwitches, OpenVSwitch
+from experiments.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.emulation.routers import Routers, Switches
 from hosts.base.algorithms import algorithms
 from hosts.live.settings import LabSettings
@@ -27,7 +27,7 @@ def switches_of(
     """Return what the switches of a network are; None for bridges."""
     kind = settings.switches
     if topology.ports > 1:
-        return None if kind == BRIDGES else MiniSwitches(topology, kind, folder)
+        return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder)
     require(
         kind == BRIDGES,
         f"servers of {topology.spec} do not relay, so that switches have to route: "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from experiments.linux import bpf, netlink, offloads
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import End, Netlink, Tunnel
+from experiments.linux.netlink import End, Netlink, VxlanTunnel
 from experiments.linux.shaping import HEADER_ROOM
 from hosts.linux.calls import current_namespace
 from topos.base.errors import require
@@ -40,7 +40,7 @@ class Underlay:
         )
         assert card
         self.card = card
-        self._hooked: set[bpf.Tap] = set()
+        self._hooked: set[bpf.CableTap] = set()
         self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
 
     def check_mtu(self, mtu: int) -> None:
@@ -77,9 +77,9 @@ class Underlay:
                 self.netlink.send([bpf.unhook(tap)], ignore=GONE)
                 self._hooked.remove(tap)
 
-    def _taps(self) -> list[bpf.Tap]:
+    def _taps(self) -> list[bpf.CableTap]:
         others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
-        return [bpf.Tap(link.ifindex, bpf.INGRESS) for link in others]
+        return [bpf.CableTap(link.ifindex, bpf.INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
         """Let another machine be at another address from now on."""
@@ -88,5 +88,5 @@ class Underlay:
 
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
         """Make this end of a tunnel to another machine."""
-        outside = Tunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
+        outside = VxlanTunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
         self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])

@@ -57,7 +57,7 @@ def judged(right: bool, wrong: str) -> Judgement:
     return RIGHT if right else Judgement(0.0, wrong)
 
 
-class Case(NamedTuple):
+class GradedCase(NamedTuple):
     """One thing that is asked: how to ask it again, and how to judge the answer."""
 
     asked: str
@@ -65,12 +65,12 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Check:
+class GradedPart:
     """A part of a lab, with its points."""
 
     name: str
     points: float
-    cases: Callable[[Any], Sequence[Case]]  # takes a `Work` or a `LiveWork`
+    cases: Callable[[Any], Sequence[GradedCase]]  # takes a `Work` or a `LiveWork`
 
 
 class Mark(NamedTuple):
@@ -90,7 +90,7 @@ class Exercise(Protocol):
     FOLDER: str
     MODULES: tuple[str, ...]
     NETWORKS: tuple[str, ...]
-    CHECKS: tuple[Check, ...]
+    CHECKS: tuple[GradedPart, ...]
 
     def values(self, draw: random.Random) -> dict[str, Any]:
         """Return the student's own values."""
@@ -317,7 +317,7 @@ def replay(
         return Replayed(asked, keeper.printed, found)
 
 
-def marked(check: Check, work: Any, number: int = 0) -> tuple[Mark, bool]:
+def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
     """Return a check's mark, and whether the file had to be stopped."""
     shares, total, right, stopped = 0.0, 0, 0, ""
     faults: list[str] = []

@@ -25,7 +25,7 @@ from experiments.trials.plans.trials import Trial, blocks
 from experiments.trials.plans.values import differences, plain
 from experiments.trials.runs.manifest import network_facts
 from experiments.trials.runs.records import MANIFEST, TRIAL_FILE
-from experiments.trials.trust.readings import Readings, Spread
+from experiments.trials.trust.readings import DurationStatistics, Readings
 from experiments.trials.trust.verdict import judge
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -42,7 +42,7 @@ SPREADS = ("round_trip", "lateness", "pacing")
 Row = dict[str, Any]
 
 
-class Wanted(NamedTuple):
+class RequiredRun(NamedTuple):
     """Requirements of a run: its plan, except rate and volume where they are free."""
 
     experiment: Experiment
@@ -51,7 +51,7 @@ class Wanted(NamedTuple):
     sent: dict[str, float]  # bytes that all cables carry by system, of 1 byte a flow
 
 
-class Shown(NamedTuple):
+class EvidenceTrial(NamedTuple):
     """One trial of a run that holds."""
 
     system: str
@@ -65,9 +65,9 @@ class Evidence(NamedTuple):
 
     rate_mbit: float
     volume_bytes: int
-    trials: Sequence[Shown]
+    trials: Sequence[EvidenceTrial]
 
-    def of(self, system: str, *, valid: bool) -> list[Shown]:
+    def of(self, system: str, *, valid: bool) -> list[EvidenceTrial]:
         """Return a system's trials of that verdict."""
         return [one for one in self.trials if one.system == system and one.valid is valid]
 
@@ -85,7 +85,7 @@ def places(names: Sequence[str]) -> list[tuple[str, int]]:
     ]
 
 
-def read(files: Files, name: str, wanted: Wanted) -> Evidence:
+def read(files: Files, name: str, wanted: RequiredRun) -> Evidence:
     """Return the evidence of a run in a submission; raise Mistake if the run is not valid."""
     place = f"the run's folder `{name}`"
     if not any(file.startswith(f"{name}/") for file in files):
@@ -130,7 +130,7 @@ def _trial_file(name: str, number: int) -> str:
 class _Reader:
     """Reads one run; each step raises Mistake with the first thing that does not hold."""
 
-    def __init__(self, files: Files, name: str, wanted: Wanted) -> None:
+    def __init__(self, files: Files, name: str, wanted: RequiredRun) -> None:
         self.files, self.name, self.wanted = files, name, wanted
 
     def evidence(self) -> Evidence:
@@ -198,7 +198,7 @@ class _Reader:
         flows: list[dict[str, str]],
         links: list[dict[str, str]],
         asked: tuple[float, int],
-    ) -> Shown:
+    ) -> EvidenceTrial:
         """Return the results of a trial after checking its totals and its verdict."""
         (rate_mbit, volume_bytes), system = asked, trial.system.name
         if (record["system"], record["repeat"], record["seed"]) != (
@@ -220,7 +220,7 @@ class _Reader:
         valid = judge(seen, number_of(record["ideal_bps"]), record["goodput_bps"]).valid
         if not valid is record["valid"] is record["verdict"]["valid"]:
             raise Mistake(f"the verdict on trial {trial.number} is not that of its readings")
-        return Shown(system, valid, took_s, ideal_s)
+        return EvidenceTrial(system, valid, took_s, ideal_s)
 
     def _add_up(
         self,
@@ -267,6 +267,6 @@ def _server(name: str) -> str:
 
 def _readings(plain_ones: Any, links: list[dict[str, str]]) -> Readings:
     """Return the readings as they were judged: of cables the verdict asks one thing only."""
-    spreads = {name: Spread(**plain_ones[name]) for name in SPREADS}
+    spreads = {name: DurationStatistics(**plain_ones[name]) for name in SPREADS}
     kept = [{"conserved": float(row["conserved"]) if row["conserved"] else None} for row in links]
     return Readings(**{**plain_ones, **spreads, "links": kept})

@@ -1,11 +1,11 @@
 """Lab work on a live network: real packets, and the file's router on every server, sealed as ever.
 
-Each server's forwarder runs `Answering`, which is ours, and which asks a sealed child for every
+Each server's forwarder runs `SealedRouter`, which is ours, and which asks a sealed child for every
 decision. So a student's file has no more rights here than in the network in memory.
 
 A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
 made from a `LiveWork`. Their points come on top of the lab's. Where the file has functions and no
-router, ``LIVE_ROUTER`` is the `Answering` of the lab's own that asks them. A lab with
+router, ``LIVE_ROUTER`` is the `SealedRouter` of the lab's own that asks them. A lab with
 ``LIVE_ROUTING`` has that routing on all servers, and asks the file through `LiveWork.student`.
 """
 
@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import topos
 from experiments.grading.child import Child, Keeper, Stopped
-from experiments.grading.engine import Check, Mark, Report, Sheet, Work, marked
+from experiments.grading.engine import GradedPart, Mark, Report, Sheet, Work, marked
 from experiments.grading.remote import Remote
 from experiments.text import printable
 from hosts.base.actions import Action, Drop
@@ -63,7 +63,7 @@ def sealed(given: str, topology: Topology) -> Child:
     return keeper.child(among=topology.servers)
 
 
-class Answering(Remote):
+class SealedRouter(Remote):
     """A live server's router, with a sealed child of its own."""
 
     GIVEN: ClassVar[str] = ""  # see `sealed`
@@ -218,9 +218,9 @@ def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str])
     return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 
-def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[Check]:
+def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[GradedPart]:
     """Return the live checks of a lab, for a student alone or with a partner."""
-    found: Sequence[Check] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
+    found: Sequence[GradedPart] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
     return found
 
 
@@ -243,7 +243,7 @@ def _run(
         router = folder / "router.py"
         given = _given(sheet, source, unsealed)
         other = _given(partner.sheet, partner.source, unsealed) if partner else ""
-        asks = getattr(lab, "LIVE_ROUTER", Answering)
+        asks = getattr(lab, "LIVE_ROUTER", SealedRouter)
         named = {"module": asks.__module__, "name": asks.__name__}
         router.write_text(ROUTER.format(given=given, partner=other, **named))
         marks = _marks(sheet, str(router), folder, partner=partner)

@@ -26,7 +26,7 @@ Known = Mapping[str, tuple[list[engine.Mark], list[str]]]  # marks and notes by 
 
 
 @dataclass(frozen=True)
-class Task:
+class GradingTask:
     """One submission, and the options for grading it."""
 
     sheet: engine.Sheet
@@ -55,7 +55,7 @@ def _runs(lab: engine.Exercise) -> Sequence[str]:
     return found
 
 
-def _prints_of_runs(task: Task, given: Submission) -> list[str]:
+def _prints_of_runs(task: GradingTask, given: Submission) -> list[str]:
     runs = _runs(task.sheet.lab)
     if not runs:
         return []
@@ -74,12 +74,12 @@ class Marked(NamedTuple):
     fingerprints: frozenset[int]  # see similarity.py
     runs: frozenset[str]  # hashes of the trials that were handed in
 
-    def report(self, task: Task) -> engine.Report:
+    def report(self, task: GradingTask) -> engine.Report:
         """Return the marks as a report."""
         return engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
 
 
-def mark(task: Task, seal: Seal) -> dict[str, Any]:
+def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
     """Read and grade a submission."""
     given = task.read()
     skeleton = engine.skeleton_of(task.sheet.lab)
@@ -100,7 +100,7 @@ def mark(task: Task, seal: Seal) -> dict[str, Any]:
     }
 
 
-def ask_again(task: Task, case: str, seal: Seal) -> dict[str, Any]:
+def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
     """Repeat one case, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret

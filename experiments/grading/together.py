@@ -23,7 +23,7 @@ from typing import Any
 from experiments.files import output_folder
 from experiments.grading import engine, handed_in, judge, report
 from experiments.grading.lateness import Deadline, said
-from experiments.grading.marking import Known, Marked, Task, mark, marked, wanted
+from experiments.grading.marking import GradingTask, Known, Marked, mark, marked, wanted
 from experiments.grading.sheets import sheet_of
 from experiments.grading.similarity import Pair, alike, partners, same_runs
 from experiments.reporting.page import rendered
@@ -72,7 +72,7 @@ class Class:
     """All of them, and how they were graded."""
 
     lab: str
-    checks: Sequence[engine.Check]
+    checks: Sequence[engine.GradedPart]
     graded: list[Graded]
     pairs: list[Pair]
     threshold: float
@@ -118,7 +118,7 @@ def grade_all(
             one.refused = WAITING
             own = sheet_of(lab, one.student)
             read = partial(handed_in.read, opened, name, wanted(own))
-            tasks.append(Task(own, read, secret, unsealed, known))
+            tasks.append(GradingTask(own, read, secret, unsealed, known))
         for number, answer in judge.answers([partial(mark, task) for task in tasks], jobs):
             one, _ = to_grade[number]
             one.refused, found = _result(answer, sheet.lab)

@@ -18,7 +18,7 @@ _TCMSG = struct.Struct("=BxHiIII")
 _STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
 
 
-class Queue(NamedTuple):
+class QueueCounters(NamedTuple):
     """The kernel's counters of a shaped port: sent, dropped and queued traffic."""
 
     sent_bytes: int
@@ -27,7 +27,7 @@ class Queue(NamedTuple):
     waiting_bytes: int
 
 
-def queues(kernel: Netlink) -> dict[int, Queue]:
+def queues(kernel: Netlink) -> dict[int, QueueCounters]:
     """Return the counters of all shaped ports of a namespace, by interface index."""
     found = {}
     for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
@@ -38,5 +38,5 @@ def queues(kernel: Netlink) -> dict[int, Queue]:
             if kind == TCA_STATS:
                 sent, packets, drops, _, _, _, _, waiting = _STATS.unpack_from(data)
                 index = _TCMSG.unpack_from(payload)[2]
-                found[index] = Queue(sent, packets, drops, waiting)
+                found[index] = QueueCounters(sent, packets, drops, waiting)
     return found

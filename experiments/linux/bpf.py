@@ -236,7 +236,7 @@ def load(program: bytes) -> int:
         ) from None
 
 
-class Tap(NamedTuple):
+class CableTap(NamedTuple):
     """An interface and direction at which a program intercepts one direction of a cable."""
 
     ifindex: int  # index of an interface of the fabric
@@ -244,7 +244,7 @@ class Tap(NamedTuple):
     alone: bool = False  # no program is ever attached in the other direction
 
 
-def hook(tap: Tap, *, new: bool = False) -> Message:
+def hook(tap: CableTap, *, new: bool = False) -> Message:
     """Return the request for the queueing discipline (clsact) to which programs are attached.
 
     The clsact stays when the last program is detached: other software may have programs there. It
@@ -258,23 +258,23 @@ def hook(tap: Tap, *, new: bool = False) -> Message:
     return Message(RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
 
 
-def unhook(tap: Tap) -> Message:
+def unhook(tap: CableTap) -> Message:
     """Return the request that removes the clsact of an interface with all programs."""
     return Message(RTM_DELQDISC, 0, _place(tap), f"leave interface {tap.ifindex} as it was")
 
 
-def is_empty(kernel: Netlink, tap: Tap) -> bool:
+def is_empty(kernel: Netlink, tap: CableTap) -> bool:
     """Return True if no program, of any owner, is attached at an interface."""
     deed = f"list the programs at interface {tap.ifindex}"
     places = (struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, way, 0) for way in (INGRESS, EGRESS))
     return not any(kernel.dump(RTM_GETTFILTER, place, deed) for place in places)
 
 
-def _place(tap: Tap) -> bytes:
+def _place(tap: CableTap) -> bytes:
     return struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
 
 
-def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:
+def attach(tap: CableTap, priority: int, program: int, deed: str) -> Message:
     """Return the request that attaches a loaded program; its file may be closed afterwards."""
     options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
     options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
@@ -282,7 +282,7 @@ def attach(tap: Tap, priority: int, program: int, deed: str) -> Message:
     return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
 
 
-def detach(tap: Tap, priority: int, deed: str) -> Message:
+def detach(tap: CableTap, priority: int, deed: str) -> Message:
     """Return the request that detaches the lab's program of a priority."""
     body = _filter(tap, priority) + text(TCA_KIND, "bpf")
     return Message(RTM_DELTFILTER, 0, body, deed)
@@ -294,11 +294,11 @@ def classify(
     """Return the request that lets a loaded program select packets for a class of a queue."""
     options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
     options += text(TCA_BPF_NAME, "pillarbox")
-    body = _filter(Tap(index, queue), priority) + text(TCA_KIND, "bpf")
+    body = _filter(CableTap(index, queue), priority) + text(TCA_KIND, "bpf")
     body += attribute(TCA_OPTIONS, options)
     return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
 
 
-def _filter(tap: Tap, priority: int) -> bytes:
+def _filter(tap: CableTap, priority: int) -> bytes:
     protocol = struct.unpack("=H", struct.pack("!H", ETH_P_ALL))[0]
     return struct.pack("=BxHiIII", 0, 0, tap.ifindex, 1, tap.hook, priority << 16 | protocol)

@@ -80,7 +80,7 @@ class DelayLine:
             process.communicate()  # closes standard input, which ends the process
 
 
-class Direction:
+class DelayedDirection:
     """One direction of a cable: frames in transit, oldest first."""
 
     def __init__(self, source: socket.socket, target: socket.socket) -> None:
@@ -122,7 +122,9 @@ class Element:
 
     def __init__(self) -> None:
         self.ports: dict[int, socket.socket] = {}
-        self.directions: dict[int, Direction] = {}  # directions by their source's file descriptor
+        self.directions: dict[
+            int, DelayedDirection
+        ] = {}  # directions by their source's file descriptor
         self.poll = select.epoll()
         self.poll.register(sys.stdin.fileno(), select.EPOLLIN)
 
@@ -173,7 +175,7 @@ class Element:
         else:
             direction = self.directions.get(source.fileno())
             if direction is None:
-                direction = self.directions[source.fileno()] = Direction(source, target)
+                direction = self.directions[source.fileno()] = DelayedDirection(source, target)
                 self.poll.register(source.fileno(), select.EPOLLIN)
             direction.delay_s, direction.jitter_s = order["delay_s"], order["jitter_s"]
             answer = "ok"

@@ -27,7 +27,7 @@ from experiments.linux.processes import peak_mib
 CHILD = f"from {__name__} import child; child(sys.argv[1])"  # Python code of a child process
 
 
-class Result(NamedTuple):
+class CaseResult(NamedTuple):
     """Result of a case: its value and peak memory, or the failure that prevented them."""
 
     value: Any = None
@@ -70,7 +70,7 @@ def ratios(values: dict[str, float], against: str) -> dict[str, float]:
     return {name: value / values[against] for name, value in values.items()}
 
 
-def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float) -> Result:
+def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float) -> CaseResult:
     """Return a function's return value and peak memory from a fresh process.
 
     The function belongs to a module; arguments and value are passed as JSON. If the case raises,
@@ -86,13 +86,13 @@ def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float)
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return Result(failure=f"took longer than {time_limit_s:g} s")
+        return CaseResult(failure=f"took longer than {time_limit_s:g} s")
     if child.returncode < 0:
-        return Result(failure=f"killed by {signal.Signals(-child.returncode).name}")
+        return CaseResult(failure=f"killed by {signal.Signals(-child.returncode).name}")
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-        return Result(failure=last[0])
-    return Result(*json.loads(child.stdout.splitlines()[-1]))
+        return CaseResult(failure=last[0])
+    return CaseResult(*json.loads(child.stdout.splitlines()[-1]))
 
 
 def child(call: str) -> None:

@@ -71,7 +71,7 @@ class NetlinkError(PillarboxError):
         super().__init__(f"the kernel refused to {deed}: {reason}{hint}")
 
 
-class Link(NamedTuple):
+class Interface(NamedTuple):
     """A network interface, as the kernel describes it."""
 
     ifindex: int
@@ -175,7 +175,7 @@ def bridge(name: str, index: int, *, group: int = 0, priority: int | None = None
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, f"make the switch {name}")
 
 
-class Tunnel(NamedTuple):
+class VxlanTunnel(NamedTuple):
     """One end of a VXLAN tunnel (RFC 7348): its number, and the two outer addresses."""
 
     vni: int
@@ -184,7 +184,7 @@ class Tunnel(NamedTuple):
     port: int
 
 
-def tunnel(end: End, outside: Tunnel, *, mtu: int, group: int = 0) -> Message:
+def tunnel(end: End, outside: VxlanTunnel, *, mtu: int, group: int = 0) -> Message:
     """Return the request for a VXLAN device, to be sent in the namespace of the outer address.
 
     The device is created in the namespace of `end`; its UDP socket in the request's namespace.
@@ -376,11 +376,11 @@ class Netlink:
             yield kind, flags, sequence, data[offset + 16 : offset + length]
             offset += length + (-length % 4)
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[Interface]:
         """Return all links of the namespace."""
         return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
 
-    def link_with(self, ip: str) -> Link | None:
+    def link_with(self, ip: str) -> Interface | None:
         """Return the link with an IPv4 address, None if no link has it."""
         family = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
         for payload in self.dump(RTM_GETADDR, family, "list the addresses"):
@@ -421,14 +421,14 @@ def _detail(flags: int, payload: bytes) -> str:
     return ""
 
 
-def _link(payload: bytes) -> Link:
+def _link(payload: bytes) -> Interface:
     _, _, index, flags, _ = struct.unpack_from("=BxHiII", payload)
     found = dict(attributes(payload, 16))
 
     def value(kind: int) -> int:
         return int.from_bytes(found.get(kind, b""), "little" if _LITTLE else "big")
 
-    return Link(
+    return Interface(
         ifindex=index,
         name=found[IFLA_IFNAME].rstrip(b"\0").decode(),
         up=bool(flags & IFF_UP),

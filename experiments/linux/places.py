@@ -36,7 +36,7 @@ class Places:
         """Whether tc filters call the programs, instead of tcx (see `hosts.linux.tcx`)."""
         return not tcx.is_quick()
 
-    def run(self, program: bytes, taps: Iterable[bpf.Tap], priority: int, deed: str) -> None:
+    def run(self, program: bytes, taps: Iterable[bpf.CableTap], priority: int, deed: str) -> None:
         """Load a program and attach it at several taps."""
         descriptor = bpf.load(program)
         try:
@@ -45,7 +45,7 @@ class Places:
         finally:
             self._afterwards(partial(os.close, descriptor))
 
-    def put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
+    def put(self, tap: bpf.CableTap, priority: int, program: int, deed: str) -> None:
         """Attach a loaded program at a tap; replace an earlier program of the same priority.
 
         The program's file may be closed `afterwards`.
@@ -58,7 +58,7 @@ class Places:
             self._hooked.add(tap.ifindex)
         self._send(bpf.attach(tap, priority, program, deed))
 
-    def _put(self, tap: bpf.Tap, priority: int, program: int, deed: str) -> None:
+    def _put(self, tap: bpf.CableTap, priority: int, program: int, deed: str) -> None:
         self._take(tap, priority)
         attached = self._attached.setdefault((tap.ifindex, tap.hook), {})
         later = [other for other in attached if other > priority]
@@ -69,14 +69,14 @@ class Places:
             raise PillarboxError(f"cannot {deed}: {error.strerror}") from None
         attached[priority] = os.dup(program)
 
-    def take(self, tap: bpf.Tap, priority: int, deed: str) -> None:
+    def take(self, tap: bpf.CableTap, priority: int, deed: str) -> None:
         """Detach the program of a priority from a tap."""
         if self.by_filters:
             self._send(bpf.detach(tap, priority, deed))
         else:
             self._afterwards(partial(self._take, tap, priority))
 
-    def _take(self, tap: bpf.Tap, priority: int) -> None:
+    def _take(self, tap: bpf.CableTap, priority: int) -> None:
         program = self._attached.get((tap.ifindex, tap.hook), {}).pop(priority, None)
         if program is not None:
             with suppress(OSError):  # the interface may be deleted

@@ -63,7 +63,7 @@ DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
-class Delay(NamedTuple):
+class LinkDelay(NamedTuple):
     """Delay of a cable and its jitter in seconds; frames are never reordered."""
 
     delay_s: float
@@ -86,11 +86,11 @@ def seconds(value: str | float, what: str) -> float:
         ) from None
 
 
-def checked_delay(delay: str | float | None, jitter: str | float | None) -> Delay | None:
+def checked_delay(delay: str | float | None, jitter: str | float | None) -> LinkDelay | None:
     """Return the delay of a link, None if delay and jitter are absent."""
     if not delay and not jitter:
         return None
-    both = Delay(seconds(delay, "delay") if delay else 0.0, seconds(jitter or "0s", "jitter"))
+    both = LinkDelay(seconds(delay, "delay") if delay else 0.0, seconds(jitter or "0s", "jitter"))
     require(
         0 <= both.jitter_s <= both.delay_s <= 60,
         f"a link's delay is at most 60s and its jitter no more than its delay, not {delay} and "
@@ -206,7 +206,7 @@ def bound_super_packets(index: int, size: int, packets: int | None = None) -> Me
 def limited(
     index: int,
     rate_mbit: float | None,
-    delay: Delay | None,
+    delay: LinkDelay | None,
     queue_packets: int | None = None,
     frame_bytes: int = FRAME_BYTES,
     queue: Queue = DROPTAIL,
@@ -302,7 +302,7 @@ def unlimited(index: int) -> list[Message]:
 @functools.cache
 def kernel_has_netem() -> bool:
     """Return True if the kernel has netem."""
-    return _kernel_takes(limited(1, None, Delay(1e-3)))
+    return _kernel_takes(limited(1, None, LinkDelay(1e-3)))
 
 
 @functools.cache
@@ -339,7 +339,7 @@ def check_queue(queue: Queue) -> None:
     )
 
 
-def _delayed(index: int, parent: int, delay: Delay, packets: int, rate_mbit: float) -> Message:
+def _delayed(index: int, parent: int, delay: LinkDelay, packets: int, rate_mbit: float) -> Message:
     """Return the request for netem, whose queue holds frames in transit and waiting frames."""
     in_transit = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
     ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)

@@ -61,7 +61,7 @@ class Leftover(NamedTuple):
         return f"run {self.slot} ({self.command}): {self.processes} processes, {self.links} links"
 
 
-class Run:
+class SweptLab:
     """A lab with a record in /run/pillarbox, from `begin` to `end`."""
 
     def __init__(self, slot: int) -> None:
@@ -71,7 +71,7 @@ class Run:
         self._watcher = 0
 
     @classmethod
-    def begin(cls) -> Run:
+    def begin(cls) -> SweptLab:
         """Register this process, with all its future children and links, as a run."""
         require(os.geteuid() == 0, "a network that runs needs root: use sudo")
         private_folder(RUNS)
@@ -131,9 +131,9 @@ def _watch(slot: int) -> int:
 
 
 @contextmanager
-def on_record() -> Iterator[Run]:
+def on_record() -> Iterator[SweptLab]:
     """Register this process as a run for the duration of a block."""
-    run = Run.begin()
+    run = SweptLab.begin()
     try:
         yield run
     finally:
@@ -292,7 +292,7 @@ def _hierarchy() -> Hierarchy | None:
     return None
 
 
-def _links(slot: int) -> list[netlink.Link]:
+def _links(slot: int) -> list[netlink.Interface]:
     return [link for link in fabric().netlink.links() if link.group == FIRST_GROUP + slot]
 
 

@@ -6,8 +6,8 @@ import time
 from collections.abc import Collection
 from typing import Any, NamedTuple
 
-from experiments.emulation.meter import Counts
-from experiments.emulation.shapes import Shape, Shapes
+from experiments.emulation.meter import MeterReading
+from experiments.emulation.shapes import CableShape, CableShapes
 from experiments.machines.many import Machines
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
@@ -15,21 +15,21 @@ from topos.base.topology import Topology
 AHEAD_S = 0.02  # lead time of an agreed instant; a call to a machine takes a fraction of it
 
 
-class Half(NamedTuple):
+class HalfCable(NamedTuple):
     """One machine's half of a cable; a cable within a machine has one half."""
 
     machine: int
     cable: int  # index in `Topology.links`
 
 
-class FarShapes(Shapes):
+class FarShapes(CableShapes):
     """Shapes of cables whose ends may be on two machines; each machine shapes its own end."""
 
-    def __init__(self, net: Any, usual: Shape, machines: Machines) -> None:
+    def __init__(self, net: Any, usual: CableShape, machines: Machines) -> None:
         super().__init__(net, usual)
         self._machines = machines
 
-    def change(self, a: str, b: str, wanted: Shape) -> None:
+    def change(self, a: str, b: str, wanted: CableShape) -> None:
         """Give both ends of a cable a shape; on an error restore the shape that both had."""
         halves, living = self._halves(a, b), self._machines.living()
         try:
@@ -44,13 +44,13 @@ class FarShapes(Shapes):
         for ends, shape in self.changed.items():
             self._shape_halves(self._halves(*ends), shape, [machine])
 
-    def _halves(self, a: str, b: str) -> list[Half]:
+    def _halves(self, a: str, b: str) -> list[HalfCable]:
         return [half for link in self.links(a, b) for half in link.halves]
 
     def _shape_halves(
         self,
-        halves: Collection[Half],
-        wanted: Shape,
+        halves: Collection[HalfCable],
+        wanted: CableShape,
         machines: Collection[int],
         least: int | None = None,
     ) -> None:
@@ -74,7 +74,7 @@ class FarMeter:
         self._directions: dict[int, tuple[int, int, int]] = {}
         self._received: dict[int, int] = {}
 
-    def read(self) -> Counts:
+    def read(self) -> MeterReading:
         """Return the counters of all directions and servers so far."""
         machines, at_s = self._machines, time.monotonic() + AHEAD_S
         moments = {one: machines.clocks.there(one, at_s) for one in machines.living()}
@@ -85,7 +85,7 @@ class FarMeter:
             still |= {one: (sent, waits, drops) for one, sent, waits, drops in directions}
             received.update(servers)
         self._directions, self._received = still, received
-        return Counts(at_s, self._topology, still, received)
+        return MeterReading(at_s, self._topology, still, received)
 
     def close(self) -> None:
         """Do nothing: each part closes its own meter."""

@@ -41,7 +41,7 @@ CHUNK = 1 << 20
 SETTLED_MS = 1.0  # clock error in ms above which no trial over these machines is valid
 
 
-class Probe:
+class MachineProbe:
     """Dask actor that measures rate and MTU from its machine to other machines."""
 
     def listen(self) -> int:
@@ -100,7 +100,7 @@ def check(name: str) -> Iterator[dict[str, Any]]:
         cluster.open(Path(), 0)
         facts = cluster.facts()
         yield {"machines": facts, "wrong": list(_wrong(facts))}
-        probes = cluster.actors(Probe)
+        probes = cluster.actors(MachineProbe)
         for a, b in combinations(range(len(facts)), 2):
             pair = [(a, b, probes[a], facts[b]), (b, a, probes[b], facts[a])]
             mtu = min(_of(probe.mtu(to["address"], to["card_mtu"])) for _, _, probe, to in pair)

@@ -39,7 +39,7 @@ class Offset(NamedTuple):
     error_s: float
 
 
-class Answering:
+class ClockServer:
     """Answers the lab's clock requests on a machine, in a background thread."""
 
     def __init__(self, address: str, lab: tuple[str, int]) -> None:
@@ -60,7 +60,7 @@ class Answering:
                 self._socket.send(_ANSWER.pack(number, time.monotonic()))
 
 
-class Clock:
+class RemoteClock:
     """Client for a machine's clock.
 
     Parameters
@@ -125,7 +125,7 @@ class Clocks:
 
     def __init__(self, machines: int) -> None:
         self._machines = machines
-        self.clocks: list[Clock] = []
+        self.clocks: list[RemoteClock] = []
         self._known: dict[int, Offset] = {}
         self._offsets: list[tuple[int, Offset]] = []
         self._ended = threading.Event()
@@ -133,7 +133,7 @@ class Clocks:
 
     def open(self, lab: str) -> None:
         """Open a socket per machine at the lab's address."""
-        self.clocks = [Clock(lab) for _ in range(self._machines)]
+        self.clocks = [RemoteClock(lab) for _ in range(self._machines)]
 
     def measure(self) -> dict[int, Offset]:
         """Measure all offsets again; return the known offset of each machine."""

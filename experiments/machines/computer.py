@@ -90,7 +90,7 @@ class Computer:
         card = netlink.End(CARD, home.new_index(), namespace.descriptor, named)
         how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
         home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
-        tap, deed = bpf.Tap(plug.ifindex, bpf.INGRESS), f"switch frames from {plug.name}"
+        tap, deed = bpf.CableTap(plug.ifindex, bpf.INGRESS), f"switch frames from {plug.name}"
         home.send(bpf.hook(tap), bpf.attach(tap, bpf.PATCH, self._switch, deed))
         namespace.send(
             netlink.change(1, up=True),

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import NICE
-from experiments.traffic.generator_sockets import Connection, Connector
-from experiments.traffic.generator_worker import Deaths, Loop, Task, planned, say
+from experiments.traffic.generator_sockets import Connector, FlowConnection
+from experiments.traffic.generator_worker import Deaths, GeneratorTask, Loop, planned, say
 from experiments.traffic.open_loop_worker import Arriving, be_on_time
 from hosts.linux.rights import take_role
 
@@ -61,7 +61,7 @@ else:
     _Base = object
 
 
-class _Ends(_Base):
+class _RemoteEnds(_Base):
     """Mixin for a loop with flows whose other end may be on another machine."""
 
     lines: Lines
@@ -74,7 +74,7 @@ class _Ends(_Base):
         self._deeds[0] = self._handle_message, self.connections[0]
         self._ready.register(0, select.EPOLLIN)
 
-    def _handle_message(self, _: Connection) -> None:
+    def _handle_message(self, _: FlowConnection) -> None:
         said = self.lines.next()
         if "finish" in said:
             self.finish()
@@ -83,10 +83,10 @@ class _Ends(_Base):
             if not one.ended:
                 self._end(one, "" if self._sends_away(one) else ELSEWHERE)
 
-    def _sends_away(self, one: Connection) -> bool:
+    def _sends_away(self, one: FlowConnection) -> bool:
         return one.flow.destination not in self.here
 
-    def _send(self, one: Connection) -> None:
+    def _send(self, one: FlowConnection) -> None:
         try:
             super()._send(one)
         except DONE:
@@ -94,7 +94,7 @@ class _Ends(_Base):
                 raise
             self._end(one)
 
-    def _time_is_over(self, one: Connection) -> None:
+    def _time_is_over(self, one: FlowConnection) -> None:
         if not self._sends_away(one):
             super()._time_is_over(one)
         # the receiver ends the flow by its own clock; until then the sender is silent
@@ -103,15 +103,15 @@ class _Ends(_Base):
             one.end_s = self._now
             self._ready.modify(one.sender, 0)
 
-    def _why_late(self, one: Connection) -> str:
+    def _why_late(self, one: FlowConnection) -> str:
         return "" if self._sends_away(one) else super()._why_late(one)
 
 
-class Greedy(_Ends, Loop):
+class Greedy(_RemoteEnds, Loop):
     """Sends and receives flows that transmit as fast as they can."""
 
 
-class OnTime(_Ends, Arriving):
+class OnTime(_RemoteEnds, Arriving):
     """Sends and receives flows that arrive over time."""
 
 
@@ -125,7 +125,7 @@ def main() -> None:
     os.nice(max(0, NICE - os.nice(0)))
     lines = Lines()
     order = lines.next()
-    task: Task = order["task"]
+    task: GeneratorTask = order["task"]
     here = {int(server) for server in task["namespaces"]}
     connections, connector = planned(task)
     say({"ports": connector.listen(connections)})
@@ -148,9 +148,9 @@ def main() -> None:
 
 
 def connect(
-    connections: Sequence[Connection],
+    connections: Sequence[FlowConnection],
     connector: Connector,
-    task: Task,
+    task: GeneratorTask,
     here: set[int],
     lines: Lines,
 ) -> None:

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 from experiments.control.client import entrance
 from experiments.emulation.faults import Faults
 from experiments.emulation.routers import Switches
-from experiments.emulation.shapes import Shape
+from experiments.emulation.shapes import CableShape
 from experiments.emulation.tracing import NOWHERE, Tracer
 from experiments.linux import cgroups
-from experiments.machines.cables import AHEAD_S, FarShapes, Half
+from experiments.machines.cables import AHEAD_S, FarShapes, HalfCable
 from experiments.machines.clock import Clocks
 from experiments.machines.cluster import Cluster
 from experiments.machines.many import Machines
@@ -154,15 +154,15 @@ class FarCable(NamedTuple):
 
     intf1: Any
     intf2: Any
-    halves: frozenset[Half]
+    halves: frozenset[HalfCable]
 
     @property
-    def cuts(self) -> frozenset[Half]:
+    def cuts(self) -> frozenset[HalfCable]:
         """Halves that lose their carrier when the cable is cut."""
         return self.halves
 
     @property
-    def taps(self) -> frozenset[Half]:
+    def taps(self) -> frozenset[HalfCable]:
         """Halves on which frames are dropped for a silent fault."""
         return self.halves
 
@@ -175,7 +175,7 @@ class FarNet(dict[str, FarNode]):
         topology: Topology,
         machine_of: Sequence[int],
         entrances: Entrances,
-        usual: Shape,
+        usual: CableShape,
         machines: Machines,
     ) -> None:
         self.shapes = FarShapes(self, usual, machines)
@@ -190,7 +190,7 @@ class FarNet(dict[str, FarNode]):
             FarCable(
                 SimpleNamespace(node=nodes[cable.a]),
                 SimpleNamespace(node=nodes[cable.b]),
-                frozenset(Half(machine_of[end], number) for end in (cable.a, cable.b)),
+                frozenset(HalfCable(machine_of[end], number) for end in (cable.a, cable.b)),
             )
             for number, cable in enumerate(topology.links())
         ]
@@ -399,7 +399,7 @@ class FarFaults(Faults):
     def _pass(self, held: set[Any]) -> None:
         self._ask(held, {"ask": "silence", "silent": False})
 
-    def _ask(self, held: set[Half], request: Mapping[str, Any]) -> None:
+    def _ask(self, held: set[HalfCable], request: Mapping[str, Any]) -> None:
         cables: dict[int, list[int]] = {}
         for half in sorted(held):
             if half.machine not in self._lost:

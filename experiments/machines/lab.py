@@ -30,7 +30,7 @@ from experiments.emulation.lab import Lab
 from experiments.emulation.meter import Meter
 from experiments.emulation.network import LabNet, allow_open_files, end_programs_in
 from experiments.emulation.routers import Routers, Switches
-from experiments.emulation.shapes import Shape
+from experiments.emulation.shapes import CableShape
 from experiments.emulation.tracing import Tracer
 from experiments.linux import cgroups
 from experiments.machines import across
@@ -136,7 +136,7 @@ class LabOverMachines(Lab):
         return self.ask_machines(self.to_living(request), least=1)
 
     def _net(self) -> LabNet:
-        usual = Shape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
+        usual = CableShape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
         return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances, usual, self))
 
     def _faults(self) -> Faults:

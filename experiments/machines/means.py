@@ -10,7 +10,7 @@ from experiments.machines.sending import Generators
 from experiments.machines.watching import WatchOverMachines
 from experiments.traffic.flows import Flow, Sending, Tool
 from experiments.trials.runs.means import Means
-from experiments.trials.runs.order import Order
+from experiments.trials.runs.order import TrialOrder
 from experiments.trials.trust.watch import Watch
 
 
@@ -41,7 +41,7 @@ class MeansOverMachines(Means):
         """Return the watch over all machines, ready to begin."""
         return cast(Watch, WatchOverMachines(self.machines, come_and_go=come_and_go))
 
-    def tool(self, order: Order) -> Tool:
+    def tool(self, order: TrialOrder) -> Tool:
         """Return the traffic generator for all flows of a trial."""
         workload = order.workload
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)

@@ -27,14 +27,14 @@ from experiments.emulation import faults
 from experiments.emulation.crossing import PartNet
 from experiments.emulation.lab import Lab
 from experiments.emulation.network import LabNet
-from experiments.emulation.shapes import Shape
+from experiments.emulation.shapes import CableShape
 from experiments.emulation.tracing import TRACE_PORT, TRACE_S
 from experiments.emulation.underlay import Underlay
 from experiments.linux import sandbox
 from experiments.linux.processes import own_mib
 from experiments.machines import across
 from experiments.machines.capturing import captured_here
-from experiments.machines.clock import Answering
+from experiments.machines.clock import ClockServer
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
 from experiments.observe.following import Follower
@@ -84,7 +84,7 @@ class Part(Lab):
         *,
         crossing: str,
         tell: Tell,
-        answering: Answering,
+        answering: ClockServer,
     ) -> None:
         self._machine_of, self._underlay = machine_of, underlay
         self._answering, self._trial = answering, PartTrial(self, underlay)
@@ -215,7 +215,7 @@ class Part(Lab):
         return self.forwarders.ask(server, what, **details)
 
     def _shape(self, cables: Sequence[int], shape: Sequence[Any]) -> None:
-        wanted, shapes, links = Shape(*shape), self.net.shapes, list(self.topology.links())
+        wanted, shapes, links = CableShape(*shape), self.net.shapes, list(self.topology.links())
         for number in cables:
             a, b = map(self.topology.node_name, (links[number].a, links[number].b))
             shapes.shape([self.cables[number]], wanted)
@@ -253,7 +253,7 @@ def main() -> None:
     # These sockets belong to the machine's network, so they are opened before entering the sandbox.
     with _only_part(order["underlay"][order["machine"]]):
         underlay = Underlay(order["underlay"], order["machine"])
-        answering = Answering(order["underlay"][order["machine"]], tuple(order["clock"]))
+        answering = ClockServer(order["underlay"][order["machine"]], tuple(order["clock"]))
         sandbox.enter(nested=True)
         underlay.guard()
         sys.exit(_run(order, underlay, answering))
@@ -271,7 +271,7 @@ def _only_part(address: str) -> socket.socket:
     return held
 
 
-def _run(order: dict[str, Any], underlay: Underlay, answering: Answering) -> int:
+def _run(order: dict[str, Any], underlay: Underlay, answering: ClockServer) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the prompt only
     topology = parse(order["network"])
     placed = place(topology, len(order["underlay"]), order["weights"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import Flow
 from experiments.traffic.generator_process import Process, last_words
-from experiments.traffic.generator_worker import BOARD_BYTES, Task
+from experiments.traffic.generator_worker import BOARD_BYTES, GeneratorTask
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ class Sender:
     flows : list
         The fields of all flows with an end on this machine.
     how : dict
-        Settings that are equal on all machines: the other fields of a `Task`, the number of
-        flows on all machines, and whether flows arrive over time.
+        Settings that are equal on all machines: the other fields of a `GeneratorTask`, the number
+        of flows on all machines, and whether flows arrive over time.
     """
 
     def __init__(self, lab: Lab, flows: list[list[Any]], how: dict[str, Any]) -> None:
@@ -48,13 +48,13 @@ class Sender:
             self._process = Process("experiments.machines.ends", task, log)
         self._order = {"task": task, "arrive": arrive}
 
-    def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> Task:
+    def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> GeneratorTask:
         ends = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         here = set(lab.here())
         log = lab.folder / "events.jsonl"
         # read before the namespaces, so that no death falls between the two reads
         known_bytes = log.stat().st_size
-        task: Task = {
+        task: GeneratorTask = {
             "flows": [list(astuple(flow)) for flow in flows],
             "namespaces": {str(one): lab.namespace_of(one) for one in ends if one in here},
             "addresses": {str(one): lab.topology.ip(one) for one in ends},

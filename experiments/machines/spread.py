@@ -29,19 +29,19 @@ from experiments.machines.cluster import GONE, Cluster
 from experiments.machines.joined import code
 from experiments.machines.named import NamedCluster
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs.order import Measured, Order
-from experiments.trials.runs.trial import Shown, TrialError, measure
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
+from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
 from topos.base.errors import PillarboxError, require
 
 LOOK_S = 0.25
 GONE_OR_SAID = (*GONE, PillarboxError)
-Make = Callable[[Trial], Order]
+Make = Callable[[Trial], TrialOrder]
 
 
-class Ended(NamedTuple):
+class TrialOutcome(NamedTuple):
     """Outcome of a trial: measurements or an error, the printed text and the host."""
 
-    found: Measured | None
+    found: TrialMeasurements | None
     why: str
     printed: str
     host: str = ""
@@ -50,22 +50,22 @@ class Ended(NamedTuple):
 # -- on each machine -------------------------------------------------------------------------------
 
 
-class Bench:
+class TrialActor:
     """Dask actor that runs trials, one at a time, on its worker's machine."""
 
     def __init__(self) -> None:
         self._process: list[subprocess.Popen[bytes]] = []
-        self._ended: list[Ended] = []
+        self._ended: list[TrialOutcome] = []
         weakref.finalize(self, _kill, self._process)
 
-    async def begin(self, order: Order) -> None:
+    async def begin(self, order: TrialOrder) -> None:
         """Start a trial in a thread, so that the actor can answer requests meanwhile."""
         self._process.clear()
         self._ended.clear()
         arguments = order, self._process, self._ended
         threading.Thread(target=_carry_out, args=arguments, daemon=True).start()
 
-    async def look(self) -> Ended | None:
+    async def look(self) -> TrialOutcome | None:
         """Return the outcome of the trial, None while it runs."""
         return self._ended[0] if self._ended else None
 
@@ -74,18 +74,20 @@ class Bench:
         await asyncio.to_thread(_kill, self._process)
 
 
-def _carry_out(order: Order, process: list[subprocess.Popen[bytes]], ended: list[Ended]) -> None:
+def _carry_out(
+    order: TrialOrder, process: list[subprocess.Popen[bytes]], ended: list[TrialOutcome]
+) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / "log"
         log.touch()
         found, why = None, ""
         try:
-            found = measure(order, Shown(), log, process.append)
+            found = measure(order, TrialDisplay(), log, process.append)
         except TrialError as error:
             why = str(error)
         except KeyboardInterrupt:
             why = "it was stopped"
-        ended.append(Ended(found, why, log.read_text(errors="replace")))
+        ended.append(TrialOutcome(found, why, log.read_text(errors="replace")))
 
 
 def _kill(process: Sequence[subprocess.Popen[bytes]]) -> None:
@@ -98,7 +100,7 @@ def _kill(process: Sequence[subprocess.Popen[bytes]]) -> None:
 # -- in the experiment's process -------------------------------------------------------------------
 
 
-class Spread:
+class TrialDistributor:
     """Runs trials on all machines of a cluster; a context manager.
 
     Parameters
@@ -117,13 +119,13 @@ class Spread:
         self._make = make
         self._blocks = deque(map(list, blocks))
         self._known = {trial.number for block in self._blocks for trial in block}
-        self._ended: dict[int, Ended] = {}
+        self._ended: dict[int, TrialOutcome] = {}
         self._changed = threading.Condition()
         self._living: set[int] = set()
         self._closing = False
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Spread:
+    def __enter__(self) -> TrialDistributor:
         try:
             self._cluster.open(Path(), 0)
             facts = self._cluster.facts()
@@ -133,7 +135,7 @@ class Spread:
                 f"{', '.join(odd)} has another version of Pillarbox, or it is no root there: "
                 "`cluster status` tells",
             )
-            benches = self._cluster.actors(Bench)
+            benches = self._cluster.actors(TrialActor)
         except BaseException:
             self.close()
             raise
@@ -149,7 +151,7 @@ class Spread:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def measure(self, order: Order, live: Shown, log: Path) -> Measured:
+    def measure(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         """Return the measurements of a trial when it has ended; raise TrialError if it failed."""
         number = order.trial.number
         with self._changed:
@@ -212,7 +214,7 @@ class Spread:
     def _is_wanted(self, machine: int) -> bool:
         return machine in self._living and not self._closing
 
-    def _outcome(self, machine: int, bench: Any, trial: Trial) -> Ended | None:
+    def _outcome(self, machine: int, bench: Any, trial: Trial) -> TrialOutcome | None:
         """Return the outcome of a trial, None if its machine was lost or the experiment is over."""
         order = self._make(trial)
         # the machine runs the trial without a cluster
@@ -221,7 +223,7 @@ class Spread:
         try:
             answer(machine, bench.begin(replace(order, trial=there)))
             while self._is_wanted(machine):
-                found: Ended | None = answer(machine, bench.look())
+                found: TrialOutcome | None = answer(machine, bench.look())
                 if found is not None:
                     return found
                 time.sleep(LOOK_S)

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.worker import main, measured_in
 from topos.base.spec import parse
 
 
-def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
+def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run a trial on a lab over several machines; return its measurements."""
     from experiments.machines.lab import LabOverMachines
     from experiments.machines.named import NamedCluster

@@ -14,7 +14,7 @@ from experiments.machines.cards import Card, CardWatch
 from experiments.machines.clock import Offset, moved_s
 from experiments.machines.many import Machines
 from experiments.trials.trust.machine import Machine, between, machine
-from experiments.trials.trust.readings import MachineReadings, Readings, Spread
+from experiments.trials.trust.readings import DurationStatistics, MachineReadings, Readings
 from experiments.trials.trust.strays import since
 from experiments.trials.trust.watch import Watch, faults_since
 from topos.base.errors import PillarboxError
@@ -128,7 +128,7 @@ def _readings(answer: Mapping[str, Any]) -> Readings:
     """Return a part's readings, decoded from JSON."""
     fields = dict(answer["readings"])
     for name in ("round_trip", "lateness", "pacing"):
-        fields[name] = Spread(**fields[name])
+        fields[name] = DurationStatistics(**fields[name])
     fields["machines"] = ()
     return Readings(**fields, links=answer["links"])
 
@@ -161,8 +161,10 @@ def merged(
 ) -> Readings:
     """Return the readings of all machines as one: the worst metrics, summed counts."""
 
-    def worst(name: str) -> Spread:
-        found: Spread = max((getattr(one, name) for one in seen), key=lambda late: late.p99_s)
+    def worst(name: str) -> DurationStatistics:
+        found: DurationStatistics = max(
+            (getattr(one, name) for one in seen), key=lambda late: late.p99_s
+        )
         return found
 
     strays = Counter[str]()

@@ -15,7 +15,7 @@ from hosts.wire import dcn, ficonn, ipv4
 from hosts.wire.dcn import MOST_UID, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.header import WORD_BYTES, Header
-from hosts.wire.layout import Field, Layout
+from hosts.wire.layout import Field, HeaderLayout
 from hosts.wire.messages import BODIES
 from topos.base.topology import Topology
 
@@ -84,7 +84,9 @@ def _header(
     return described
 
 
-def _layout(layout: Layout, prefix: str, meanings: dict[str, dict[int, str]]) -> dict[str, Any]:
+def _layout(
+    layout: HeaderLayout, prefix: str, meanings: dict[str, dict[int, str]]
+) -> dict[str, Any]:
     fields = [_field(field, at, prefix, meanings) for at, field in layout.places()]
     return {"title": layout.title, "prefix": prefix, "size": layout.size, "fields": fields}
 

@@ -47,7 +47,7 @@ class Packet(NamedTuple):
 
 
 @dataclass
-class Seen:
+class PacketSightings:
     """Observed hops of one packet."""
 
     packet: Packet
@@ -79,7 +79,7 @@ class Seen:
         return all(a[1] == b[0] for a, b in zip(self.hops, self.hops[1:], strict=False))
 
 
-class Row(NamedTuple):
+class PathRow(NamedTuple):
     """Packets between two servers that took the same path, with a verdict on the path."""
 
     source: int
@@ -89,9 +89,11 @@ class Row(NamedTuple):
     packets: int
 
 
-def packets(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Seen], Counter[str]]:
+def packets(
+    topology: Topology, frames: Iterable[Captured]
+) -> tuple[list[PacketSightings], Counter[str]]:
     """Return the observed hops of each packet in a capture, and counts of other frames by kind."""
-    found: dict[bytes, Seen] = {}
+    found: dict[bytes, PacketSightings] = {}
     others: Counter[str] = Counter()
     for frame in sorted(frames, key=lambda one: one.at_ns):
         hop = _hop(topology, frame.data)
@@ -103,14 +105,14 @@ def packets(topology: Topology, frames: Iterable[Captured]) -> tuple[list[Seen],
         if hop is None or isinstance(packet, str):
             others[packet if isinstance(packet, str) else "of no server"] += 1
             continue
-        one = found.setdefault(packet.identity, Seen(packet))
+        one = found.setdefault(packet.identity, PacketSightings(packet))
         (one.sent if frame.outgoing else one.arrived).append(hop)
     return list(found.values()), others
 
 
 def judged(
-    topology: Topology, found: Iterable[Seen], routing: str, failures: Failures
-) -> list[Row]:
+    topology: Topology, found: Iterable[PacketSightings], routing: str, failures: Failures
+) -> list[PathRow]:
     """Return the paths that packets took, each compared with the routing's paths."""
 
     @cache
@@ -139,7 +141,7 @@ def judged(
             usual, every = known(source, destination)
             verdict = COMPUTED if servers in usual else PARALLEL if servers in every else DIFFERS
         counts[source, destination, tuple(servers), verdict] += 1
-    return [Row(*key, packets) for key, packets in sorted(counts.items())]
+    return [PathRow(*key, packets) for key, packets in sorted(counts.items())]
 
 
 def _connected(hops: list[Hop]) -> list[Hop]:
@@ -204,7 +206,7 @@ def _server(topology: Topology, ipv4: int) -> int | None:
     return server if 0 <= server < topology.servers and topology.ipv4(server) == ipv4 else None
 
 
-def lines(topology: Topology, rows: Iterable[Row]) -> Iterator[str]:
+def lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
     """Yield a line of text for each row."""
     for row in rows:
         path = " ".join(map(topology.address, row.servers))
@@ -218,7 +220,7 @@ class Followed(NamedTuple):
     topology: Topology
     routing: str
     packets: int
-    rows: list[Row]
+    rows: list[PathRow]
     others: Counter[str]
 
 

@@ -40,7 +40,7 @@ class Tapped(NamedTuple):
     namespace: int  # network namespace of the server, as an open file
 
 
-class Counts(NamedTuple):
+class CaptureCounts(NamedTuple):
     """Counts of captured and missed frames."""
 
     written: int
@@ -58,7 +58,7 @@ def capture(
     regular: bool = True,
     begun: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Counts:
+) -> CaptureCounts:
     """Capture at ports until the time or the number of frames is reached, or `stopped` is true.
 
     `begun` is called when all sockets are open; frames that arrived before the end are written.
@@ -103,7 +103,7 @@ def capture(
                 if not write(number):
                     break
     file.flush()
-    return Counts(written, missed)
+    return CaptureCounts(written, missed)
 
 
 def senders(port: Tapped, seconds: float) -> Iterator[str]:

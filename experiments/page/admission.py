@@ -42,7 +42,7 @@ PAUSE_S = 0.2  # after accept() has failed for lack of descriptors or memory
 SEND_BUFFER = 1 << 18  # bytes in the kernel, for each connection
 
 
-class Connection(asyncio.Protocol):
+class PageConnection(asyncio.Protocol):
     """A connection: hands what arrives to the HTTP server, and ends a peer that takes nothing."""
 
     def __init__(self, admission: Admission, address: str, group: str) -> None:
@@ -139,16 +139,18 @@ class Admission:
         self._listening, self._tls = listening, tls
         listening.setblocking(False)
         self.http: Callable[[], asyncio.Protocol] = asyncio.Protocol
-        self.connections: dict[asyncio.BaseTransport, Connection] = {}
+        self.connections: dict[asyncio.BaseTransport, PageConnection] = {}
         # In each group the connection that has been idle for longest is the first.
-        self._groups: dict[str, dict[Connection, None]] = {name: {} for name in MOST_CONNECTIONS}
+        self._groups: dict[str, dict[PageConnection, None]] = {
+            name: {} for name in MOST_CONNECTIONS
+        }
 
     def begin(self, http: Callable[[], asyncio.Protocol]) -> None:
         """Accept connections from now on; `http` makes the HTTP server's end of one."""
         self.http = http
         asyncio.get_running_loop().add_reader(self._listening, self._accept)
 
-    def forget(self, connection: Connection, transport: asyncio.BaseTransport | None) -> None:
+    def forget(self, connection: PageConnection, transport: asyncio.BaseTransport | None) -> None:
         """Give the place of a connection to others."""
         connection.expiry.cancel()
         self._groups[connection.group].pop(connection, None)
@@ -156,7 +158,7 @@ class Admission:
             self.connections.pop(transport, None)
 
     @contextmanager
-    def serving(self, request: web.Request, role: str) -> Iterator[Connection]:
+    def serving(self, request: web.Request, role: str) -> Iterator[PageConnection]:
         """Count a request that has shown a role's token; raise 503 if there is no place for it."""
         connection = self._connection_of(request)
         if connection.group != role:
@@ -176,7 +178,7 @@ class Admission:
             self._place_last(connection)
 
     @contextmanager
-    def page(self, request: web.Request) -> Iterator[Connection]:
+    def page(self, request: web.Request) -> Iterator[PageConnection]:
         """Keep a place for an open page; raise 503 if there is none."""
         connection = self._connection_of(request)
         role = connection.group
@@ -189,19 +191,19 @@ class Admission:
         finally:
             connection.is_page = False
 
-    def _connection_of(self, request: web.Request) -> Connection:
+    def _connection_of(self, request: web.Request) -> PageConnection:
         transport = request.transport
         if transport is None or transport not in self.connections:
             raise ConnectionResetError("the connection is closed")
         return self.connections[transport]
 
-    def _place_last(self, connection: Connection) -> None:
+    def _place_last(self, connection: PageConnection) -> None:
         group = self._groups[connection.group]
         if connection in group:  # it may have been lost meanwhile
             del group[connection]
             group[connection] = None
 
-    def _has_room(self, group: list[Connection], most: int, address: str) -> bool:
+    def _has_room(self, group: list[PageConnection], most: int, address: str) -> bool:
         """Return whether a group has room for one more connection, after making room if possible.
 
         A connection with a request under way is closed only if its address has at least two more
@@ -252,11 +254,11 @@ class Admission:
         self._has_room([*self._groups[group]], MOST_CONNECTIONS[group], source)
         accepted.setblocking(False)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
-        connection = Connection(self, source, group)
+        connection = PageConnection(self, source, group)
         self._groups[group][connection] = None
         connection.opening = asyncio.create_task(self._open(connection, accepted))
 
-    async def _open(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _open(self, connection: PageConnection, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         timeout = {"ssl_handshake_timeout": FIRST_REQUEST_S} if self._tls else {}
         try:

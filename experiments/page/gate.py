@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
-from experiments.control.client import Entrance
+from experiments.control.client import LabEntrance
 from experiments.page import shells
 from experiments.traffic.patterns import PATTERNS
 from topos.base.errors import PillarboxError, require
@@ -37,7 +37,7 @@ MOST_WAITING = 64
 LONGEST_REQUEST = 4096
 
 Ask = Callable[..., Any]
-Enter = Callable[[str], Entrance]
+Enter = Callable[[str], LabEntrance]
 
 
 class Gate:

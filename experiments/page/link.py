@@ -14,7 +14,7 @@ from topos.base.errors import PillarboxError
 LONGEST_ANSWER = 16 << 20
 
 
-class LabLink:
+class LabConnection:
     """Asks a lab through its `gate`; several questions may be under way."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -25,7 +25,7 @@ class LabLink:
         self.ended = asyncio.create_task(self._read())
 
     @classmethod
-    async def over(cls, near: socket.socket) -> LabLink:
+    async def over(cls, near: socket.socket) -> LabConnection:
         """Return the link over a connected socket."""
         return cls(*await asyncio.open_unix_connection(sock=near, limit=LONGEST_ANSWER))
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.control.client import Entrance, entrance_anywhere
+from experiments.control.client import LabEntrance, entrance_anywhere
 from experiments.interpreter import module_command
 from experiments.page.certificate import Certificate, made_for
 from experiments.page.gate import Ask, Gate
@@ -146,7 +146,7 @@ class Page:
         self._gate.close()
 
 
-def _no_terminal(server: str) -> Entrance:
+def _no_terminal(server: str) -> LabEntrance:
     raise PillarboxError(
         f"this page opens no terminal on {server}, as it is reached over a network: start it with "
         "--terminals"

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from experiments.page.link import LabLink
+from experiments.page.link import LabConnection
 from experiments.page.picture import picture_of
 from experiments.page.recording import Recording
-from experiments.page.traffic import Traffic
+from experiments.page.traffic import WorkloadTraffic
 from experiments.trials.runs.faulting import KILL, REVIVE, hops_through
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Step
@@ -44,7 +44,7 @@ class Recorder:
 
     def __init__(
         self,
-        link: LabLink,
+        link: LabConnection,
         topology: Topology,
         about: dict[str, Any],
         period_s: float | None = None,
@@ -55,7 +55,7 @@ class Recorder:
         self.tell: Tell = lambda _kind, _text: None
         self._last: dict[str, Any] | None = None
         self._state: dict[str, Any] = {}
-        self._traffic: Traffic | None = None  # the last
+        self._traffic: WorkloadTraffic | None = None  # the last
         self._failures = NONE
         self._killed: set[str] = set()  # whose forwarders end because of it
         self._noticing: set[asyncio.Task[None]] = set()
@@ -109,7 +109,7 @@ class Recorder:
     def _take_traffic(self, update: dict[str, Any] | None) -> dict[str, Any]:
         """Return what the workload that is under way adds to a sample."""
         if update and "count" in update and self._is_new(update):
-            self._traffic = Traffic(self.topology, update)
+            self._traffic = WorkloadTraffic(self.topology, update)
             at_s = max(0.0, self._since(update["began_s"]))
             begun = self.recording.add_traffic({"at_s": at_s, **self._traffic.about})
             self.tell("traffic", begun)

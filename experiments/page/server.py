@@ -23,7 +23,7 @@ from experiments.page import shells
 from experiments.page.access import HEADERS, PRELOAD, Access, refused
 from experiments.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
 from experiments.page.gate import DEEDS, LOOKS
-from experiments.page.link import LabLink
+from experiments.page.link import LabConnection
 from experiments.page.recorder import Recorder
 from experiments.page.sheets import LONGEST_FILE, Sheets
 from experiments.page.standalone import CONTENT_TYPES, files, standalone_pieces
@@ -83,7 +83,7 @@ class PageServer:
     """Serves a recording, and a lab where there is one."""
 
     def __init__(
-        self, access: Access, admission: Admission, link: LabLink, recorder: Recorder
+        self, access: Access, admission: Admission, link: LabConnection, recorder: Recorder
     ) -> None:
         self._access, self._admission = access, admission
         self._link, self._recorder = link, recorder

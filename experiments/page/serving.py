@@ -13,7 +13,7 @@ from experiments.page import bounded_log
 from experiments.page.access import Access
 from experiments.page.admission import KEEP_ALIVE_S, Admission
 from experiments.page.certificate import server_context
-from experiments.page.link import LabLink
+from experiments.page.link import LabConnection
 from experiments.page.recorder import Recorder
 from experiments.page.server import PageServer
 from topos.base.spec import parse
@@ -34,7 +34,7 @@ async def serve(
 ) -> None:
     """Serve until the lab is gone."""
     bounded_log.install(asyncio.get_running_loop())
-    link = await LabLink.over(lab)
+    link = await LabConnection.over(lab)
     about = await link.ask(ask="status")
     topology = parse(about["network"])
     recorder = Recorder(link, topology, about, period_s)  # draws, and reads fonts for it

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from experiments.control.client import Entrance
+from experiments.control.client import LabEntrance
 from experiments.interpreter import module_command
 from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
@@ -37,11 +37,11 @@ DEEDS = frozenset(["shell", "type", "resize", "taken", "hang up"])
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Shell:
+class ServerShell:
     """One shell: a process on a server, and a thread that reads what it prints."""
 
     def __init__(
-        self, number: int, entrance: Entrance, tell: Tell, ended: Callable[[int], object]
+        self, number: int, entrance: LabEntrance, tell: Tell, ended: Callable[[int], object]
     ) -> None:
         self._number, self._tell, self._ended = number, tell, ended
         self._near, far = pty.openpty()
@@ -146,9 +146,9 @@ class Shells:
         Told what shells print, as ``{"shell": 3, "text": ...}``, and that one has ended.
     """
 
-    def __init__(self, enter: Callable[[str], Entrance], tell: Tell) -> None:
+    def __init__(self, enter: Callable[[str], LabEntrance], tell: Tell) -> None:
         self._enter, self._tell = enter, tell
-        self._shells: dict[int, Shell] = {}
+        self._shells: dict[int, ServerShell] = {}
         self._lock = threading.Lock()
 
     def do(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +168,9 @@ class Shells:
             require(number not in self._shells, f"shell {number} is open already")
             require(len(self._shells) < MOST_SHELLS, f"{MOST_SHELLS} terminals are open: close one")
             entrance = self._enter(request["server"])
-            made = Shell(number, entrance, self._tell, lambda one: self._shells.pop(one, None))
+            made = ServerShell(
+                number, entrance, self._tell, lambda one: self._shells.pop(one, None)
+            )
             self._shells[number] = made
         made.do({**request, "ask": "resize"})
 

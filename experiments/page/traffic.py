@@ -26,7 +26,7 @@ Row = dict[str, Any]
 Counted = tuple[float, list[int], float | None]
 
 
-class Traffic:
+class WorkloadTraffic:
     """Follows one workload; its moments are of CLOCK_MONOTONIC.
 
     Parameters

@@ -14,7 +14,7 @@ import numpy
 import pandas
 
 from experiments.analysis.packets.simulated import packets
-from experiments.reporting.overlay import Repeated, repeated
+from experiments.reporting.overlay import RepeatedTrial, repeated
 from experiments.trials.loading import experiment_of
 from experiments.trials.runs.records import Run
 from topos.base.errors import require
@@ -49,7 +49,7 @@ def _duration_s(run: Run) -> float:
     return math.nan if found is None else float(found)
 
 
-def _trial(trial: Repeated, until_s: float) -> pandas.DataFrame:
+def _trial(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
     # More than any has to deliver: what a cable carries, or twice what any delivered live.

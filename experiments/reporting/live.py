@@ -19,7 +19,7 @@ from experiments import units
 from experiments.output import styled
 from experiments.text import printable_lines
 from experiments.traffic.flows import Flow, Progress
-from experiments.trials.runs.trial import Shown
+from experiments.trials.runs.trial import TrialDisplay
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ class Current:
         )
 
 
-class Live(Shown):
+class Live(TrialDisplay):
     """Shows how a run goes on; a context manager.
 
     Parameters

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from experiments.reporting import style
-from experiments.reporting.drawing.figure import Sample, topology_figure
+from experiments.reporting.drawing.figure import LegendEntry, topology_figure
 from experiments.reporting.drawing.files import MOST_SERVERS
 from topos.base.topology import Cable, Topology
 
@@ -52,10 +52,12 @@ def width_at(load: float) -> float:
     return THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
 
 
-def legend() -> list[Sample]:
+def legend() -> list[LegendEntry]:
     """Return what the colours mean."""
     edges = (0.0, *STEPS, 1.0)
     return [
-        Sample(f"{low * 100:.0f} to {high * 100:.0f} %", colour, width=width_at((low + high) / 2))
+        LegendEntry(
+            f"{low * 100:.0f} to {high * 100:.0f} %", colour, width=width_at((low + high) / 2)
+        )
         for low, high, colour in zip(edges, edges[1:], style.RAMP, strict=False)
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from experiments import units
-from experiments.reporting.reading import Found
+from experiments.reporting.reading import RunContents
 from experiments.reporting.tables import Row, Table
 from experiments.trials.runs.statistics import estimate
 from experiments.trials.runs.summary import value_and_interval
@@ -18,7 +18,7 @@ COLUMNS = [
 ]  # fmt: skip
 
 
-def operations(found: Found) -> Table:
+def operations(found: RunContents) -> Table:
     """Return a row for each system: of its valid trials, or of all where none is."""
     transfers, trials = found.tables["transfers"], found.tables["trials"]
     rows = []

@@ -51,7 +51,7 @@ LINES = ("-", style.IDEAL, "--")
 PANEL = 1.9  # inches
 
 
-class Repeated(NamedTuple):
+class RepeatedTrial(NamedTuple):
     """A trial as a simulation repeats it."""
 
     system: System
@@ -63,7 +63,7 @@ class Repeated(NamedTuple):
     tcp: Tcp
 
 
-def repeated(run: Run) -> Iterator[Repeated]:
+def repeated(run: Run) -> Iterator[RepeatedTrial]:
     """Yield each trial of a run that came to its end, on the paths that its flows took.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
@@ -86,7 +86,7 @@ def repeated(run: Run) -> Iterator[Repeated]:
             paths, back = _paths(topology, routing, flows)
             header = header_bytes(topology, routing)
             tcp = _tcp(system, topology, header, experiment.workload.congestion)
-            yield Repeated(system, topology, int(record["seed"]), flows, paths, back, tcp)
+            yield RepeatedTrial(system, topology, int(record["seed"]), flows, paths, back, tcp)
 
 
 def overlaid(run: Run) -> pandas.DataFrame:
@@ -102,7 +102,7 @@ def overlaid(run: Run) -> pandas.DataFrame:
     return found
 
 
-def _trial(trial: Repeated) -> pandas.DataFrame:
+def _trial(trial: RepeatedTrial) -> pandas.DataFrame:
     topology, flows, tcp = trial.topology, trial.flows, trial.tcp
     require(
         bool(flows["volume_bytes"].notna().all()),

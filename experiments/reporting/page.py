@@ -22,7 +22,7 @@ from experiments.reporting import (
     tables,
 )
 from experiments.reporting.embedding import Drawn, embedded
-from experiments.reporting.reading import Found, read
+from experiments.reporting.reading import RunContents, read
 from experiments.text import printable_lines
 from experiments.trials.runs import store
 from topos.base.errors import PillarboxError
@@ -110,7 +110,7 @@ def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list
     return drawn
 
 
-def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
+def _run_figures(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
     """Yield each figure's name, caption and drawing."""
     flows, intervals = found.tables["flows"], found.tables["intervals"]
     bin_s = series.bin_width_s(intervals)
@@ -137,14 +137,14 @@ def _run_figures(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
     yield "throughput", CAPTIONS["throughput"], figures.throughput_figure(shares, found.systems)
 
 
-def _links(found: Found) -> tuple[str, str, Figure | None]:
+def _links(found: RunContents) -> tuple[str, str, Figure | None]:
     """Return the figure of the loads of all links."""
     loads = _loads(found)
     drawn = figures.links_figure(loads, series.load_spread(loads), found.systems)
     return "links", CAPTIONS["links"], drawn
 
 
-def _networks(found: Found) -> Iterable[tuple[str, str, Figure | None]]:
+def _networks(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
     """Yield each system's network with the loads of its cables."""
     loads = _loads(found)
     for number, (system, topology) in enumerate(found.networks.items()):
@@ -163,14 +163,14 @@ def _of_network(system: str, topology: Topology) -> str:
     return network if system == topology.spec else f"{system} on {network}"
 
 
-def _loads(found: Found) -> Any:
+def _loads(found: RunContents) -> Any:
     return series.link_loads(found.tables["links"], found.networks)
 
 
 # -- text ----------------------------------------------------------------------------------------
 
 
-def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[str, Any]:
+def _contents(found: RunContents, drawn: list[Drawn], networks: list[Drawn]) -> dict[str, Any]:
     """Return what the template of a run shows."""
     spread = series.load_spread(_loads(found))
     plan, events = found.plan, found.tables["events"]
@@ -204,7 +204,7 @@ def _contents(found: Found, drawn: list[Drawn], networks: list[Drawn]) -> dict[s
     }
 
 
-def _headline(found: Found) -> list[str]:
+def _headline(found: RunContents) -> list[str]:
     """Return what came of the run in sentences; none if its records are broken."""
     if found.plan is None or not found.records:
         return []
@@ -214,7 +214,7 @@ def _headline(found: Found) -> list[str]:
         return []
 
 
-def _shown_trial(found: Found) -> str:
+def _shown_trial(found: RunContents) -> str:
     """Return in words which trial the recording beside the report shows."""
     number = series.shown_trial(found.records, found.tables["events"], found.systems)
     record = next((one for one in found.records if one["trial"] == number), None)
@@ -230,7 +230,7 @@ def _table_of_contents(drawn: bool, networks: bool, events: bool) -> list[str]:
     return [name for name in names if there.get(name, True)]
 
 
-def _verdict(found: Found) -> dict[str, str]:
+def _verdict(found: RunContents) -> dict[str, str]:
     """Return in one sentence whether the run is to be believed."""
     trials = found.tables["trials"]
     valid, count = int(trials["valid"].fillna(False).sum()), len(trials)

@@ -34,7 +34,7 @@ PARTS: dict[str, tuple[type, type]] = {
 
 
 @dataclass
-class Found:
+class RunContents:
     """What was found of a run."""
 
     folder: Path
@@ -70,7 +70,7 @@ class Found:
         )
 
 
-def read(folder: Path) -> Found:
+def read(folder: Path) -> RunContents:
     """Return what there is of a run, or raise PillarboxError where there is nothing of one."""
     numbers = records.finished_trials(folder)
     require(
@@ -78,7 +78,7 @@ def read(folder: Path) -> Found:
         f"{folder} is no run: a run is a folder with a {records.MANIFEST} and trials, as "
         "`pillarbox run` makes it",
     )
-    found = Found(folder)
+    found = RunContents(folder)
     file = folder / records.MANIFEST
     with _noting(found, file):
         found.manifest = store.read_table(file)
@@ -100,7 +100,7 @@ def read(folder: Path) -> Found:
     return found
 
 
-def _leave_out_damaged(found: Found, file: Path) -> None:
+def _leave_out_damaged(found: RunContents, file: Path) -> None:
     """Take out of the manifest what is not of its kind."""
     for part, (kind, inside) in PARTS.items():
         value = found.manifest.get(part, kind())
@@ -110,7 +110,7 @@ def _leave_out_damaged(found: Found, file: Path) -> None:
             found.missing.append(f"{file} is damaged: {part} is left out.")
 
 
-def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
+def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
     """Add what there is of one trial."""
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
@@ -125,7 +125,7 @@ def _read_trial(found: Found, number: int, parts: dict[str, list[pd.DataFrame]])
 
 
 @contextmanager
-def _noting(found: Found, file: Path) -> Iterator[None]:
+def _noting(found: RunContents, file: Path) -> Iterator[None]:
     """Make a sentence of what is missing out of what cannot be read."""
     try:
         yield
@@ -140,7 +140,7 @@ def _joined(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat(whole, ignore_index=True) if whole else records.frame(table, ())
 
 
-def _count(found: Found) -> None:
+def _count(found: RunContents) -> None:
     """Say so if trials that were planned are not there."""
     if found.plan is None:
         return

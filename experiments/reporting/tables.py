@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments import units
 from experiments.reporting import series
-from experiments.reporting.reading import Found
+from experiments.reporting.reading import RunContents
 from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
@@ -67,7 +67,7 @@ class Table:
     note: str = ""
 
 
-def systems(found: Found) -> Table:
+def systems(found: RunContents) -> Table:
     """Return what was compared: one row a system, a column for whatever differs from the usual."""
     planned = found.plan.systems if found.plan else ()
     always = ("network", "routing", "plane", "timers", "rate_mbit", "mtu")
@@ -105,7 +105,7 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def reasons(found: Found) -> list[str]:
+def reasons(found: RunContents) -> list[str]:
     """Return why trials failed or are not valid, each reason once."""
     lines = []
     for reason, trials in doubts(found.records).items():
@@ -113,12 +113,12 @@ def reasons(found: Found) -> list[str]:
     return lines
 
 
-def comparisons(found: Found) -> list[str]:
+def comparisons(found: RunContents) -> list[str]:
     """Return what comes of comparing a system with itself, where the plan has one twice."""
     return [*selves(found.run)] if found.plan else []
 
 
-def command(found: Found) -> str:
+def command(found: RunContents) -> str:
     """Return how it was begun, as it would be typed."""
     _, *words = found.manifest.get("command_line") or [""]
     return shlex.join(["pillarbox", *words]) if words else ""
@@ -177,7 +177,7 @@ def named(what: Iterable[str], network: Topology | None = None) -> str:
     return "-".join(what)
 
 
-def summary(found: Found) -> Table:
+def summary(found: RunContents) -> Table:
     """Return a row for each system: means of its valid trials, with confidence intervals."""
     workload = found.plan.workload if found.plan else None
     arrive = workload is not None and workload.arrivals is not None
@@ -214,7 +214,7 @@ def summary(found: Found) -> Table:
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
 
 
-def _untrusted(found: Found, system: str, measures: Iterable[Measure]) -> list[list[str]]:
+def _untrusted(found: RunContents, system: str, measures: Iterable[Measure]) -> list[list[str]]:
     """Return cells with the marked figures of a system's trials that are not valid."""
     own = [one for one in found.records if one["system"] == system and not one["valid"]]
     ended = sum(one["status"] == COMPLETED for one in own)
@@ -236,7 +236,7 @@ def _interval(found: Estimate, scale: float = 1.0) -> str:
     return "\n".join(filter(None, (value, interval)))
 
 
-def _against(found: Found, system: str, first: str, main: Measure) -> str:
+def _against(found: RunContents, system: str, first: str, main: Measure) -> str:
     """Return how many times the first system it is, by the repeats that both have."""
     if system == first:
         return ""
@@ -287,7 +287,7 @@ def events(marks: pd.DataFrame) -> Table:
     return Table(columns, rows, frozenset({2, 5, 6, 7}))
 
 
-def slowest(found: Found) -> Table:
+def slowest(found: RunContents) -> Table:
     """Return the slowest flows of each system."""
     columns = ["system", "trial", "flow", "goodput", "of ideal", "took", "retransmits", "path"]
     rows = []
@@ -311,7 +311,7 @@ def slowest(found: Found) -> Table:
     return Table(columns, rows, frozenset({1, 3, 4, 5, 6}))
 
 
-def failed(found: Found) -> Table:
+def failed(found: RunContents) -> Table:
     """Return why flows failed, and which: a row for each system and reason."""
     columns = ["system", "reason", "flows", "in trials", "which", "delivered"]
     flows = series.failed(found.tables["flows"])
@@ -364,12 +364,12 @@ class Judged:
     machines: Table  # empty where there was one
 
 
-def trials(found: Found) -> list[Judged]:
+def trials(found: RunContents) -> list[Judged]:
     """Return every trial with its verdict."""
     return [_judged(row, record) for row, record in zip(_rows(found), found.records, strict=True)]
 
 
-def _rows(found: Found) -> Iterable[dict[str, Any]]:
+def _rows(found: RunContents) -> Iterable[dict[str, Any]]:
     rows: list[dict[str, Any]] = found.tables["trials"].to_dict("records")
     return rows
 

@@ -30,7 +30,7 @@ ALL_TO_ALL, INCAST, SHUFFLE, REQUESTS = "all-to-all", "incast", "shuffle", "requ
 SENDERS, RECEIVERS, DEADLINE = "senders", "receivers", "deadline_s"
 
 
-class Shared(NamedTuple):
+class ArrivalPattern(NamedTuple):
     """A traffic pattern that exists for arrivals only, and its shares."""
 
     pattern: Pattern
@@ -184,8 +184,8 @@ def _rows_normalized(part: Floats) -> Floats:
     return found
 
 
-ARRIVING: dict[str, Shared] = {
-    INCAST: Shared(
+ARRIVING: dict[str, ArrivalPattern] = {
+    INCAST: ArrivalPattern(
         Pattern(
             "a server asks several others, and all answer simultaneously (arrivals)",
             lambda _: iter(()),
@@ -196,7 +196,7 @@ ARRIVING: dict[str, Shared] = {
         ),
         lambda options: _uniform(options.topology.servers),
     ),
-    SHUFFLE: Shared(
+    SHUFFLE: ArrivalPattern(
         Pattern(
             "some servers send to some others simultaneously, each to each (arrivals)",
             lambda _: iter(()),
@@ -208,7 +208,7 @@ ARRIVING: dict[str, Shared] = {
         ),
         lambda options: _uniform(options.topology.servers),
     ),
-    REQUESTS: Shared(
+    REQUESTS: ArrivalPattern(
         Pattern(
             "small answers to requests, with uniform background traffic (arrivals)",
             lambda _: iter(()),
@@ -220,7 +220,7 @@ ARRIVING: dict[str, Shared] = {
         ),
         lambda options: _uniform(options.topology.servers),
     ),
-    "rack": Shared(
+    "rack": ArrivalPattern(
         Pattern(
             "a share of each server's flows stays in its rack, the others leave it (arrivals)",
             lambda _: iter(()),
@@ -228,7 +228,7 @@ ARRIVING: dict[str, Shared] = {
         ),
         _rack,
     ),
-    "hotspot": Shared(
+    "hotspot": ArrivalPattern(
         Pattern(
             "a share of the flows goes to a few servers, the others to all (arrivals)",
             lambda _: iter(()),

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
+from experiments.traffic.distribution_plan import DistributionPlan, near_servers, plan_of
 from experiments.traffic.distribution_worker import DistributionTask
 from experiments.traffic.flows import COMPLETED, Flow, Sending
 from experiments.traffic.generator import Generator
@@ -50,7 +50,7 @@ class Distribution(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: Plan,  # trees of the file's parts
+        plan: DistributionPlan,  # trees of the file's parts
         size_bytes: int,  # length of the file
         sending: Sending,  # congestion control, intervals and timeout
         seed: int = 0,  # seed of the file's content
@@ -80,7 +80,7 @@ class Distribution(Generator):
         return found
 
 
-def hops_of(plan: Plan, size_bytes: int) -> list[tuple[int, Flow]]:
+def hops_of(plan: DistributionPlan, size_bytes: int) -> list[tuple[int, Flow]]:
     """Return every hop of a plan as a flow, with the number of its tree."""
     parts = plan.parts(size_bytes)
     hops = [(tree, *hop) for tree, found in enumerate(plan.trees) for hop in found]
@@ -97,7 +97,7 @@ def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> Distribut
     return Distribution(lab, plan, workload.volume_bytes, sending, seed)
 
 
-def plan_for(topology: Topology, workload: Workload, seed: int) -> Plan:
+def plan_for(topology: Topology, workload: Workload, seed: int) -> DistributionPlan:
     """Return the plan that distributes a workload's file.
 
     The pattern's options define source and receivers; if one-to-several has no named receivers,

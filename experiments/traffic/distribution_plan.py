@@ -18,7 +18,7 @@ from topos.base.topology import Topology
 
 
 @dataclass(frozen=True)
-class Plan:
+class DistributionPlan:
     """Trees that distribute a file; each carries an equal part of the file.
 
     A tree's hops are in an order in which every sender already has the data. A tree may pass
@@ -33,7 +33,7 @@ class Plan:
     def parts(self, size_bytes: int) -> list[int]:
         """Return the number of the file's bytes that each tree carries.
 
-        >>> Plan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
+        >>> DistributionPlan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
         [3, 2]
         """
         count = len(self.trees)
@@ -41,7 +41,7 @@ class Plan:
         return [size_bytes // count + (number < size_bytes % count) for number in range(count)]
 
 
-def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
+def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> DistributionPlan:
     """Return the plan from the source to the receivers: the network's trees, or a pipeline.
 
     >>> import topos
@@ -56,9 +56,9 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Plan:
     network = declared(topology.kind)
     if network is None or network.distribution is None:
         hops = tuple(pairwise((source, *receivers)))
-        return Plan(source, tuple(receivers), (hops,), "pipeline")
+        return DistributionPlan(source, tuple(receivers), (hops,), "pipeline")
     trees = network.distribution(topology, source, receivers)
-    return Plan(source, tuple(receivers), tuple(map(tuple, trees)), "trees")
+    return DistributionPlan(source, tuple(receivers), tuple(map(tuple, trees)), "trees")
 
 
 def near_servers(topology: Topology, source: int, count: int) -> list[int]:

@@ -19,8 +19,8 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import islice
 
-from experiments.traffic.generator_sockets import Connection
-from experiments.traffic.generator_worker import Deaths, Loop, Task, main
+from experiments.traffic.generator_sockets import FlowConnection
+from experiments.traffic.generator_worker import Deaths, GeneratorTask, Loop, main
 
 PIECE_BYTES = 1 << 16
 PERIOD_BYTES = 1 << 20  # length of the random bytes, of which each piece is a different section
@@ -30,7 +30,7 @@ SHIFT = 4099
 AT_ONCE = 16  # number of pieces of the file per system call
 
 
-class DistributionTask(Task):
+class DistributionTask(GeneratorTask):
     """Task of the process that distributes a file; its flows are hops."""
 
     source: int
@@ -53,7 +53,7 @@ class Content:
             yield piece[: size_bytes - begin]
 
 
-class Comparison:
+class PieceChecker:
     """Comparison of arriving data with the expected pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
@@ -72,16 +72,16 @@ class Comparison:
             self._next = self._next[len(part) :]
 
 
-class Hop:
+class RelayConnection:
     """Data that a connection still has to send and has received, and the hops that follow."""
 
     def __init__(
-        self, connection: Connection, expected: Iterator[bytes], made_up: Iterator[bytes]
+        self, connection: FlowConnection, expected: Iterator[bytes], made_up: Iterator[bytes]
     ) -> None:
         self.connection, self.made_up = connection, made_up
-        self.onward: list[Hop] = []
+        self.onward: list[RelayConnection] = []
         self.waiting: deque[memoryview] = deque()  # shared with the hops that follow
-        self.received = Comparison(expected)
+        self.received = PieceChecker(expected)
         self._refill()
 
     def _refill(self) -> None:
@@ -106,17 +106,17 @@ class Relaying(Loop):
     """Event loop that runs until every receiver has its file or cannot get it."""
 
     def __init__(
-        self, connections: list[Connection], task: DistributionTask, deaths: Deaths
+        self, connections: list[FlowConnection], task: DistributionTask, deaths: Deaths
     ) -> None:
         super().__init__(connections, task, deaths)
         content = Content(task["seed"])
         sizes = {tree: one.flow.volume_bytes or 0 for one, tree in self._with_trees(task)}
-        feeds: dict[tuple[int, int], Hop] = {}  # hops by tree and receiver
-        self._hops: list[Hop] = []
+        feeds: dict[tuple[int, int], RelayConnection] = {}  # hops by tree and receiver
+        self._hops: list[RelayConnection] = []
         for one, tree in self._with_trees(task):
             from_source = one.flow.source == task["source"]
             made_up = content.pieces(tree, sizes[tree]) if from_source else iter(())
-            hop = Hop(one, content.pieces(tree, sizes[tree]), made_up)
+            hop = RelayConnection(one, content.pieces(tree, sizes[tree]), made_up)
             if not from_source:
                 feeds[tree, one.flow.source].onward.append(hop)
             feeds[tree, one.flow.destination] = hop
@@ -125,10 +125,10 @@ class Relaying(Loop):
             for onward in hop.onward if hop.connection.ended else ():
                 onward.connection.fail(self._relay_failure_reason(hop))
 
-    def _with_trees(self, task: DistributionTask) -> Iterator[tuple[Connection, int]]:
+    def _with_trees(self, task: DistributionTask) -> Iterator[tuple[FlowConnection, int]]:
         return zip(self.connections, task["trees"], strict=True)
 
-    def _send(self, one: Connection) -> None:
+    def _send(self, one: FlowConnection) -> None:
         hop = self._hops[one.flow.number]
         if hop.waiting:
             one.sent += hop.send()
@@ -139,7 +139,7 @@ class Relaying(Loop):
             return
         self._poll_writable(one, bool(hop.waiting))
 
-    def _receive(self, one: Connection) -> None:
+    def _receive(self, one: FlowConnection) -> None:
         assert one.receiver is not None
         arrived = one.receiver.recv(PIECE_BYTES)
         whole, hop = self._count(one, len(arrived)), self._hops[one.flow.number]
@@ -152,14 +152,14 @@ class Relaying(Loop):
             right = hop.received.right
             self._end(one, "" if right else "what arrived is not what the source sent")
 
-    def _end(self, one: Connection, reason: str = "") -> None:
+    def _end(self, one: FlowConnection, reason: str = "") -> None:
         super()._end(one, reason)
         hop = self._hops[one.flow.number]
         for onward in hop.onward if reason else ():
             if not onward.connection.ended:
                 self._end(onward.connection, self._relay_failure_reason(hop))
 
-    def _relay_failure_reason(self, hop: Hop) -> str:
+    def _relay_failure_reason(self, hop: RelayConnection) -> str:
         return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
 
 

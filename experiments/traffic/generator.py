@@ -28,7 +28,7 @@ from experiments.traffic.flows import (
     Sending,
 )
 from experiments.traffic.generator_process import ANSWER_S, Process, last_words
-from experiments.traffic.generator_worker import BOARD_BYTES, ROW, Task
+from experiments.traffic.generator_worker import BOARD_BYTES, ROW, GeneratorTask
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Generator:
             if refused:
                 raise PillarboxError(refused)
 
-    def _task(self, flows: Sequence[Flow]) -> Task:
+    def _task(self, flows: Sequence[Flow]) -> GeneratorTask:
         lab, topology = self._lab, self._lab.topology
         servers = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         log = lab.folder / "events.jsonl"

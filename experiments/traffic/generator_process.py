@@ -10,7 +10,7 @@ from typing import IO, Any
 
 from experiments.interpreter import module_command
 from experiments.traffic.generator_sockets import ALL_S
-from experiments.traffic.generator_worker import Task
+from experiments.traffic.generator_worker import GeneratorTask
 from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
@@ -20,7 +20,7 @@ ANSWER_S = 15.0  # time to answer in addition to the process' own time limits, i
 class Process:
     """A generator process, and the numbers of its flows."""
 
-    def __init__(self, module: str, task: Task, log: IO[bytes]) -> None:
+    def __init__(self, module: str, task: GeneratorTask, log: IO[bytes]) -> None:
         self.flows = [int(number) for number, *_ in task["flows"]]
         self._log = Path(log.name)
         self._running = subprocess.Popen(

@@ -40,7 +40,7 @@ Client = tuple[int, tuple[str, int]]  # destination server, and the client's add
 
 
 @dataclass(slots=True)
-class Connection:
+class FlowConnection:
     """A flow's connection, and its state."""
 
     flow: Flow
@@ -93,14 +93,14 @@ class Connector:
         self._listeners: dict[int, socket.socket] = {}  # listening sockets by server
         self._listening: dict[int, int] = {}  # servers by their listener's descriptor
         self._ports: dict[int, int] = {}  # ports of listeners by server, also on other machines
-        self._trying: dict[Client, Connection] = {}
+        self._trying: dict[Client, FlowConnection] = {}
         # accepted connections of abandoned tries, or from other machines
         self._strangers: dict[Client, socket.socket] = {}
         self._clients: dict[int, Client] = {}  # (server, client address) by the client's descriptor
-        self._due: list[tuple[float, int, Connection]] = []  # heap of flows to connect, by time
+        self._due: list[tuple[float, int, FlowConnection]] = []  # heap of flows to connect, by time
         self._until: dict[int, float] = {}  # end of a flow's current try, by the flow's number
 
-    def listen(self, connections: list[Connection]) -> dict[int, int]:
+    def listen(self, connections: list[FlowConnection]) -> dict[int, int]:
         """Open listeners for all destinations on this machine; return their ports by server."""
         for one in connections:
             if not one.ended and one.flow.destination in self._namespaces:
@@ -108,7 +108,7 @@ class Connector:
         return dict(self._ports)
 
     def connect(
-        self, connections: list[Connection], together: int, elsewhere: Mapping[int, int] = NONE
+        self, connections: list[FlowConnection], together: int, elsewhere: Mapping[int, int] = NONE
     ) -> None:
         """Connect all flows from this machine, of which `together` send simultaneously; or fail
         them.
@@ -134,7 +134,7 @@ class Connector:
                     self._handle_handshake(descriptor)
             self._abandon_late(time.monotonic(), limit_s)
 
-    def take(self, awaited: dict[Client, Connection]) -> None:
+    def take(self, awaited: dict[Client, FlowConnection]) -> None:
         """Assign the accepted connections from other machines to their flows."""
         limit_s = time.monotonic() + TRY_S
         self._trying = awaited
@@ -149,7 +149,7 @@ class Connector:
         for one in self._trying.values():
             one.fail("its connection never came")
 
-    def _listen(self, one: Connection) -> None:
+    def _listen(self, one: FlowConnection) -> None:
         """Open the listener of a flow's destination, unless it exists."""
         server = one.flow.destination
         if server in self._listeners:
@@ -168,7 +168,7 @@ class Connector:
         self._listening[listener.fileno()] = server
         self._ready.register(listener, select.EPOLLIN)
 
-    def _start_connecting(self, one: Connection, now: float, unsent: int) -> None:
+    def _start_connecting(self, one: FlowConnection, now: float, unsent: int) -> None:
         one.tries += 1
         with self._in_namespace_of(one.flow.source):
             client = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -247,7 +247,7 @@ class Connector:
         assert one.sender is not None
         self._clients.pop(one.sender.fileno(), None)
 
-    def _retry_or_fail(self, one: Connection, why: str) -> None:
+    def _retry_or_fail(self, one: FlowConnection, why: str) -> None:
         """Schedule another try of a flow, or fail the flow."""
         if one.tries < TRIES:
             one.close()

@@ -1,7 +1,7 @@
 """Process that sends and receives flows of the built-in generator, in one event loop.
 
 A separate process has little memory, and its loop waits for nothing else. It reads a line of JSON
-(`Task`) from its standard input, connects all flows and answers with a line (the number of
+(`GeneratorTask`) from its standard input, connects all flows and answers with a line (the number of
 connected flows, or an error); it reads the time of the barrier, and after the end of the last flow
 it writes a line with the flows' results, followed by the intervals, each a ROW.
 
@@ -30,7 +30,7 @@ from typing import Any, NoReturn, TypedDict
 
 from experiments.linux.processes import peak_mib
 from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
-from experiments.traffic.generator_sockets import MOST_UNSENT, Connection, Connector
+from experiments.traffic.generator_sockets import MOST_UNSENT, Connector, FlowConnection
 from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import die_with_parent, wake_punctually
 from hosts.linux.rights import take_role
@@ -51,7 +51,7 @@ MUCH, PAUSE_S = 1 << 15, 5e-5
 UNKNOWN = dict.fromkeys(("total_retrans", "rtt", "snd_cwnd", "snd_mss"), 0)
 
 
-class Task(TypedDict):
+class GeneratorTask(TypedDict):
     """Task of a generator process, as its parent sends it."""
 
     flows: list[list[Any]]  # fields of each Flow
@@ -94,7 +94,9 @@ class Deaths:
 class Loop:
     """Event loop that sends and receives until every flow has ended."""
 
-    def __init__(self, connections: list[Connection], task: Task, deaths: Deaths) -> None:
+    def __init__(
+        self, connections: list[FlowConnection], task: GeneratorTask, deaths: Deaths
+    ) -> None:
         self.connections, self._deaths = connections, deaths
         self._interval_s, self._timeout_s = task["interval_s"], task["timeout_s"]
         self._names = {server: name for name, server in task["names"].items()}
@@ -103,10 +105,10 @@ class Loop:
         self._delivered = board[: size // BOARD_BYTES * 8].cast("Q")
         self._ended = board[size // BOARD_BYTES * 8 :]
         self._ready = select.epoll()
-        self._deeds: dict[int, tuple[Callable[[Connection], None], Connection]] = {}
+        self._deeds: dict[int, tuple[Callable[[FlowConnection], None], FlowConnection]] = {}
         self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
         self._serial = 0
-        self._running: dict[int, Connection] = {}
+        self._running: dict[int, FlowConnection] = {}
         self._idle: set[int] = set()  # flows that are not polled for writability
         self._left = 0
         self._barrier_s = self._now = self._latest_s = 0.0
@@ -173,7 +175,7 @@ class Loop:
         if found:  # otherwise its flow has just ended
             self._do(*found)
 
-    def _do(self, deed: Callable[[Connection], None], one: Connection) -> None:
+    def _do(self, deed: Callable[[FlowConnection], None], one: FlowConnection) -> None:
         """Let a flow send or receive; fail the flow if its connection breaks."""
         try:
             deed(one)
@@ -188,7 +190,7 @@ class Loop:
 
     # -- a flow ----------------------------------------------------------------------------------
 
-    def _begin(self, one: Connection) -> None:
+    def _begin(self, one: FlowConnection) -> None:
         if one.ended:
             return
         for end, deed, event in (
@@ -204,7 +206,7 @@ class Loop:
             ends_s = self._barrier_s + one.flow.start_s + one.flow.duration_s
             self._schedule(ends_s, self._time_is_over, one)
 
-    def _send(self, one: Connection) -> None:
+    def _send(self, one: FlowConnection) -> None:
         assert one.sender is not None
         volume = one.flow.volume_bytes
         if volume is None:
@@ -218,25 +220,25 @@ class Loop:
             one.begin_s = self._now
         self._poll_writable(one, one.sent != volume)
 
-    def _fail_closed(self, one: Connection) -> None:
+    def _fail_closed(self, one: FlowConnection) -> None:
         """Fail a flow that has no data to send and yet is reported as ready: a socket error."""
         assert one.sender is not None
         one.sender.send(b"")
         self._end(one, "its connection was closed")
 
-    def _poll_writable(self, one: Connection, wanted: bool) -> None:
+    def _poll_writable(self, one: FlowConnection, wanted: bool) -> None:
         """Poll a flow for writability, or for errors only."""
         number = one.flow.number
         if (number in self._idle) == wanted and one.sender is not None:
             self._idle ^= {number}
             self._ready.modify(one.sender, select.EPOLLOUT if wanted else 0)
 
-    def _receive(self, one: Connection) -> None:
+    def _receive(self, one: FlowConnection) -> None:
         assert one.receiver is not None
         if self._count(one, one.receiver.recv_into(SINK, 0, MSG_TRUNC)):
             self._end(one)
 
-    def _count(self, one: Connection, arrived: int) -> bool:
+    def _count(self, one: FlowConnection, arrived: int) -> bool:
         """Count delivered bytes; return True if the volume is complete. Without any, the flow
         fails.
         """
@@ -252,13 +254,13 @@ class Loop:
         one.end_s = self._now
         return True
 
-    def _time_is_over(self, one: Connection) -> None:
+    def _time_is_over(self, one: FlowConnection) -> None:
         if one.ended:
             return
         one.end_s = self._now  # not the last byte's time: silence at the end counts as well
         self._end(one, "" if one.delivered else f"nothing arrived in {one.flow.duration_s:g} s")
 
-    def _end(self, one: Connection, reason: str = "") -> None:
+    def _end(self, one: FlowConnection, reason: str = "") -> None:
         """End a flow; with a reason, it has failed."""
         number = one.flow.number
         if number in self._running:
@@ -284,7 +286,7 @@ class Loop:
             next_s += self._interval_s
         self._schedule(next_s, self._tick, next_s)
 
-    def _write_row(self, one: Connection) -> None:
+    def _write_row(self, one: FlowConnection) -> None:
         info = tcp_info(one.sender) if one.sender else UNKNOWN
         one.retransmits = info["total_retrans"]
         if one.end_s is None or one.end_s > one.row_s:
@@ -312,7 +314,7 @@ class Loop:
             if not one.ended:
                 self._end(one, self._why_late(one))
 
-    def _why_late(self, one: Connection) -> str:
+    def _why_late(self, one: FlowConnection) -> str:
         volume = one.flow.volume_bytes
         of = "" if volume is None else f" of {volume}"
         said = f"no end within {self._timeout_s:g} s: {one.delivered}{of} bytes delivered"
@@ -320,7 +322,7 @@ class Loop:
             return said
         return f"{said}, the last at {one.moved_s - self._barrier_s:.1f} s"
 
-    def outcome(self, one: Connection) -> list[Any]:
+    def outcome(self, one: FlowConnection) -> list[Any]:
         """Return the fields of a FlowResult: status, reason, begin, end, bytes, and so on."""
         moments = [
             None if moment is None else round(moment - self._barrier_s, 6)
@@ -330,7 +332,7 @@ class Loop:
         return [status, one.reason, *moments, one.delivered, one.retransmits, one.tries]
 
 
-def connected(task: Task) -> list[Connection]:
+def connected(task: GeneratorTask) -> list[FlowConnection]:
     """Return the flows' connections, connected where possible."""
     connections, connector = planned(task)
     connector.listen(connections)
@@ -339,10 +341,10 @@ def connected(task: Task) -> list[Connection]:
     return connections
 
 
-def planned(task: Task) -> tuple[list[Connection], Connector]:
+def planned(task: GeneratorTask) -> tuple[list[FlowConnection], Connector]:
     """Return the flows' connections, not connected yet, and their connector."""
     allow_open_files(2 * len(task["flows"]) + 2 * len(task["namespaces"]) + 64)
-    connections = [Connection(Flow(*fields)) for fields in task["flows"]]
+    connections = [FlowConnection(Flow(*fields)) for fields in task["flows"]]
     names = {server: name for name, server in task["names"].items()}
     for one in connections:
         for server in {one.flow.source, one.flow.destination} & set(task["dead"]):
@@ -367,18 +369,18 @@ def allow_open_files(count: int) -> None:
         ) from None
 
 
-def main(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> NoReturn:
+def main(loop_of: Callable[[list[FlowConnection], Any, Deaths], Loop]) -> NoReturn:
     """Run the task of a generator process with a loop of the given kind, and exit."""
     _do_task(loop_of)
     sys.stdout.buffer.flush()
     os._exit(0)  # the kernel closes thousands of sockets faster at exit
 
 
-def _do_task(loop_of: Callable[[list[Connection], Any, Deaths], Loop]) -> None:
+def _do_task(loop_of: Callable[[list[FlowConnection], Any, Deaths], Loop]) -> None:
     die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     os.nice(max(0, NICE - os.nice(0)))
-    task: Task = json.loads(sys.stdin.readline())
+    task: GeneratorTask = json.loads(sys.stdin.readline())
     path, known_bytes = task["events"]
     deaths = Deaths(path, known_bytes, task["names"])
     try:

@@ -15,7 +15,7 @@ import numpy
 
 from experiments.traffic.flows import Flow, FlowResult, Progress
 from experiments.traffic.generator import Generator
-from experiments.traffic.generator_worker import Task
+from experiments.traffic.generator_worker import GeneratorTask
 
 TOGETHER = 64  # approximate number of simultaneous flows
 
@@ -28,7 +28,7 @@ class OpenLoop(Generator):
     most_processes = 1
     _counted: Any = None
 
-    def _task(self, flows: Sequence[Flow]) -> Task:
+    def _task(self, flows: Sequence[Flow]) -> GeneratorTask:
         return {**super()._task(flows), "together": min(TOGETHER, len(self._flows))}
 
     def progress(self) -> Sequence[Progress]:

@@ -13,7 +13,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from experiments.traffic.generator_sockets import Connection
+from experiments.traffic.generator_sockets import FlowConnection
 from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
 from hosts.linux.calls import readable, run_in_short_turns
 
@@ -32,13 +32,13 @@ class Arriving(Loop):
             self._run_due_events()
             self._handle_ready(descriptor)
 
-    def _begin(self, one: Connection) -> None:
+    def _begin(self, one: FlowConnection) -> None:
         super()._begin(one)
         if one.sender is not None:
             self._do(self._send, one)
 
 
-def arriving(connections: list[Connection], task: Any, deaths: Deaths) -> Arriving:
+def arriving(connections: list[FlowConnection], task: Any, deaths: Deaths) -> Arriving:
     """Return the event loop of a process that sends arriving flows."""
     be_on_time()
     return Arriving(connections, task, deaths)

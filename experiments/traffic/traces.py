@@ -39,7 +39,7 @@ Floats: TypeAlias = "NDArray[numpy.float64]"
 Ints: TypeAlias = "NDArray[numpy.int64]"
 
 
-class _Table(NamedTuple):
+class _TraceTable(NamedTuple):
     """Columns of a trace; missing or unreadable numbers are NaN."""
 
     start_s: Floats
@@ -153,7 +153,7 @@ def _check_rows(file: Path, rows: int) -> None:
 # -- CSV -----------------------------------------------------------------------------------------
 
 
-def _read_csv(file: Path, servers: _Servers) -> _Table:
+def _read_csv(file: Path, servers: _Servers) -> _TraceTable:
     start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
     with file.open(encoding="utf-8-sig", newline="") as opened:
         rows = csv.reader(_lines(file, opened), strict=True)
@@ -170,7 +170,7 @@ def _read_csv(file: Path, servers: _Servers) -> _Table:
             source.append(servers.number(cells[source_at], row, SOURCE))
             destination.append(servers.number(cells[destination_at], row, DESTINATION))
             size.append(_number(cells[bytes_at]))
-    return _Table(*map(numpy.array, (start_s, source, destination, size)))
+    return _TraceTable(*map(numpy.array, (start_s, source, destination, size)))
 
 
 def _lines(file: Path, opened: IO[str]) -> Iterator[str]:
@@ -189,7 +189,7 @@ def _number(text: str) -> float:
 # -- Parquet -------------------------------------------------------------------------------------
 
 
-def _read_parquet(file: Path, servers: _Servers) -> _Table:
+def _read_parquet(file: Path, servers: _Servers) -> _TraceTable:
     import pyarrow
     from pyarrow import parquet
 
@@ -206,7 +206,7 @@ def _read_parquet(file: Path, servers: _Servers) -> _Table:
     except (MemoryError, LookupError, pyarrow.ArrowException) as error:
         raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
     start_s, source, destination, size = columns
-    return _Table(
+    return _TraceTable(
         _float_column(file, TIME, start_s),
         _numbers_of(servers, SOURCE, source),
         _numbers_of(servers, DESTINATION, destination),

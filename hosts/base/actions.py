@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from hosts.wire.frame import Frame
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import HOP, Change, RelayKey
+from hosts.wire.relayed import HOP, HeaderChange, RelayKey
 
 # Peer of a `Send` to all servers that the port reaches (broadcast MAC address).
 EVERYONE = -1
@@ -34,7 +34,7 @@ class Relayed(NamedTuple):
     """
 
     key: RelayKey
-    change: Change = HOP
+    change: HeaderChange = HOP
     ground: Hashable = None
 
 

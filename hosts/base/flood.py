@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hosts.base.actions import EVERYONE, Action, Drop, Send
-from hosts.base.linkstate import SEQUENCES, Heard, LinkStates, newer
+from hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, newer
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Step
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -113,11 +113,11 @@ class Flooding:
         links = [Step(port_, server_of_uid(uid)) for port_, uid in message.links]
         heard = self.states.hear(origin, message.sequence, links, now)
         self.router.counters[f"link states {heard.value}"] += 1
-        if heard is Heard.NEWS:
+        if heard is ReceivedLinkState.NEWS:
             return spread(self.router.neighbours, self.ports, header, body, port)
-        if heard is Heard.OUTDATED:
+        if heard is ReceivedLinkState.OUTDATED:
             return self._send_newest(origin, Step(port, peer))
-        if heard is Heard.FOREIGN:
+        if heard is ReceivedLinkState.FOREIGN:
             return [Drop("link state of a server that is no member", body)]
         return []
 

@@ -38,7 +38,7 @@ from topos.base.topology import Topology
 SEQUENCES = 2**32  # size of the sequence number space
 
 
-class Heard(Enum):
+class ReceivedLinkState(Enum):
     """Classification of a received link state."""
 
     NEWS = "news"
@@ -47,7 +47,7 @@ class Heard(Enum):
     FOREIGN = "foreign"  # origin is not a member
 
 
-class State(NamedTuple):
+class MemberState(NamedTuple):
     """The newest link state of a member."""
 
     sequence: int | None  # None for an assumed link state, which was not received
@@ -91,7 +91,7 @@ class LinkStates:
         self.generation = 0
         self._topology_links = {member: _links_of(topology, member) for member in members}
         self._states = {
-            member: State(None, links, now) for member, links in self._topology_links.items()
+            member: MemberState(None, links, now) for member, links in self._topology_links.items()
         }
         self._next_steps: dict[int, Step] = {}
         self._computed_generation = -1  # generation for which the next hops were computed
@@ -102,7 +102,7 @@ class LinkStates:
         before = self._topology_links
         self._topology_links = {member: _links_of(topology, member) for member in members}
         for member, links in self._topology_links.items():
-            known = self._states.get(member, State(None, links, now))
+            known = self._states.get(member, MemberState(None, links, now))
             new = links - before.get(member, frozenset())
             self._states[member] = known._replace(links=known.links & links | new)
         self._states = {member: self._states[member] for member in self._topology_links}
@@ -111,7 +111,7 @@ class LinkStates:
     def __contains__(self, server: int) -> bool:
         return server in self._states
 
-    def __getitem__(self, member: int) -> State:
+    def __getitem__(self, member: int) -> MemberState:
         return self._states[member]
 
     def __iter__(self) -> Iterator[int]:
@@ -119,25 +119,29 @@ class LinkStates:
 
     def say(self, sequence: int, links: Iterable[Step], now: float) -> None:
         """Set the link state of this server."""
-        self._store(self.server, State(sequence, frozenset(links), now))
+        self._store(self.server, MemberState(sequence, frozenset(links), now))
 
-    def hear(self, origin: int, sequence: int, links: Iterable[Step], now: float) -> Heard:
+    def hear(
+        self, origin: int, sequence: int, links: Iterable[Step], now: float
+    ) -> ReceivedLinkState:
         """Process a member's link state; links that the topology does not have are ignored."""
         known = self._states.get(origin)
         if known is None:
-            return Heard.FOREIGN
+            return ReceivedLinkState.FOREIGN
         if sequence == known.sequence:
-            return Heard.REPEATED
+            return ReceivedLinkState.REPEATED
         if known.sequence is not None and not newer(sequence, known.sequence):
-            return Heard.OUTDATED
-        self._store(origin, State(sequence, self._topology_links[origin].intersection(links), now))
-        return Heard.NEWS
+            return ReceivedLinkState.OUTDATED
+        self._store(
+            origin, MemberState(sequence, self._topology_links[origin].intersection(links), now)
+        )
+        return ReceivedLinkState.NEWS
 
     def expire(self, now: float) -> None:
         """Mark all links of members as down whose link state was not refreshed in time."""
         for member, state in self._states.items():
             if member != self.server and state.heard_s + self.timeout_s <= now:
-                self._store(member, State(None, frozenset(), now))
+                self._store(member, MemberState(None, frozenset(), now))
 
     @property
     def next_expiry(self) -> float:
@@ -185,7 +189,7 @@ class LinkStates:
             self._computed_generation = self.generation
         return self._next_steps
 
-    def _store(self, member: int, state: State) -> None:
+    def _store(self, member: int, state: MemberState) -> None:
         """Store a member's link state; announce a change of its links."""
         if state.links != self._states[member].links:
             self.generation += 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from hosts.base.algorithms import Algorithm
 from hosts.base.declared import all_declared
-from hosts.base.rules import Fabric, Rule
+from hosts.base.rules import Rule, SwitchPath
 from hosts.base.timers import PAPER, Timers
 from hosts.wire.dcn import DCN
 from hosts.wire.header import Header
@@ -45,7 +45,7 @@ class Network:
     """
 
     algorithms: Mapping[str, Algorithm]
-    rules: Mapping[str, Rule | Fabric] = field(default_factory=dict)
+    rules: Mapping[str, Rule | SwitchPath] = field(default_factory=dict)
     paper_timers: Timers = PAPER
     distribution: Callable[[Any, int, Sequence[int]], Trees] | None = None
     headers: tuple[Header, ...] = ()

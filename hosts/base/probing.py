@@ -35,7 +35,7 @@ from hosts.base.rules import NONE
 NEARLY_BEST = 0.9
 
 
-class State(Enum):
+class PathState(Enum):
     """Probe state of a path."""
 
     UNTRIED = "untried"
@@ -48,7 +48,7 @@ class Candidate:
     """A candidate path of a flow, with its probe state."""
 
     path: Path
-    state: State = State.UNTRIED
+    state: PathState = PathState.UNTRIED
     available_bps: float = 0.0
     waiting: bool = False  # True while a probe of the current round is outstanding
     silent: bool = False  # True if the path failed only because of a probe timeout
@@ -77,7 +77,7 @@ def best(
         the best also count as equally good: if all paths are nearly full, the remaining
         differences are random and do not justify a move.
 
-    >>> wide, narrow = (Candidate(Path(0, ()), State.WORKING, bps) for bps in (6e8, 4e8))
+    >>> wide, narrow = (Candidate(Path(0, ()), PathState.WORKING, bps) for bps in (6e8, 4e8))
     >>> best([wide, narrow], using=1), best([wide, narrow], using=1, own_bps=3e8)
     (0, 1)
     """
@@ -91,7 +91,7 @@ def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], 
     A reserve path is usable only while no other path works.
     """
     free = [candidate.available_bps for candidate in candidates]
-    works = [candidate.state == State.WORKING for candidate in candidates]
+    works = [candidate.state == PathState.WORKING for candidate in candidates]
     regular = [working and not c.reserve for working, c in zip(works, candidates, strict=True)]
     if any(regular):
         works = regular
@@ -148,12 +148,12 @@ class Probing:
     @property
     def works(self) -> bool:
         """True if the path in use is known to work."""
-        return self.current is not None and self.candidates[self.current].state == State.WORKING
+        return self.current is not None and self.candidates[self.current].state == PathState.WORKING
 
     @property
     def lost(self) -> bool:
         """True if no path is in use, or the path in use has failed."""
-        return self.current is None or self.candidates[self.current].state == State.FAILED
+        return self.current is None or self.candidates[self.current].state == PathState.FAILED
 
     @property
     def finished(self) -> bool:
@@ -196,7 +196,7 @@ class Probing:
         candidate = self.candidates[index]
         if not (candidate.waiting or candidate.silent):
             return False
-        candidate.state = State.WORKING
+        candidate.state = PathState.WORKING
         candidate.available_bps = available_bps
         candidate.waiting = candidate.silent = False
         return True
@@ -204,15 +204,15 @@ class Probing:
     def fail(self, index: int) -> None:
         """Mark a candidate path as failed."""
         candidate = self.candidates[index]
-        candidate.state, candidate.waiting, candidate.silent = State.FAILED, False, False
+        candidate.state, candidate.waiting, candidate.silent = PathState.FAILED, False, False
 
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
         """Mark paths as failed where `broken` is True; return True if the path in use failed."""
         for index, candidate in enumerate(self.candidates):
-            usable = candidate.silent or candidate.waiting or candidate.state != State.FAILED
+            usable = candidate.silent or candidate.waiting or candidate.state != PathState.FAILED
             if usable and broken(candidate.path):
                 self.fail(index)
-        return self.current is not None and self._state_of(self.current) == State.FAILED
+        return self.current is not None and self._state_of(self.current) == PathState.FAILED
 
     def give_up(self) -> list[int]:
         """End the round: mark unanswered paths as failed, and return their indices."""
@@ -231,7 +231,7 @@ class Probing:
         before = self.current
         self.current = best(self.candidates, before)
         if self.current is None:
-            untried = (i for i, c in enumerate(self.candidates) if c.state == State.UNTRIED)
+            untried = (i for i, c in enumerate(self.candidates) if c.state == PathState.UNTRIED)
             self.current = next(untried, None)
         # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): unanswered paths stay usable.
         # In the papers they have failed, so that an overloaded network would have no path.
@@ -240,7 +240,7 @@ class Probing:
             self.current = before if before in silent else next(iter(silent), None)
         return self.current != before
 
-    def _state_of(self, index: int) -> State:
+    def _state_of(self, index: int) -> PathState:
         """Return the probe state of a candidate."""
         return self.candidates[index].state
 

@@ -51,7 +51,7 @@ class Rule(NamedTuple):
         return [path for path in dict.fromkeys(paths) if path.steps]
 
 
-class Fabric(NamedTuple):
+class SwitchPath(NamedTuple):
     """Routing rule that computes the path of a hop through interconnected switches.
 
     ``links(*numbers, source, destination, choice)`` yields each node with its egress port: the

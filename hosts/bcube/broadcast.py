@@ -56,7 +56,7 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
         yield Step(level, turned(level))
 
 
-class Broadcasts:
+class BCubeBroadcasts:
     """Sends and relays broadcast packets of applications on behalf of one router."""
 
     def __init__(self, router: Router, send_by: Callable[[Step, bytes], Action]) -> None:

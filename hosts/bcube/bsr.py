@@ -34,7 +34,7 @@ from hosts.base.path import Path, Step
 from hosts.base.probing import Pace
 from hosts.bcube.forwarding import Forwarding
 from hosts.bcube.gateways import Gateways, ranked
-from hosts.bcube.pairs import Flow, Pairs
+from hosts.bcube.pairs import PairFlow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import BROADCASTS, FlowKey, Ipv4Header
@@ -77,7 +77,7 @@ class BSR(Forwarding):
     ) -> None:
         super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
-        self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
+        self.flows: Bounded[FlowKey, PairFlow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
         # Flows of the probe rounds under way, by round number.
         self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)
         self._last_round = 0
@@ -155,10 +155,10 @@ class BSR(Forwarding):
 
     # -- flows -----------------------------------------------------------------------------------
 
-    def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> Flow:
+    def _new_flow(self, key: FlowKey, targets: tuple[int, ...], now: float) -> PairFlow:
         if len(targets) > 1:
             targets = tuple(ranked(key, targets))
-        flow = Flow(self._new_selection(key, targets, now), targets, now)
+        flow = PairFlow(self._new_selection(key, targets, now), targets, now)
         forgotten = self.flows.put(key, flow, now)
         if forgotten is not None:
             self.agenda.cancel(_timer(forgotten))
@@ -194,7 +194,7 @@ class BSR(Forwarding):
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _begin_round(
-        self, key: FlowKey, flow: Flow, now: float, *, urgent: bool = True, alone: bool = False
+        self, key: FlowKey, flow: PairFlow, now: float, *, urgent: bool = True, alone: bool = False
     ) -> list[Action]:
         """Start a probe round now, or at the time that the probe rate limit allows."""
         turn = self._pace.turn(now, urgent=urgent)
@@ -222,7 +222,7 @@ class BSR(Forwarding):
         return self._probe(key, flow, probes, now)
 
     def _probe(
-        self, key: FlowKey, flow: Flow, candidates: Sequence[int], now: float
+        self, key: FlowKey, flow: PairFlow, candidates: Sequence[int], now: float
     ) -> list[Action]:
         """Probe the candidate paths; end the round if no responses are outstanding."""
         actions: list[Action] = []
@@ -244,7 +244,7 @@ class BSR(Forwarding):
             return []
         return self._probe(key, flow, flow.selection.time_out(self.failures(now)), now)
 
-    def _end_round(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+    def _end_round(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
         flow.probing = False
         flow.selection.end_round()
         if flow.selection.hopeless:
@@ -297,7 +297,7 @@ class BSR(Forwarding):
                 "lost links", max(now, self._gathering_until_s), self._leave_failed_links
             )
 
-    def _uses_failed_link(self, flow: Flow) -> bool:
+    def _uses_failed_link(self, flow: PairFlow) -> bool:
         path = flow.selection.path
         return path is not None and not self._new_failures.isdisjoint(path.links)
 
@@ -321,7 +321,7 @@ class BSR(Forwarding):
                 actions += self._search_path(key, flow, now)
         return actions
 
-    def _search_path(self, key: FlowKey, flow: Flow, now: float) -> list[Action]:
+    def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
         """Start a probe round for a flow without a path; forget the flow if it is idle."""
         if self.flows.idle_for(key, now) > QUIET_S:
             self.flows.pop(key)
@@ -362,7 +362,7 @@ class BSR(Forwarding):
             "flows": [self._flow_state(*item) for item in self.flows.items()],
         }
 
-    def _flow_state(self, key: FlowKey, flow: Flow) -> dict[str, Any]:
+    def _flow_state(self, key: FlowKey, flow: PairFlow) -> dict[str, Any]:
         def addresses(path: Path | None) -> list[str]:
             return [self.topology.address(server) for server in path.servers] if path else []
 

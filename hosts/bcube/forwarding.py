@@ -37,7 +37,7 @@ from hosts.base.bounded import Bounded
 from hosts.base.failures import Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
-from hosts.bcube.broadcast import Broadcasts
+from hosts.bcube.broadcast import BCubeBroadcasts
 from hosts.bcube.neighbours import NeighbourTable
 from hosts.bcube.paths import path_set
 from hosts.bcube.rules import corrected
@@ -70,7 +70,7 @@ class Forwarding(Router):
         )
         super().__init__(topology, server, **common)
         self.table = NeighbourTable(topology, server)
-        self.broadcasts = Broadcasts(self, self._send_to_neighbour)
+        self.broadcasts = BCubeBroadcasts(self, self._send_to_neighbour)
         self.failed_links: Bounded[Pair, None] = Bounded(
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )

@@ -24,7 +24,7 @@ from hosts.wire.ipv4 import FlowKey
 
 
 @dataclass
-class Flow:
+class PairFlow:
     """A flow of this server's own applications."""
 
     selection: Selection
@@ -39,11 +39,11 @@ class Flow:
 class Pairs:
     """The large flows of a server, grouped by pair of source and destination."""
 
-    def __init__(self, flows: Bounded[FlowKey, Flow], bandwidth: Bandwidth) -> None:
+    def __init__(self, flows: Bounded[FlowKey, PairFlow], bandwidth: Bandwidth) -> None:
         self._flows, self._bandwidth = flows, bandwidth
         self._large_s: dict[FlowKey, float] = {}  # time at which each flow last was large
 
-    def is_large(self, key: FlowKey, flow: Flow, now: float) -> bool:
+    def is_large(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
         """Return True if a flow uses a large share of a port's rate, and record it as large."""
         rate_bps, seconds = self._bandwidth.rate_bps, now - flow.since_s
         if not is_large(flow.sent_bytes * 8, rate_bps, seconds):
@@ -51,7 +51,7 @@ class Pairs:
         self._large_s[key] = now
         return True
 
-    def looks_ahead(self, key: FlowKey, flow: Flow, now: float) -> bool:
+    def looks_ahead(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
         """Return True if a large flow should start a probe round before its interval ends."""
         others = self._pair_flows(key, flow, now)
         if flow.looked_ahead or any(one.probing for one in (flow, *others)):
@@ -62,19 +62,19 @@ class Pairs:
         return crowded(large_flows, works, _flows_on(others, flow.selection.path))
 
     def left_bps(
-        self, key: FlowKey, flow: Flow, path: Path, measured_bps: float, now: float
+        self, key: FlowKey, flow: PairFlow, path: Path, measured_bps: float, now: float
     ) -> float:
         """Return the bandwidth that a path offers a flow: the measured one, or an equal share."""
         others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
         return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))
 
-    def _pair_flows(self, key: FlowKey, flow: Flow, now: float) -> list[Flow]:
+    def _pair_flows(self, key: FlowKey, flow: PairFlow, now: float) -> list[PairFlow]:
         """Return the pair's other flows that were large within LATELY_S."""
         self._large_s = {one: at for one, at in self._large_s.items() if now - at < LATELY_S}
         known = (self._flows.get(one) for one in self._large_s if one != key)
         return [other for other in known if other and other.targets == flow.targets]
 
 
-def _flows_on(flows: list[Flow], path: Path | None) -> int:
+def _flows_on(flows: list[PairFlow], path: Path | None) -> int:
     return sum(one.selection.path == path for one in flows)

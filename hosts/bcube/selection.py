@@ -29,7 +29,7 @@ from itertools import pairwise, starmap
 from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures, Pair
 from hosts.base.path import Path, Step
-from hosts.base.probing import Probing, State, best
+from hosts.base.probing import PathState, Probing, best
 from hosts.base.rules import NONE as NOWHERE
 from hosts.bcube.paths import path_set
 from hosts.bcube.rules import numbers, with_digit
@@ -258,8 +258,8 @@ class Selection(Probing):
         self._silences = 0
         probes = self.begin(_paths_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
-            if candidate.state == State.FAILED:  # failed in an earlier round: probed again
-                candidate.state = State.UNTRIED
+            if candidate.state == PathState.FAILED:  # failed in an earlier round: probed again
+                candidate.state = PathState.UNTRIED
         return probes
 
     @property
@@ -295,7 +295,7 @@ class Selection(Probing):
         failed = [
             index
             for index, one in enumerate(self.candidates)
-            if (one.silent or one.state != State.FAILED) and not lost.isdisjoint(one.path.links)
+            if (one.silent or one.state != PathState.FAILED) and not lost.isdisjoint(one.path.links)
         ]
         for index in failed:
             self.fail(index)
@@ -313,7 +313,7 @@ class Selection(Probing):
         known = Failures(failures.nodes, failures.links | self._suspects)
         added: list[int] = []
         while len(self.candidates) < MOST_CANDIDATES:
-            kept = [one.path for one in self.candidates if one.state != State.FAILED]
+            kept = [one.path for one in self.candidates if one.state != PathState.FAILED]
             if len(kept) >= len(self._usual):
                 break
             path = self._path_to_keep(kept, known)
@@ -351,7 +351,7 @@ class Selection(Probing):
     def end_round(self) -> None:
         """Use the best path found in this round; drop older failed candidates from the list."""
         self.settle()
-        failed = [one for one in self.candidates if one.state == State.FAILED]
+        failed = [one for one in self.candidates if one.state == PathState.FAILED]
         for one in failed[: -len(self._usual)]:
             self.candidates.remove(one)
         places = [i for i, one in enumerate(self.candidates) if one.path == self.path]

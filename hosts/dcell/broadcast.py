@@ -22,7 +22,7 @@ REMEMBERED = 4096  # broadcasts in the duplicate table
 REMEMBERED_S = 10.0  # lifetime of an entry, longer than any broadcast is under way
 
 
-class Broadcasts:
+class DCellBroadcasts:
     """Sends and relays broadcast packets of applications on behalf of one router."""
 
     def __init__(self, router: Router) -> None:

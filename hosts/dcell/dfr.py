@@ -33,7 +33,7 @@ from hosts.base.linkstate import next_steps
 from hosts.base.path import Path, Step
 from hosts.base.shortest import steps
 from hosts.dcell import rules
-from hosts.dcell.rules import Inside
+from hosts.dcell.rules import InnerRoutes
 from topos.dcell import DCell
 
 LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (section 6.1)
@@ -50,7 +50,7 @@ class View(rules.Works, Protocol):
     """Link states and shortest paths of a server's DCell_b, as this server knows them."""
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> InnerRoutes:
         """The shortest paths from this server."""
         ...
 
@@ -63,7 +63,7 @@ class Heading(NamedTuple):
     came_by: int | None = None  # arrival port; None for a packet of this server's own applications
 
 
-class Onward(NamedTuple):
+class ProxyHop(NamedTuple):
     """The next hop of a packet, and the proxy it is sent to from now on."""
 
     step: Step
@@ -77,7 +77,7 @@ class Lost(NamedTuple):
     reason: str
 
 
-Choice: TypeAlias = Onward | Lost
+Choice: TypeAlias = ProxyHop | Lost
 
 
 def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> Choice:
@@ -90,7 +90,7 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
     hop = rules.choose(net, b, view, view.inside, here, destination, proxy, came_by, link)
     if hop.port != rules.NONE:
         proxy_now = None if hop.proxy == rules.NONE else dcell.server_of_uid(hop.proxy)
-        return Onward(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
+        return ProxyHop(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
     target = destination if proxy in (rules.NONE, here) else proxy
     inside = here // dcell.sizes[b] == target // dcell.sizes[b]
     return Lost(f"no way inside the DCell_{b}" if inside else "no proxy is left")
@@ -127,7 +127,7 @@ def members(dcell: DCell, level: int, server: int) -> list[int]:
     return [member for member in joined if member < dcell.servers]
 
 
-def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
+def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> InnerRoutes:
     """Convert a server's next hops inside its DCell_b to the numbers that the rules work with.
 
     >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # server 0's table
@@ -138,7 +138,7 @@ def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> Inside:
     ports, peers = [rules.NONE] * size, [rules.NONE] * size
     for place, step in zip(nearest, next_steps.values(), strict=True):
         ports[place], peers[place] = step.port, dcell.uid(step.peer) % size
-    return Inside(nearest, ports, peers)
+    return InnerRoutes(nearest, ports, peers)
 
 
 def upper_first(step: Step) -> tuple[int, int]:
@@ -169,7 +169,7 @@ class Converged:
         return self.failures.of_hop(self.dcell, server, step) is None
 
     @cached_property
-    def inside(self) -> Inside:
+    def inside(self) -> InnerRoutes:
         """The shortest paths to the reachable servers of the DCell_b."""
         return inside(self.dcell, self.b, next_steps(self.server, self._steps, self.dcell.uid))
 

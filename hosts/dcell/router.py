@@ -25,7 +25,7 @@ from hosts.base.flood import Flooding
 from hosts.base.linkstate import LinkStates
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.dcell.broadcast import Broadcasts
+from hosts.dcell.broadcast import DCellBroadcasts
 from hosts.dcell.dfr import (
     LEVEL_B,
     RETRIES_SPENT,
@@ -40,7 +40,7 @@ from hosts.dcell.dfr import (
     members,
     upper_first,
 )
-from hosts.dcell.rules import Inside
+from hosts.dcell.rules import InnerRoutes
 from hosts.wire.dcn import PLAIN, DcnHeader, Protocol, broadcast, is_multicast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import BROADCASTS, FlowKey
@@ -92,8 +92,8 @@ class Dfr(Router):
         own = members(self.topology, self.b, self.server)
         ports = range(self.b + 1)
         self.flooding = Flooding(self, own, ports, broadcast(self.b), now, upper_first)
-        self.view = Known(self.b, self.flooding.states)
-        self.broadcasts = Broadcasts(self)
+        self.view = LiveView(self.b, self.flooding.states)
+        self.broadcasts = DCellBroadcasts(self)
         self.cache: Bounded[Ground, Choice] = Bounded(CACHED)
         self._is_outdated = False  # True if a link changed after the cached decisions
         hold_s = self.timers.unreachable_hold_s
@@ -269,7 +269,7 @@ class Dfr(Router):
         return dropped + self._send_packet(header.source, Protocol.UNREACHABLE, message, now)
 
 
-class Known:
+class LiveView:
     """The view of a live server: the link states that it has received."""
 
     def __init__(self, b: int, states: LinkStates) -> None:
@@ -286,6 +286,6 @@ class Known:
         return self.states.works(server, Step(level, peer))
 
     @property
-    def inside(self) -> Inside:
+    def inside(self) -> InnerRoutes:
         """The shortest paths to the reachable servers of this DCell_b."""
         return inside(self.states.topology, self.b, self.states.next_steps)

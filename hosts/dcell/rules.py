@@ -20,7 +20,7 @@ class Works(Protocol):
     def __getitem__(self, link: tuple[int, int], /) -> bool: ...
 
 
-class Inside(NamedTuple):
+class InnerRoutes(NamedTuple):
     """A server's shortest paths inside its DCell_b, whose servers are numbered from 0 by uid.
 
     A server's number there, its place, is its uid minus the lowest uid of the DCell_b.
@@ -31,7 +31,7 @@ class Inside(NamedTuple):
     peers: Sequence[int]  # next hop towards each server, by place, as a place
 
 
-class Hop(NamedTuple):
+class DCellHop(NamedTuple):
     """The next hop, the proxy the packet is sent to from now on, and whether it was rerouted."""
 
     port: int
@@ -67,7 +67,9 @@ def next_link(net: Nested, b: int, here: int, destination: int, proxy: int) -> t
     return first_link(net, b, here, destination if proxy in (NONE, here) else proxy)
 
 
-def own_link(works: Works, here: int, proxy: int, came_by: int, link: tuple[int, int, int]) -> Hop:
+def own_link(
+    works: Works, here: int, proxy: int, came_by: int, link: tuple[int, int, int]
+) -> DCellHop:
     """Return the hop over this server's own link above level b, if that link is next and works.
 
     Shortest paths inside the DCell_b do not matter for this hop. Without such a hop, the port of
@@ -76,21 +78,21 @@ def own_link(works: Works, here: int, proxy: int, came_by: int, link: tuple[int,
     proxy = NONE if proxy == here else proxy
     near, far, level = link
     if near == here and level != came_by and works[here, level]:
-        return Hop(level, far, proxy, False)
-    return Hop(NONE, NONE, NONE, False)
+        return DCellHop(level, far, proxy, False)
+    return DCellHop(NONE, NONE, NONE, False)
 
 
 def choose(
     net: Nested,
     b: int,
     works: Works,
-    inside: Inside,
+    inside: InnerRoutes,
     here: int,
     destination: int,
     proxy: int,
     came_by: int,
     link: tuple[int, int, int],
-) -> Hop:
+) -> DCellHop:
     """Return the next hop of a packet whose destination is another server (Fig. 5).
 
     The caller checks retry count and TTL. If there is no next hop, the port of the result is NONE.
@@ -119,7 +121,7 @@ def choose(
     if in_reach and (level == NONE or works[near, level]):
         return _towards(inside, first, near - first, proxy, False)
     if level == NONE:
-        return Hop(NONE, NONE, NONE, False)
+        return DCellHop(NONE, NONE, NONE, False)
     # Departs from the paper: Fig. 5 jumps up even if the destination is in this server's own
     # DCell_l, to which the packet would have to return.
     together = here // net.sizes[level] == destination // net.sizes[level]
@@ -132,15 +134,15 @@ def choose(
         # it arrived, where it would meet the same failure again.
         if level != came_by and works[here, level]:
             far = far_end(net, here, level)
-            return Hop(level, far, far, True)
+            return DCellHop(level, far, far, True)
         for place in inside.nearest:
             if works[first + place, level]:
                 far = far_end(net, first + place, level)
                 return _towards(inside, first, place, far, True)
-    return Hop(NONE, NONE, NONE, False)
+    return DCellHop(NONE, NONE, NONE, False)
 
 
-def _towards(inside: Inside, first: int, place: int, proxy: int, rerouted: bool) -> Hop:
+def _towards(inside: InnerRoutes, first: int, place: int, proxy: int, rerouted: bool) -> DCellHop:
     """Return the first hop of the shortest path to a place in the DCell_b."""
     # `0 +` turns a small integer type of numpy into a plain integer, so all hops have one type.
-    return Hop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)
+    return DCellHop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)

@@ -44,9 +44,9 @@ NETWORK = Network(
         ),
         "mp-ccw": Algorithm(
             "DPillarMP, counter-clockwise",
-            path_set=_paths(multipath.CounterClockwise),
+            path_set=_paths(multipath.MultipathCounterClockwise),
             opposite="mp-ccw",
-            router=multipath.CounterClockwise,
+            router=multipath.MultipathCounterClockwise,
         ),
         "mp-both": Algorithm(
             "DPillarMP with the paths of both directions",

@@ -25,7 +25,7 @@ from typing import Any
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path
-from hosts.base.probing import Probing, State
+from hosts.base.probing import PathState, Probing
 from hosts.dpillar.choices import schedule
 from hosts.dpillar.multipath import BothWays, Destination
 from hosts.wire.ipv4 import FlowKey
@@ -116,4 +116,4 @@ class TrafficAware(BothWays):
 
 
 def _path_works(probing: Probing, path: int | None) -> bool:
-    return path is not None and probing.candidates[path].state != State.FAILED
+    return path is not None and probing.candidates[path].state != PathState.FAILED

@@ -27,12 +27,12 @@ from hosts.dpillar.choices import Link
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
-from hosts.wire.layout import Field, Layout
+from hosts.wire.layout import Field, HeaderLayout
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
 FLOWS = 4096  # upper bound for flows with a path
 
-TCP_BEGINNING = Layout(
+TCP_BEGINNING = HeaderLayout(
     [
         Field("ports", 32),
         Field("sequence", 32),

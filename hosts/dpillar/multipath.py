@@ -45,7 +45,7 @@ from typing import Any, ClassVar
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
-from hosts.base.probing import Pace, Probing, State
+from hosts.base.probing import Pace, PathState, Probing
 from hosts.dpillar.choices import Link, links, reserves
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
@@ -297,13 +297,13 @@ class FaultTolerant(Tunnelling):
         aged = [
             one
             for one in known.probing.candidates
-            if one.state == State.FAILED
+            if one.state == PathState.FAILED
             and not one.waiting
             and self.first_works(known.tunnels[one.path])
             and not self.has_failed(one.path)
         ]
         for one in aged:
-            one.state = State.UNTRIED
+            one.state = PathState.UNTRIED
         return bool(aged)
 
     def _withdraw_flows(self, known: Destination) -> None:
@@ -341,7 +341,7 @@ class FaultTolerant(Tunnelling):
         return {(server, known.probing.current) for server, known in self.destinations.items()}
 
 
-class CounterClockwise(FaultTolerant):
+class MultipathCounterClockwise(FaultTolerant):
     """DPillarMP router for counter-clockwise paths, with probes."""
 
     directions = (COUNTER_CLOCKWISE,)

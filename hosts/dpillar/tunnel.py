@@ -91,7 +91,7 @@ _PROTOCOL, _TTL = LAYOUT.byte("protocol"), LAYOUT.byte("ttl")
 _IN_TUNNEL = bytes([IP_IN_IP])
 
 
-class Passed(NamedTuple):
+class RelayedPair(NamedTuple):
     """A tunnel in which a relay has forwarded packets of a pair of servers."""
 
     source: int
@@ -99,7 +99,7 @@ class Passed(NamedTuple):
     proxies: Proxies
 
 
-class Inside(NamedTuple):
+class TunnelledPacket(NamedTuple):
     """A parsed packet in its tunnel, whose addresses all belong to servers of this network."""
 
     source: int
@@ -117,7 +117,7 @@ class Tunnelling(Router):
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        self.passing: Bounded[Passed, Step] = Bounded(PASSING)
+        self.passing: Bounded[RelayedPair, Step] = Bounded(PASSING)
         self.failed_links: Bounded[Link, None] = Bounded(
             FAILED_LINKS, self.timers.failed_link_timeout_s
         )
@@ -233,11 +233,11 @@ class Tunnelling(Router):
         if outer.ttl <= 1:
             return self._drop_expired(inner, packet, now)
         proxies = Proxies(near, far, tunnel.direction)
-        inside = Inside(source, destination, proxies, inner, packet)
+        inside = TunnelledPacket(source, destination, proxies, inner, packet)
         return self._relay(port, outer, inside, key, now)
 
     def _relay(
-        self, port: int, outer: Ipv4Header, inside: Inside, key: ByTunnel, now: float
+        self, port: int, outer: Ipv4Header, inside: TunnelledPacket, key: ByTunnel, now: float
     ) -> list[Action]:
         source, destination, proxies, inner, packet = inside
         backward = inner.protocol in BACKWARD
@@ -253,7 +253,7 @@ class Tunnelling(Router):
         if inner.protocol == Protocol.PROBE:
             packet = self._limited_probe(packet, port, step.port)
         elif is_data:
-            self.passing.put(Passed(source, destination, proxies), step, now)
+            self.passing.put(RelayedPair(source, destination, proxies), step, now)
         if backward or self.server != proxies.destination:
             onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
             return [self._send_action(step, onward, Relayed(key) if is_data else None)]
@@ -278,7 +278,7 @@ class Tunnelling(Router):
         )
         return header.pack(probe._replace(available_bps=available).pack())
 
-    def _report_down_hop(self, inside: Inside, step: Step, now: float) -> list[Action]:
+    def _report_down_hop(self, inside: TunnelledPacket, step: Step, now: float) -> list[Action]:
         """Notify the source of a packet or probe that the next hop is down.
 
         # Departs from the paper: the relay also returns the packet, and the source sends it again.
@@ -329,7 +329,7 @@ class Tunnelling(Router):
                 )
         return actions
 
-    def _pair_key(self, passed: Passed) -> FlowKey:
+    def _pair_key(self, passed: RelayedPair) -> FlowKey:
         """Return the flow key that stands for all flows of a pair: without protocol and ports."""
         ipv4 = self.topology.ipv4
         return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)

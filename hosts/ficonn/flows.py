@@ -13,7 +13,7 @@ from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Bandwidth, Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
-from hosts.ficonn.tar import Way
+from hosts.ficonn.tar import RouteEntry
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import ByFlow
 from topos.base.topology import Topology
@@ -32,14 +32,14 @@ class Tag(NamedTuple):
 
 
 @dataclass
-class Entry:
+class FlowEntry:
     """The routing entry of one flow: hops of the path in use, and hops that a newer probe sets up.
 
     If both exist, the new hops are used only after `settle_s`: until then Source ReRoute may still
     remove them, and servers further along the path may not have an entry for the flow yet.
 
-    >>> old, new = Way(None, Step(0, 1)), Way(None, Step(1, 9))
-    >>> entry = Entry(settle_s=0.2)
+    >>> old, new = RouteEntry(None, Step(0, 1)), RouteEntry(None, Step(1, 9))
+    >>> entry = FlowEntry(settle_s=0.2)
     >>> entry.put(Tag(1, False), old, now=0.0)
     >>> entry.put(Tag(2, False), new, now=5.0)
     >>> [entry.current(lambda step: True, now) == new for now in (5.1, 5.2)]
@@ -51,9 +51,11 @@ class Entry:
     settle_s: float
     bytes: int = 0  # bytes of the flow since the last probe
     probed_s: float = 0.0
-    _ways: list[tuple[Tag, float, Way]] = field(default_factory=list)  # oldest first, at most two
+    _ways: list[tuple[Tag, float, RouteEntry]] = field(
+        default_factory=list
+    )  # oldest first, at most two
 
-    def put(self, tag: Tag, way: Way, now: float) -> None:
+    def put(self, tag: Tag, way: RouteEntry, now: float) -> None:
         """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
         others = [one for one in self._ways if one[0] != tag]
         if len(others) == 2:
@@ -61,11 +63,11 @@ class Entry:
         self._ways = [*others, (tag, now, way)]
         self.bytes, self.probed_s = 0, now
 
-    def of(self, tag: Tag) -> Way | None:
+    def of(self, tag: Tag) -> RouteEntry | None:
         """Return the hops that a probe has set up, None without them."""
         return next((way for known, _, way in self._ways if known == tag), None)
 
-    def current(self, works: Callable[[Step], bool], now: float) -> Way | None:
+    def current(self, works: Callable[[Step], bool], now: float) -> RouteEntry | None:
         """Return the hops that packets use, None if no link to a next hop works."""
         usable = [one for one in self._ways if works(one[2].next)]
         if len(usable) == 2 and not self._is_settled(usable[1], now):
@@ -80,7 +82,7 @@ class Entry:
         """Remove all hops except those that a probe is setting up."""
         self._ways = [one for one in self._ways if one[0] == tag]
 
-    def forget_next(self, step: Step) -> list[Way]:
+    def forget_next(self, step: Step) -> list[RouteEntry]:
         """Remove all hops that lead to `step`; return the removed ones."""
         gone = [way for _, _, way in self._ways if way.next == step]
         self._ways = [one for one in self._ways if one[2].next != step]
@@ -91,22 +93,22 @@ class Entry:
         return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
 
     @property
-    def ways(self) -> list[tuple[Tag, Way]]:
+    def ways(self) -> list[tuple[Tag, RouteEntry]]:
         """All hops of the entry with the tags of their probes, oldest first."""
         return [(tag, way) for tag, _, way in self._ways]
 
-    def _is_settled(self, one: tuple[Tag, float, Way], now: float) -> bool:
+    def _is_settled(self, one: tuple[Tag, float, RouteEntry], now: float) -> bool:
         return now >= one[1] + self.settle_s
 
 
-class Ways(Bounded[FlowKey, Entry]):
+class FlowTable(Bounded[FlowKey, FlowEntry]):
     """The routing entries of a server, one per flow."""
 
     def __init__(self, settle_s: float, idle_s: float, works: Callable[[Step], bool]) -> None:
         super().__init__(MOST_ENTRIES, idle_s)
         self.settle_s, self.works = settle_s, works
 
-    def of(self, flow: FlowKey, tag: Tag) -> Way | None:
+    def of(self, flow: FlowKey, tag: Tag) -> RouteEntry | None:
         """Return the hops that a probe has set up for a flow, None without them."""
         entry = self.get(flow)
         return entry.of(tag) if entry else None
@@ -118,7 +120,7 @@ class Ways(Bounded[FlowKey, Entry]):
         return way.next if way else None
 
     def set_up(
-        self, flow: FlowKey, tag: Tag, way: Way, now: float, *, alone: bool
+        self, flow: FlowKey, tag: Tag, way: RouteEntry, now: float, *, alone: bool
     ) -> FlowKey | None:
         """Store the hops that a probe sets up; return the flow whose entry was evicted, if any.
 
@@ -126,7 +128,7 @@ class Ways(Bounded[FlowKey, Entry]):
         """
         entry, gone = self.use(flow, now), None
         if entry is None:
-            entry = Entry(self.settle_s)
+            entry = FlowEntry(self.settle_s)
             gone = self.put(flow, entry, now)
         elif alone:
             entry.forget_all_but(tag)
@@ -159,7 +161,7 @@ class Ways(Bounded[FlowKey, Entry]):
 
 
 @dataclass
-class Flow:
+class SourceFlow:
     """A flow of this server's own applications.
 
     `ready` means that its path is set up, as far as this server knows. Without a path, packets are
@@ -182,7 +184,7 @@ class Flow:
     failed: bool = False  # True if the path in use has failed and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
     # Hops that each unanswered probe has set up, and the time at which the probe was sent.
-    unanswered: dict[Tag, tuple[Way, float]] = field(default_factory=dict)
+    unanswered: dict[Tag, tuple[RouteEntry, float]] = field(default_factory=dict)
 
     def rest(self) -> None:
         """Reset the probing state after a round."""
@@ -204,7 +206,7 @@ class Queues:
     def __init__(self) -> None:
         self.packets = 0
 
-    def add(self, own: Flow, packet: bytes) -> list[Action]:
+    def add(self, own: SourceFlow, packet: bytes) -> list[Action]:
         """Queue a packet of a flow, or drop the packet if a queue limit is reached."""
         if len(own.queue) >= MOST_QUEUED_OF_FLOW:
             return [Drop("queue of the flow is full", packet)]
@@ -214,14 +216,14 @@ class Queues:
         self.packets += 1
         return []
 
-    def take(self, own: Flow) -> list[bytes]:
+    def take(self, own: SourceFlow) -> list[bytes]:
         """Remove and return a flow's queued packets."""
         taken = list(own.queue)
         self.packets -= len(taken)
         own.queue.clear()
         return taken
 
-    def drop(self, own: Flow, reason: str) -> list[Action]:
+    def drop(self, own: SourceFlow, reason: str) -> list[Action]:
         """Drop all queued packets of a flow."""
         return [Drop(reason, packet) for packet in self.take(own)]
 
@@ -288,7 +290,7 @@ def free_bps(
 
 
 def described(
-    topology: Topology, flows: Bounded[FlowKey, Flow], ways: Bounded[FlowKey, Entry]
+    topology: Topology, flows: Bounded[FlowKey, SourceFlow], ways: Bounded[FlowKey, FlowEntry]
 ) -> dict[str, Any]:
     """Return the flows and entries of a server as plain data, with servers' addresses."""
 

@@ -13,7 +13,7 @@ _ON_WIRE = {here: wire for wire, here in _ENTRIES.items()}
 
 def probe_of(
     ficonn: FiConn, ends: tuple[int | None, int | None], header: DcnHeader, message: PathProbe
-) -> tar.Probe | None:
+) -> tar.TarProbe | None:
     """Return the received probe of a flow between two servers, None if the probe is invalid."""
     source, destination = ends
     progress = progress_of(ficonn, message.entries)
@@ -21,7 +21,7 @@ def probe_of(
         return None
     if (header.source, header.destination) != (ficonn.uid(source), ficonn.uid(destination)):
         return None
-    return tar.Probe(source, destination, progress, message.tries, message.back)
+    return tar.TarProbe(source, destination, progress, message.tries, message.back)
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:

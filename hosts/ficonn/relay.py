@@ -12,7 +12,7 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flows import MOST_ENTRIES, Ways
+from hosts.ficonn.flows import MOST_ENTRIES, FlowTable
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
@@ -22,14 +22,14 @@ from hosts.wire.relayed import ByFlow
 ETHERNET_BYTES = 14  # size of the Ethernet header, which port counters include
 
 
-class Relay(Fallback):
+class TarRelay(Fallback):
     """The part of TAR's router that forwards packets by entries and reports broken paths."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
         # Timeout of a probe; a newly set up path replaces the old one only after this time.
         self.settle_s = 2 * self.timers.search_timeout_s
-        self.ways = Ways(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
+        self.ways = FlowTable(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
 
     def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:

@@ -50,9 +50,9 @@ from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.ficonn import tar
-from hosts.ficonn.flows import MOST_ENTRIES, Flow, Moves, Queues, Tag, described, free_bps
+from hosts.ficonn.flows import MOST_ENTRIES, Moves, Queues, SourceFlow, Tag, described, free_bps
 from hosts.ficonn.progress import entries_of, probe_of
-from hosts.ficonn.relay import Relay
+from hosts.ficonn.relay import TarRelay
 from hosts.ficonn.searches import Searches
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
@@ -66,7 +66,7 @@ SET_UPS = 4  # path set-up probes per probe that looks for a better path
 AT_REST_S = 1.0  # time without a packet; a busy data plane reports packets late
 
 
-class Tar(Relay):
+class Tar(TarRelay):
     """Router of FiConn's traffic-aware routing.
 
     Parameters
@@ -89,7 +89,7 @@ class Tar(Relay):
     ) -> None:
         super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
-        self.flows: Bounded[FlowKey, Flow] = Bounded(MOST_FLOWS, idle_s)
+        self.flows: Bounded[FlowKey, SourceFlow] = Bounded(MOST_FLOWS, idle_s)
         self.level_0 = virtual_flows.level_0
         two_rounds_s = 2 * self.timers.longest_probe_interval_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
@@ -153,7 +153,7 @@ class Tar(Relay):
 
     def _new_flow(
         self, flow: FlowKey, destination: int, now: float, *, follows: bool = False
-    ) -> tuple[Flow, list[Action]]:
+    ) -> tuple[SourceFlow, list[Action]]:
         actions: list[Action] = []
         if len(self.flows) == self.flows.limit:
             oldest, gone = self.flows.items()[0]
@@ -161,20 +161,22 @@ class Tar(Relay):
             self.flows.evicted += 1
             actions = self._remove(oldest, gone, "too many flows")
         # A random first round, so that entries from before a restart of this server do not match.
-        own = Flow(destination, self.random.getrandbits(32), follows=follows, announced=follows)
+        own = SourceFlow(
+            destination, self.random.getrandbits(32), follows=follows, announced=follows
+        )
         if follows:
             own.probe_from_s = math.inf
         self.flows.put(flow, own, now)
         return own, actions
 
-    def _remove(self, flow: FlowKey, own: Flow, reason: str) -> list[Action]:
+    def _remove(self, flow: FlowKey, own: SourceFlow, reason: str) -> list[Action]:
         """Remove a flow's timers and data plane entry, and drop its queued packets."""
         self.agenda.cancel(("probe", flow))
         self.searches.end(flow)
         self.flow_answers_change(flow)
         return self.queues.drop(own, reason)
 
-    def _send_queued(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+    def _send_queued(self, flow: FlowKey, own: SourceFlow, now: float) -> list[Action]:
         sent = [self.outgoing(one, flow, own.destination, now) for one in self.queues.take(own)]
         return list(chain.from_iterable(sent))
 
@@ -197,12 +199,14 @@ class Tar(Relay):
 
     # -- probes of this server -------------------------------------------------------------------
 
-    def _queue(self, flow: FlowKey, own: Flow, now: float, *, urgent: bool = False) -> list[Action]:
+    def _queue(
+        self, flow: FlowKey, own: SourceFlow, now: float, *, urgent: bool = False
+    ) -> list[Action]:
         """Start a probe round when it is the flow's turn."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
 
-    def _probe(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+    def _probe(self, flow: FlowKey, own: SourceFlow, now: float) -> list[Action]:
         """Start a probe round: send a probe for a flow."""
         own.round = (own.round + 1) & 0xFFFFFFFF
         own.waiting, own.awaits_turn, own.probed_s = True, False, now
@@ -221,7 +225,7 @@ class Tar(Relay):
         round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
-    def _search(self, flow: FlowKey, own: Flow, now: float) -> list[Action]:
+    def _search(self, flow: FlowKey, own: SourceFlow, now: float) -> list[Action]:
         """Search for a path after a failure; the end that follows waits for the other's probe."""
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
@@ -244,13 +248,13 @@ class Tar(Relay):
             self._end_round(flow, own, now)
         return []
 
-    def _new_probe(self, to: int, tries: int, back: bool) -> tar.Probe:
+    def _new_probe(self, to: int, tries: int, back: bool) -> tar.TarProbe:
         by_far_side = self.far_side and tries % 2 == 1
         probe = tar.first_probe(self.topology, self.server, to, tries, by_far_side=by_far_side)
         return probe._replace(back=back)
 
     def _launch(
-        self, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float, back_to: Step | None = None
+        self, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float, back_to: Step | None = None
     ) -> list[Action]:
         """Send a new probe; a response may return to `back_to`, from where its probe came."""
         uid = self.topology.uid(probe.destination)
@@ -286,7 +290,7 @@ class Tar(Relay):
         own = self.flows.get(flow)
         return self._queue(flow, own, now, urgent=bool(own.queue)) if own else []
 
-    def _give_up(self, flow: FlowKey, own: Flow, reason: str, now: float) -> list[Action]:
+    def _give_up(self, flow: FlowKey, own: SourceFlow, reason: str, now: float) -> list[Action]:
         """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
         self.ways.pop(flow)
         self.flow_answers_change(flow)
@@ -312,7 +316,7 @@ class Tar(Relay):
         self._end_round(flow, own, now)
         return self._send_queued(flow, own, now)
 
-    def _end_round(self, flow: FlowKey, own: Flow, now: float) -> None:
+    def _end_round(self, flow: FlowKey, own: SourceFlow, now: float) -> None:
         """End a probe round, and schedule the next."""
         own.rest()
         self.searches.end(flow)
@@ -360,7 +364,7 @@ class Tar(Relay):
         header: DcnHeader,
         flow: FlowKey,
         tag: Tag,
-        probe: tar.Probe,
+        probe: tar.TarProbe,
         now: float,
         back_to: Step | None,
     ) -> list[Action]:
@@ -369,7 +373,7 @@ class Tar(Relay):
         before = self.ways.next(flow, now)
         decision: tar.Decision
         if back_to:
-            decision = tar.Onward(tar.Way(came, back_to), probe.progress)
+            decision = tar.ForwardProbe(tar.RouteEntry(came, back_to), probe.progress)
         else:
             way, sight = self.ways.of(flow, tag), self._sight(flow, now)
             decision = tar.decide(self.topology, self.server, probe, came, way, sight)
@@ -400,7 +404,7 @@ class Tar(Relay):
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
     def _process_arrival(
-        self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.Probe, now: float
+        self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float
     ) -> list[Action]:
         """Process a received response, or answer a probe; both set up the reverse flow (IV.A)."""
         answers = flow.reversed()

@@ -49,7 +49,7 @@ class Server(NamedTuple):
     better: int  # link with more available bandwidth: 1 backup, -1 level 0, 0 equal
 
 
-class Entry(NamedTuple):
+class ProbeEntry(NamedTuple):
     """A flow's entry from an earlier visit of its probe: port and server of both hops."""
 
     back_by: int
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
     on: int
 
 
-class Verdict(NamedTuple):
+class ProbeVerdict(NamedTuple):
     """The decision on a probe.
 
     ONWARD: store previous and next hop, and send the probe on. BACK: remove both hops, and send the
@@ -73,7 +73,7 @@ class Verdict(NamedTuple):
     virtual: bool  # True if the flow becomes a virtual flow of this server
 
 
-class Place(NamedTuple):
+class ProbePlace(NamedTuple):
     """A probe's position: the network, the server and its links, destination and arrival hop."""
 
     net: Nested
@@ -127,17 +127,17 @@ def start(net: Nested, source: int, destination: int, by_far_side: bool, progres
     return count
 
 
-def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
+def decide(place: ProbePlace, entry: ProbeEntry, progress: Room) -> ProbeVerdict:
     """Return a server's decision on a probe: lines 2 to 14, then by the port of TOR's next hop."""
     net, own = place.net, place.own
     if place.destination == own.here:
-        return Verdict(ARRIVED, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
+        return ProbeVerdict(ARRIVED, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
     came_by, came = place.came_by, place.came
     if came != NOWHERE and came_by == entry.on_by and came == entry.on:  # 4-8: Source ReRoute
         came_by, came = entry.back_by, entry.back
         if came != NOWHERE and not starts_over(own.level, came_by, progress):
             return send_back(came_by, came, False)
-        place = Place(
+        place = ProbePlace(
             net, own, place.mates, place.random, place.order, place.destination, came_by, came
         )
     for level in range(1, len(progress) + 1):  # lines 9-10
@@ -164,7 +164,7 @@ def decide(place: Place, entry: Entry, progress: Room) -> Verdict:
 # -- cases of TOR's next hop -----------------------------------------------------------------------
 
 
-def over_backup(place: Place, progress: Room) -> Verdict:
+def over_backup(place: ProbePlace, progress: Room) -> ProbeVerdict:
     """Decide when TOR's next hop is the backup link: use it, or bypass it (lines 15 to 30)."""
     own = place.own
     if not own.by_backup or (own.switch_works and own.better < 0):
@@ -180,7 +180,7 @@ def over_backup(place: Place, progress: Room) -> Verdict:
     return onward(place, progress, BACKUP, own.far)
 
 
-def around(place: Place, progress: Room, dead: int) -> Verdict:
+def around(place: ProbePlace, progress: Room, dead: int) -> ProbeVerdict:
     """Decide when TOR's next hop is a server on the same switch that cannot be reached.
 
     All links of that server count as failed, which only its neighbours know. They bypass the backup
@@ -209,7 +209,7 @@ def around(place: Place, progress: Room, dead: int) -> Verdict:
     return stuck()
 
 
-def leave(place: Place, progress: Room) -> Verdict:
+def leave(place: ProbePlace, progress: Room) -> ProbeVerdict:
     """Decide when the source uses its backup link against TOR (lines 13 and 14).
 
     The source prefers the backup link, or has no other link that works.
@@ -229,7 +229,7 @@ def leave(place: Place, progress: Room) -> Verdict:
     return onward(place, progress, BACKUP, own.far)
 
 
-def route_back(place: Place, progress: Room) -> Verdict:
+def route_back(place: ProbePlace, progress: Room) -> ProbeVerdict:
     """Send the probe back if the level-0 link has failed and it arrived by the backup link.
 
     The server acts as if its backup link had failed (section IV.A): the other end must bypass this
@@ -242,24 +242,24 @@ def route_back(place: Place, progress: Room) -> Verdict:
     return route_elsewhere(place, progress)
 
 
-def route_elsewhere(place: Place, progress: Room) -> Verdict:
+def route_elsewhere(place: ProbePlace, progress: Room) -> ProbeVerdict:
     """Send the probe back over the backup link by which it arrived; the other end bypasses it."""
     if bypass(place, progress, place.came, NOT_BACK):
         return send_back(BACKUP, place.came, False)
     return stuck()
 
 
-def onward(place: Place, progress: Room, port: int, peer: int) -> Verdict:
+def onward(place: ProbePlace, progress: Room, port: int, peer: int) -> ProbeVerdict:
     """Return the decision to store both hops and send the probe on (lines 16-18 and 25-27)."""
     # Departs from the paper: resetPR belongs to the crossing of a level-l cable (section IV.B);
     # line 17, whose indentation was lost in print, would reset at every server of level l.
     if port == BACKUP:
         for level in range(1, min(place.own.level, len(progress) + 1)):
             progress[level - 1] = BYZERO
-    return Verdict(ONWARD, port, peer, place.came_by, place.came, False)
+    return ProbeVerdict(ONWARD, port, peer, place.came_by, place.came, False)
 
 
-def reroute(place: Place, progress: Room, virtual: bool) -> Verdict:
+def reroute(place: ProbePlace, progress: Room, virtual: bool) -> ProbeVerdict:
     """Start again towards the newly chosen proxy: from this server, or by Source ReRoute."""
     own = place.own
     if place.came != NOWHERE and not starts_over(own.level, place.came_by, progress):
@@ -272,20 +272,20 @@ def reroute(place: Place, progress: Room, virtual: bool) -> Verdict:
     return stuck()
 
 
-def send_back(port: int, peer: int, virtual: bool) -> Verdict:
+def send_back(port: int, peer: int, virtual: bool) -> ProbeVerdict:
     """Return the decision to send the probe back to the previous hop."""
-    return Verdict(BACK, port, peer, NOWHERE, NOWHERE, virtual)
+    return ProbeVerdict(BACK, port, peer, NOWHERE, NOWHERE, virtual)
 
 
-def stuck() -> Verdict:
+def stuck() -> ProbeVerdict:
     """Return the decision to drop the probe, which has no usable next hop."""
-    return Verdict(STUCK, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
+    return ProbeVerdict(STUCK, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
 
 
 # -- state of a server's links ---------------------------------------------------------------------
 
 
-def prefers_backup(place: Place, progress: Room) -> bool:
+def prefers_backup(place: ProbePlace, progress: Room) -> bool:
     """Return True if a source uses its backup link although TOR would not (line 13)."""
     own = place.own
     if place.came != NOWHERE or not own.by_backup or own.better <= 0:
@@ -299,7 +299,7 @@ def prefers_backup(place: Place, progress: Room) -> bool:
     )
 
 
-def hop_works(place: Place, port: int, peer: int) -> bool:
+def hop_works(place: ProbePlace, port: int, peer: int) -> bool:
     """Return True if a hop of this server works."""
     if port == BACKUP:
         return place.own.by_backup
@@ -330,7 +330,7 @@ def may_bypass(progress: Room, level: int) -> bool:
     return 0 < level <= len(progress) and progress[level - 1] == BYZERO
 
 
-def bypasses(place: Place, progress: Room, level: int) -> bool:
+def bypasses(place: ProbePlace, progress: Room, level: int) -> bool:
     """Return True if PR_level is a proxy in a third FiConn, off TOR's path."""
     proxy, below = progress[level - 1], place.net.sizes[level - 1]
     goal = leg(place.net, place.own.here, level, target(progress, level, place.destination))
@@ -357,7 +357,7 @@ def target(progress: Room, above: int, destination: int) -> int:
 # -- bypassLink ------------------------------------------------------------------------------------
 
 
-def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
+def bypass(place: ProbePlace, progress: Room, at: int, wanted: int) -> bool:
     """Choose a proxy that bypasses a server's backup link; return True if there is one.
 
     The proxy is in a random third FiConn, at the lowest level without a bypass so far.
@@ -369,7 +369,7 @@ def bypass(place: Place, progress: Room, at: int, wanted: int) -> bool:
     return False
 
 
-def draw(place: Place, progress: Room, at: int, level: int, wanted: int) -> bool:
+def draw(place: ProbePlace, progress: Room, at: int, level: int, wanted: int) -> bool:
     """Choose a random proxy of a level; return True if a usable proxy was found."""
     net = place.net
     goal = leg(net, at, level, target(progress, level, place.destination))
@@ -399,7 +399,7 @@ def take(order: MutableSequence[int], left: int, random: Random) -> int:
     return taken
 
 
-def usable(place: Place, at: int, proxy: int, wanted: int) -> bool:
+def usable(place: ProbePlace, at: int, proxy: int, wanted: int) -> bool:
     """Return True if a proxy that bypasses server `at`'s backup link meets the requirement."""
     if wanted == NOT_BACK:
         return next_hop(place.net, at, proxy)[1] != place.own.here
@@ -407,7 +407,7 @@ def usable(place: Place, at: int, proxy: int, wanted: int) -> bool:
     return (wanted == WORKING or port == SWITCH) and hop_works(place, port, peer)
 
 
-def fall_back(place: Place, progress: Room, at: int) -> bool:
+def fall_back(place: ProbePlace, progress: Room, at: int) -> bool:
     """Replace a bypass that met a failure by the bypassed cable; return False without a bypass.
 
     The proxy's place is taken by the server at the far end of that cable on TOR's path.
@@ -422,7 +422,7 @@ def fall_back(place: Place, progress: Room, at: int) -> bool:
     return True
 
 
-def replace_proxy(place: Place, progress: Room) -> bool:
+def replace_proxy(place: ProbePlace, progress: Room) -> bool:
     """Replace the lowest proxy, which cannot be reached; return True if there is a replacement.
 
     The source draws another proxy. Other servers use the cable that was to be bypassed, since two

@@ -16,10 +16,10 @@ from hosts.ficonn.tar import (
     MOST_HOPS,
     PROBE_TRIES,
     Arrived,
-    Onward,
+    ForwardProbe,
+    RouteEntry,
     Sight,
     Stuck,
-    Way,
     decide,
     first_probe,
 )
@@ -69,7 +69,7 @@ def set_up(
     """
     by_far_side = far_side and tries % 2 == 1
     probe = first_probe(ficonn, source, destination, tries, by_far_side=by_far_side)
-    ways: dict[int, Way] = {}
+    ways: dict[int, RouteEntry] = {}
     virtual: list[int] = []
     at, came = source, None
     for _ in range(MOST_HOPS):
@@ -78,7 +78,7 @@ def set_up(
             return SetUp(_path(ways, source, destination), virtual=tuple(virtual))
         if isinstance(decision, Stuck):
             return SetUp(None, decision.reason, tuple(virtual))
-        if isinstance(decision, Onward):
+        if isinstance(decision, ForwardProbe):
             ways[at], step = decision.way, decision.way.next
         else:
             ways.pop(at, None)
@@ -91,7 +91,7 @@ def set_up(
     return SetUp(None, "TTL expired", tuple(virtual))
 
 
-def _path(ways: dict[int, Way], source: int, destination: int) -> Path:
+def _path(ways: dict[int, RouteEntry], source: int, destination: int) -> Path:
     steps = []
     at = source
     while at != destination:

@@ -58,7 +58,7 @@ PROBE_TRIES = len(PROBE_PAUSES)
 Progress: TypeAlias = tuple[int, ...]  # the PR field: PR_1, PR_2, ...
 
 
-class Probe(NamedTuple):
+class TarProbe(NamedTuple):
     """A path probe: source and destination of its flow, and its PR field."""
 
     source: int
@@ -68,7 +68,7 @@ class Probe(NamedTuple):
     back: bool = False  # True if the response returns over the probe's path, after a failure
 
 
-class Way(NamedTuple):
+class RouteEntry(NamedTuple):
     """A flow's routing entry on a server: previous hop (None at the source) and next hop."""
 
     previous: Step | None
@@ -120,10 +120,10 @@ class Arrived(NamedTuple):
     """Decision: the probe has reached its destination."""
 
 
-class Onward(NamedTuple):
+class ForwardProbe(NamedTuple):
     """Decision: store the entry, and send the probe to its next hop."""
 
-    way: Way
+    way: RouteEntry
     progress: Progress
 
 
@@ -141,23 +141,28 @@ class Stuck(NamedTuple):
     reason: str
 
 
-Decision: TypeAlias = Arrived | Onward | Back | Stuck
+Decision: TypeAlias = Arrived | ForwardProbe | Back | Stuck
 
 NO_WAY = "no way around a failure"
 
 
 def first_probe(
     ficonn: FiConn, source: int, destination: int, tries: int = 0, *, by_far_side: bool = False
-) -> Probe:
+) -> TarProbe:
     """Return a flow's first probe, by TOR or by the far side of the destination's backup link."""
     entries = [BYZERO] * (ficonn.k + 1)
     net = _wiring(tuple(ficonn.sizes))
     count = rules.start(net, source, destination, by_far_side, entries)
-    return Probe(source, destination, tuple(entries[:count]), tries)
+    return TarProbe(source, destination, tuple(entries[:count]), tries)
 
 
 def decide(
-    ficonn: FiConn, server: int, probe: Probe, came: Step | None, way: Way | None, sight: Sight
+    ficonn: FiConn,
+    server: int,
+    probe: TarProbe,
+    came: Step | None,
+    way: RouteEntry | None,
+    sight: Sight,
 ) -> Decision:
     """Return a server's decision on a probe (Algorithm 3).
 
@@ -180,12 +185,12 @@ def decide(
         better=sight.backup_is_better - sight.switch_is_better,
     )
     order = [0] * rules.most_members(ficonn.sizes)
-    place = rules.Place(
+    place = rules.ProbePlace(
         net, own, _MateStates(server, sight), sight.random, order, probe.destination, *_hop(came)
     )
     before = (*_hop(way.previous), *_hop(way.next)) if way else (NOWHERE,) * 4
     entries = list(probe.progress)
-    verdict = rules.decide(place, rules.Entry(*before), entries)
+    verdict = rules.decide(place, rules.ProbeEntry(*before), entries)
     step, progress = Step(verdict.port, verdict.peer), tuple(entries)
     if verdict.kind == rules.ARRIVED:
         return Arrived()
@@ -194,7 +199,7 @@ def decide(
     if verdict.kind == rules.BACK:
         return Back(step, progress, verdict.virtual)
     previous = None if verdict.back == NOWHERE else Step(verdict.back_by, verdict.back)
-    return Onward(Way(previous, step), progress)
+    return ForwardProbe(RouteEntry(previous, step), progress)
 
 
 @cache

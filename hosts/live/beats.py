@@ -26,7 +26,7 @@ MOST_MADE = 64  # upper bound for prepared rounds per tick
 
 
 @dataclass(eq=False)
-class Port:
+class BeatPort:
     """A server's port, which sends and receives heart-beats."""
 
     server: int
@@ -35,7 +35,7 @@ class Port:
     hears: dict[int, int]  # indices of its links in the kernel's table, by neighbour
     frame: bytes = b""  # broadcast heart-beat; nothing is sent while it is empty
 
-    def to(self, hearer: Port) -> bytes:
+    def to(self, hearer: BeatPort) -> bytes:
         """Return this port's heart-beat as a unicast frame to another port."""
         return hearer.frame[MAC_AT:MAC_END] + self.frame[MAC_AT:]
 
@@ -49,7 +49,7 @@ class Burst(NamedTuple):
     places: array[int]  # indices of the links by which these heart-beats are received
 
     @classmethod
-    def of(cls, frames: list[tuple[Port, bytes]], places: list[int]) -> Burst:
+    def of(cls, frames: list[tuple[BeatPort, bytes]], places: list[int]) -> Burst:
         """Return a burst of one frame per port, received by the links at `places`."""
         text, ends = bytearray(), array("I")
         for _, frame in frames:
@@ -75,7 +75,7 @@ class Segment:
     """A group of ports that hear each other, such as the ports on one switch."""
 
     tick: Tick
-    ports: list[Port] = field(default_factory=list)
+    ports: list[BeatPort] = field(default_factory=list)
     sent_ns: int = 0  # start time of the last broadcast, in ns
     repeats: int = 0  # remaining repetitions of the last broadcast
     cell: int = 0  # the segment's number in the kernel's table, 0 before it has one
@@ -88,12 +88,12 @@ class Segment:
     def __post_init__(self) -> None:
         self.tick.segments.append(self)
 
-    def join(self, port: Port) -> None:
+    def join(self, port: BeatPort) -> None:
         """Add a port to the segment."""
         self.ports.append(port)
         self._update_members()
 
-    def leave(self, port: Port) -> None:
+    def leave(self, port: BeatPort) -> None:
         """Remove a port from the segment."""
         self.ports.remove(port)
         self._update_members()
@@ -150,7 +150,7 @@ class Segment:
                 table.answer(port.hears[ports[at - turn].server], answer)
         self.tick.put(self, goes_round=True)
 
-    def firsts(self, turn: int) -> list[tuple[Port, bytes]]:
+    def firsts(self, turn: int) -> list[tuple[BeatPort, bytes]]:
         """Return the frames that the pacer sends; `turn` is the receiver's distance in `ports`."""
         first = self.ports[: gcd(turn, len(self.ports))]
         return [(port, port.to(self.ports[at + turn])) for at, port in enumerate(first)]

@@ -23,7 +23,14 @@ from hosts.base.actions import Action, Pushed, Relayed, Send, Unwrapped
 from hosts.base.actions import Deliver as Delivered
 from hosts.base.path import Step
 from hosts.base.router import Router
-from hosts.live.table import Deliver, Push, Relay, Table, Unwrap, Used
+from hosts.live.table import (
+    DecisionTable,
+    DecisionUse,
+    DeliverDecision,
+    Push,
+    RelayDecision,
+    Unwrap,
+)
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relayed import ByFlow, RelayKey
 
@@ -49,7 +56,7 @@ class Decisions:
         Maps a hop to the MAC address of the next server's port.
     """
 
-    def __init__(self, router: Router, table: Table, mac: MacOf) -> None:
+    def __init__(self, router: Router, table: DecisionTable, mac: MacOf) -> None:
         self.router, self.table, self._mac = router, table, mac
         self._count_flows_s = self._count_relays_s = 0.0  # next time at which counters are read
         self._generations = router.generation, router.own_generation
@@ -62,13 +69,13 @@ class Decisions:
         for action in actions:
             match action:
                 case Delivered(_, key) if key is not None:
-                    self.table.install_relay(key, Deliver())
+                    self.table.install_relay(key, DeliverDecision())
                 case Send(port, peer, _, Pushed(flow, header, ground)):
                     next_mac = self._next_hop_mac(port, peer, flow, ground)
                     self.table.install_flow(flow, Push(port, next_mac, header))
                 case Send(port, peer, _, Relayed(key, change, ground)):
                     next_mac = self._next_hop_mac(port, peer, key, ground)
-                    self.table.install_relay(key, Relay(port, next_mac, change))
+                    self.table.install_relay(key, RelayDecision(port, next_mac, change))
                 case Send(port, peer, _, Unwrapped(key)):
                     self.table.install_relay(key, Unwrap(port, self._next_hop_mac(port, peer, key)))
 
@@ -111,7 +118,7 @@ class Decisions:
 
     def tell_used(self, now: float) -> list[Action]:
         """Report to the router the traffic of flows that the data plane forwards."""
-        found: list[tuple[FlowKey, Used]] = []
+        found: list[tuple[FlowKey, DecisionUse]] = []
         if now >= self._count_flows_s:
             found += self.table.flows_used().items()
             self._count_flows_s = now + self._pause_s(len(found))

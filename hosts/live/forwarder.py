@@ -28,7 +28,7 @@ from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, Changes, Interfaces
 from hosts.live.bpf import Programs
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
-from hosts.live.liveness import Link, Liveness, State
+from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
 from hosts.live.looks import Looks
 from hosts.live.pacer import HeartBeats, outlets
 from hosts.live.python_table import PythonTable
@@ -40,7 +40,7 @@ from topos.base.topology import Topology
 
 if TYPE_CHECKING:
     from hosts.live.kernel_table import KernelTable
-    from hosts.live.kernel_table import Port as KernelPort
+    from hosts.live.kernel_table import TablePort as KernelPort
 
 # Upper bounds, in packets and seconds, for one turn of a socket; then other sockets and timers are
 # served. Messages are served before every turn, since the whole network depends on them.
@@ -161,7 +161,7 @@ class Forwarder:
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
-        from hosts.live.kernel_table import Port as KernelPort
+        from hosts.live.kernel_table import TablePort as KernelPort
 
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 
@@ -192,10 +192,10 @@ class Forwarder:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
-    def _watched_links(self) -> list[Link]:
+    def _watched_links(self) -> list[NeighbourLink]:
         index = {port.number: number for number, port in self._by_index.items()}
         return [
-            Link(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
+            NeighbourLink(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
             for step in self.router.neighbours.links
         ]
 
@@ -335,8 +335,8 @@ class Forwarder:
         for step, state in watch.news():
             # Forces an update: the kernel must forget neighbours that the router rejects.
             self._sent_revision = -1
-            if state & State.HEARD:
-                self._carry_out(self.router.heard(step, bool(state & State.HEARS_ME), now))
+            if state & NeighbourState.HEARD:
+                self._carry_out(self.router.heard(step, bool(state & NeighbourState.HEARS_ME), now))
             else:
                 self._carry_out(self.router.silence(step, now))
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from hosts.wire.header import WORD_BYTES, Form, Header
-from hosts.wire.layout import CHECKSUM, Field, Layout
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
 
 FIRST_KIND = 4  # first kind of a header's key; lower kinds are IP's (forward.h)
 TYPES = {8: "__u8", 16: "__be16", 32: "__be32", 64: "__be64"}
 NUMBERS = {8: "{}", 16: "bpf_ntohs({})", 32: "bpf_ntohl({})", 64: "bpf_be64_to_cpu({})"}
 
 
-class Place(NamedTuple):
+class FieldPlace(NamedTuple):
     """A field's position in a struct: the member, its size in bits, and the field's shift in it."""
 
     member: str
@@ -98,7 +98,7 @@ def _struct(form: Form) -> str:
     return "\n".join([f"struct {form.name} {{", *members, "} __attribute__((packed, aligned(4)));"])
 
 
-def _members(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
+def _members(layout: HeaderLayout) -> Iterator[tuple[str, int, list[Field]]]:
     """Yield the struct members with their fields; a repeated name gets a suffix."""
     run: list[Field] = []
     seen: set[str] = set()
@@ -114,13 +114,13 @@ def _members(layout: Layout) -> Iterator[tuple[str, int, list[Field]]]:
             run = []
 
 
-def _place(layout: Layout, wanted: Field) -> Place:
+def _place(layout: HeaderLayout, wanted: Field) -> FieldPlace:
     for member, bits, run in _members(layout):
         behind = bits
         for field in run:
             behind -= field.bits
             if field is wanted:
-                return Place(member, bits, behind)
+                return FieldPlace(member, bits, behind)
     raise ValueError(f"the {layout.title} has no field {wanted.name}")
 
 

@@ -23,7 +23,7 @@ from hosts.base.network import headers
 from hosts.linux.bpf import Map
 from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
-from hosts.live.table import Action, Deliver, Push, Unwrap, Usage, Used
+from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, Unwrap, Usage
 from hosts.wire import ipv4
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
@@ -73,7 +73,7 @@ _NO_MACS = bytes(12)
 _UNUSED = bytes(_COUNTS.size)
 
 
-class Port(NamedTuple):
+class TablePort(NamedTuple):
     """A network port of this server: its interface index and its MAC address."""
 
     ifindex: int
@@ -104,7 +104,7 @@ class KernelTable:
 
     def __init__(
         self,
-        ports: Mapping[int, Port],
+        ports: Mapping[int, TablePort],
         application: int,
         *,
         by_flow: bool = False,
@@ -117,7 +117,7 @@ class KernelTable:
             0 < relays <= FLOW_ENTRIES,
             f"the kernel remembers 1 to {FLOW_ENTRIES} decisions, not {relays}",
         )
-        self._ports: dict[int, Port] = {}
+        self._ports: dict[int, TablePort] = {}
         self._numbers: dict[int, int] = {}
         self._application = application
         self._by_flow, self._sees_connections = by_flow, sees_connections
@@ -126,7 +126,10 @@ class KernelTable:
         self._forms = forms_of(headers())
         self.programs = programs or Alone(FORWARD)
         own = self.programs.add
-        self._flows, self._relays = _Table(own("flows", ENTRIES)), _Table(own("relays", relays))
+        self._flows, self._relays = (
+            _KernelMap(own("flows", ENTRIES)),
+            _KernelMap(own("relays", relays)),
+        )
         maps = self.programs.maps
         self._counters, self._configs = maps["counters"], maps["configs"]
         self._names = [name.lower().replace("_", " ") for name in self.programs.enums["counter"]]
@@ -136,7 +139,7 @@ class KernelTable:
         for number, port in ports.items():
             self.open_port(number, port)
 
-    def open_port(self, number: int, port: Port) -> None:
+    def open_port(self, number: int, port: TablePort) -> None:
         """Forward packets that arrive by a port, and packets that leave by it."""
         self._ports[number] = port
         self._numbers[port.ifindex] = number
@@ -204,12 +207,12 @@ class KernelTable:
         """Return the packet and byte counts of all decisions since the last call."""
         return Usage(self.flows_used(), self.relays_used())
 
-    def flows_used(self) -> dict[FlowKey, Used]:
+    def flows_used(self) -> dict[FlowKey, DecisionUse]:
         """Return the counts of decisions on this server's own packets since the last call."""
         used, self.counted = self._flows.used(_flow)
         return used
 
-    def relays_used(self) -> dict[RelayKey, Used]:
+    def relays_used(self) -> dict[RelayKey, DecisionUse]:
         """Return the counts of decisions on relayed packets since the last call."""
         used, self.counted = self._relays.used(self._relay)
         return used
@@ -266,7 +269,7 @@ class KernelTable:
         return to + _DETAILS.pack(ActionKind.SEND, size, 0) + _UNUSED + push.header
 
     def _action(self, key: RelayKey, action: Action) -> bytes:
-        if isinstance(action, Deliver):
+        if isinstance(action, DeliverDecision):
             details = _DETAILS.pack(ActionKind.DELIVER, 0, 0)
             return self._egress_words(self._application, _NO_MACS) + details + _UNUSED
         to = self._egress_to(action.port, action.peer)
@@ -289,12 +292,12 @@ class KernelTable:
     def _egress_words(self, ifindex: int, macs: bytes) -> bytes:
         return _WHITHER.pack(ifindex, macs)
 
-    def _port(self, number: int) -> Port:
+    def _port(self, number: int) -> TablePort:
         require(number in self._ports, f"this server has no port {number}")
         return self._ports[number]
 
 
-class _Table:
+class _KernelMap:
     """A kernel table of decisions, with each entry's counters as last reported."""
 
     def __init__(self, entries: Map) -> None:
@@ -320,7 +323,7 @@ class _Table:
         self._counts_then.pop(key, None)
         self._entries.discard(key)
 
-    def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, Used], int]:
+    def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, DecisionUse], int]:
         """Return the counts of used entries since the last call, and the number of entries."""
         if not self._touched:
             return {}, 0
@@ -333,7 +336,7 @@ class _Table:
             if packets < packets_then:  # the entry was removed and installed again in between
                 packets_then = size_then = 0
             if packets > packets_then:
-                found[name(key)] = Used(packets - packets_then, size - size_then)
+                found[name(key)] = DecisionUse(packets - packets_then, size - size_then)
         self._counts_then = counts
         return found, len(counts)
 

@@ -37,7 +37,7 @@ _WATCH = struct.Struct("=16xQII")  # after the timer
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
-class State(IntFlag):
+class NeighbourState(IntFlag):
     """The state of a neighbour."""
 
     SILENT = 0
@@ -45,10 +45,10 @@ class State(IntFlag):
     HEARS_ME = 2
 
 
-_WELL = int(State.HEARD | State.HEARS_ME)
+_WELL = int(NeighbourState.HEARD | NeighbourState.HEARS_ME)
 
 
-class Link(NamedTuple):
+class NeighbourLink(NamedTuple):
     """A link to a neighbour: its hop, the local interface, and the neighbour's MAC address."""
 
     step: Step
@@ -160,7 +160,9 @@ class Liveness:
         heard.
     """
 
-    def __init__(self, programs: Programs, links: Sequence[Link], uid: int, from_s: float) -> None:
+    def __init__(
+        self, programs: Programs, links: Sequence[NeighbourLink], uid: int, from_s: float
+    ) -> None:
         maps = programs.maps
         self._room = programs.lab.links_of(programs.server)
         self._uid = uid.to_bytes(4, "big")
@@ -175,7 +177,7 @@ class Liveness:
         for link in links:
             self._add_link(link, from_s)
 
-    def resize(self, links: Sequence[Link], from_s: float) -> None:
+    def resize(self, links: Sequence[NeighbourLink], from_s: float) -> None:
         """Watch these links from now on; new links count as heard at `from_s`."""
         kept = {link.step for link in links}
         for step in [step for step in self._numbers if step not in kept]:
@@ -187,13 +189,13 @@ class Liveness:
             if link.step not in self._numbers:
                 self._add_link(link, from_s)
 
-    def _add_link(self, link: Link, from_s: float) -> None:
+    def _add_link(self, link: NeighbourLink, from_s: float) -> None:
         number = self._numbers[link.step] = self._free_place(link)
         key = link.mac, link.ifindex, self._uid
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
 
-    def _free_place(self, link: Link) -> int:
+    def _free_place(self, link: NeighbourLink) -> int:
         """Take the first free entry after the position at which the kernel looks up the link."""
         begin = (int.from_bytes(link.mac[2:], "big") * SPREAD & 0xFFFFFFFF) >> SPREAD_OVER
         places = (self._room[(begin + i) % len(self._room)] for i in range(len(self._room)))
@@ -206,14 +208,14 @@ class Liveness:
         numbers = self._numbers.items()
         return {step.peer: number for step, number in numbers if step.port == port}
 
-    def news(self) -> Iterator[tuple[Step, State]]:
+    def news(self) -> Iterator[tuple[Step, NeighbourState]]:
         """Yield the links whose state has changed, with the new state."""
         self.quiet()
         for step, number in self._numbers.items():
             state, known = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
             if state != known:
                 _INDEX.pack_into(self._table, number * _LINK.size + _TOLD_AT, state)
-                yield step, State(state)
+                yield step, NeighbourState(state)
 
     def quiet(self) -> None:
         """Stop the bell."""
@@ -223,7 +225,9 @@ class Liveness:
         """Mark a neighbour as silent in the table; its heart-beats are ignored until `until_s`."""
         at = self._numbers[step] * _LINK.size
         _POSITION.pack_into(self._table, at + _NOT_BEFORE_AT, int(max(0.0, until_s) * NS))
-        struct.pack_into("=II", self._table, at + _STATE_AT, State.SILENT, State.SILENT)
+        struct.pack_into(
+            "=II", self._table, at + _STATE_AT, NeighbourState.SILENT, NeighbourState.SILENT
+        )
 
     def hears(self, step: Step) -> bool:
         """Return True if this process has recorded that the neighbour is heard."""

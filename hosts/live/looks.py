@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection
 
 from hosts.base.bandwidth import Bandwidth
-from hosts.live.table import Table
+from hosts.live.table import DecisionTable
 
 LOOK_S = 0.25  # interval of reading under load, in seconds
 # Interval of reading under low load, and the share of the port rate that counts as low; heart-beats
@@ -42,7 +42,7 @@ class Looks:
         self,
         bandwidth: Bandwidth,
         bytes_of: Callable[[], dict[str, tuple[int, int]]],
-        table: Table,
+        table: DecisionTable,
         *,
         can_rest: bool,
     ) -> None:

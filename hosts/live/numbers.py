@@ -11,7 +11,7 @@ from typing import NamedTuple
 from hosts.wire.dcn import Protocol
 from hosts.wire.header import ByHeader, Form, Route
 from hosts.wire.layout import CHECKSUM, checksum_of
-from hosts.wire.relayed import Change
+from hosts.wire.relayed import HeaderChange
 
 WORST = 0xFFFF  # a checksum value that hosts/wire never writes (RFC 1624, section 3)
 NEXT_HOP, NO_PORT = -2, -1  # special values of the port in keys
@@ -110,7 +110,7 @@ class Numbered:
         """Return a header with its checksum; the checksum bits of `number` are zero."""
         return (number | checksum_of(number) << self._checksum).to_bytes(self.size, "big")
 
-    def onward(self, change: Change, forms: dict[int, Numbered]) -> Onward:
+    def onward(self, change: HeaderChange, forms: dict[int, Numbered]) -> Onward:
         """Return the integer operations by which a relay changes headers of this form."""
         header = self.form.header
         counts = self._counts + [self._count(n, header.at_times[n]) for n in change.counts]

@@ -60,7 +60,7 @@ from typing import NamedTuple
 from hosts.linux.bpf import Map
 from hosts.linux.calls import end_with, readable
 from hosts.linux.rights import take_role
-from hosts.live.beats import MOST_REPEATS, Port, Round, Segment, Tick
+from hosts.live.beats import MOST_REPEATS, BeatPort, Round, Segment, Tick
 from hosts.live.liveness import HeardTable, Liveness
 from topos.base.topology import Topology
 
@@ -88,7 +88,7 @@ def segment(servers: int, server: int, far: int) -> int:
     return far if far >= servers else -(min(server, far) * servers + max(server, far))
 
 
-class Outlet(NamedTuple):
+class HeartbeatPort(NamedTuple):
     """A port for which the pacer sends heart-beats: its socket, segment and links."""
 
     socket: socket.socket  # socket for heart-beats only
@@ -101,12 +101,14 @@ def outlets(
     server: int,
     sockets: Mapping[int, socket.socket],
     liveness: Liveness | None,
-) -> dict[int, Outlet]:
+) -> dict[int, HeartbeatPort]:
     """Return a server's ports by number, with links' table indices if `liveness` is used."""
     found = {}
     for port, plug in topology.neighbours(server):
         hears = liveness.places(port) if liveness else {}
-        found[port] = Outlet(sockets[port], segment(topology.servers, server, plug.node), hears)
+        found[port] = HeartbeatPort(
+            sockets[port], segment(topology.servers, server, plug.node), hears
+        )
     return found
 
 
@@ -126,7 +128,11 @@ class HeartBeats:
     """
 
     def __init__(
-        self, pacer: socket.socket, server: int, ports: Mapping[int, Outlet], interval_s: float
+        self,
+        pacer: socket.socket,
+        server: int,
+        ports: Mapping[int, HeartbeatPort],
+        interval_s: float,
     ) -> None:
         self._places = {port: place for place, port in enumerate(ports)}
         self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
@@ -174,7 +180,7 @@ class _SentTick(NamedTuple):
 @dataclass(eq=False)
 class _Server:
     connection: socket.socket
-    ports: list[Port]
+    ports: list[BeatPort]
 
     def learn(self) -> bool:
         """Receive new frames from the forwarder; return False if the server has ended."""
@@ -196,13 +202,13 @@ class _Server:
             each.close()
 
 
-class Clock:
+class SendingClock:
     """The time up to which all due heart-beats were sent, which lags while the sender is late.
 
     The clock catches up gradually, so that the intervals between a server's heart-beats are never
     much longer by this clock than planned.
 
-    >>> clock = Clock(now_s=10.0)
+    >>> clock = SendingClock(now_s=10.0)
     >>> round(clock.after_tick(10.005), 6), round(clock.after_tick(10.505), 6)
     (10.005, 10.0125)
     """
@@ -228,7 +234,7 @@ def show_tables(
     socket.send_fds(pacer, [json.dumps(message).encode()], files)
 
 
-class Pacer:
+class HeartbeatPacer:
     """The event loop that sends the heart-beats of all registered servers."""
 
     def __init__(self, arrivals: socket.socket) -> None:
@@ -242,7 +248,7 @@ class Pacer:
         self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
         self._clock_memory = memoryview(bytearray(8)).cast("Q")
         self._heard_table: HeardTable | None = None
-        self._clock = Clock(time.monotonic())
+        self._clock = SendingClock(time.monotonic())
         self._awaited: set[int] = set()  # servers that have not registered again yet
         self._awaited_until_s = 0.0
         self._events = select.epoll()
@@ -260,7 +266,7 @@ class Pacer:
             if wait_s is None:  # no server was registered, so the clock need not catch up
                 due_s = began_s
                 if not self._awaited:
-                    self._clock = Clock(began_s)
+                    self._clock = SendingClock(began_s)
             if began_s < due_s or not self._ticks:
                 continue
             self._send_tick(tick)
@@ -339,7 +345,7 @@ class Pacer:
         connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
         ports = []
         for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
-            ports.append(Port(message["server"], end, segment, dict(hears)))
+            ports.append(BeatPort(message["server"], end, segment, dict(hears)))
             self._add_port(ports[-1])
         self._servers[connection.fileno()] = _Server(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
@@ -353,16 +359,16 @@ class Pacer:
             now_s = time.monotonic()
             self._awaited_until_s = now_s + REGISTERED_S
             if self._clock_memory[0]:
-                self._clock = Clock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
+                self._clock = SendingClock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
 
-    def _add_port(self, port: Port) -> None:
+    def _add_port(self, port: BeatPort) -> None:
         if port.segment not in self._segments:
             self._segments[port.segment] = Segment(min(self._ticks, key=len))
         self._segments[port.segment].join(port)
         if self._heard_table and self._awaited:
             self._heard_table.leave_cells_of(port.hears.values())
 
-    def _remove_port(self, port: Port) -> None:
+    def _remove_port(self, port: BeatPort) -> None:
         segment = self._segments[port.segment]
         segment.leave(port)
         if not segment.ports:
@@ -397,7 +403,7 @@ def start(theirs: socket.socket, lifeline: int) -> int:
         prefer()
         take_role("heart-beats")
         gc.disable()
-        Pacer(theirs).run()
+        HeartbeatPacer(theirs).run()
         os._exit(0)
     finally:
         traceback.print_exc()

@@ -18,7 +18,7 @@ from typing import Protocol
 from hosts.base.network import headers
 from hosts.live.devices import Port
 from hosts.live.numbers import Numbered, Onward
-from hosts.live.table import Action, Deliver, Push, Relay, Unwrap, Used
+from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, RelayDecision, Unwrap
 from hosts.wire import ipv4
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -54,7 +54,7 @@ PROBE_MARK = 253  # protocol of packets whose path is traced
 _DCN, _IP = ETH_DCN.to_bytes(2, "big"), ETH_IP.to_bytes(2, "big")
 
 
-class Outlet(Protocol):
+class PacketOutlet(Protocol):
     """Egress of packets: a port, or the interface of the applications."""
 
     def put(self, data: bytes, /) -> None:
@@ -64,7 +64,7 @@ class Outlet(Protocol):
         """Return the drop reason that an error is counted as."""
 
 
-class Repeated:
+class RepeatedDecision:
     """One decision: prepended bytes, egress, and counts of packets and bytes."""
 
     __slots__ = (
@@ -83,22 +83,22 @@ class Repeated:
     )
 
     def __init__(
-        self, key: FlowKey | RelayKey, action: Action | Push, outlet: Outlet, front: bytes
+        self, key: FlowKey | RelayKey, action: Action | Push, outlet: PacketOutlet, front: bytes
     ) -> None:
         self.key, self.action, self.outlet, self.front = key, action, outlet, front
-        self.delivers = isinstance(action, Deliver)
+        self.delivers = isinstance(action, DeliverDecision)
         self.header = bytearray(action.header if isinstance(action, Push) else b"")
         # Declared headers: the fields that a push sets on all packets, and a relay's changes.
         self.form: Numbered | None = None
         self.number = 0
         self.onward: Onward | None = None
         self.packets = self.bytes = 0
-        self.told = Used(0, 0)
+        self.told = DecisionUse(0, 0)
 
-    def used(self) -> Used:
+    def used(self) -> DecisionUse:
         """Return packet and byte counts since the last call."""
-        then, self.told = self.told, Used(self.packets, self.bytes)
-        return Used(self.packets - then.packets, self.bytes - then.bytes)
+        then, self.told = self.told, DecisionUse(self.packets, self.bytes)
+        return DecisionUse(self.packets - then.packets, self.bytes - then.bytes)
 
 
 class PythonTable:
@@ -119,7 +119,7 @@ class PythonTable:
     def __init__(
         self,
         ports: Mapping[int, Port],
-        applications: Outlet,
+        applications: PacketOutlet,
         count: Callable[[str], None],
         *,
         by_flow: bool = False,
@@ -129,8 +129,8 @@ class PythonTable:
         self._by_flow, self._sees_connections = by_flow, sees_connections
         forms = [form for header in headers() for form in header.forms]
         self._forms = {form.first: Numbered(form) for form in forms}
-        self._flows: dict[bytes, Repeated] = {}
-        self._relays: dict[tuple[int | type, int, bytes | int], Repeated] = {}
+        self._flows: dict[bytes, RepeatedDecision] = {}
+        self._relays: dict[tuple[int | type, int, bytes | int], RepeatedDecision] = {}
         self._packet_counts: Counter[str] = Counter()
         self.counted = 0
 
@@ -153,9 +153,9 @@ class PythonTable:
             return
         if len(self._relays) >= MOST:
             self._relays.clear()
-        if isinstance(action, Deliver):
-            repeated = Repeated(key, action, self._applications, b"")
-        elif isinstance(key, ByHeader) and isinstance(action, Relay):
+        if isinstance(action, DeliverDecision):
+            repeated = RepeatedDecision(key, action, self._applications, b"")
+        elif isinstance(key, ByHeader) and isinstance(action, RelayDecision):
             repeated = self._egress_decision(key, action, ETH_DCN)
             form = self._forms[key.form.first]
             repeated.onward = form.onward(action.change, self._forms)
@@ -164,11 +164,11 @@ class PythonTable:
         self._relays[self._relay_key(key)] = repeated
 
     def _egress_decision(
-        self, key: FlowKey | RelayKey, action: Push | Relay | Unwrap, ethertype: int
-    ) -> Repeated:
+        self, key: FlowKey | RelayKey, action: Push | RelayDecision | Unwrap, ethertype: int
+    ) -> RepeatedDecision:
         port = self._ports[action.port]
         front = action.peer + port.mac + ethertype.to_bytes(2, "big")
-        return Repeated(key, action, port, front)
+        return RepeatedDecision(key, action, port, front)
 
     def forget(self, flow: FlowKey) -> None:
         """Withdraw the decisions on one flow, if decisions are by flow."""
@@ -212,12 +212,12 @@ class PythonTable:
     def rest(self, rests: bool) -> None:
         """Do nothing: the forwarder itself sees every packet that it forwards."""
 
-    def flows_used(self) -> dict[FlowKey, Used]:
+    def flows_used(self) -> dict[FlowKey, DecisionUse]:
         """Return the counts of decisions on this server's own packets since the last call."""
         used, self.counted = {one.key: one.used() for one in self._flows.values()}, len(self._flows)
         return {flow: n for flow, n in used.items() if n.packets and isinstance(flow, FlowKey)}
 
-    def relays_used(self) -> dict[RelayKey, Used]:
+    def relays_used(self) -> dict[RelayKey, DecisionUse]:
         """Return the counts of decisions on relayed packets since the last call."""
         used = {one.key: one.used() for one in self._relays.values()}
         self.counted = len(self._relays)
@@ -256,7 +256,7 @@ class PythonTable:
         return frame[12:14] == _IP and self._forward_ip(port, frame[14:])
 
     def _send_or_deliver(
-        self, what: str, repeated: Repeated, header: bytes | bytearray, packet: bytes
+        self, what: str, repeated: RepeatedDecision, header: bytes | bytearray, packet: bytes
     ) -> bool:
         """Send or deliver a packet, with a header prepended."""
         repeated.packets += 1
@@ -326,7 +326,7 @@ class PythonTable:
             return self._send_or_deliver("done delivered", found, b"", inside)
         if data[TTL_AT] <= 1:
             return False
-        if isinstance(found.action, Relay):
+        if isinstance(found.action, RelayDecision):
             return self._send_or_deliver("done relayed", found, b"", ipv4.decrement_ttl(data[:end]))
         # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
         if inside[TTL_AT] <= 1:
@@ -334,7 +334,7 @@ class PythonTable:
         return self._send_or_deliver("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
 
 
-def _adapt_header(repeated: Repeated, packet: bytes) -> bool:
+def _adapt_header(repeated: RepeatedDecision, packet: bytes) -> bool:
     """Adapt a tunnel's header to a packet; return False if the packet is too long."""
     header, length = repeated.header, len(packet) + ipv4.SIZE
     if length > MOST_BYTES:

@@ -3,8 +3,8 @@
 - `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
   by a port (`Push`),
 - `install_relay`: received frames, looked up by port and the fields that the router reads
-  (`hosts.wire.relayed`), are forwarded (`Relay`, `Unwrap`) or delivered to the applications
-  (`Deliver`).
+  (`hosts.wire.relayed`), are forwarded (`RelayDecision`, `Unwrap`) or delivered to the applications
+  (`DeliverDecision`).
 
 There are two tables: that of the kernel (kernel_table.py) and that of the forwarder itself
 (python_table.py). `Decisions` fills either.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import HOP, Change, RelayKey
+from hosts.wire.relayed import HOP, HeaderChange, RelayKey
 
 # -- actions -------------------------------------------------------------------------------------
 
@@ -33,12 +33,12 @@ class Push(NamedTuple):
     header: bytes = b""
 
 
-class Relay(NamedTuple):
+class RelayDecision(NamedTuple):
     """Forward a frame: decrement its TTL, or advance BCube's hop index, and apply `change`."""
 
     port: int
     peer: bytes
-    change: Change = HOP
+    change: HeaderChange = HOP
 
 
 class Unwrap(NamedTuple):
@@ -48,14 +48,14 @@ class Unwrap(NamedTuple):
     peer: bytes
 
 
-class Deliver(NamedTuple):
+class DeliverDecision(NamedTuple):
     """Deliver a packet, without its header, to this server's applications."""
 
 
-Action: TypeAlias = Relay | Unwrap | Deliver
+Action: TypeAlias = RelayDecision | Unwrap | DeliverDecision
 
 
-class Used(NamedTuple):
+class DecisionUse(NamedTuple):
     """Packets and bytes that a decision was used for; a super-packet counts as its segments."""
 
     packets: int
@@ -65,11 +65,11 @@ class Used(NamedTuple):
 class Usage(NamedTuple):
     """The decisions that were used, with their packets and bytes."""
 
-    flows: dict[FlowKey, Used]
-    relays: dict[RelayKey, Used]
+    flows: dict[FlowKey, DecisionUse]
+    relays: dict[RelayKey, DecisionUse]
 
 
-class Table(Protocol):
+class DecisionTable(Protocol):
     """The operations of a data plane's table that `Decisions` uses."""
 
     counted: int  # entries read by the last call of flows_used or relays_used
@@ -98,8 +98,8 @@ class Table(Protocol):
     def rest(self, rests: bool) -> None:
         """Enable or disable the notification about the next forwarded packet."""
 
-    def flows_used(self) -> dict[FlowKey, Used]:
+    def flows_used(self) -> dict[FlowKey, DecisionUse]:
         """Return the counts of decisions on this server's own packets since the last call."""
 
-    def relays_used(self) -> dict[RelayKey, Used]:
+    def relays_used(self) -> dict[RelayKey, DecisionUse]:
         """Return the counts of decisions on relayed packets since the last call."""

@@ -13,7 +13,7 @@ from hosts.base.path import Step
 from hosts.wire.frame import Frame
 
 
-class Hop(NamedTuple):
+class FrameHop(NamedTuple):
     """A frame in flight: from a server, out of a port, to one peer."""
 
     server: int
@@ -30,7 +30,7 @@ class Hop(NamedTuple):
 class Device(Protocol):
     """A device on a hop: yields the copies of a frame that arrive, each with its delay."""
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield (delay in seconds, frame) per copy; nothing if the frame is lost."""
         ...
 
@@ -47,7 +47,7 @@ class _Chance:
 class Loss(_Chance):
     """Loses frames at random."""
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unless it is lost."""
         if not self._happens():
             yield 0.0, hop.frame
@@ -56,7 +56,7 @@ class Loss(_Chance):
 class Duplicate(_Chance):
     """Duplicates frames at random."""
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame once or twice."""
         yield 0.0, hop.frame
         if self._happens():
@@ -70,7 +70,7 @@ class Corrupt(_Chance):
         super().__init__(probability, seed)
         self.within_bytes = within_bytes
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame, possibly corrupted."""
         data = bytearray(hop.frame.data)
         if data and self._happens():
@@ -80,19 +80,19 @@ class Corrupt(_Chance):
         yield 0.0, hop.frame._replace(data=bytes(data))
 
 
-class Delay:
+class FrameDelay:
     """Delays every frame, plus up to `jitter_s` at random, so frames can be reordered."""
 
     def __init__(self, delay_s: float, jitter_s: float = 0.0, seed: int = 0) -> None:
         self.delay_s, self.jitter_s = delay_s, jitter_s
         self.random = random.Random(seed)
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame with its delay."""
         yield self.delay_s + self.random.random() * self.jitter_s, hop.frame
 
 
-class Busy:
+class OneProcessor:
     """Models one processor per server, which handles one frame at a time in order of arrival.
 
     Parameters
@@ -105,7 +105,7 @@ class Busy:
         self.cost_s = cost_s
         self._free_s: dict[int, float] = {}  # time at which a server's processor is free again
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame with the delay until the server has handled it."""
         cost_s = self.cost_s(hop.frame)
         if not cost_s:
@@ -116,19 +116,21 @@ class Busy:
         yield free_s - now, hop.frame
 
 
-class Tap:
+class FrameTap:
     """Shows every frame to a function, and passes it on unchanged."""
 
-    def __init__(self, look: Callable[[Hop, float], None]) -> None:
+    def __init__(self, look: Callable[[FrameHop, float], None]) -> None:
         self.look = look
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unchanged."""
         self.look(hop, now)
         yield 0.0, hop.frame
 
 
-def through(devices: tuple[Device, ...], hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+def through(
+    devices: tuple[Device, ...], hop: FrameHop, now: float
+) -> Iterator[tuple[float, Frame]]:
     """Yield the copies of a frame that leave the last of all devices."""
     if not devices:
         yield 0.0, hop.frame

@@ -23,7 +23,7 @@ from hosts.base.failures import Failures
 from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.memory.devices import Device, Hop, through
+from hosts.memory.devices import Device, FrameHop, through
 from hosts.wire.marks import serial_of, udp_packet
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
@@ -268,7 +268,7 @@ class MemoryNetwork:
             if reason:
                 self._record_loss(data, reason)
                 continue
-            hop = Hop(server, send.port, peer, send.frame)
+            hop = FrameHop(server, send.port, peer, send.frame)
             if not self.devices:
                 self._arrive_later(hop, self.hop_delay_s)
                 continue
@@ -278,10 +278,10 @@ class MemoryNetwork:
             for delay, frame in copies:
                 self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
 
-    def _arrive_later(self, hop: Hop, delay: float) -> None:
+    def _arrive_later(self, hop: FrameHop, delay: float) -> None:
         self.at(self.now + delay, lambda: self._arrive(hop))
 
-    def _arrive(self, hop: Hop) -> None:
+    def _arrive(self, hop: FrameHop) -> None:
         if hop.peer in self.failures.nodes or hop.peer >= len(self.routers):
             self._record_loss(hop.frame.data, FAILED)
             return

@@ -54,7 +54,7 @@ def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
 
 
 @dataclass
-class Summary:
+class TryoutSummary:
     """Results of one packet between each of many pairs of servers."""
 
     pairs: int = 0
@@ -65,7 +65,7 @@ class Summary:
     worst: Trip | None = None  # trip of a delivered packet with the most hops
 
 
-def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summary:
+def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> TryoutSummary:
     """Send a packet between each pair, later another one, and summarize the second packets."""
     pairs = list(pairs)
     for source, destination in pairs:
@@ -73,7 +73,7 @@ def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> Summa
     network.run(PROBE_S)
     trips = [network.send_udp(source, destination) for source, destination in pairs]
     network.run(ARRIVAL_S)
-    summary = Summary(pairs=len(trips))
+    summary = TryoutSummary(pairs=len(trips))
     for trip in trips:
         if not trip.arrived_s:
             summary.lost[trip.lost or "never arrived"] += 1

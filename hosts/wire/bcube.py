@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
 from hosts.wire.header import ByHeader, Header, Route
-from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, payload_behind, raised
 
 VERSION = 2
 SIZE = 36
@@ -60,7 +60,7 @@ class Hop(NamedTuple):
 HOPS = tuple(Hop(nha >> _VALUE_BITS, nha & MOST_VALUE) for nha in range(256))
 
 _MEANING = {nha: f"digit {level} becomes {value}" for nha, (level, value) in enumerate(HOPS)}
-LAYOUT = Layout(
+LAYOUT = HeaderLayout(
     [
         *first_fields(VERSION, SIZE, retry=0, network="BCube"),
         Field("path_length", 8, most=MOST_HOPS, reason="bad path"),

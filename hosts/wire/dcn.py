@@ -20,8 +20,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hosts.wire.header import ByHeader, Header
-from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, names, payload_behind
-from hosts.wire.relayed import Change
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, names, payload_behind
+from hosts.wire.relayed import HeaderChange
 
 VERSION = 1
 FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of messages: 0xE0 to 0xEF
@@ -80,8 +80,8 @@ def first_fields(
     ]
 
 
-PLAIN = Layout(first_fields(VERSION, 20), title="DCN header")
-PROXIED = Layout(
+PLAIN = HeaderLayout(first_fields(VERSION, 20), title="DCN header")
+PROXIED = HeaderLayout(
     [
         *first_fields(VERSION, 24, flags=PROXY_FLAG),
         Field("proxy", 32, "Proxy DCN Address", most=MOST_UID),
@@ -150,10 +150,10 @@ class DcnHeader(NamedTuple):
             return plain.by(port, self.destination)
         return proxied.by(port, self.destination, self.proxy)
 
-    def change(self, after: DcnHeader) -> Change:
+    def change(self, after: DcnHeader) -> HeaderChange:
         """Return the change from this received header to the forwarded header `after`."""
         becomes = after.relay_key() if after.proxy != self.proxy else None
-        return Change(becomes, ("retry",) if after.retry < self.retry else ())
+        return HeaderChange(becomes, ("retry",) if after.retry < self.retry else ())
 
 
 DCN = Header(

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import MOST_UID
 from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
-from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, Layout, WireError
+from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError
 
 BYZERO = 0xFFFFFFFF
 BYONE = 0xFFFFFFFE
@@ -39,7 +39,7 @@ PATH_PROBE = Body(
         Field("previous", 32, "Previous Hop", most=MOST_UID),
         *FLOW_FIELDS,
     ],
-    Layout([Field("entry", 32, "PR Entry", meaning={BYZERO: "BYZERO", BYONE: "BYONE"})]),
+    HeaderLayout([Field("entry", 32, "PR Entry", meaning={BYZERO: "BYZERO", BYONE: "BYONE"})]),
     title="path probe",
 )
 

@@ -1,10 +1,10 @@
 """Declaration of a network's header for data planes, which repeat the actions of relays.
 
-A `Layout` declares the fields of a header. This module adds the information for data planes: the
-fields that form the lookup key, the counters that change at every hop, and the fields of a path in
-the header. The eBPF program (`hosts.live.generated`), the forwarder's table (`hosts.live.numbers`)
-and the Wireshark dissector are generated from the declaration, so a new header is forwarded at full
-speed and is dissected like the others.
+A `HeaderLayout` declares the fields of a header. This module adds the information for data planes:
+the fields that form the lookup key, the counters that change at every hop, and the fields of a path
+in the header. The eBPF program (`hosts.live.generated`), the forwarder's table
+(`hosts.live.numbers`) and the Wireshark dissector are generated from the declaration, so a new
+header is forwarded at full speed and is dissected like the others.
 
 Headers are between Ethernet and IP under one ethertype (`hosts.wire.frame`). All begin with the
 same four bytes (`hosts.wire.dcn.beginning`); the first byte, version and length, distinguishes
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hosts.wire.layout import CHECKSUM, Field, Layout
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
 from topos.base.errors import require
 
 WORD_BYTES = 4
@@ -50,7 +50,7 @@ class Form:
         Fields of the lookup key; if the header has a path, used after its last hop only.
     """
 
-    def __init__(self, header: Header, name: str, layout: Layout, key: Sequence[str]) -> None:
+    def __init__(self, header: Header, name: str, layout: HeaderLayout, key: Sequence[str]) -> None:
         self.header, self.name, self.layout, self.size = header, name, layout, layout.size
         fields = {field.name: field for field in layout.fields}
         begin = [(field.name, field.bits) for field in layout.fields[:4]]
@@ -148,7 +148,7 @@ class Header:
     def __init__(
         self,
         name: str,
-        forms: Mapping[str, Layout],
+        forms: Mapping[str, HeaderLayout],
         parse: Callable[[bytes], tuple[Any, bytes]],
         *,
         key: Sequence[str] = ("destination",),
@@ -171,6 +171,6 @@ class Header:
         )
 
 
-def _has_field(layout: Layout, name: str) -> bool:
+def _has_field(layout: HeaderLayout, name: str) -> bool:
     """Return True if the layout has a field with this name."""
     return any(field.name == name for field in layout.fields)

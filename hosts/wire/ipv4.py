@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.layout import CHECKSUM, Field, Layout, WireError, payload_behind, raised
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, payload_behind, raised
 
 VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
@@ -28,7 +28,7 @@ BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
 
 _ECHO_TYPES = (0, 8)  # reply and request
 
-LAYOUT = Layout(
+LAYOUT = HeaderLayout(
     [
         Field("version", 4, constant=VERSION, reason="bad version"),
         Field("ihl", 4, "IHL", reason="bad length"),
@@ -50,8 +50,8 @@ _TTL = LAYOUT.byte("ttl")
 _CHECKSUM = LAYOUT.byte(CHECKSUM)
 
 # First 8 bytes of TCP, UDP and ICMP headers, which every first fragment contains.
-PORTS = Layout([Field("source_port", 16), Field("destination_port", 16), Field("other", 32)])
-ECHO = Layout(
+PORTS = HeaderLayout([Field("source_port", 16), Field("destination_port", 16), Field("other", 32)])
+ECHO = HeaderLayout(
     [
         Field("type", 8),
         Field("code", 8),

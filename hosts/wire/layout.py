@@ -1,6 +1,6 @@
 """Declaration of headers: byte layout, limits of values, checksum and RFC-style picture.
 
-A `Layout` is a sequence of fields, most significant bit first, as drawn in RFCs. It provides
+A `HeaderLayout` is a sequence of fields, most significant bit first, as drawn in RFCs. It provides
 
 - `pack` and `unpack`, based on `struct`, which convert the values of all fields except constants
   and the checksum, in their order. Packing fills in constants and checksum, and unpacking verifies
@@ -135,10 +135,10 @@ class Field:
         return WireError(self.reason, f"{self.title} must be {valid}, not {value}")
 
 
-class Layout:
+class HeaderLayout:
     """Fields of a header of fixed size.
 
-    >>> layout = Layout(
+    >>> layout = HeaderLayout(
     ...     [Field("kind", 4, constant=2), Field("level", 4), Field("hops", 8), Field("uid", 16)]
     ... )
     >>> layout.pack(1, 3, 258)
@@ -342,8 +342,10 @@ class Body:
     The body extends to the end of its packet.
     """
 
-    def __init__(self, fields: Sequence[Field], each: Layout | None = None, *, title: str) -> None:
-        self.head = Layout(fields, title=title)
+    def __init__(
+        self, fields: Sequence[Field], each: HeaderLayout | None = None, *, title: str
+    ) -> None:
+        self.head = HeaderLayout(fields, title=title)
         self.each = each
         self._count = next((i for i, f in enumerate(self.head.values) if f.name == COUNT), None)
 

@@ -17,13 +17,13 @@ from typing import NamedTuple, TypeAlias
 from hosts.wire.dcn import MOST_UID, Protocol
 from hosts.wire.ficonn import PATH_PROBE, PathProbe
 from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
-from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, Layout, WireError, names
+from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError, names
 
 UNKNOWN_PORT = 255
 
 HEART_BEAT = Body(
     [Field("port", 8), Field(COUNT, 8), Field(CHECKSUM, 16)],
-    Layout([Field("heard", 32, "Heard Server", most=MOST_UID)]),
+    HeaderLayout([Field("heard", 32, "Heard Server", most=MOST_UID)]),
     title="heart-beat",
 )
 LINK_STATE = Body(
@@ -33,7 +33,7 @@ LINK_STATE = Body(
         Field(CHECKSUM, 16),
         Field("sequence", 32),
     ],
-    Layout([Field("peer", 32, most=MOST_UID), Field("port", 8)]),
+    HeaderLayout([Field("peer", 32, most=MOST_UID), Field("port", 8)]),
     title="link state",
 )
 PROBE = Body(
@@ -54,7 +54,7 @@ PATH_FAILURE = Body(
         Field("server", 32, most=MOST_UID),
         Field("peer", 32, most=MOST_UID),
     ],
-    Layout(FLOW_FIELDS),
+    HeaderLayout(FLOW_FIELDS),
     title="path failure",
 )
 

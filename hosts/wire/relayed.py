@@ -50,7 +50,7 @@ class ByTunnel:
 RelayKey: TypeAlias = ByHeader | ByDestination | ByFlow | ByTunnel
 
 
-class Change(NamedTuple):
+class HeaderChange(NamedTuple):
     """Changes of a header by a relay, in addition to the counters of every hop.
 
     Parameters
@@ -65,4 +65,4 @@ class Change(NamedTuple):
     counts: tuple[str, ...] = ()
 
 
-HOP = Change()  # no change except the counters of every hop
+HOP = HeaderChange()  # no change except the counters of every hop

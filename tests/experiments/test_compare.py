@@ -297,7 +297,7 @@ def tables():
     return {table.title.partition(":")[0]: table for table in papers.tables(5)}
 
 
-def differing(table: papers.Table) -> set[str]:
+def differing(table: papers.PaperTable) -> set[str]:
     return {check.what for check in table.checks if check.agrees is False}
 
 

@@ -76,7 +76,9 @@ def test_whole_fuzzing_and_the_soak_are_benches_and_all_others_run_quickly() -> 
 
 def test_what_fails_beside_is_shown_and_named(capsys: pytest.CaptureFixture[str]) -> None:
     programs = {"good": "print('well')", "bad": "print('the reason'); raise SystemExit(3)"}
-    steps = [testing.Step(name, [sys.executable, "-c", code]) for name, code in programs.items()]
+    steps = [
+        testing.TestStep(name, [sys.executable, "-c", code]) for name, code in programs.items()
+    ]
     started = {step.name: testing._started(step, None) for step in steps}
     assert testing._failed(started) == ["bad"]
     assert capsys.readouterr().out == "\n== good\nwell\n\n== bad\nthe reason\n"

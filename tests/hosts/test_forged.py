@@ -15,7 +15,7 @@ from hosts.base.actions import Action, Drop, Send
 from hosts.base.algorithms import algorithms
 from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
-from hosts.base.probing import State
+from hosts.base.probing import PathState
 from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.bcube.paths import path_set
@@ -314,7 +314,7 @@ def test_path_failure_in_dpillar() -> None:
     net.stream(a, b, 0.5, 13.0, source_port=4000)
     net.run(13.5)
     (known,) = (one for one in destination.probing.candidates if one.path == path)
-    assert known.state is State.WORKING, "the next round has found that it does"
+    assert known.state is PathState.WORKING, "the next round has found that it does"
 
 
 def test_returned_packet_in_bcube() -> None:

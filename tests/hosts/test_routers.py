@@ -10,7 +10,7 @@ from hosts.base.actions import Deliver, Drop, Send
 from hosts.base.algorithms import algorithms, route
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import Corrupt, Delay, Duplicate, Hop, Loss, Tap
+from hosts.memory.devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import serial_of, udp_packet
@@ -88,7 +88,7 @@ def test_a_network_without_traffic_stays_calm(spec: str, name: str) -> None:
 @every_small_router
 def test_same_seed_same_run(spec: str, name: str) -> None:
     def run() -> list[object]:
-        net = network(spec, name, Loss(0.05, seed=3), Delay(1e-5, 1e-5, seed=4), seed=9)
+        net = network(spec, name, Loss(0.05, seed=3), FrameDelay(1e-5, 1e-5, seed=4), seed=9)
         pairs = some_pairs(net.topology, 20)
         for _ in range(3):
             for a, b in pairs:
@@ -166,8 +166,8 @@ def test_packet_to_oneself_is_delivered_at_once(spec: str, name: str) -> None:
 
 @every_small_router
 def test_rubbish_is_counted_and_never_an_error(spec: str, name: str) -> None:
-    frames: list[Hop] = []
-    net = network(spec, name, Tap(lambda hop, now: frames.append(hop)))
+    frames: list[FrameHop] = []
+    net = network(spec, name, FrameTap(lambda hop, now: frames.append(hop)))
     for a, b in some_pairs(net.topology, 30):
         net.send_udp(a, b)
     net.run(0.3)
@@ -195,8 +195,8 @@ def test_rubbish_is_counted_and_never_an_error(spec: str, name: str) -> None:
 
 @every_small_router
 def test_it_knows_how_long_its_headers_are(spec: str, name: str) -> None:
-    seen: list[Hop] = []
-    net = network(spec, name, Tap(lambda hop, _: seen.append(hop)))
+    seen: list[FrameHop] = []
+    net = network(spec, name, FrameTap(lambda hop, _: seen.append(hop)))
     net.run(2.0)
     seen.clear()
     far = net.topology.servers // 2 - 1  # more than one hop away where there are such

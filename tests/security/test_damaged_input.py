@@ -9,7 +9,7 @@ import pytest
 
 from experiments.benches import _mutations as mutations
 from experiments.benches import fuzz_readers
-from experiments.benches._readers import Reader, readers
+from experiments.benches._readers import ReaderCase, readers
 from topos.base.errors import PillarboxError
 
 INPUTS = 100
@@ -24,12 +24,12 @@ def test_it_is_read_or_refused_in_a_sentence(name: str) -> None:
     assert row["read"] > 0
 
 
-def reader_of(read: Callable[[bytes], object]) -> Reader:
+def reader_of(read: Callable[[bytes], object]) -> ReaderCase:
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
         yield read
 
-    return Reader(lambda: (b"1", b"22"), mutations.raw, prepared)
+    return ReaderCase(lambda: (b"1", b"22"), mutations.raw, prepared)
 
 
 def refuse(_: bytes) -> None:

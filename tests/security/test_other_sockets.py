@@ -12,7 +12,7 @@ import pytest
 
 from experiments.control import metrics
 from experiments.control.metrics import MOST_CLIENTS, server_at
-from experiments.machines.clock import Answering, Clocks
+from experiments.machines.clock import Clocks, ClockServer
 
 HERE = "127.0.0.1"
 
@@ -45,7 +45,7 @@ def test_a_clock_beside_datagrams_that_are_nonsense() -> None:
     with closing(Clocks(1)) as clocks:
         clocks.open(HERE)
         [clock] = clocks.clocks
-        answering = Answering(HERE, clock.place)
+        answering = ClockServer(HERE, clock.place)
         clock.connect(HERE, answering.port)
         for text in (b"", b"x", b"x" * 1000):  # both ends hear nonsense first
             clock._socket.send(text)

@@ -21,7 +21,7 @@ WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArrivalRequest:
     """Parameters of the arriving flows to draw at random."""
 
     topology: Topology

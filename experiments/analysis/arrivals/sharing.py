@@ -41,7 +41,7 @@ FIRST = 4  # initial room of a link, in flows
 NONE = -1
 
 
-class Shared(NamedTuple):
+class SharingState(NamedTuple):
     """Links, active flows, and the update queue: arrays that functions change in place."""
 
     capacity: Floats  # capacity of each link
@@ -75,7 +75,7 @@ class Shared(NamedTuple):
     bounds: Floats  # b_i of each flow of one link at a time
 
 
-def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
+def shared(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
     """Return links without flows, with room for `slots` simultaneous flows."""
     links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
     bits = (longest - 1).bit_length()
@@ -85,7 +85,7 @@ def shared(routes: Routes, slots: int, capacity_bps: Floats) -> Shared:
         f"{slots} flows at a time over up to {width} links are more than the simulator can count",
     )
     whole, empty = numpy.int32, numpy.empty
-    return Shared(
+    return SharingState(
         capacity=capacity_bps,
         near=NEAR * float(capacity_bps.max(initial=0.0)),
         level=numpy.full(links, numpy.inf),

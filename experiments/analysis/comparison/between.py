@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Known:
+class RoutingPaths:
     """The paths of one routing between two servers."""
 
     routing: str
@@ -35,7 +35,7 @@ class Known:
 class Between:
     """The paths of each routing between two servers, and the network's most disjoint paths."""
 
-    known: tuple[Known, ...]
+    known: tuple[RoutingPaths, ...]
     by_link: int
     by_node: int
 
@@ -64,7 +64,7 @@ def paths_between(
     for name in names:
         paths = route(topology, name, source, destination, failures, several=True).paths
         own = _disjoint_over(topology, paths, source, destination)
-        known.append(Known(name, len(paths), max(map(len, paths), default=0), *own))
+        known.append(RoutingPaths(name, len(paths), max(map(len, paths), default=0), *own))
     return Between(tuple(known), *most)
 
 

@@ -12,7 +12,7 @@ EQUAL, AT_MOST, AT_LEAST = "=", "<=", ">="
 
 
 @dataclass(frozen=True)
-class Check:
+class TableCheck:
     """Check of one value of a table: as printed, as computed (None: not computed), and verdict."""
 
     what: str
@@ -28,15 +28,15 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """Checks of all values of a paper's table."""
 
     title: str
     citation: str
-    checks: list[Check]
+    checks: list[TableCheck]
 
 
-def number(what: str, printed: str, ours: float, reason: str = "") -> Check:
+def number(what: str, printed: str, ours: float, reason: str = "") -> TableCheck:
     """Return the check of a printed number: ours must round, or truncate, to its digits.
 
     >>> number("power", "435", 435.84).mark, number("power", "4.4", 4.532).mark
@@ -49,7 +49,7 @@ def number(what: str, printed: str, ours: float, reason: str = "") -> Check:
     agrees = wanted in (rounded, cut)
     if agrees and wanted != rounded:
         reason = reason or "cut off in print, not rounded"
-    return Check(what, printed, ours, agrees, reason)
+    return TableCheck(what, printed, ours, agrees, reason)
 
 
 def formula(
@@ -59,37 +59,37 @@ def formula(
     ours: float | None,
     relation: str = EQUAL,
     reason: str = "",
-) -> Check:
+) -> TableCheck:
     """Return the check of a printed formula, evaluated for one network.
 
     With a relation such as AT_MOST, our value must be at most the formula's.
     """
     if value is None:
-        return Check(what, words, ours, None, reason or "the paper gives only an order")
+        return TableCheck(what, words, ours, None, reason or "the paper gives only an order")
     shown = words if words == f"{value:g}" else f"{words} = {value:,.6g}"
     if ours is None:
-        return Check(what, shown, None, None, reason or "no exact value is known")
+        return TableCheck(what, shown, None, None, reason or "no exact value is known")
     close = math.isclose(ours, value, rel_tol=1e-9)
     holds = {EQUAL: close, AT_MOST: close or ours < value, AT_LEAST: close or ours > value}
-    return Check(what, shown, ours, holds[relation], reason)
+    return TableCheck(what, shown, ours, holds[relation], reason)
 
 
 Formula = tuple[Any, ...]  # arguments of `formula` without the network
 
 
-def formulas(spec: str, *rows: Formula) -> list[Check]:
+def formulas(spec: str, *rows: Formula) -> list[TableCheck]:
     """Return the checks of several printed formulas for one network."""
     return [formula(f"{spec} {what}", *row) for what, *row in rows]
 
 
-def as_text(table: Table) -> str:
+def as_text(table: PaperTable) -> str:
     """Return a paper's checked table as aligned text."""
     body = [("value", "in print", "ours", "", "")]
     body += [(c.what, c.printed, _number_text(c.ours), c.mark, c.reason) for c in table.checks]
     return f"{table.title} ({table.citation})\n\n{listing(body)}"
 
 
-def as_json(table: Table) -> dict[str, Any]:
+def as_json(table: PaperTable) -> dict[str, Any]:
     """Return a paper's checked table as a JSON object."""
     names = "value", "printed", "ours", "verdict", "reason"
     checks = [

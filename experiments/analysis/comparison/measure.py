@@ -44,23 +44,23 @@ def contrast(topology: Topology) -> Contrast:
 
 
 @dataclass(frozen=True)
-class Measured:
+class NetworkMeasures:
     """All compared values of one network: its column of the comparison."""
 
     topology: Topology
     diameter: paths.Searched
     bisection: Bisection
-    disjoint: paths.Disjoint
+    disjoint: paths.DisjointPathCounts
     bill: prices.Bill
     contrast: Contrast
 
 
 def measure(
     topology: Topology, price_list: prices.PriceList, exact: bool, seconds: float
-) -> Measured:
+) -> NetworkMeasures:
     """Return the network's column; `exact` enables searches, limited to about `seconds` each."""
-    skipped = paths.Searched(None, NOT_ASKED), paths.Disjoint(None, None, NOT_ASKED)
-    return Measured(
+    skipped = paths.Searched(None, NOT_ASKED), paths.DisjointPathCounts(None, None, NOT_ASKED)
+    return NetworkMeasures(
         topology,
         paths.diameter(topology) if exact else skipped[0],
         bisection(topology, seconds) if exact else Bisection(None, None, NOT_ASKED),
@@ -70,7 +70,7 @@ def measure(
     )
 
 
-def as_json(measured: Measured) -> dict[str, Any]:
+def as_json(measured: NetworkMeasures) -> dict[str, Any]:
     """Return a network's column as a JSON object, with units in the keys."""
     topology, cost, versus = measured.topology, measured.bill, measured.contrast
     return {
@@ -116,14 +116,14 @@ def as_json(measured: Measured) -> dict[str, Any]:
     }
 
 
-def rows(measured: list[Measured]) -> list[tuple[str, list[str]]]:
+def rows(measured: list[NetworkMeasures]) -> list[tuple[str, list[str]]]:
     """Return the comparison as rows of text: a name, and one cell per network."""
     columns = [_column_cells(column) for column in measured]
     names = [name for name, _ in columns[0]]
     return [(name, [column[i][1] for column in columns]) for i, name in enumerate(names)]
 
 
-def _column_cells(measured: Measured) -> list[tuple[str, str]]:
+def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
     topology, cost, butterfly = measured.topology, measured.bill, measured.contrast.butterfly
     least, typical = measured.disjoint.least, measured.disjoint.typical
     disjoint = (
@@ -158,7 +158,7 @@ def _column_cells(measured: Measured) -> list[tuple[str, str]]:
     ]
 
 
-def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
+def notes(measured: list[NetworkMeasures], price_list: prices.PriceList) -> list[str]:
     """Return the explanatory notes below the table that compares networks."""
     hops = "Diameters are in server-to-server hops, bisection widths in cables."
     butterfly = (
@@ -178,7 +178,7 @@ def notes(measured: list[Measured], price_list: prices.PriceList) -> list[str]:
     return found + [f"{'; '.join(specs)}: {remark}." for remark, specs in about.items()]
 
 
-def _missing_value_notes(measured: Measured) -> list[str]:
+def _missing_value_notes(measured: NetworkMeasures) -> list[str]:
     """Return sentences that explain a missing exact value, a sample or a range."""
     cut = measured.bisection
     found = [
@@ -197,7 +197,7 @@ def _missing_value_notes(measured: Measured) -> list[str]:
     return found
 
 
-def _disproof_notes(measured: Measured) -> list[str]:
+def _disproof_notes(measured: NetworkMeasures) -> list[str]:
     """Return a sentence if a search disproves a paper's formula."""
     bound = measured.topology.bisection()
     upper = measured.bisection.upper

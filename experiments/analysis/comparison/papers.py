@@ -18,9 +18,9 @@ from experiments.analysis.comparison.checks import (
     AT_LEAST,
     AT_MOST,
     EQUAL,
-    Check,
     Formula,
-    Table,
+    PaperTable,
+    TableCheck,
     formulas,
     number,
 )
@@ -35,7 +35,7 @@ from topos.dcell import DCell
 from topos.structures.butterflies import wrapped_columns
 
 
-def tables(seconds: float) -> list[Table]:
+def tables(seconds: float) -> list[PaperTable]:
     """Return the checks of all papers' tables."""
     every = dpillar_1, dpillar_2, butterfly, bcube_1, bcube_2, dcell_3
     return [table(seconds) for table in every]
@@ -52,7 +52,7 @@ BUDGETS = {
 }
 
 
-def dpillar_1(_: float = 0.0) -> Table:
+def dpillar_1(_: float = 0.0) -> PaperTable:
     """Check Liao 2012, Table 1: cost of DPillars with four columns."""
     checks = []
     for ports, (servers, total, each) in BUDGETS.items():
@@ -65,10 +65,10 @@ def dpillar_1(_: float = 0.0) -> Table:
             number(f"{spec} network, $", total, cost),
             number(f"{spec} $ per server", each, cost / topology.servers),
         ]
-    return Table("DPillar, Table 1: cost of four columns", LIAO.source, checks)
+    return PaperTable("DPillar, Table 1: cost of four columns", LIAO.source, checks)
 
 
-def dpillar_2(seconds: float) -> Table:
+def dpillar_2(seconds: float) -> PaperTable:
     """Check Liao 2012, Table 2: formulas of five networks, each evaluated for a small one."""
 
     def width(topology: Topology) -> int | None:
@@ -85,7 +85,7 @@ def dpillar_2(seconds: float) -> Table:
         across: Formula,
         servers: Formula,
         switches: Formula,
-    ) -> list[Check]:
+    ) -> list[TableCheck]:
         """Return a line of the table: formulas, their values, and reasons for different values."""
         each = own.switches * own.switch_ports / own.servers
         return formulas(
@@ -172,10 +172,10 @@ def dpillar_2(seconds: float) -> Table:
         (wide, "disjoint paths", "n / 2", 8 / 2, disjoint(wide), EQUAL, shared),
     ):
         checks += formulas(own.spec, tuple(row))
-    return Table("DPillar, Table 2: networks compared", "Liao 2012, Table 2", checks)
+    return PaperTable("DPillar, Table 2: networks compared", "Liao 2012, Table 2", checks)
 
 
-def butterfly(_: float = 0.0) -> Table:
+def butterfly(_: float = 0.0) -> PaperTable:
     """Comparison with the wrapped butterfly that has as many nodes as DPillar has servers."""
     reason = "k' 2^k' = N solved; the paper's approximation drops log(k'/k)"
     checks = []
@@ -190,7 +190,7 @@ def butterfly(_: float = 0.0) -> Table:
             ("butterfly's ports over DPillar's", "4 / 2", 2, ports),
             (*words, near, ratio, EQUAL, reason),
         )
-    return Table("DPillar against the wrapped butterfly", "Liao 2012, section 2.6", checks)
+    return PaperTable("DPillar against the wrapped butterfly", "Liao 2012, section 2.6", checks)
 
 
 # -- Guo 2009 --------------------------------------------------------------------------------------
@@ -212,12 +212,12 @@ def throughput(topology: Topology) -> float:
 SEVERAL = 2  # receivers of a file: as many as each server of the networks below has ports
 
 
-def bcube_1(_: float = 0.0) -> Table:
+def bcube_1(_: float = 0.0) -> PaperTable:
     """Compare the table's formulas with traffic over each structure's own paths."""
 
     def rows(
         own: Topology, times: tuple[str, float], to_all: Formula, *others: Formula
-    ) -> list[Check]:
+    ) -> list[TableCheck]:
         """Return checks of a structure's speed-ups, throughput and wires."""
         (rate, rate_value, *related), wires = others
         words, *held = to_all
@@ -259,7 +259,7 @@ def bcube_1(_: float = 0.0) -> Table:
         *rows(bcube, ("k + 1", 2), ("k + 1",), even(bcube, 4), ("N log_n N", bcube.servers * 2)),
     ]
     title = "BCube, Table 1: performance (speed-ups of traffic over each network's own paths)"
-    return Table(title, "Guo 2009, Table 1", checks)
+    return PaperTable(title, "Guo 2009, Table 1", checks)
 
 
 # As printed: cost of switches, NICs and all in k$, their power in kW, wires, and (from the text
@@ -279,7 +279,7 @@ REASONS = {
 }
 
 
-def bcube_2(_: float = 0.0) -> Table:
+def bcube_2(_: float = 0.0) -> PaperTable:
     """Check Guo 2009, Table 2: cost, power and wires of a container."""
     # Guo 2009 gives a 48-port switch 48 servers and an uplink.
     prices = replace(
@@ -298,7 +298,7 @@ def bcube_2(_: float = 0.0) -> Table:
         for what, paper, value in zip(COLUMNS, printed, ours, strict=True):
             reason = REASONS.get((spec, what), "")
             checks.append(number(f"{topology.title}: {what}", paper, value, reason))
-    return Table("BCube, Table 2: a container of 2048 servers", GUO.source, checks)
+    return PaperTable("BCube, Table 2: a container of 2048 servers", GUO.source, checks)
 
 
 # -- Guo 2008 --------------------------------------------------------------------------------------
@@ -310,7 +310,7 @@ STRUCTURES = (
 )
 
 
-def dcell_3(seconds: float) -> Table:
+def dcell_3(seconds: float) -> PaperTable:
     """Degree, diameter, bisection width and bottleneck degree of structures, and of DCell."""
     checks = [check for spec in STRUCTURES for check in cells(spec)]
     # Trees of other sizes, for which the formulas hold that do not fit the first tree.
@@ -327,4 +327,4 @@ def dcell_3(seconds: float) -> Table:
         ("bisection", "N / (4 log_n N)", servers / (4 * log), width, *lower),
         ("bottleneck", "< N log_n N", servers * log, busiest, AT_MOST),
     )
-    return Table("DCell, Table 3: structures compared", "Guo 2008, Table 3", checks)
+    return PaperTable("DCell, Table 3: structures compared", "Guo 2008, Table 3", checks)

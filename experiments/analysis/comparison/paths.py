@@ -143,7 +143,7 @@ def _brandes(
     return depth, ways, through
 
 
-class Disjoint(NamedTuple):
+class DisjointPathCounts(NamedTuple):
     """Node-disjoint paths per pair of servers: lowest and most frequent number, and the pairs."""
 
     least: int | None
@@ -151,15 +151,15 @@ class Disjoint(NamedTuple):
     note: str
 
 
-def disjoint_paths(topology: Topology) -> Disjoint:
+def disjoint_paths(topology: Topology) -> DisjointPathCounts:
     """Return the number of paths that share no server or switch, by max-flow over sampled pairs."""
     if topology.servers > MOST_PAIRED:
-        return Disjoint(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
+        return DisjointPathCounts(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
     if topology.servers < 2:
-        return Disjoint(None, None, "there is only one server")
+        return DisjointPathCounts(None, None, "there is only one server")
     pairs, note = _pairs_to_search(topology.servers)
     found = [between(topology, source, destination).by_node for source, destination in pairs]
-    return Disjoint(min(found), max(set(found), key=found.count), note)
+    return DisjointPathCounts(min(found), max(set(found), key=found.count), note)
 
 
 def _pairs_to_search(servers: int) -> tuple[list[tuple[int, int]], str]:

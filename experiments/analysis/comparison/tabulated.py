@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy
 
 from experiments.analysis.comparison.bisection import least_cut
-from experiments.analysis.comparison.checks import Check, formula
+from experiments.analysis.comparison.checks import TableCheck, formula
 from experiments.analysis.comparison.paths import edge_loads
 from topos import structures
 from topos.structures.base import Structure
@@ -42,13 +42,13 @@ SMALLER = {
 SECONDS = 60.0  # time limit of a search, as a safeguard: searches take less than one second
 
 
-def cells(spec: str) -> Iterator[Check]:
+def cells(spec: str) -> Iterator[TableCheck]:
     """Yield the checks of a structure's row of Guo 2008, Table 3."""
     for what in ("degree", "diameter", "bisection", "bottleneck"):
         yield cell(SMALLER.get((spec, what), spec), what)
 
 
-def cell(spec: str, what: str) -> Check:
+def cell(spec: str, what: str) -> TableCheck:
     """Return the check of one cell of Guo 2008, Table 3."""
     found = structures.parse(spec)
     claim = getattr(found, f"{what}_claim")()
@@ -95,14 +95,16 @@ def _bottleneck(found: Structure) -> float:
     return round(float(edge_loads(near, far, found.nodes, _sending_nodes(found)).max()), 9)
 
 
-def _uneven_degree_check(name: str, printed: str, found: Structure) -> Check:
+def _uneven_degree_check(name: str, printed: str, found: Structure) -> TableCheck:
     """Return the check of a degree without a printed value, since nodes have different degrees."""
     degrees = numpy.bincount(numpy.concatenate(found.edge_arrays()))
     reason = f"nodes have {degrees.min()} to {degrees.max()} edges"
-    return Check(name, printed, float(degrees.max()), bool(degrees.min() < degrees.max()), reason)
+    return TableCheck(
+        name, printed, float(degrees.max()), bool(degrees.min() < degrees.max()), reason
+    )
 
 
-def _order_check(name: str, printed: str) -> Check:
+def _order_check(name: str, printed: str) -> TableCheck:
     """Return the check of a printed order of magnitude."""
     value, (spec, sizes) = ORDERS[printed]
     over = []
@@ -111,4 +113,4 @@ def _order_check(name: str, printed: str) -> Check:
         over.append(_bottleneck(found) / value(found.nodes, int(size)))
     change = over[1] / over[0] - 1
     reason = f"over the order {over[0]:.3f}, and {over[1]:.3f} of the next larger one"
-    return Check(name, printed, round(change, 9), abs(change) < STEADY, reason)
+    return TableCheck(name, printed, round(change, 9), abs(change) < STEADY, reason)

@@ -15,11 +15,11 @@ from experiments.analysis.fluid.rates import max_min
 if TYPE_CHECKING:
     from experiments.analysis.fluid.completion import Floats, RatesOf
     from experiments.traffic.collectives.phases import Phase
-    from experiments.traffic.collectives.plan import Plan
+    from experiments.traffic.collectives.plan import CollectivePlan
     from topos.base.topology import Topology
 
 
-def ends_s(plan: Plan, rates_of: RatesOf) -> Floats:
+def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
     """Return when each transfer has arrived."""
     volumes = numpy.array(plan.volumes) * 8.0
     after = [one.after for one in plan.graph.transfers]
@@ -48,7 +48,7 @@ def phases_s(
     return total
 
 
-def flow_ends_s(plan: Plan, rates_of: RatesOf) -> Floats:
+def flow_ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
     """Return when the last transfer of each flow has arrived."""
     found = numpy.zeros(len(plan.pairs))
     numpy.maximum.at(found, list(plan.flow_of), ends_s(plan, rates_of))

@@ -21,11 +21,11 @@ from experiments.analysis.simulator.hops import Fill, Hops, Ints
 from experiments.analysis.simulator.recursive import arrays
 from hosts.base.recursive import Nested, far_end
 from hosts.dcell.dfr import LEVEL_B, RETRY, TTL
-from hosts.dcell.rules import NONE, Inside, choose, nested, next_link, own_link
+from hosts.dcell.rules import NONE, InnerRoutes, choose, nested, next_link, own_link
 from topos.dcell import DCell
 
 
-class Ways(NamedTuple):
+class SearchResults(NamedTuple):
     """Next hops of each server within its DCell_b, after its search: one row per server."""
 
     reached: Any  # number of servers reached, itself included; 0 before the search
@@ -87,7 +87,7 @@ def fill(
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
     reached = numpy.zeros(len(by_uid), numpy.int32)
-    ways = Ways(reached, queue, peers, ports, numpy.array(first))
+    ways = SearchResults(reached, queue, peers, ports, numpy.array(first))
     return partial(
         _fill_with_server_numbers,
         dcell,
@@ -159,7 +159,7 @@ def _walk_packets(
         rerouted[flow] = retry - left
 
 
-def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> Inside:
+def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> InnerRoutes:
     """Return a server's next hops in its DCell_b, searched at the first call."""
     queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
     if not ways.reached[here]:
@@ -168,7 +168,7 @@ def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> 
         ways.reached[here] = _search_next_hops(
             works[base : base + size], ways.first, n, here - base, queue, peers, ports
         )
-    return Inside(queue[1 : ways.reached[here]], ports, peers)
+    return InnerRoutes(queue[1 : ways.reached[here]], ports, peers)
 
 
 def _search_next_hops(

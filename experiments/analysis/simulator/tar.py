@@ -33,8 +33,8 @@ from hosts.ficonn.rules import (
     NOWHERE,
     ONWARD,
     STUCK,
-    Entry,
-    Place,
+    ProbeEntry,
+    ProbePlace,
     Server,
     decide,
     most_members,
@@ -71,7 +71,7 @@ SERVER = numpy.dtype(
 )
 
 
-class State(NamedTuple):
+class TarState(NamedTuple):
     """State of TAR's simulation: the network's numbers, servers, and work arrays."""
 
     net: Nested
@@ -81,7 +81,7 @@ class State(NamedTuple):
     order: Any  # work array for the members of a FiConn
 
 
-class Tar:
+class TarFlows:
     """Flows that search for their paths by repeated probes.
 
     Parameters
@@ -106,7 +106,7 @@ class Tar:
     >>> ficonn = FiConn(4, 1)
     >>> ends = (numpy.array([ficonn.server(end) for end in ends]) for ends in (
     ...     ("2.0", "2.1"), ("0.2", "0.1")))
-    >>> flows = Tar(ficonn, *ends, numpy.random.default_rng(1))
+    >>> flows = TarFlows(ficonn, *ends, numpy.random.default_rng(1))
     >>> flows.probe()
     >>> print(*map(ficonn.address, flows.hops().peers[1, :5].tolist()))
     2.2 1.2 1.0 0.0 0.1
@@ -149,7 +149,7 @@ class Tar:
         servers["by_backup"] = works[link_at(ficonn, every, BACKUP)] & (servers["level"] > 0)
         mates = by_switch.reshape(-1, ficonn.n)
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
-        self._state = State(
+        self._state = TarState(
             arrays(nested(ficonn.sizes)),
             servers,
             by_switch,
@@ -212,7 +212,7 @@ class Tar:
 
 @native_in_place
 def probe_all(
-    state: State,
+    state: TarState,
     number: int,
     level_0: bool,
     far_side: bool,
@@ -261,7 +261,7 @@ def _count_flow(servers: Any, source: int, ports: Any, peers: Any, count: int, f
 
 
 def _probe(
-    state: State,
+    state: TarState,
     number: int,
     level_0: bool,
     far_side: bool,
@@ -277,10 +277,10 @@ def _probe(
     for _ in range(MOST_HOPS):
         _remove_virtual_flow(servers, here, virtual)
         own = servers[here]
-        entry = Entry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
+        entry = ProbeEntry(NOWHERE, NOWHERE, NOWHERE, NOWHERE)
         if own.probe == number:
-            entry = Entry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
-        place = Place(
+            entry = ProbeEntry(0 + own.back_by, 0 + own.back, 0 + own.on_by, 0 + own.on)
+        place = ProbePlace(
             net,
             _server_view(own, here),
             state.mates,

@@ -10,7 +10,7 @@ from experiments.grading.live import sealed
 from topos.base.topology import Topology
 
 
-class Student(Protocol):
+class Askable(Protocol):
     """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
 
     values: dict[str, Any]  # values of the student's sheet

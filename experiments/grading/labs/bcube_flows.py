@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Judgement, Work, judged
+from experiments.grading.engine import RIGHT, GradedCase, Judgement, Work, judged
 from experiments.grading.labs.bcube_source import NO_PATH, Source
 from experiments.grading.packets import failures_text, path_text
 from experiments.grading.remote import walked
@@ -61,7 +61,7 @@ def pair_of(bcube: BCube, draw: random.Random) -> Pair:
     return a, b
 
 
-class Scene:
+class FlowScene:
     """A network in memory with some flows; loads are there first, what fails does so in mid-flow.
 
     Servers learn of either by their probes, and by what relays report to them.
@@ -98,7 +98,7 @@ class Scene:
             network.send_udp(*pair, source_port=FIRST_PORT + i) for i, pair in enumerate(self.pairs)
         ]
 
-    def case(self, number: int) -> Case:
+    def case(self, number: int) -> GradedCase:
         """Return the question about one flow: does it use a best path?"""
         bcube, (a, b) = self.bcube, self.pairs[number]
         right = best_paths(bcube, (a, b), self.loads, self.failures)
@@ -117,7 +117,7 @@ class Scene:
 
         busy = f", {_loads_text(right, self.loads)}" if self.loads else ""
         ends = f"{bcube.address(a)} to {bcube.address(b)}"
-        return Case(f"{bcube.spec}, {ends}{failures_text(bcube, self.failures)}{busy}", judge)
+        return GradedCase(f"{bcube.spec}, {ends}{failures_text(bcube, self.failures)}{busy}", judge)
 
 
 def best_paths(
@@ -155,10 +155,10 @@ def _loads_text(right: Sequence[Path], loads: Loads) -> str:
     return f"{mbit:g} Mbit/s free on the best path"
 
 
-def busy(work: Work) -> list[Case]:
+def busy(work: Work) -> list[GradedCase]:
     """Load ports so that no flow's first path is its best."""
     bcube, draw = bcube_of(NETWORK), work.draw("busy")
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     for _ in range(BUSY):
         loads: Loads = {
             (server, port): (draw.choice(LOADS_MBIT) * MEGABIT, draw.choice(LOADS_MBIT) * MEGABIT)
@@ -170,21 +170,21 @@ def busy(work: Work) -> list[Case]:
             pair = pair_of(bcube, draw)
             if path_set(bcube, *pair)[0] not in best_paths(bcube, pair, loads, NONE):
                 pairs.append(pair)
-        scene = Scene(work, pairs, loads, NONE)
+        scene = FlowScene(work, pairs, loads, NONE)
         cases += map(scene.case, range(FLOWS))
     return cases
 
 
-def faults(work: Work) -> list[Case]:
+def faults(work: Work) -> list[GradedCase]:
     """Cases with failed servers, switches and links on the flows' shortest paths."""
     bcube, draw = bcube_of(NETWORK), work.draw("faults")
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     while len(cases) < FAULTY * len(LEFT):
         pairs = [pair_of(bcube, draw) for _ in LEFT]
         failures = _failures(bcube, pairs, draw)
         # What fails for one flow may fail for another as well.
         if tuple(bool(best_paths(bcube, pair, {}, failures)) for pair in pairs) == LEFT:
-            cases += map(Scene(work, pairs, {}, failures).case, range(len(pairs)))
+            cases += map(FlowScene(work, pairs, {}, failures).case, range(len(pairs)))
     return cases
 
 
@@ -204,7 +204,7 @@ def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failu
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[Case]:
+def live_packets(work: LiveWork) -> list[GradedCase]:
     """Ping between servers of a live network, and see flows move from the default path to the best.
 
     In a network without load that is a shortest one.
@@ -216,16 +216,16 @@ def live_packets(work: LiveWork) -> list[Case]:
     return [_live_packet(work, bcube, pair) for pair in pairs]
 
 
-def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> Case:
+def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> GradedCase:
     def judge() -> Judgement:
         if not work.pings(*pair):
             return Judgement(0.0, "the ping is not answered")
         return _settles(work, pair, best_paths(bcube, pair, {}, NONE))
 
-    return Case(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
+    return GradedCase(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
 
 
-def live_busy(work: LiveWork) -> list[Case]:
+def live_busy(work: LiveWork) -> list[GradedCase]:
     """Fill a third of the first link of a flow's path: the flow moves to another."""
     bcube = bcube_of(work.lab.topology.spec)
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
@@ -243,7 +243,7 @@ def live_busy(work: LiveWork) -> list[Case]:
             return _settles(work, pair, best_paths(bcube, pair, loads, NONE, rate_bps))
 
     a, b = map(work.lab.name, pair)
-    return [Case(f"{a} to {b}, live, the first link of its path is busy", judge)]
+    return [GradedCase(f"{a} to {b}, live, the first link of its path is busy", judge)]
 
 
 def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
@@ -254,7 +254,7 @@ def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
             return pair
 
 
-def live_cut(work: LiveWork) -> list[Case]:
+def live_cut(work: LiveWork) -> list[GradedCase]:
     """Cut a cable at a relay: the flow moves to the best path that is left, and pings go on."""
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
@@ -275,7 +275,7 @@ def live_cut(work: LiveWork) -> list[Case]:
 
     a, b, near, far = map(work.lab.name, (*pair, *cable))
     asked = f"{a} to {b}, live, cable of {near} to {far} cut"
-    return [Case(asked, around), Case(f"ping, {asked}", pings)]
+    return [GradedCase(asked, around), GradedCase(f"ping, {asked}", pings)]
 
 
 def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judgement:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from experiments.grading import cabling
 from experiments.grading.child import Mistake
-from experiments.grading.labs.asked import Sealed, Student
+from experiments.grading.labs.asked import Askable, Sealed
 from experiments.grading.packets import path_of
 from experiments.grading.remote import whole
 from hosts.base.actions import Action, Deliver, Drop
@@ -31,7 +31,7 @@ MOST_PATHS = 64  # maximum number of paths in an answer
 NO_PATH = "no path is left"
 
 
-def asked_paths(student: Student, bcube: BCube, source: int, destination: int) -> list[Path]:
+def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -> list[Path]:
     """Return the student's paths; raise Mistake where they are none."""
     answer = student.call("path_set", source, destination, network=bcube.spec)
     if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
@@ -46,7 +46,7 @@ def asked_paths(student: Student, bcube: BCube, source: int, destination: int) -
 
 
 @dataclass
-class Flow:
+class BCubeFlow:
     """A flow of this server's own."""
 
     paths: list[Path]
@@ -63,11 +63,11 @@ class Source(Forwarding):
     """BCube's source routing, with a student's decisions."""
 
     def __init__(
-        self, topology: BCube, server: int, *, student: Student, now: float = 0.0, **common: Any
+        self, topology: BCube, server: int, *, student: Askable, now: float = 0.0, **common: Any
     ) -> None:
         super().__init__(topology, server, now=now, **common)
         self.student = student
-        self.flows: dict[FlowKey, Flow] = {}  # a grader's flows are few
+        self.flows: dict[FlowKey, BCubeFlow] = {}  # a grader's flows are few
         self._rounds = 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
@@ -91,16 +91,16 @@ class Source(Forwarding):
         """Return True if a flow originates at this server."""
         return flow in self.flows
 
-    def _new_flow(self, destination: int, now: float) -> Flow:
+    def _new_flow(self, destination: int, now: float) -> BCubeFlow:
         try:
             paths = asked_paths(self.student, self.topology, self.server, destination)
         except Mistake as mistake:
-            return Flow([], using=None, trouble=str(mistake))
-        return Flow(paths, [None] * len(paths), since_s=now)
+            return BCubeFlow([], using=None, trouble=str(mistake))
+        return BCubeFlow(paths, [None] * len(paths), since_s=now)
 
     # -- rounds of probes ------------------------------------------------------------------------
 
-    def _probe(self, flow: Flow, now: float) -> list[Action]:
+    def _probe(self, flow: BCubeFlow, now: float) -> list[Action]:
         """Send a probe along every path."""
         if not flow.paths:
             return []
@@ -125,7 +125,7 @@ class Source(Forwarding):
         flow.free_bps[index] = response.available_bps
         return [] if flow.waiting else self._end_round(flow, now)
 
-    def _end_round(self, flow: Flow, now: float) -> list[Action]:
+    def _end_round(self, flow: BCubeFlow, now: float) -> list[Action]:
         """End a probing round: drop unanswered paths, choose a path, schedule the next round."""
         for index in flow.waiting:
             flow.free_bps[index] = None
@@ -146,7 +146,7 @@ class Source(Forwarding):
             if flow.using in failed and not flow.waiting:
                 self._choose(flow, now)
 
-    def _choose(self, flow: Flow, now: float) -> None:
+    def _choose(self, flow: BCubeFlow, now: float) -> None:
         ports = cabling.of(self.student.values)
         paths = [ports.as_written(self.topology, path) for path in flow.paths]
         own_bps = int(flow.sent_bytes * 8 / (now - flow.since_s)) if now > flow.since_s else 0

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from experiments.grading.child import Mistake
-from experiments.grading.labs.asked import Sealed, Student
+from experiments.grading.labs.asked import Askable, Sealed
 from experiments.grading.remote import whole
 from hosts.base.actions import Action, Drop
 from hosts.base.path import Step
@@ -23,11 +23,11 @@ from hosts.ficonn.tar import (
     Arrived,
     Back,
     Decision,
-    Onward,
-    Probe,
+    ForwardProbe,
+    RouteEntry,
     Sight,
     Stuck,
-    Way,
+    TarProbe,
     decide,
     first_probe,
 )
@@ -50,12 +50,12 @@ class Question(NamedTuple):
     """Arguments of `choose`: a server and its probe, and the hop it came from (None: its own)."""
 
     server: int
-    probe: Probe
+    probe: TarProbe
     came: Step | None
     free: Free
 
 
-class Wanted(random.Random):
+class FixedDraw(random.Random):
     """Draws a certain number first."""
 
     def __init__(self, first: int | None) -> None:
@@ -78,19 +78,19 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
     above = asked.probe.progress[level:]
     masked = tuple(BYONE if entry == BYZERO else entry for entry in above)
     probe = asked.probe._replace(progress=(*asked.probe.progress[:level], *masked))
-    sight = Sight(lambda _: True, Wanted(third), *asked.free)
+    sight = Sight(lambda _: True, FixedDraw(third), *asked.free)
     decision = decide(ficonn, asked.server, probe, asked.came, None, sight)
-    if isinstance(decision, Onward | Back):
+    if isinstance(decision, ForwardProbe | Back):
         return decision._replace(progress=(*decision.progress[:level], *above))
     return decision
 
 
-def step_of(decision: Onward | Back) -> Step:
+def step_of(decision: ForwardProbe | Back) -> Step:
     """Return the next hop of a probe after a decision."""
-    return decision.way.next if isinstance(decision, Onward) else decision.step
+    return decision.way.next if isinstance(decision, ForwardProbe) else decision.step
 
 
-def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
+def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
     """Return the student's decision if it is right; raise Mistake with the error otherwise.
 
     Where there is no way around a failure the student is not asked.
@@ -101,7 +101,7 @@ def decided(student: Student, ficonn: FiConn, asked: Question) -> Decision:
     given = server, probe.destination, came.peer if came else None, list(probe.progress), *free
     answer = student.call("choose", *given, network=ficonn.spec)
     decision = right(ficonn, asked, drawn_by(ficonn, asked, answer))
-    assert isinstance(decision, Onward | Back)
+    assert isinstance(decision, ForwardProbe | Back)
     if answer != [step_of(decision).peer, list(decision.progress)]:
         wanted = step_of(decision).peer, list(decision.progress)
         texts = [answer_text(ficonn, one) for one in (answer, wanted)]
@@ -154,7 +154,7 @@ def question_text(ficonn: FiConn, asked: Question) -> str:
 # -- whole probes --------------------------------------------------------------------------------
 
 
-class Walk(NamedTuple):
+class ProbeWalk(NamedTuple):
     """Walk of a probe: right decisions before the first error, all decisions, and the error."""
 
     right: int
@@ -168,13 +168,13 @@ def walked(
     ends: tuple[int, int],
     free_of: Callable[[int], Free],
     decide_one: Callable[[Question], Decision],
-) -> Walk:
+) -> ProbeWalk:
     """Play the network to a probe; what is no choice, Source ReRoute, is done here.
 
     From the first wrong decision on, the right ones are taken.
     """
     probe = first_probe(ficonn, *ends)
-    ways: dict[int, Way] = {}
+    ways: dict[int, RouteEntry] = {}
     asked: list[Question] = []
     at, came, good, wrong = ends[0], None, 0, ""
     for _ in range(MOST_HOPS):
@@ -191,16 +191,16 @@ def walked(
         if isinstance(decision, Arrived | Stuck):
             break
         ways.pop(at, None)
-        if isinstance(decision, Onward):
+        if isinstance(decision, ForwardProbe):
             ways[at] = decision.way
         step = step_of(decision)
         probe = probe._replace(progress=decision.progress)
         at, came = step.peer, Step(step.port, at)
-    return Walk(good, len(asked), wrong, tuple(asked))
+    return ProbeWalk(good, len(asked), wrong, tuple(asked))
 
 
 def _rerouted(
-    ficonn: FiConn, at: int, probe: Probe, came: Step | None, way: Way | None, free: Free
+    ficonn: FiConn, at: int, probe: TarProbe, came: Step | None, way: RouteEntry | None, free: Free
 ) -> tuple[Decision | None, Step | None]:
     """Return lines 4 to 8: the decision to send a probe back on, or where it came from at first."""
     if way is None or came != way.next:
@@ -218,11 +218,11 @@ def _rerouted(
 class Choosing(Tar):
     """Traffic-aware routing by a student's decisions; a probe of which one is wrong is dropped."""
 
-    def __init__(self, *network: Any, student: Student, **options: Any) -> None:
+    def __init__(self, *network: Any, student: Askable, **options: Any) -> None:
         super().__init__(*network, **options)
         self.student = student
         self.wrong = ""  # the first decision that was
-        self._met: tuple[Step | None, Probe, Way | None] | None = None
+        self._met: tuple[Step | None, TarProbe, RouteEntry | None] | None = None
 
     def by_tor(self, *_packet: Any, **_options: Any) -> None:
         """Send nothing by TOR: packets wait, as in the paper, for the path that is asked about."""
@@ -233,7 +233,7 @@ class Choosing(Tar):
         header: DcnHeader,
         flow: FlowKey,
         tag: Any,
-        probe: Probe,
+        probe: TarProbe,
         now: float,
         back_to: Step | None,
     ) -> list[Action]:
@@ -258,7 +258,7 @@ class Choosing(Tar):
         if isinstance(decision, Arrived | Stuck):
             return seen
         answer = [step_of(decision).peer, list(decision.progress)]
-        draws = Wanted(drawn_by(self.topology, asked, answer))
+        draws = FixedDraw(drawn_by(self.topology, asked, answer))
         return Sight(seen.works, draws, *free, switch_works=True)
 
     def _free(self, seen: Sight) -> Free:

@@ -19,7 +19,7 @@ from experiments.grading.child import Mistake
 from experiments.grading.remote import whole
 from hosts.base.load import router_for
 from hosts.base.timers import FAST, timers_for
-from hosts.memory.devices import Hop
+from hosts.memory.devices import FrameHop
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.memory.tryout import ARRIVAL_S
 from hosts.wire.frame import Frame
@@ -40,7 +40,7 @@ STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of argument
 Ask = Callable[[BCube, list[Any]], Any]
 
 
-class Fault(NamedTuple):
+class HiddenFault(NamedTuple):
     """Hidden fault; nodes are numbered servers first, then switches. `ONE_WAY` is (from, to)."""
 
     kind: str
@@ -54,7 +54,7 @@ class Fault(NamedTuple):
             return self.nodes in ((server, switch), (switch, peer))
         return bool({server, switch, peer} & {*self.nodes})
 
-    def same(self, other: Fault) -> bool:
+    def same(self, other: HiddenFault) -> bool:
         """Return True if another fault names the same defect."""
         if self.kind == ONE_WAY:
             return self == other
@@ -65,16 +65,16 @@ class Fault(NamedTuple):
         return f"{self.kind} {'-'.join(map(bcube.name, self.nodes))}"
 
 
-def drawn(bcube: BCube, draw: random.Random, kind: str) -> Fault:
+def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
     """Return a fault of that kind, anywhere."""
     server = draw.randrange(bcube.servers)
     switch = bcube.server_plug(server, draw.randrange(bcube.ports)).node
     one_way = draw.choice(((server, switch), (switch, server)))
     nodes = {CABLE: (server, switch), ONE_WAY: one_way, SWITCH: (switch,), SERVER: (server,)}
-    return Fault(kind, nodes[kind])
+    return HiddenFault(kind, nodes[kind])
 
 
-class Scene(Protocol):
+class HuntScene(Protocol):
     """A network that can be asked; a dead server answers nothing, None."""
 
     bcube: BCube
@@ -98,12 +98,12 @@ class Scene(Protocol):
 class Hunt(NamedTuple):
     """Result of a hunt: the named fault and the number of steps, or None with the reason."""
 
-    named: Fault | None
+    named: HiddenFault | None
     steps: int
     wrong: str = ""
 
 
-def hunt(scene: Scene, ask: Ask) -> Hunt:
+def hunt(scene: HuntScene, ask: Ask) -> Hunt:
     """Do what the file says until it names a fault, or has asked too much."""
     seen: list[Any] = []
     while len(seen) < MOST_STEPS:
@@ -115,17 +115,17 @@ def hunt(scene: Scene, ask: Ask) -> Hunt:
     return Hunt(None, len(seen), f"nothing is named after {MOST_STEPS} steps")
 
 
-def fault_of(bcube: BCube, words: list[Any]) -> Fault | None:
+def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
     """Return the fault that a file names, None where that is none."""
     if not words or words[0] not in KINDS:
         return None
     nodes = words[1:]
     wanted = 2 if words[0] in (CABLE, ONE_WAY) else 1
     known = len(nodes) == wanted and all(whole(node, bcube.nodes) for node in nodes)
-    return Fault(words[0], tuple(nodes)) if known else None
+    return HiddenFault(words[0], tuple(nodes)) if known else None
 
 
-def observed(scene: Scene, step: Any) -> Any:
+def observed(scene: HuntScene, step: Any) -> Any:
     """Return the observation of a step; raise Mistake for an invalid step."""
     bcube = scene.bcube
     if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
@@ -151,12 +151,12 @@ def observed(scene: Scene, step: Any) -> Any:
 class Hidden:
     """The fault as a device of a network in memory; it counts frames as well."""
 
-    def __init__(self, bcube: BCube, fault: Fault) -> None:
+    def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
         self.passed: Counter[tuple[int, int, int]] = Counter()  # server, port, peer or itself
         self._last: tuple[int, int, Frame] | None = None
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unless the fault loses it."""
         switch = self.bcube.server_plug(hop.server, hop.port).node
         if self._last != (hop.server, hop.port, hop.frame):  # else one frame to everyone
@@ -170,7 +170,7 @@ class Hidden:
 class MemoryScene:
     """Network in memory whose servers have had time to detect failures."""
 
-    def __init__(self, bcube: BCube, fault: Fault) -> None:
+    def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
         self.device = Hidden(bcube, fault)
         router: Any = router_for(bcube, ROUTING)
@@ -237,7 +237,7 @@ def _some(heard: dict[int, int]) -> dict[str, int]:
 class LiveScene:
     """The same of a lab."""
 
-    def __init__(self, work: LiveWork, fault: Fault) -> None:
+    def __init__(self, work: LiveWork, fault: HiddenFault) -> None:
         assert isinstance(work.lab.topology, BCube)
         self.work, self.lab, self.bcube, self.fault = work, work.lab, work.lab.topology, fault
 
@@ -283,7 +283,7 @@ class LiveScene:
 
 
 @contextmanager
-def hidden(work: LiveWork, fault: Fault) -> Iterator[LiveScene]:
+def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault during a block into a lab that does not record it."""
     from experiments.emulation.faults import drop, let_pass
 
@@ -300,7 +300,7 @@ def hidden(work: LiveWork, fault: Fault) -> Iterator[LiveScene]:
             lab.revive(fault.nodes[0])
 
 
-def _taps(lab: Any, fault: Fault, cable: Any) -> list[Any]:
+def _taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
     """Return the directions in which a cable loses frames: none, one or both."""
     ends = [lab.node(end.node.name) for end in (cable.intf1, cable.intf2)]
     if fault.kind == SWITCH:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import topos
-from experiments.grading.engine import Case, Check, Judgement, Work, judged
+from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -26,7 +26,7 @@ CASES = 40
 OTHER_CASES = 24
 MOSTLY = 0.8
 
-Judge = Callable[[Work, Topology, random.Random], Case]
+Judge = Callable[[Work, Topology, random.Random], GradedCase]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
@@ -40,27 +40,27 @@ def values(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def addresses(work: Work) -> list[Case]:
+def addresses(work: Work) -> list[GradedCase]:
     """Ask for numbers and addresses, half of each."""
     return asked(work, "addresses", [address_of, number_of])
 
 
-def peers(work: Work) -> list[Case]:
+def peers(work: Work) -> list[GradedCase]:
     """Ask who is one hop away."""
     return asked(work, "peers", [peers_by])
 
 
-def switches(work: Work) -> list[Case]:
+def switches(work: Work) -> list[GradedCase]:
     """Ask what a cable leads to."""
     return asked(work, "switches", [switch_by])
 
 
-def ports(work: Work) -> list[Case]:
+def ports(work: Work) -> list[GradedCase]:
     """Ask which port leads to another server."""
     return asked(work, "ports", [port_to])
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask everything of a network of another size."""
     spec = work.draw("size").choice(OWN[work.values["network"]])
     kinds = [address_of, number_of, peers_by, switch_by]
@@ -73,26 +73,26 @@ def asked(
     kinds: Sequence[Judge],
     network: Topology | None = None,
     many: int = CASES,
-) -> list[Case]:
+) -> list[GradedCase]:
     """Return `many` cases, of all kinds in turn."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
 
 
-def address_of(work: Work, network: Topology, draw: random.Random) -> Case:
+def address_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Ask for the digits of a number."""
     server = draw.randrange(network.servers)
     return _case(work, network, "address", [server], list(network.digits(server)))
 
 
-def number_of(work: Work, network: Topology, draw: random.Random) -> Case:
+def number_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Ask for the number of some digits."""
     server = draw.randrange(network.servers)
     return _case(work, network, "number", [list(network.digits(server))], server)
 
 
-def switch_by(work: Work, network: Topology, draw: random.Random) -> Case:
+def switch_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Ask for the switch at a port; None where there is a server, or nothing, in few cases."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
     if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
@@ -102,7 +102,7 @@ def switch_by(work: Work, network: Topology, draw: random.Random) -> Case:
     return _case(work, network, "switch", [list(network.digits(server)), port], switch)
 
 
-def port_to(work: Work, network: Topology, draw: random.Random) -> Case:
+def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Ask for the lowest port that leads to a server in one hop; in few cases none does."""
     server = draw.randrange(network.servers)
     near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
@@ -112,7 +112,7 @@ def port_to(work: Work, network: Topology, draw: random.Random) -> Case:
     return _case(work, network, "port_to", ends, next(ways, None))
 
 
-def peers_by(work: Work, network: Topology, draw: random.Random) -> Case:
+def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Ask for the peers at a port that has a cable, in any order; those that are right count."""
     cabled = [
         (server, port)
@@ -133,16 +133,18 @@ def peers_by(work: Work, network: Topology, draw: random.Random) -> Case:
             return Judgement(0.0, f"{answer!r:.80} is no list of addresses")
         return Judgement(share, f"{_listed(got)}, right is {_listed(right)}")
 
-    return Case(_question(network, "peers", arguments), judge)
+    return GradedCase(_question(network, "peers", arguments), judge)
 
 
-def _case(work: Work, network: Topology, function: str, arguments: list[Any], right: Any) -> Case:
+def _case(
+    work: Work, network: Topology, function: str, arguments: list[Any], right: Any
+) -> GradedCase:
     def judge() -> Judgement:
         answer = work.call(function, *_size(network), *arguments)
         same = type(answer) is type(right) and answer == right
         return judged(same, f"{answer!r:.60}, right is {right!r}")
 
-    return Case(_question(network, function, arguments), judge)
+    return GradedCase(_question(network, function, arguments), judge)
 
 
 def _size(network: Topology) -> list[int]:
@@ -159,9 +161,9 @@ def _listed(addresses: set[Any]) -> str:
 
 
 CHECKS = (
-    Check("addresses and numbers", 20, addresses),
-    Check("peers", 35, peers),
-    Check("switches", 20, switches),
-    Check("the port to a server", 10, ports),
-    Check("a network of another size", 15, other_size),
+    GradedPart("addresses and numbers", 20, addresses),
+    GradedPart("peers", 35, peers),
+    GradedPart("switches", 20, switches),
+    GradedPart("the port to a server", 10, ports),
+    GradedPart("a network of another size", 15, other_size),
 )

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work
 from experiments.grading.labs.hunting import (
     CABLE,
     KINDS,
     ONE_WAY,
-    Fault,
+    HiddenFault,
     Hunt,
     MemoryScene,
     drawn,
@@ -63,13 +63,15 @@ def par(bcube: BCube) -> int:
 # -- in memory -----------------------------------------------------------------------------------
 
 
-def hunts(work: Work, bcube: BCube, name: str, many: int) -> list[tuple[Fault, Callable[[], Hunt]]]:
+def hunts(
+    work: Work, bcube: BCube, name: str, many: int
+) -> list[tuple[HiddenFault, Callable[[], Hunt]]]:
     """Return faults, each with its hunt, which takes place once, in the first case that asks."""
 
     def ask(network: BCube, seen: list[Any]) -> Any:
         return work.call("step", seen, network=network.spec)
 
-    def once(place: int, fault: Fault) -> Hunt:
+    def once(place: int, fault: HiddenFault) -> Hunt:
         key = f"{name} {place}"
         if key not in work.kept:
             work.kept[key] = hunt(MemoryScene(bcube, fault), ask)
@@ -84,19 +86,19 @@ def hunts(work: Work, bcube: BCube, name: str, many: int) -> list[tuple[Fault, C
     ]
 
 
-def found(work: Work) -> list[Case]:
+def found(work: Work) -> list[GradedCase]:
     """Ask for the faults of the student's own network."""
     return _named(work, bcube_of(work.values["network"]), "hunt", HUNTS)
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask for those of a network of another size."""
     return _named(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
 
 
-def _named(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
+def _named(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
     return [
-        Case(
+        GradedCase(
             f"{bcube.spec}, hidden fault {place}",
             lambda fault=fault, once=once: named(bcube, fault, once()),  # type: ignore[misc]
         )
@@ -104,7 +106,7 @@ def _named(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
     ]
 
 
-def named(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
+def named(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
     """Judge the named fault; the report reveals the right one, since it is redrawn next time."""
     if done.named is None:
         return Judgement(0.0, done.wrong)
@@ -115,11 +117,11 @@ def named(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
     return Judgement(PLACE if near else 0.0, said)
 
 
-def few_steps(work: Work) -> list[Case]:
+def few_steps(work: Work) -> list[GradedCase]:
     """Count the steps of the hunts that found the fault."""
     bcube = bcube_of(work.values["network"])
     return [
-        Case(
+        GradedCase(
             f"{bcube.spec}, steps to hidden fault {place}",
             lambda fault=fault, once=once: quick(bcube, fault, once()),  # type: ignore[misc]
         )
@@ -127,7 +129,7 @@ def few_steps(work: Work) -> list[Case]:
     ]
 
 
-def quick(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
+def quick(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
     """Judge the number of steps; a fault that was not found took all there are."""
     if done.named is None or not done.named.same(fault):
         return Judgement(0.0, "it was not found")
@@ -139,29 +141,29 @@ def quick(bcube: BCube, fault: Fault, done: Hunt) -> Judgement:
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live(work: LiveWork) -> list[Case]:
+def live(work: LiveWork) -> list[GradedCase]:
     """Hide one fault of each kind in a live network, one after the other."""
     assert work.student
     bcube, student = bcube_of(work.lab.topology.spec), work.student
     draw = student.draw("live")
 
-    def judge(fault: Fault) -> Judgement:
+    def judge(fault: HiddenFault) -> Judgement:
         work.lab.wait_converged()
         with hidden(work, fault) as scene:
             scene.wait_noticed()
             done = hunt(scene, lambda net, seen: student.call("step", seen, network=net.spec))
         return named(bcube, fault, done)
 
-    def case(kind: str) -> Case:
+    def case(kind: str) -> GradedCase:
         fault = drawn(bcube, draw, kind)
-        return Case(f"{bcube.spec}, live, a hidden fault", lambda: judge(fault))
+        return GradedCase(f"{bcube.spec}, live, a hidden fault", lambda: judge(fault))
 
     return [case(kind) for kind in KINDS]
 
 
 CHECKS = (
-    Check("faults are found", 60, found),
-    Check("in few steps", 25, few_steps),
-    Check("a network of another size", 15, other_size),
+    GradedPart("faults are found", 60, found),
+    GradedPart("in few steps", 25, few_steps),
+    GradedPart("a network of another size", 15, other_size),
 )
-LIVE = (Check("live: faults are found", 20, live),)
+LIVE = (GradedPart("live: faults are found", 20, live),)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.packets import failures_text, hop_text, path_text, trips
 from experiments.grading.remote import walked
 from hosts.base.failures import NONE, Failures
@@ -47,17 +47,17 @@ def values(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def next_hops(work: Work) -> list[Case]:
+def next_hops(work: Work) -> list[GradedCase]:
     """Ask for single hops on the student's network, of own packets and of relayed ones."""
     return hops_on(work, dpillar(work.values["network"]), "hops")
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask for hops on a network that the student has not seen."""
     return hops_on(work, dpillar(work.draw("size").choice(HIDDEN)), "other hops")
 
 
-def hops_on(work: Work, network: DPillar, name: str) -> list[Case]:
+def hops_on(work: Work, network: DPillar, name: str) -> list[GradedCase]:
     """Return single decisions; a relay's packet came from either side."""
     draw, own = work.draw(name), DIRECTIONS[work.values["direction"]]
     return [
@@ -69,7 +69,7 @@ def hops_on(work: Work, network: DPillar, name: str) -> list[Case]:
 
 def _hop(
     work: Work, network: DPillar, own: int, pair: tuple[int, int], came_by: int | None
-) -> Case:
+) -> GradedCase:
     server, destination = pair
     right = sp_step(network, server, destination, own if came_by is None else 1 - came_by)
     origin = "its own packet" if came_by is None else f"a packet that came by port {came_by}"
@@ -81,17 +81,17 @@ def _hop(
         ways = hop_text(network, got), hop_text(network, wanted)
         return judged(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*ways))
 
-    return Case(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
+    return GradedCase(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
 
 
-def packets(work: Work) -> list[Case]:
+def packets(work: Work) -> list[GradedCase]:
     """Send packets through the whole network: each arrives over the right servers."""
     network, draw = dpillar(work.values["network"]), work.draw("packets")
     servers = range(network.servers)
     return sent(work, network, [_pair(draw, servers) for _ in range(PACKETS)], NONE)
 
 
-def faults(work: Work) -> list[Case]:
+def faults(work: Work) -> list[GradedCase]:
     """Cases with a dead server on the paths of half of the packets."""
     network, draw = dpillar(work.values["network"]), work.draw("faults")
     dead = draw.randrange(network.servers)
@@ -114,14 +114,14 @@ def _pair(draw: random.Random, servers: Any) -> tuple[int, int]:
 
 def sent(
     work: Work, network: DPillar, pairs: list[tuple[int, int]], failures: Failures
-) -> list[Case]:
+) -> list[GradedCase]:
     """Return a case for each of many packets through one network."""
     port = DIRECTIONS[work.values["direction"]]
     found = trips(work, network, failures, pairs, HEARD_S)
     return [_packet(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
 
 
-def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> Case:
+def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> GradedCase:
     """Judge one packet: half of its share for the hops before it goes astray."""
     reach = _reach(network, right, failures)
     ends = network.address(right.source), network.address(right.destination)
@@ -137,7 +137,7 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
         return Judgement(same / reach / 2, said)
 
     asked = f"{network.spec}, packet from {ends[0]} to {ends[1]}{failures_text(network, failures)}"
-    return Case(asked, judge)
+    return GradedCase(asked, judge)
 
 
 def _reach(network: DPillar, path: Path, failures: Failures) -> int:
@@ -155,7 +155,7 @@ def _same(path: Path, right: Path, reach: int) -> int:
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[Case]:
+def live_packets(work: LiveWork) -> list[GradedCase]:
     """Ping between servers of a live network, and follow a packet on its way there."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
@@ -164,7 +164,7 @@ def live_packets(work: LiveWork) -> list[Case]:
     return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
 
 
-def interop(work: LiveWork) -> list[Case]:
+def interop(work: LiveWork) -> list[GradedCase]:
     """Send packets from either half of a network to the other: relays are both students'."""
     network = dpillar(work.lab.topology.spec)
     half = network.servers // 2
@@ -176,7 +176,7 @@ def interop(work: LiveWork) -> list[Case]:
     return [_live_packet(work, way) for way in ways]
 
 
-def live_cut(work: LiveWork) -> list[Case]:
+def live_cut(work: LiveWork) -> list[GradedCase]:
     """Cut a cable on the way: pings end, those on other ways do not; plug it in: they return."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
@@ -197,7 +197,7 @@ def live_cut(work: LiveWork) -> list[Case]:
 
 def _cut_cases(
     work: LiveWork, over: tuple[int, int], other: tuple[int, int], cable: tuple[int, int]
-) -> list[Case]:
+) -> list[GradedCase]:
     name = work.lab.name
     cut, a, b, c, d = map(name, (cable[0], *over, *other))
     faults = []
@@ -218,9 +218,9 @@ def _cut_cases(
 
     at = f"cable of {cut} to {name(cable[1])}"
     return [
-        Case(f"ping {a} to {b}, {at} cut", lost),
-        Case(f"ping {c} to {d}, {at} cut", unharmed),
-        Case(f"ping {a} to {b}, {at} plugged in again", again),
+        GradedCase(f"ping {a} to {b}, {at} cut", lost),
+        GradedCase(f"ping {c} to {d}, {at} cut", unharmed),
+        GradedCase(f"ping {a} to {b}, {at} plugged in again", again),
     ]
 
 
@@ -229,7 +229,7 @@ def _live_path(work: LiveWork, network: DPillar, pair: tuple[int, int]) -> Path:
     return sp_path(network, *pair, DIRECTIONS[sheet.values["direction"]])
 
 
-def _live_packet(work: LiveWork, right: Path) -> Case:
+def _live_packet(work: LiveWork, right: Path) -> GradedCase:
     network = work.lab.topology
     ends = right.source, right.destination
     wanted = [network.address(server) for server in right.servers]
@@ -241,7 +241,7 @@ def _live_packet(work: LiveWork, right: Path) -> Case:
         said = f"it went {' '.join(path)}, by Algorithm 1 {' '.join(wanted)}"
         return judged(path == wanted and not lost, f"{said}; {lost}")
 
-    return Case(f"{network.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
+    return GradedCase(f"{network.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 
 
 def dpillar(spec: str) -> DPillar:
@@ -252,13 +252,13 @@ def dpillar(spec: str) -> DPillar:
 
 
 CHECKS = (
-    Check("next hops", 40, next_hops),
-    Check("next hops in a network of another size", 15, other_size),
-    Check("packets arrive over the right servers", 30, packets),
-    Check("a server dies", 15, faults),
+    GradedPart("next hops", 40, next_hops),
+    GradedPart("next hops in a network of another size", 15, other_size),
+    GradedPart("packets arrive over the right servers", 30, packets),
+    GradedPart("a server dies", 15, faults),
 )
 LIVE = (
-    Check("live: pings", 10, live_packets),
-    Check("live: a cable is cut", 10, live_cut),
+    GradedPart("live: pings", 10, live_packets),
+    GradedPart("live: a cable is cut", 10, live_cut),
 )
-INTEROP = (Check("live: with another's router", 20, interop),)
+INTEROP = (GradedPart("live: with another's router", 20, interop),)

@@ -11,7 +11,7 @@ import topos
 from experiments.grading import cabling
 from experiments.grading.cabling import Link
 from experiments.grading.child import Mistake
-from experiments.grading.engine import Case, Check, Judgement, Work, judged
+from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.packets import path_of, path_text
 from experiments.grading.remote import whole
 from hosts.base import algorithms
@@ -23,7 +23,7 @@ FOLDER = "3-disjoint-paths"
 MODULES = ("topos.dpillar", "topos.bcube", "hosts.base.path")
 
 
-class Family(NamedTuple):
+class NetworkFamily(NamedTuple):
     """Networks of one kind: what its paper says of its disjoint paths, beside their number."""
 
     own: tuple[str, ...]
@@ -33,8 +33,10 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "dpillar": Family(("dpillar,8,2", "dpillar,6,3"), ("dpillar,4,4", "dpillar,10,2"), 2, True),
-    "bcube": Family(("bcube,4,2", "bcube,5,1"), ("bcube,3,3", "bcube,6,1"), 1, False),
+    "dpillar": NetworkFamily(
+        ("dpillar,8,2", "dpillar,6,3"), ("dpillar,4,4", "dpillar,10,2"), 2, True
+    ),
+    "bcube": NetworkFamily(("bcube,4,2", "bcube,5,1"), ("bcube,3,3", "bcube,6,1"), 1, False),
 }
 NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
 PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
@@ -77,7 +79,7 @@ def far_pair(network: Topology, draw: random.Random) -> tuple[int, int]:
 # -- the paths ---------------------------------------------------------------------------------
 
 
-class Answer(NamedTuple):
+class PathSetAnswer(NamedTuple):
     """Result of the student's `path_set`: its valid paths, and its errors."""
 
     paths: list[Path]
@@ -85,11 +87,11 @@ class Answer(NamedTuple):
     wrong: str
 
 
-def answer(work: Work, network: Topology, source: int, destination: int) -> Answer:
+def answer(work: Work, network: Topology, source: int, destination: int) -> PathSetAnswer:
     """Ask for a set of paths, and keep what are ways between the two."""
     found = work.call("path_set", source, destination, network=network.spec)
     if not isinstance(found, list) or len(found) > MOST_PATHS:
-        return Answer([], 0, f"{found!r:.60} is no list of paths")
+        return PathSetAnswer([], 0, f"{found!r:.60} is no list of paths")
     paths: list[Path] = []
     wrong, ports = "", cabling.of(work.values)
     for steps in found:
@@ -99,7 +101,7 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Answ
         elif path:
             paths.append(path)
         wrong = wrong or why
-    return Answer(paths, len(found), wrong)
+    return PathSetAnswer(paths, len(found), wrong)
 
 
 def apart(network: Topology, paths: list[Path]) -> list[Path]:
@@ -121,22 +123,22 @@ def _shared(network: Topology, paths: list[Path]) -> set[int]:
 # -- the checks --------------------------------------------------------------------------------
 
 
-def real(work: Work) -> list[Case]:
+def real(work: Work) -> list[GradedCase]:
     """Each path leads over cables that are there, through no server twice, to its destination."""
 
-    def judge(network: Topology, found: Answer) -> Judgement:
+    def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         share = len(found.paths) / max(found.returned, wanted(network))
         return Judgement(share, found.wrong or _too_few(network, found.paths))
 
     return on_pairs(work, "real", judge)
 
 
-def separate(work: Work) -> list[Case]:
+def separate(work: Work) -> list[GradedCase]:
     """No two paths share a server or a switch."""
     return on_pairs(work, "separate", _separate)
 
 
-def _separate(network: Topology, found: Answer) -> Judgement:
+def _separate(network: Topology, found: PathSetAnswer) -> Judgement:
     kept = apart(network, found.paths)
     meets = next((path_text(network, path) for path in found.paths if path not in kept), "")
     said = f"{meets} shares a server or switch with one before it" if meets else ""
@@ -144,10 +146,10 @@ def _separate(network: Topology, found: Answer) -> Judgement:
     return Judgement(share, said or found.wrong or _too_few(network, found.paths))
 
 
-def short(work: Work) -> list[Case]:
+def short(work: Work) -> list[GradedCase]:
     """Each path is as short as the paper says."""
 
-    def judge(network: Topology, found: Answer) -> Judgement:
+    def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         bound = longest(network)
         fits = [path for path in found.paths if len(path) <= bound]
         too_long = [path for path in found.paths if len(path) > bound]
@@ -158,7 +160,7 @@ def short(work: Work) -> list[Case]:
     return on_pairs(work, "short", judge)
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask for disjoint paths in a network of another size."""
     hidden = FAMILIES[topos.parse(work.values["network"]).kind].hidden
     network = topos.parse(work.draw("size").choice(hidden))
@@ -171,14 +173,14 @@ def _too_few(network: Topology, paths: list[Path]) -> str:
 
 def on_pairs(
     work: Work, name: str, judge: Any, network: Topology | None = None, many: int = PAIRS
-) -> list[Case]:
+) -> list[GradedCase]:
     """Return a case for each of many pairs."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
 
-    def case(source: int, destination: int) -> Case:
+    def case(source: int, destination: int) -> GradedCase:
         ends = f"{own.address(source)} to {own.address(destination)}"
-        return Case(
+        return GradedCase(
             f"{own.spec}, paths from {ends}",
             lambda: judge(own, answer(work, own, source, destination)),
         )
@@ -186,7 +188,7 @@ def on_pairs(
     return [case(*far_pair(own, draw)) for _ in range(many)]
 
 
-def failover(work: Work) -> list[Case]:
+def failover(work: Work) -> list[GradedCase]:
     """Cases in which links on some of the paths fail, in a third of the cases on all paths.
 
     The paths are the student's own, or the paper's where `path_set` does not find enough: so
@@ -200,7 +202,7 @@ def failover(work: Work) -> list[Case]:
 
 def _failover(
     work: Work, network: Topology, pair: tuple[int, int], failing: int, draw: random.Random
-) -> Case:
+) -> GradedCase:
     places = [(draw.random(), draw.random()) for _ in range(MOST_PATHS)]
     a, b = map(network.address, pair)
 
@@ -214,7 +216,7 @@ def _failover(
         failed = {_link(paths[i], places[i][1]) for i in order[:failing]}
         return _tries(work, network, paths, failed)
 
-    return Case(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
+    return GradedCase(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
 
 
 def _paths_of_the_paper(network: Topology, source: int, destination: int) -> list[Path]:
@@ -259,9 +261,9 @@ def _first(failed: set[Link], links: Iterable[Link]) -> Link:
 
 
 CHECKS = (
-    Check("paths are real", 20, real),
-    Check("paths are disjoint", 35, separate),
-    Check("paths are short", 15, short),
-    Check("another path when one fails", 20, failover),
-    Check("a network of another size", 10, other_size),
+    GradedPart("paths are real", 20, real),
+    GradedPart("paths are disjoint", 35, separate),
+    GradedPart("paths are short", 15, short),
+    GradedPart("another path when one fails", 20, failover),
+    GradedPart("a network of another size", 10, other_size),
 )

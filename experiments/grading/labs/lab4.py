@@ -11,7 +11,7 @@ from typing import Any
 import topos
 from experiments.grading import cabling
 from experiments.grading.cabling import Cabling, Link
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.packets import failures_text, hop_text
 from experiments.grading.remote import whole
 from hosts.base.failures import NONE, Failures
@@ -19,7 +19,7 @@ from hosts.base.linkstate import SEQUENCES, next_steps
 from hosts.base.path import Step
 from hosts.base.shortest import steps
 from hosts.dcell import dfr
-from hosts.dcell.rules import Inside
+from hosts.dcell.rules import InnerRoutes
 from topos.dcell import DCell
 
 TITLE = "Link state and local reroute in DCell"
@@ -82,7 +82,7 @@ def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
 # -- link state ----------------------------------------------------------------------------------
 
 
-def sequences(work: Work) -> list[Case]:
+def sequences(work: Work) -> list[GradedCase]:
     """Ask which of two link states is the newer, both ways, round the end of the numbers too."""
     draw = work.draw("sequences")
     first = draw.randrange(SEQUENCES)
@@ -93,7 +93,7 @@ def sequences(work: Work) -> list[Case]:
     return [_sequence(work, *pair) for pair in pairs]
 
 
-def _sequence(work: Work, known: int | None, heard: int, then: int) -> Case:
+def _sequence(work: Work, known: int | None, heard: int, then: int) -> GradedCase:
     """Return the case: `heard` is news after `known`, and `known` is not news after `then`."""
     old = then if known is None else known
 
@@ -101,16 +101,18 @@ def _sequence(work: Work, known: int | None, heard: int, then: int) -> Case:
         got = work.call("is_news", known, heard), work.call("is_news", then, old)
         return judged(got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got))
 
-    return Case(f"is_news({known}, {heard}) is True and is_news({then}, {old}) is False", judge)
+    return GradedCase(
+        f"is_news({known}, {heard}) is True and is_news({then}, {old}) is False", judge
+    )
 
 
-def shortest(work: Work) -> list[Case]:
+def shortest(work: Work) -> list[GradedCase]:
     """Ask for next hops in DCell_1s that have lost some links; some are listed by one end only."""
     dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
     return [_shortest(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(TABLES)]
 
 
-def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Case:
+def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
     inside = dfr.members(dcell, CELL, server)
     known = listed(dcell, server, NONE)
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
@@ -140,7 +142,7 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Cas
         return Judgement(1 - len(wrong) / len(asked), said)
 
     cut = ", ".join(f"{dcell.address(a)} has lost {dcell.address(b)}" for a, _, b in lost)
-    return Case(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
+    return GradedCase(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
 
 
 def _ways(
@@ -181,12 +183,12 @@ def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
 # -- packets -------------------------------------------------------------------------------------
 
 
-def undisturbed(work: Work) -> list[Case]:
+def undisturbed(work: Work) -> list[GradedCase]:
     """Send packets where nothing has failed: none takes longer than DCellRouting may."""
     return sent(work, "undisturbed", lambda *_: NONE)
 
 
-def inside_fails(work: Work) -> list[Case]:
+def inside_fails(work: Work) -> list[GradedCase]:
     """Cases in which the packet's link inside the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
@@ -197,7 +199,7 @@ def inside_fails(work: Work) -> list[Case]:
     return sent(work, "inside", draw_one, lambda failures: bool(failures.links))
 
 
-def leaving_fails(work: Work) -> list[Case]:
+def leaving_fails(work: Work) -> list[GradedCase]:
     """Cases in which DCellRouting's link out of the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, _: random.Random, pair: Pair) -> Failures:
@@ -207,7 +209,7 @@ def leaving_fails(work: Work) -> list[Case]:
     return sent(work, "leaving", draw_one)
 
 
-def rack_fails(work: Work) -> list[Case]:
+def rack_fails(work: Work) -> list[GradedCase]:
     """Cases in which the rack at the near or far end of that link fails: switch and servers."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
@@ -222,10 +224,10 @@ def rack_fails(work: Work) -> list[Case]:
 
 def sent(
     work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
-) -> list[Case]:
+) -> list[GradedCase]:
     """Return packets between DCell_1s, each with failures that DFR surely finds a way around."""
     dcell, draw = dcell_of(work.values["network"]), work.draw(name)
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     while len(cases) < PACKETS:
         pair = far_pair(dcell, draw)
         failures = fail(dcell, draw, pair)
@@ -256,7 +258,7 @@ class _Ordered(dfr.Converged):
         self.order = order
 
     @cached_property
-    def inside(self) -> Inside:
+    def inside(self) -> InnerRoutes:
         """The same, but for proxies: of equally near ones the first that is found is taken."""
         found = next_steps(self.server, self._steps, lambda _: 0)
         return dfr.inside(self.dcell, self.b, found)
@@ -265,10 +267,10 @@ class _Ordered(dfr.Converged):
         return iter(sorted(super()._steps(server), key=self.order))
 
 
-def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Case:
+def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> GradedCase:
     ends = " to ".join(map(dcell.address, pair))
     asked = f"{dcell.spec}, packet from {ends}{failures_text(dcell, failures)}"
-    return Case(asked, lambda: _walk(work, dcell, pair, failures))
+    return GradedCase(asked, lambda: _walk(work, dcell, pair, failures))
 
 
 def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement:
@@ -325,10 +327,10 @@ def _addresses(dcell: DCell, way: list[int]) -> str:
 
 
 CHECKS = (
-    Check("news or not", 10, sequences),
-    Check("shortest ways inside", 25, shortest),
-    Check("nothing has failed", 10, undisturbed),
-    Check("a link inside has failed", 15, inside_fails),
-    Check("the link that leaves has failed", 25, leaving_fails),
-    Check("a rack has failed", 15, rack_fails),
+    GradedPart("news or not", 10, sequences),
+    GradedPart("shortest ways inside", 25, shortest),
+    GradedPart("nothing has failed", 10, undisturbed),
+    GradedPart("a link inside has failed", 15, inside_fails),
+    GradedPart("the link that leaves has failed", 25, leaving_fails),
+    GradedPart("a rack has failed", 15, rack_fails),
 )

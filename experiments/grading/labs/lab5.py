@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from experiments.grading import cabling
 from experiments.grading.cabling import Cabling
-from experiments.grading.engine import Case, Check, Judgement, Work, judged
+from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.labs import bcube_flows
 from experiments.grading.labs.bcube_flows import bcube_of, pair_of
 from experiments.grading.labs.bcube_source import LiveSource
 from experiments.grading.packets import path_of, path_text
 from hosts.base.path import Path
-from hosts.base.probing import NEARLY_BEST, Candidate, State, best
+from hosts.base.probing import NEARLY_BEST, Candidate, PathState, best
 from hosts.bcube.paths import path_set
 from topos.bcube import BCube
 
@@ -60,25 +60,25 @@ def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
 # -- BuildPathSet --------------------------------------------------------------------------------
 
 
-def path_sets(work: Work) -> list[Case]:
+def path_sets(work: Work) -> list[GradedCase]:
     """Ask for the paths between pairs; every third pair differs in all digits, or may."""
     return sets_of(work, bcube_of(work.values["network"]), "sets", PAIRS)
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask for paths in a network that the student has not seen."""
     bcube = bcube_of(work.draw("size").choice(HIDDEN))
     return sets_of(work, bcube, "other sets", OTHER_PAIRS)
 
 
-def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[Case]:
+def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
     """Return a case for each of many pairs."""
     draw = work.draw(name)
     drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
     return [_set(work, bcube, *pair) for pair in drawn]
 
 
-def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
+def _set(work: Work, bcube: BCube, source: int, destination: int) -> GradedCase:
     wanted, ports = path_set(bcube, source, destination), cabling.of(work.values)
 
     def judge() -> Judgement:
@@ -98,7 +98,7 @@ def _set(work: Work, bcube: BCube, source: int, destination: int) -> Case:
         return Judgement(shares / max(len(answer), len(wanted)), wrong)
 
     ends = f"{bcube.address(source)} to {bcube.address(destination)}"
-    return Case(f"{bcube.spec}, paths from {ends}", judge)
+    return GradedCase(f"{bcube.spec}, paths from {ends}", judge)
 
 
 def _leaves_by(steps: Any, port: int) -> bool:
@@ -123,7 +123,7 @@ def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float
 # -- the choice ----------------------------------------------------------------------------------
 
 
-class Probed(NamedTuple):
+class ProbeResults(NamedTuple):
     """Probe results of a source: bandwidth per path in Mbit/s, None if the path failed."""
 
     source: int
@@ -137,7 +137,7 @@ class Probed(NamedTuple):
         """The path to use: the rule of the sheet, which is that of `probing.best`."""
         return best(
             [
-                Candidate(path, State.FAILED if free is None else State.WORKING, free or 0)
+                Candidate(path, PathState.FAILED if free is None else PathState.WORKING, free or 0)
                 for path, free in zip(self.paths, self.free, strict=True)
             ],
             self.using,
@@ -155,10 +155,10 @@ class Probed(NamedTuple):
         return all(abs(free - NEARLY_BEST * max(known)) > 0.02 * max(known) for free in known)
 
 
-def most_free(work: Work) -> list[Case]:
+def most_free(work: Work) -> list[GradedCase]:
     """Ask for the path with the most available bandwidth; some have failed, now and then all."""
 
-    def draw_one(draw: random.Random, number: int) -> Probed:
+    def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _probed(draw, draw.sample(range(50, 1000, 50), PATHS))
         dead = PATHS if number % 4 == 3 else draw.randrange(PATHS - 1)
         gone = draw.sample(range(PATHS), dead)
@@ -168,10 +168,10 @@ def most_free(work: Work) -> list[Case]:
     return choices(work, "most", draw_one)
 
 
-def equally_free(work: Work) -> list[Case]:
+def equally_free(work: Work) -> list[GradedCase]:
     """Ask where several are within a tenth of the best: shorter ones first, then the one in use."""
 
-    def draw_one(draw: random.Random, _: int) -> Probed:
+    def draw_one(draw: random.Random, _: int) -> ProbeResults:
         top = draw.randrange(500, 1000)
         free = [top - draw.choice((0, top // 20, top // 15, top // 3)) for _ in range(PATHS)]
         return _probed(draw, free)._replace(using=draw.choice((None, *range(PATHS))))
@@ -179,10 +179,10 @@ def equally_free(work: Work) -> list[Case]:
     return choices(work, "equal", draw_one)
 
 
-def own_traffic(work: Work) -> list[Case]:
+def own_traffic(work: Work) -> list[GradedCase]:
     """Ask a source whose own flow fills the path that it uses; half of the time that matters."""
 
-    def draw_one(draw: random.Random, number: int) -> Probed:
+    def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _probed(draw, draw.sample(range(50, 600, 10), PATHS))
         probed = probed._replace(using=draw.randrange(PATHS), own=draw.randrange(100, 800, 50))
         matters = probed.chosen != probed._replace(own=0).chosen
@@ -191,10 +191,12 @@ def own_traffic(work: Work) -> list[Case]:
     return choices(work, "own", draw_one)
 
 
-def choices(work: Work, name: str, draw_one: Callable[[random.Random, int], Probed]) -> list[Case]:
+def choices(
+    work: Work, name: str, draw_one: Callable[[random.Random, int], ProbeResults]
+) -> list[GradedCase]:
     """Return questions that have a clear answer."""
     draw = work.draw(name)
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     while len(cases) < CHOICES:
         probed = draw_one(draw, len(cases))
         if probed.free.count(None) == PATHS or probed.clear:
@@ -202,14 +204,14 @@ def choices(work: Work, name: str, draw_one: Callable[[random.Random, int], Prob
     return cases
 
 
-def _probed(draw: random.Random, free: Sequence[int | None]) -> Probed:
+def _probed(draw: random.Random, free: Sequence[int | None]) -> ProbeResults:
     """Return answers over the paths of a pair, some of which are longer than others."""
     bcube = bcube_of(CHOICE)
     source, destination = common_pair(bcube, draw)
-    return Probed(source, path_set(bcube, source, destination), free, None)
+    return ProbeResults(source, path_set(bcube, source, destination), free, None)
 
 
-def _choice(work: Work, probed: Probed) -> Case:
+def _choice(work: Work, probed: ProbeResults) -> GradedCase:
     ports, bcube = cabling.of(work.values), bcube_of(CHOICE)
     paths = [ports.as_written(bcube, path) for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
@@ -220,7 +222,7 @@ def _choice(work: Work, probed: Probed) -> Case:
 
     hops = " ".join(str(len(path)) for path in probed.paths)
     asked = f"choose, hops {hops}, free Mbit/s {' '.join(map(str, probed.free))}"
-    return Case(f"{asked}, using {probed.using}, own {probed.own}", judge)
+    return GradedCase(f"{asked}, using {probed.using}, own {probed.own}", judge)
 
 
 def _same(got: Any, wanted: int | None) -> bool:
@@ -228,16 +230,16 @@ def _same(got: Any, wanted: int | None) -> bool:
 
 
 CHECKS = (
-    Check("BuildPathSet", 35, path_sets),
-    Check("BuildPathSet in a network of another size", 10, other_size),
-    Check("the path with the most free", 10, most_free),
-    Check("paths that are equally free", 8, equally_free),
-    Check("a source's own traffic", 7, own_traffic),
-    Check("packets around busy links", 15, bcube_flows.busy),
-    Check("packets around failures", 15, bcube_flows.faults),
+    GradedPart("BuildPathSet", 35, path_sets),
+    GradedPart("BuildPathSet in a network of another size", 10, other_size),
+    GradedPart("the path with the most free", 10, most_free),
+    GradedPart("paths that are equally free", 8, equally_free),
+    GradedPart("a source's own traffic", 7, own_traffic),
+    GradedPart("packets around busy links", 15, bcube_flows.busy),
+    GradedPart("packets around failures", 15, bcube_flows.faults),
 )
 LIVE = (
-    Check("live: the best path", 10, bcube_flows.live_packets),
-    Check("live: a busy link", 10, bcube_flows.live_busy),
-    Check("live: a cable is cut", 10, bcube_flows.live_cut),
+    GradedPart("live: the best path", 10, bcube_flows.live_packets),
+    GradedPart("live: a busy link", 10, bcube_flows.live_busy),
+    GradedPart("live: a cable is cut", 10, bcube_flows.live_cut),
 )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.labs.ficonn_probes import (
     Choosing,
     Free,
@@ -25,7 +25,7 @@ from experiments.grading.packets import failures_text, path_text
 from hosts.base.failures import NONE, Failures
 from hosts.base.timers import FAST
 from hosts.ficonn.paths import tor_path, tor_step
-from hosts.ficonn.tar import Back, Onward
+from hosts.ficonn.tar import Back, ForwardProbe
 from hosts.memory.network import MemoryNetwork, Trip
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
@@ -87,21 +87,21 @@ def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
 # -- TOR -----------------------------------------------------------------------------------------
 
 
-def next_hops(work: Work) -> list[Case]:
+def next_hops(work: Work) -> list[GradedCase]:
     """Ask for single hops on the student's network."""
     return hops_on(work, ficonn_of(work.values["network"]), "hops", HOPS)
 
 
-def other_size(work: Work) -> list[Case]:
+def other_size(work: Work) -> list[GradedCase]:
     """Ask for hops on a network that the student has not seen."""
     ficonn = ficonn_of(work.draw("size").choice(HIDDEN))
     return hops_on(work, ficonn, "other hops", OTHER_HOPS)
 
 
-def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[Case]:
+def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[GradedCase]:
     """Return single hops, half of them over backup links."""
     draw = work.draw(name)
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     while len(cases) < many:
         server, destination = draw.sample(range(ficonn.servers), 2)
         step = tor_step(ficonn, server, destination)
@@ -110,7 +110,7 @@ def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[Case]:
     return cases
 
 
-def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> Case:
+def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> GradedCase:
     ends = ficonn.address(server), ficonn.address(destination)
 
     def judge() -> Judgement:
@@ -119,33 +119,33 @@ def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int)
         said = ficonn.address(got) if is_server else f"{got!r:.40}"
         return judged(got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}")
 
-    return Case(f"{ficonn.spec}, server {ends[0]}, to {ends[1]}", judge)
+    return GradedCase(f"{ficonn.spec}, server {ends[0]}, to {ends[1]}", judge)
 
 
 # -- single choices ------------------------------------------------------------------------------
 
 
-def as_tor(work: Work) -> list[Case]:
+def as_tor(work: Work) -> list[GradedCase]:
     """Ask where TOR's next hop is to be kept, though not for want of another link."""
     return chosen(work, "switch", "backup", "kept")
 
 
-def leave(work: Work) -> list[Case]:
+def leave(work: Work) -> list[GradedCase]:
     """Ask sources whose backup link is better; the far end would send some probes straight back."""
     return chosen(work, "leave", "straight back")
 
 
-def bypass(work: Work) -> list[Case]:
+def bypass(work: Work) -> list[GradedCase]:
     """Ask where the backup link is to be bypassed: by a relay, and by the source itself."""
     return chosen(work, "bypass", "own bypass")
 
 
-def proxy(work: Work) -> list[Case]:
+def proxy(work: Work) -> list[GradedCase]:
     """Ask proxies, and servers on the way to one."""
     return chosen(work, "proxy", "to proxy")
 
 
-def chosen(work: Work, *kinds: str) -> list[Case]:
+def chosen(work: Work, *kinds: str) -> list[GradedCase]:
     """Return questions of these kinds."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw(kinds[0])
     found: dict[str, list[Question]] = {kind: [] for kind in kinds}
@@ -166,10 +166,10 @@ def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
         yield from walked(ficonn, (source, destination), free_of, partial(right, ficonn)).asked
 
 
-def drawn(work: Work) -> list[Case]:
+def drawn(work: Work) -> list[GradedCase]:
     """Ask for the same bypass many times: not always by the same proxy, where there are several."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     for asked in questions(ficonn, draw):
         if kind_of(ficonn, asked) == "bypass" and len(_ways(ficonn, asked)) > 1:
             cases.append(_drawn(work, ficonn, asked))
@@ -185,13 +185,13 @@ def _ways(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
     return {one.progress for one in found if isinstance(one, Back)}
 
 
-def _drawn(work: Work, ficonn: FiConn, asked: Question) -> Case:
+def _drawn(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
     def judge() -> Judgement:
         found = (decided(work, ficonn, asked) for _ in range(DRAWS))
         proxies = {one.progress for one in found if isinstance(one, Back)}
         return judged(len(proxies) > 1, f"{DRAWS} times the same proxy")
 
-    return Case(question_text(ficonn, asked), judge)
+    return GradedCase(question_text(ficonn, asked), judge)
 
 
 def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
@@ -211,7 +211,7 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
     """Return the kind of a question."""
     server, probe, came, free = asked
     decision = right(ficonn, asked)
-    if not isinstance(decision, Onward | Back):
+    if not isinstance(decision, ForwardProbe | Back):
         return ""
     if server in probe.progress:
         return "proxy"
@@ -230,21 +230,21 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
     return "to proxy" if pending else "switch"
 
 
-def _choice(work: Work, ficonn: FiConn, asked: Question) -> Case:
+def _choice(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
     def judge() -> Judgement:
         decided(work, ficonn, asked)
         return RIGHT  # a wrong answer is a Mistake, with its text
 
-    return Case(question_text(ficonn, asked), judge)
+    return GradedCase(question_text(ficonn, asked), judge)
 
 
 # -- probes through a network --------------------------------------------------------------------
 
 
-def probes(work: Work) -> list[Case]:
+def probes(work: Work) -> list[GradedCase]:
     """Take a probe through loads and failures, a decision at a time; half for those before."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("probes")
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     while len(cases) < PROBES:
         source, destination, busy = relayed(ficonn, draw)
         free_of = loads(ficonn, draw)
@@ -253,16 +253,16 @@ def probes(work: Work) -> list[Case]:
     return cases
 
 
-def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]) -> Case:
+def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]) -> GradedCase:
     def judge() -> Judgement:
         walk = walked(ficonn, ends, free_of, partial(decided, work, ficonn))
         return Judgement(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
 
     a, b = map(ficonn.address, ends)
-    return Case(f"{ficonn.spec}, probe from {a} to {b} where links are loaded", judge)
+    return GradedCase(f"{ficonn.spec}, probe from {a} to {b} where links are loaded", judge)
 
 
-class Flow:
+class GradedFlow:
     """A flow in a network in memory whose servers ask the file; one cable is busy, or cut."""
 
     def __init__(self, work: Work, ends: Pair, busy: int, *, cut: bool) -> None:
@@ -302,39 +302,39 @@ class Flow:
         said = f"it went {path_text(self.ficonn, trip.path)}, over the cable to be bypassed"
         return judged(not over, said)
 
-    def case(self) -> Case:
+    def case(self) -> GradedCase:
         """Return the question."""
         name = self.ficonn.address
         cable = f"{name(self.busy)} to {name(self.far)}"
         state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"
         a, b = map(name, self.ends)
-        return Case(
+        return GradedCase(
             f"{MEMORY_NETWORK}, {a} to {b}{failures_text(self.ficonn, self.failures)}{state}",
             self.judge,
         )
 
 
-def packets(work: Work) -> list[Case]:
+def packets(work: Work) -> list[GradedCase]:
     """Set up flows in networks in which a cable on TOR's way is busy, or was cut in silence."""
     draw, ficonn = work.draw("packets"), ficonn_of(MEMORY_NETWORK)
     flows = []
     for number in range(BUSY + FAULTY):
         source, destination, busy = relayed(ficonn, draw)
-        flows.append(Flow(work, (source, destination), busy, cut=number >= BUSY))
+        flows.append(GradedFlow(work, (source, destination), busy, cut=number >= BUSY))
     return [flow.case() for flow in flows]
 
 
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[Case]:
+def live_packets(work: LiveWork) -> list[GradedCase]:
     """Ping between servers of a live network without load, where flows take TOR's way."""
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
     work.recovers(*pairs)  # waits until all servers have heard each other; not graded
 
-    def case(pair: Pair) -> Case:
+    def case(pair: Pair) -> GradedCase:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]
 
         def judge() -> Judgement:
@@ -343,12 +343,12 @@ def live_packets(work: LiveWork) -> list[Case]:
             settled, path = work.settles(pair, lambda path: path == wanted)
             return judged(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
 
-        return Case(f"{ficonn.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
+        return GradedCase(f"{ficonn.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 
     return [case(pair) for pair in pairs]
 
 
-def live_busy(work: LiveWork) -> list[Case]:
+def live_busy(work: LiveWork) -> list[GradedCase]:
     """Fill a part of a cable on TOR's way: a flow finds another."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, busy = relayed(ficonn, random.Random(f"live busy/{work.sheet.student}"))
@@ -362,7 +362,7 @@ def live_busy(work: LiveWork) -> list[Case]:
     return [_live_case(ficonn, (pair[0], pair[1]), (busy, far), "busy", judge)]
 
 
-def live_cut(work: LiveWork) -> list[Case]:
+def live_cut(work: LiveWork) -> list[GradedCase]:
     """Cut a cable on TOR's way: the flow finds another."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
@@ -379,9 +379,9 @@ def live_cut(work: LiveWork) -> list[Case]:
 
 def _live_case(
     ficonn: FiConn, pair: Pair, cable: Pair, state: str, judge: Callable[[], Judgement]
-) -> Case:
+) -> GradedCase:
     a, b, near, far = map(ficonn.address, (*pair, *cable))
-    return Case(f"{ficonn.spec}, live, {a} to {b}, cable of {near} to {far} {state}", judge)
+    return GradedCase(f"{ficonn.spec}, live, {a} to {b}, cable of {near} to {far} {state}", judge)
 
 
 def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgement:
@@ -395,18 +395,18 @@ def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgemen
 
 
 CHECKS = (
-    Check("TOR's next hops", 25, next_hops),
-    Check("TOR in a network of another size", 10, other_size),
-    Check("choices: TOR's next hop is kept", 6, as_tor),
-    Check("choices: a source leaves by its backup link", 8, leave),
-    Check("choices: a backup link is bypassed", 8, bypass),
-    Check("choices: proxies", 4, proxy),
-    Check("choices: proxies are drawn", 4, drawn),
-    Check("probes through loads and failures", 20, probes),
-    Check("packets in a network", 15, packets),
+    GradedPart("TOR's next hops", 25, next_hops),
+    GradedPart("TOR in a network of another size", 10, other_size),
+    GradedPart("choices: TOR's next hop is kept", 6, as_tor),
+    GradedPart("choices: a source leaves by its backup link", 8, leave),
+    GradedPart("choices: a backup link is bypassed", 8, bypass),
+    GradedPart("choices: proxies", 4, proxy),
+    GradedPart("choices: proxies are drawn", 4, drawn),
+    GradedPart("probes through loads and failures", 20, probes),
+    GradedPart("packets in a network", 15, packets),
 )
 LIVE = (
-    Check("live: packets", 10, live_packets),
-    Check("live: a busy cable", 10, live_busy),
-    Check("live: a cable is cut", 10, live_cut),
+    GradedPart("live: packets", 10, live_packets),
+    GradedPart("live: a busy cable", 10, live_busy),
+    GradedPart("live: a cable is cut", 10, live_cut),
 )

@@ -16,8 +16,8 @@ from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, st
 from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
-from experiments.grading.evidence import Evidence, Wanted, number_of, read
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.evidence import Evidence, RequiredRun, number_of, read
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 
@@ -160,23 +160,25 @@ def near(got: float, right: float, tolerance: float) -> Judgement:
     return judged(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
 
 
-def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> Case:
+def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> GradedCase:
     """Return a case whose judge is given what the function returns."""
     asked = "".join([f"{function}()", *(f'["{key}"]' for key in keys)])
-    return Case(asked, lambda: judge(answers_of(work, function)))
+    return GradedCase(asked, lambda: judge(answers_of(work, function)))
 
 
 # -- predicted -----------------------------------------------------------------------------------
 
 
-def predicted(work: Work, keys: Sequence[str], right: float, tolerance: float = CLOSE) -> Case:
+def predicted(
+    work: Work, keys: Sequence[str], right: float, tolerance: float = CLOSE
+) -> GradedCase:
     """Return the case of one predicted number."""
     return _case(
         work, "predicted", keys, lambda answers: near(number(answers, *keys), right, tolerance)
     )
 
 
-def busiest(work: Work) -> list[Case]:
+def busiest(work: Work) -> list[GradedCase]:
     """Ask how many flows share the busiest cable, in one direction."""
     return [
         predicted(work, (system, "busiest_flows"), of(work, system).busiest_flows, EXACT)
@@ -184,7 +186,7 @@ def busiest(work: Work) -> list[Case]:
     ]
 
 
-def rates(work: Work) -> list[Case]:
+def rates(work: Work) -> list[GradedCase]:
     """Ask for max-min fair rates, headers not taken off."""
     rate = work.values["rate_mbit"]
     return [
@@ -194,7 +196,7 @@ def rates(work: Work) -> list[Case]:
     ]
 
 
-def completions(work: Work) -> list[Case]:
+def completions(work: Work) -> list[GradedCase]:
     """Ask when the last flow has ended, and how many times as late that is in the tree."""
     sheet = work.values["rate_mbit"], work.values["volume_bytes"]
     ends = {system: completion_s(work, system, *sheet) for system in SYSTEMS}
@@ -213,7 +215,7 @@ def shown(work: Work, name: str) -> Evidence:
     return found
 
 
-def wanted_run(work: Work, name: str) -> Wanted:
+def wanted_run(work: Work, name: str) -> RequiredRun:
     """Return the requirements of a run: the sheet's experiment.toml with the student's values."""
     sheet = work.values
     systems = [
@@ -228,7 +230,7 @@ def wanted_run(work: Work, name: str) -> Wanted:
     ]
     workload = Workload("all-to-all", sheet["volume_bytes"], tool="generator")
     fluids = {system.name: of(work, key) for key, system in zip(SYSTEMS, systems, strict=True)}
-    return Wanted(
+    return RequiredRun(
         Experiment(name, "", tuple(systems), workload),
         FREE[name],
         ideals={system: one.cable_bits * 8 for system, one in fluids.items()},
@@ -252,7 +254,7 @@ def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) ->
     return judged(low <= took <= high, f"{took:g} s is not what the run's trials took")
 
 
-def measured(work: Work) -> list[Case]:
+def measured(work: Work) -> list[GradedCase]:
     """Compare the measurements that the student wrote down with the run's folder."""
     volume = work.values["volume_bytes"]
 
@@ -277,7 +279,7 @@ def measured(work: Work) -> list[Case]:
     ]
 
 
-def overloaded(work: Work) -> list[Case]:
+def overloaded(work: Work) -> list[GradedCase]:
     """Ask what a run on an overloaded machine says, and of which network it would be true."""
 
     def best(answers: Any, system: str) -> float:
@@ -330,14 +332,14 @@ def overloaded(work: Work) -> list[Case]:
     ]
 
 
-def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> Case:
+def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> GradedCase:
     return _case(work, function, (system, key), lambda answers: judge(answers, system))
 
 
 # -- explained -----------------------------------------------------------------------------------
 
 
-def explained(work: Work) -> list[Case]:
+def explained(work: Work) -> list[GradedCase]:
     """Ask which statements hold; a wrong answer takes away what a right one gives."""
 
     def judge(answers: Any) -> Judgement:
@@ -353,10 +355,10 @@ def explained(work: Work) -> list[Case]:
 
 
 CHECKS = (
-    Check("flows on the busiest cable", 20, busiest),
-    Check("max-min fair rates", 30, rates),
-    Check("when the last flow has ended", 15, completions),
-    Check("a valid run", 10, measured),
-    Check("a run that lies", 15, overloaded),
-    Check("which statements hold", 10, explained),
+    GradedPart("flows on the busiest cable", 20, busiest),
+    GradedPart("max-min fair rates", 30, rates),
+    GradedPart("when the last flow has ended", 15, completions),
+    GradedPart("a valid run", 10, measured),
+    GradedPart("a run that lies", 15, overloaded),
+    GradedPart("which statements hold", 10, explained),
 )

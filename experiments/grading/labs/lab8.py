@@ -10,7 +10,7 @@ from typing import Any
 
 from experiments.analysis.comparison.paths import diameter, disjoint_paths
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, Case, Check, Judgement, Work, judged
+from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.packets import failures_text, path_text, trips
 from experiments.grading.recorded import Recorded
 from experiments.grading.remote import walked
@@ -77,7 +77,7 @@ def sizes(work: Work) -> list[Recorded]:
     return found
 
 
-def brief(work: Work) -> list[Case]:
+def brief(work: Work) -> list[GradedCase]:
     """Compare the first example with what the sheet asks for; others have another size."""
     first, *others = sizes(work)
     sheet = work.values
@@ -110,17 +110,17 @@ def _under(value: int, least: int) -> str:
     return f"{value}, and {least} are wanted" if value < least else ""
 
 
-def _found(asked: str, wrong: str) -> Case:
+def _found(asked: str, wrong: str) -> GradedCase:
     """Return a case that is decided already: it is right where nothing is wrong."""
-    return Case(asked, lambda: judged(not wrong, wrong))
+    return GradedCase(asked, lambda: judged(not wrong, wrong))
 
 
-def wiring(work: Work) -> list[Case]:
+def wiring(work: Work) -> list[GradedCase]:
     """Go along each cable from both ends; a case for each node, and one for the counts."""
     return [case for network in sizes(work) for case in _wiring(network)]
 
 
-def _wiring(network: Recorded) -> Iterator[Case]:
+def _wiring(network: Recorded) -> Iterator[GradedCase]:
     for node in range(network.nodes):
         lonely = "" if any(network.neighbours(node)) else f"{network.node_name(node)} has no cable"
         yield _found(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
@@ -129,7 +129,7 @@ def _wiring(network: Recorded) -> Iterator[Case]:
     yield _found(f"{network.spec}, number of cables", "" if agree else wrong)
 
 
-def addresses(work: Work) -> list[Case]:
+def addresses(work: Work) -> list[GradedCase]:
     """Ask for every server's digits, and for the server that has them."""
     return [
         _found(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
@@ -138,7 +138,7 @@ def addresses(work: Work) -> list[Case]:
     ]
 
 
-def claims(work: Work) -> list[Case]:
+def claims(work: Work) -> list[GradedCase]:
     """Compare what the class says of its longest way and its disjoint paths with a search."""
     cases = []
     for network in sizes(work):
@@ -146,7 +146,7 @@ def claims(work: Work) -> list[Case]:
         asked = (("diameter_bound", hops, True), ("disjoint_paths", apart, False))
         for name, found, upper in asked:
             judge = partial(_claim, work, network, name, found, upper)
-            cases.append(Case(f"{network.spec}, {name}()", judge))
+            cases.append(GradedCase(f"{network.spec}, {name}()", judge))
     return cases
 
 
@@ -171,9 +171,9 @@ def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) ->
 # -- packets -------------------------------------------------------------------------------------
 
 
-def packets(work: Work) -> list[Case]:
+def packets(work: Work) -> list[GradedCase]:
     """Send packets between all pairs, or as many; each within the hops that the class claims."""
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     for network, many in zip(sizes(work), (PACKETS, OTHER_PACKETS), strict=False):
         try:
             hops = claimed(work, network, "diameter_bound")
@@ -194,7 +194,7 @@ def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
 
 def _packet(
     network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, ways: list[Path]
-) -> Case:
+) -> GradedCase:
     """Judge one packet: half for arriving at all. The ways of those that do are kept."""
 
     def judge() -> Judgement:
@@ -207,18 +207,18 @@ def _packet(
         return RIGHT if len(path) <= hops else Judgement(0.5, said)
 
     ends = " to ".join(map(network.address, pair))
-    return Case(f"{network.spec}, packet from {ends}", judge)
+    return GradedCase(f"{network.spec}, packet from {ends}", judge)
 
 
 # -- faults --------------------------------------------------------------------------------------
 
 
-def faults(work: Work) -> list[Case]:
+def faults(work: Work) -> list[GradedCase]:
     """Cases in which a relay, a switch and a cable fail on paths that packets have taken."""
     network, *_ = sizes(work)
     draw = work.draw("faults")
     ways: list[Path] = work.kept.get(network.spec, [])
-    cases: list[Case] = []
+    cases: list[GradedCase] = []
     for kind in ("relay", "switch", "cable"):
         choices = [failures for path in ways if (failures := _failing(network, path, kind, draw))]
         if choices:
@@ -239,7 +239,9 @@ def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> F
     return Failures(frozenset([draw.choice(inner)])) if inner else None
 
 
-def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path]) -> list[Case]:
+def _around(
+    work: Work, network: Recorded, failures: Failures, ways: list[Path]
+) -> list[GradedCase]:
     """Return packets whose path contains the failure, except packets whose end has failed."""
     alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
@@ -248,7 +250,7 @@ def _around(work: Work, network: Recorded, failures: Failures, ways: list[Path])
     return [_detour(network, found, pair, failures) for pair in pairs]
 
 
-def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures) -> Case:
+def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures) -> GradedCase:
     ends = " to ".join(map(network.address, pair))
 
     def judge() -> Judgement:
@@ -258,14 +260,16 @@ def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Fail
             lost = "the network leaves no way around"
         return judged(path is not None, f"{lost}; so far {path_text(network, trip.path)}")
 
-    return Case(f"{network.spec}, packet from {ends}{failures_text(network, failures)}", judge)
+    return GradedCase(
+        f"{network.spec}, packet from {ends}{failures_text(network, failures)}", judge
+    )
 
 
 CHECKS = (
-    Check("what the sheet asks for", 20, brief),
-    Check("both ends of each cable agree", 20, wiring),
-    Check("addresses lead back", 10, addresses),
-    Check("what the class claims", 15, claims),
-    Check("packets arrive", 20, packets),
-    Check("something fails", 15, faults),
+    GradedPart("what the sheet asks for", 20, brief),
+    GradedPart("both ends of each cable agree", 20, wiring),
+    GradedPart("addresses lead back", 10, addresses),
+    GradedPart("what the class claims", 15, claims),
+    GradedPart("packets arrive", 20, packets),
+    GradedPart("something fails", 15, faults),
 )

@@ -51,7 +51,7 @@ SMALLEST = 2.2  # size below which a label is left out
 DIGIT = re.compile("[1-9]")
 
 
-class Sample(NamedTuple):
+class LegendEntry(NamedTuple):
     """An entry of the legend: what a cable of that look means."""
 
     text: str
@@ -66,7 +66,7 @@ def topology_figure(
     title: bool = True,
     width_of: Callable[[Cable], float] | None = None,
     colour_of: Callable[[Cable], str] | None = None,
-    legend: Sequence[Sample] | None = None,
+    legend: Sequence[LegendEntry] | None = None,
 ) -> Figure:
     """Return the network's picture, for a file or for a report to add to.
 
@@ -315,11 +315,11 @@ class Picture:
             self.low[0] -= missing / 2
             self.high[0] += missing / 2
 
-    def level_samples(self) -> list[Sample]:
+    def level_samples(self) -> list[LegendEntry]:
         """Return what the cables' colours and styles mean where they are drawn by level."""
         names = self.layout.level_names
         return [
-            Sample(
+            LegendEntry(
                 names[level] if level < len(names) else f"level {level}",
                 COLOURS[level % len(COLOURS)],
                 cable_style(self.layout, level),
@@ -327,7 +327,7 @@ class Picture:
             for level in sorted(self.levels)
         ]
 
-    def draw_legend(self, samples: Sequence[Sample]) -> None:
+    def draw_legend(self, samples: Sequence[LegendEntry]) -> None:
         """Say below what the looks of cables mean."""
         size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # points
         widths = [line + 5 + text_width(sample.text, size) + gap for sample in samples]

@@ -42,7 +42,7 @@ TWICE = {"BCube": 2.0, "tree": 1.0}
 
 
 @dataclass(frozen=True)
-class Case:
+class PatternCase:
     """A traffic pattern, and the paper's bars: what a server sends or receives, in Gbit/s."""
 
     pattern: str
@@ -66,8 +66,8 @@ class Case:
 # one-to-one start simultaneously and may take the same path until one of them probes again; for the
 # paper's 10 GB that time is short. So only data carried after it counts.
 CASES = (
-    Case("one-to-one", {BCUBE: 1.93, TREE: 0.99}, 6.0, options=ENDS, settled=True),
-    Case(
+    PatternCase("one-to-one", {BCUBE: 1.93, TREE: 0.99}, 6.0, options=ENDS, settled=True),
+    PatternCase(
         "one-to-several",
         {BCUBE: 80 / 47.9, TREE: 80 / 89.0},
         4.0,
@@ -75,8 +75,8 @@ CASES = (
         options={**FILE, "receivers": "0.1,1.0"},
         ideals=TWICE,
     ),
-    Case("one-to-all", {BCUBE: 1.6, TREE: 0.88}, 4.0, "bcube", options=FILE, ideals=TWICE),
-    Case("all-to-all", {BCUBE: 0.75, TREE: 0.26}, 0.3),
+    PatternCase("one-to-all", {BCUBE: 1.6, TREE: 0.88}, 4.0, "bcube", options=FILE, ideals=TWICE),
+    PatternCase("all-to-all", {BCUBE: 0.75, TREE: 0.26}, 0.3),
 )
 
 
@@ -96,7 +96,7 @@ def fig10(settings: Settings) -> Made:
     return made(runs)
 
 
-def _experiment(settings: Settings, case: Case, systems: tuple[System, ...]) -> Experiment:
+def _experiment(settings: Settings, case: PatternCase, systems: tuple[System, ...]) -> Experiment:
     seconds = case.seconds * (QUICK if settings.quick else 1.0)
     seconds += SETTLE_S if case.settled else 0.0
     volume_bytes = int(seconds * (systems[0].rate_mbit or 0.0) * 125_000)
@@ -135,7 +135,7 @@ def made(runs: list[Run]) -> Made:
     return Made(points, rows=rows, judged=live.judged(rows), notes=notes)
 
 
-def _values(case: Case, done: Run, system: str) -> pandas.Series:
+def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
     """Return by repeat the throughput of the file, of the pair, or of all senders, in bit/s."""
     trials = done.of(system).trials
     plan = done.manifest["plan"]
@@ -148,7 +148,7 @@ def _values(case: Case, done: Run, system: str) -> pandas.Series:
     return values.set_axis(trials["repeat"])
 
 
-def _point(case: Case, done: Run, system: str, scale: live.Scale) -> Point:
+def _point(case: PatternCase, done: Run, system: str, scale: live.Scale) -> Point:
     """Return a server's throughput in a traffic pattern, as a point of the figure."""
     plan = done.manifest["plan"]
     ideal = live.ideal_of(done.of(system).trials.ideal_bps)
@@ -174,7 +174,7 @@ def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> p
     return bits / (trials.end_s.max() - trials.begin_s.min())
 
 
-def _ratio(case: Case, done: Run, bcube: Point, tree: Point) -> Point:
+def _ratio(case: PatternCase, done: Run, bcube: Point, tree: Point) -> Point:
     """Return the ratio of BCube's throughput to the tree's, trial by trial."""
 
     def times(value: str) -> float | None:

@@ -40,7 +40,7 @@ COST_EBPF, BY_PACKET = f"{COST}, eBPF", "processor by packet, µs, eBPF"
 FAIR = 1500  # MTU to which costs are relative
 
 
-class Measured(NamedTuple):
+class RelayMeasurement(NamedTuple):
     """One measurement of a relay: its goodput, and its share of a processor."""
 
     mtu: int
@@ -64,7 +64,7 @@ def fig9(settings: Settings) -> Made:
     for turn in range(live.repeats(settings)):
         for mtu in mtus:
             settings.say(f"MTU {mtu}, turn {turn + 1}")
-            found.append(Measured(mtu, *relaying.apart(measure, mtu, rate_mbit, seconds)))
+            found.append(RelayMeasurement(mtu, *relaying.apart(measure, mtu, rate_mbit, seconds)))
     return made(found, rate_mbit, relaying.in_turns(settings, measure_kernel, mtus))
 
 
@@ -92,7 +92,7 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
             at_s = time.monotonic() + 0.2
             sending.start(at_s)
             time.sleep(max(0.0, at_s + SETTLE_S - time.monotonic()))
-            busy = relaying.Busy(lab, relay)
+            busy = relaying.ForwarderLoad(lab, relay)
             time.sleep(max(0.0, at_s + seconds - time.monotonic()))
             share = busy.end().share - idle.share
             while not sending.ended():
@@ -122,7 +122,7 @@ def _kill_missing(lab: Lab, missing: Iterable[int]) -> None:
     lab.wait_converged()
 
 
-def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
+def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[float]]) -> Made:
     """Return the figure's points and verdict from the relay's measurements."""
     from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, ideal
 

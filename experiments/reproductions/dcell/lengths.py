@@ -41,7 +41,7 @@ TASK_SOURCES = {SHORTEST: 512, ROUTED: 4}
 NEAR_HOPS = 0.02
 
 
-class Task(NamedTuple):
+class LengthTask(NamedTuple):
     """A task of the path length simulation: some sources of one network."""
 
     network: str
@@ -86,7 +86,7 @@ def table1(settings: Settings) -> Made:
     )
 
 
-def measure(task: Task) -> list[list[int]]:
+def measure(task: LengthTask) -> list[list[int]]:
     """Return for each source the number of servers at each distance in hops."""
     network = parse(task.network)
     sources = numpy.arange(network.servers)
@@ -104,13 +104,13 @@ def _count(paths: str, settings: Settings) -> int:
     return QUICK_SOURCES if settings.quick else SOURCES[paths]
 
 
-def _tasks(spec: str, paths: str, settings: Settings) -> list[Task]:
+def _tasks(spec: str, paths: str, settings: Settings) -> list[LengthTask]:
     """Return a network's tasks of the path length simulation, each with some of the sources."""
     servers = parse(spec).servers
     if servers**2 <= MOST_PAIRS:
-        return [Task(spec, paths, 0, settings.seed, 0, servers)]
+        return [LengthTask(spec, paths, 0, settings.seed, 0, servers)]
     count, each = _count(paths, settings), TASK_SOURCES[paths]
-    return [Task(spec, paths, count, settings.seed, at, each) for at in range(0, count, each)]
+    return [LengthTask(spec, paths, count, settings.seed, at, each) for at in range(0, count, each)]
 
 
 def _routed_counts(network: Topology, source: int) -> list[int]:

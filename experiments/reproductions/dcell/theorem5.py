@@ -30,7 +30,7 @@ FLOWS = 1 << 18  # number of flows simulated per block
 LESS = 1e-9  # relative margin: the theorem says less than the bound
 
 
-class Task(NamedTuple):
+class Theorem5Task(NamedTuple):
     """A DCell, and the number of servers that send to all others."""
 
     network: str
@@ -38,7 +38,7 @@ class Task(NamedTuple):
     seed: int
 
 
-class Found(NamedTuple):
+class LevelLoads(NamedTuple):
     """Flows on a DCell's links by level: minimum, mean and maximum.
 
     For random senders, `least` and `most` are the mean's confidence interval, and `draws` their
@@ -62,18 +62,18 @@ class Found(NamedTuple):
 def theorem5(settings: Settings) -> Made:
     """Check Guo 2008, Theorem 5: count the flows on the links of each level in all networks."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
-    tasks = [Task(network, count, settings.seed) for network, count in networks.items()]
+    tasks = [Theorem5Task(network, count, settings.seed) for network, count in networks.items()]
     points: list[Point] = []
     rows: list[Point] = []
     for task, found in zip(tasks, swept(settings, measure, tasks), strict=True):
         dcell = _dcell(task.network)
-        points += _relative_points(dcell, Found(*found))
-        rows += _table_rows(dcell, Found(*found))
+        points += _relative_points(dcell, LevelLoads(*found))
+        rows += _table_rows(dcell, LevelLoads(*found))
     claims = [Claim(row, -LESS * (row.paper or 0.0), at_most=True) for row in rows]
     return Made(points, claims, notes=_notes(networks, settings))
 
 
-def measure(task: Task) -> Found:
+def measure(task: Theorem5Task) -> LevelLoads:
     """Count the flows per link level from every server, or from some servers, to all others."""
     dcell = _dcell(task.network)
     return (
@@ -81,7 +81,7 @@ def measure(task: Task) -> Found:
     )
 
 
-def _loads_of_all(dcell: DCell) -> Found:
+def _loads_of_all(dcell: DCell) -> LevelLoads:
     """Count the all-to-all flows on every link of a DCell."""
     loads = numpy.zeros(link_count(dcell))
     for sources, destinations in _flow_blocks(dcell, numpy.arange(dcell.servers)):
@@ -92,10 +92,10 @@ def _loads_of_all(dcell: DCell) -> Found:
     levels[0] = numpy.concatenate([levels[0], of_switches])
     ends = (numpy.min, numpy.mean, numpy.max)
     least, mean, most = ([float(of(level)) for level in levels] for of in ends)
-    return Found(least, mean, most)
+    return LevelLoads(least, mean, most)
 
 
-def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> Found:
+def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> LevelLoads:
     """Return the means only: the flows of one sender per level, as each server has one link per
     level.
     """
@@ -110,7 +110,7 @@ def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> Found:
         taken.append(own)
     levels = [estimate(level) for level in numpy.transpose(taken)]
     least, mean, most = ([getattr(one, end) for one in levels] for end in ("low", "value", "high"))
-    return Found(least, mean, most, senders)
+    return LevelLoads(least, mean, most, senders)
 
 
 def _flow_blocks(dcell: DCell, senders: Ints) -> Iterator[tuple[Ints, Ints]]:
@@ -138,7 +138,7 @@ def _flow_bound(dcell: DCell, level: int) -> int:
     return dcell.servers << (dcell.k - level)
 
 
-def _relative_points(dcell: DCell, found: Found) -> list[Point]:
+def _relative_points(dcell: DCell, found: LevelLoads) -> list[Point]:
     """Return a DCell's curve of the figure: flows per link level, divided by its servers."""
     return [
         Point(
@@ -154,7 +154,7 @@ def _relative_points(dcell: DCell, found: Found) -> list[Point]:
     ]
 
 
-def _table_rows(dcell: DCell, found: Found) -> list[Point]:
+def _table_rows(dcell: DCell, found: LevelLoads) -> list[Point]:
     """Return the flows on the fullest link of each level, and the ratio of fullest to emptiest."""
     rows = [
         Point(dcell.spec, f"level {level}", most, _flow_bound(dcell, level))

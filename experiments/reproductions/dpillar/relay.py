@@ -41,7 +41,7 @@ ALIKE = 0.15  # tolerance of a short packet's cost, relative to a long one's
 STRAIGHT = 0.15  # tolerance of the deviation from proportionality, relative to full load
 
 
-class Measured(NamedTuple):
+class LoadMeasurement(NamedTuple):
     """One measurement of a relay: load, packet size, processor share and packet counts."""
 
     load: float
@@ -68,7 +68,7 @@ def fig7(settings: Settings) -> Made:
     for turn in range(live.repeats(settings)):
         settings.say(f"turn {turn + 1}: {len(cases)} loads of {seconds:g} s")
         done = relaying.apart(measure, cases, rate_mbit, seconds)
-        found += [Measured(*one) for one in done]
+        found += [LoadMeasurement(*one) for one in done]
     return made(found, rate_mbit, relaying.in_turns(settings, measure_kernel))
 
 
@@ -87,7 +87,7 @@ def measure(
             for stream in streams:
                 stream.start(load * packets_s)
             time.sleep(seconds / 5)  # the first packets set up their paths
-            busy = relaying.Busy(lab, relay)
+            busy = relaying.ForwarderLoad(lab, relay)
             time.sleep(seconds)
             used = busy.end()
             for stream in streams:
@@ -155,7 +155,7 @@ class _Stream:
                     return
 
 
-def made(found: list[Measured], rate_mbit: float, kernel: list[list[float]]) -> Made:
+def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float]]) -> Made:
     """Return the figure's points and verdict from the relay's measurements.
 
     The paper's relay is in the kernel; so the verdict is about the eBPF relay, if it was measured.
@@ -219,14 +219,14 @@ def _kernel_claims(kernel: list[list[float]], papers_us: float) -> Iterator[Clai
     yield Claim(point("processor by packet", what, ratios, 1.0), ALIKE)
 
 
-def _costs_us(found: list[Measured], packet_bytes: int) -> list[float]:
+def _costs_us(found: list[LoadMeasurement], packet_bytes: int) -> list[float]:
     """Return the relay's processor time per packet at full load, in µs, turn by turn."""
     full = max(one.load for one in found)
     own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]
     return [one.share / one.packets_s * 1e6 for one in own]
 
 
-def _proportionality_claims(found: list[Measured], full: float) -> Iterator[Claim]:
+def _proportionality_claims(found: list[LoadMeasurement], full: float) -> Iterator[Claim]:
     """Yield claims that the relay's processor time is proportional to its load."""
     own = [one for one in found if one.packet_bytes == PACKET_BYTES]
     most = [one.share for one in own if one.load == full]

@@ -24,7 +24,7 @@ from experiments.analysis.fluid.links import Routes, link_count
 from experiments.analysis.fluid.rates import equal_share, max_min
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import lengths, routes
-from experiments.analysis.simulator.tar import Tar
+from experiments.analysis.simulator.tar import TarFlows
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import drawn, draws, repeats
 from experiments.reproductions.shared.figure import (
@@ -48,7 +48,7 @@ TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 
 
-class Sample(NamedTuple):
+class RoundSample(NamedTuple):
     """Result of all flows after a round of probes: total rates in links, and mean hops."""
 
     max_min: float
@@ -56,14 +56,14 @@ class Sample(NamedTuple):
     hops: float
 
 
-class Run(NamedTuple):
+class FlowDraw(NamedTuple):
     """Result of one draw of flows: TOR's sample, and TAR's after each round of probes."""
 
     flows: int
-    tor: Sample
-    tar: list[Sample]
+    tor: RoundSample
+    tar: list[RoundSample]
 
-    def samples(self, routing: str) -> list[Sample]:
+    def samples(self, routing: str) -> list[RoundSample]:
         """Return a routing's results, one per round of probes; TOR's never change."""
         return [self.tor] * len(self.tar) if routing == TOR else self.tar
 
@@ -91,17 +91,17 @@ TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
 @drawn
 def measure(
     spec: str, traffic: str, reading: str, rounds: int, random: numpy.random.Generator
-) -> Run:
+) -> FlowDraw:
     """Draw flows, and let TAR choose their paths, one round of probes after the other."""
     ficonn = parse(spec)
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
     tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
-    tar = Tar(ficonn, *ends, random, virtual=READINGS[reading])
-    return Run(len(ends[0]), tor, _samples_by_round(tar, rounds))
+    tar = TarFlows(ficonn, *ends, random, virtual=READINGS[reading])
+    return FlowDraw(len(ends[0]), tor, _samples_by_round(tar, rounds))
 
 
-def _samples_by_round(flows: Tar, rounds: int) -> list[Sample]:
+def _samples_by_round(flows: TarFlows, rounds: int) -> list[RoundSample]:
     samples = []
     for _ in range(rounds):
         flows.probe()
@@ -109,23 +109,24 @@ def _samples_by_round(flows: Tar, rounds: int) -> list[Sample]:
     return samples
 
 
-def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> Sample:
+def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
     links = link_count(ficonn)
-    return Sample(
+    return RoundSample(
         float(max_min(found, 1.0, links).sum()),
         float(equal_share(found, numpy.ones(links)).sum()),
         float(hops.mean()),
     )
 
 
-def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[Run]:
+def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[FlowDraw]:
     """Return the runs, each with its own flows, which are the same for every reading."""
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     cases = [(NETWORK, traffic, reading, rounds)]
     runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
     (runs,) = draws(settings, measure, cases, repeats(settings, runs_each, 1))
     return [
-        Run(flows, Sample(*tor), [Sample(*one) for one in tar]) for flows, tor, tar in runs.found
+        FlowDraw(flows, RoundSample(*tor), [RoundSample(*one) for one in tar])
+        for flows, tor, tar in runs.found
     ]
 
 
@@ -133,8 +134,8 @@ def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[Ru
 
 
 def curves(
-    runs: list[Run],
-    value: Callable[[Sample], float],
+    runs: list[FlowDraw],
+    value: Callable[[RoundSample], float],
     routings: Sequence[str] = (TOR, TAR),
     model: str = "",
 ) -> list[Point]:
@@ -147,9 +148,9 @@ def curves(
 
 
 def after(
-    runs: list[Run],
+    runs: list[FlowDraw],
     series: str,
-    value: Callable[[Sample, Sample], float],
+    value: Callable[[RoundSample, RoundSample], float],
     first: bool,
     paper: float,
     routing: str = TAR,
@@ -163,7 +164,7 @@ def after(
     return point(series, "after 30 s" if first else "steady", values, paper)
 
 
-def notes(runs: list[Run], settings: Settings) -> tuple[str, ...]:
+def notes(runs: list[FlowDraw], settings: Settings) -> tuple[str, ...]:
     """Return the figures' notes on network, flows, throughput model and virtual flows."""
     return (
         f"{NETWORK}, {runs[0].flows:,} flows, links of "
@@ -182,10 +183,10 @@ THROUGHPUT = ("time, s", "aggregate throughput, Gbit/s")
 PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
 
 
-def ahead(runs: list[Run]) -> list[Claim]:
+def ahead(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
 
-    def percent(tor: Sample, tar: Sample) -> float:
+    def percent(tor: RoundSample, tar: RoundSample) -> float:
         return (tor.max_min / tar.max_min - 1) * 100
 
     first, steady = (
@@ -218,7 +219,7 @@ EQUAL_SHARES = (
 )
 
 
-def carried(runs: list[Run]) -> list[Claim]:
+def carried(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on Fig. 8, for which equal shares are nearest."""
     tor = after(runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR)
     tar = after(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
@@ -253,10 +254,10 @@ PAPERS_HOPS = {"random": 1.5, "burst": 3.0}
 NEAR_HOPS = 0.1
 
 
-def longer(runs: list[Run], traffic: str) -> list[Claim]:
+def longer(runs: list[FlowDraw], traffic: str) -> list[Claim]:
     """Return the claims of section V on Fig. 7 and 9: additional hops of TAR's paths."""
 
-    def hops(tor: Sample, tar: Sample) -> float:
+    def hops(tor: RoundSample, tar: RoundSample) -> float:
         return tar.hops - tor.hops
 
     row = after(runs, "hops more than TOR", hops, False, PAPERS_HOPS[traffic])

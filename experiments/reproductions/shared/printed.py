@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from experiments.analysis.comparison import papers
-from experiments.analysis.comparison.checks import Check, Table
+from experiments.analysis.comparison.checks import PaperTable, TableCheck
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point
 from experiments.reproductions.shared.figure import Made, figure
 
 EQUALS = " = "  # separator of a printed formula and its value
 BISECTION_S = 20.0  # time limit for each exact bisection width, in seconds; most take much less
-TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
+TABLES: dict[str, tuple[str, Callable[[float], PaperTable]]] = {
     "bcube-table1": (
         "speed-ups, throughput and wires of tree, fat-tree, DCell and BCube (Guo 2009)",
         papers.bcube_1,
@@ -38,7 +38,7 @@ TABLES: dict[str, tuple[str, Callable[[float], Table]]] = {
 }
 
 
-def printed(table: Table) -> Made:
+def printed(table: PaperTable) -> Made:
     """Return the reproduction of a paper's table, with each printed value next to ours."""
     differing = [check for check in table.checks if check.agrees is False]
     unchecked = [check.what for check in table.checks if check.agrees is None]
@@ -49,10 +49,10 @@ def printed(table: Table) -> Made:
     return Made(map(_point, table.checks), judged=judged, notes=notes, title=table.title)
 
 
-def _point(check: Check) -> Point:
+def _point(check: TableCheck) -> Point:
     """Return the check of a printed value as a row of the table.
 
-    >>> _point(Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
+    >>> _point(TableCheck("bcube,4,1 servers", "n^(l+1) = 16", 16, True))
     Point(series='bcube,4,1', x='servers, n^(l+1)', ours=16, paper=16.0, ...)
     """
     series, _, what = check.what.partition(": " if ": " in check.what else " ")
@@ -65,12 +65,12 @@ def _point(check: Check) -> Point:
     return Point(series, x, check.ours, paper)
 
 
-def _difference_sentence(check: Check) -> str:
+def _difference_sentence(check: TableCheck) -> str:
     why = f": {check.reason}" if check.reason else ""
     return f"{check.what}: ours is {check.ours:g}, in print {check.printed}{why}."
 
 
-def _register_table(name: str, about: str, table: Callable[[float], Table]) -> None:
+def _register_table(name: str, about: str, table: Callable[[float], PaperTable]) -> None:
     figure(name, about, name, "value", kind="table")(lambda _: printed(table(BISECTION_S)))
 
 

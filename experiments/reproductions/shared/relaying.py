@@ -57,14 +57,14 @@ def lab_of(
         yield lab
 
 
-class Used(NamedTuple):
+class ForwarderUse(NamedTuple):
     """Activity of a server's forwarder during a measurement."""
 
     share: float  # processor time of the forwarder, as a share of one processor
     frames_s: float  # frames that the forwarder sent per second
 
 
-class Busy:
+class ForwarderLoad:
     """A running measurement of a server's forwarder, from construction to `end`."""
 
     def __init__(self, lab: Lab, server: int) -> None:
@@ -73,11 +73,11 @@ class Busy:
         self._schedstat = Path(f"/proc/{lab.forwarders.pids[server]}/schedstat")
         self._began = self._counters()
 
-    def end(self) -> Used:
+    def end(self) -> ForwarderUse:
         """Return the forwarder's activity since the start of the measurement."""
         (then_s, cpu_s, frames), (end_s, used_s, sent) = self._began, self._counters()
         elapsed_s = end_s - then_s
-        return Used((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
+        return ForwarderUse((used_s - cpu_s) / elapsed_s, (sent - frames) / elapsed_s)
 
     def _counters(self) -> tuple[float, float, int]:
         """Return the current time, the forwarder's processor time, and the frames sent so far."""
@@ -93,9 +93,9 @@ def _frames_sent(lab: Lab, server: int) -> int:
     return sum(frames for _, frames in sent_by(lab.host(server)).values())
 
 
-def idle(lab: Lab, server: int) -> Used:
+def idle(lab: Lab, server: int) -> ForwarderUse:
     """Return the activity of a server's forwarder without traffic."""
-    busy = Busy(lab, server)
+    busy = ForwarderLoad(lab, server)
     time.sleep(IDLE_S)
     return busy.end()
 

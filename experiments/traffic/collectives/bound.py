@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.traffic.collectives.plan import Plan
+from experiments.traffic.collectives.plan import CollectivePlan
 from topos.base.topology import Topology
 
 
-def least_s(topology: Topology, plan: Plan, port_bps: float) -> float:
+def least_s(topology: Topology, plan: CollectivePlan, port_bps: float) -> float:
     """Return the lower bound of an operation's time, for ports with a goodput of `port_bps`.
 
     >>> import topos
@@ -48,7 +48,7 @@ def _port_bytes(
     return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 
 
-def _least_bytes(plan: Plan) -> tuple[float, list[float]]:
+def _least_bytes(plan: CollectivePlan) -> tuple[float, list[float]]:
     """Return the minimum bytes sent by all servers, and those sent or received by each server."""
     ranks = plan.graph.ranks
     size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)

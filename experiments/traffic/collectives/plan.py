@@ -29,7 +29,7 @@ BCUBE = "bcube"
 PIECES = 32  # number of pieces of each tree's part of a broadcast
 
 
-class Asked(NamedTuple):
+class AlgorithmRequest(NamedTuple):
     """Input of a collective algorithm: network, servers and options."""
 
     topology: Topology
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
         return self.number("root", 0, 0, self.ranks - 1)
 
 
-Make = Callable[[Asked], Graph]
+Make = Callable[[AlgorithmRequest], Graph]
 HALVES = {  # the halves of an all-reduce that make up each operation
     "all-reduce": ("scatter", "gather"),
     "reduce-scatter": ("scatter",),
@@ -90,10 +90,12 @@ HALVES = {  # the halves of an all-reduce that make up each operation
 }
 
 
-def _maker_of_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operation: str) -> Make:
+def _maker_of_threads(
+    threads_of: Callable[[AlgorithmRequest], Sequence[Exchange]], operation: str
+) -> Make:
     """Return a function that makes an operation's graph of threads with separate chunks."""
 
-    def make(asked: Asked) -> Graph:
+    def make(asked: AlgorithmRequest) -> Graph:
         weaver, threads = Weaver(), threads_of(asked)
         for thread in threads:
             step = 0
@@ -107,30 +109,30 @@ def _maker_of_threads(threads_of: Callable[[Asked], Sequence[Exchange]], operati
     return make
 
 
-EXCHANGES: dict[str, Callable[[Asked], Sequence[Exchange]]] = {
+EXCHANGES: dict[str, Callable[[AlgorithmRequest], Sequence[Exchange]]] = {
     "ring": lambda asked: [algorithms.Ring(asked.ranks)],
     "halving-doubling": lambda asked: [algorithms.halving(asked.ranks)],
     "bcube": lambda asked: [algorithms.bcube_scheme(asked.ranks, asked.base())],
-    "bml": Asked.bml,
+    "bml": AlgorithmRequest.bml,
 }
 
 
-def _one_server(asked: Asked) -> Graph:
+def _one_server(asked: AlgorithmRequest) -> Graph:
     return _parameter_servers(asked, 1)
 
 
-def _several_servers(asked: Asked) -> Graph:
+def _several_servers(asked: AlgorithmRequest) -> Graph:
     return _parameter_servers(asked, asked.number("parameter_servers", asked.ranks, 1, asked.ranks))
 
 
-def _parameter_servers(asked: Asked, count: int) -> Graph:
+def _parameter_servers(asked: AlgorithmRequest, count: int) -> Graph:
     weaver = Weaver()
     algorithms.parameter_servers(weaver, asked.ranks, count)
     everything = [range(count)] * asked.ranks
     return weaver.graph(everything, everything)
 
 
-def _trees(asked: Asked) -> Graph:
+def _trees(asked: AlgorithmRequest) -> Graph:
     """Return a broadcast over the network's own trees, or down a pipeline."""
     source, rank_of = asked.servers[asked.root()], {s: r for r, s in enumerate(asked.servers)}
     others = [server for server in asked.servers if server != source]
@@ -144,12 +146,12 @@ def _trees(asked: Asked) -> Graph:
     return _broadcast(asked, found, asked.number("pieces", PIECES, 1))
 
 
-def _binomial(asked: Asked) -> Graph:
+def _binomial(asked: AlgorithmRequest) -> Graph:
     tree = algorithms.binomial(asked.ranks, asked.root())
     return _broadcast(asked, [tree], asked.number("pieces", 1, 1))
 
 
-def _broadcast(asked: Asked, trees: Sequence[algorithms.Tree], pieces: int) -> Graph:
+def _broadcast(asked: AlgorithmRequest, trees: Sequence[algorithms.Tree], pieces: int) -> Graph:
     weaver, everything = Weaver(), range(len(trees) * pieces)
     algorithms.by_trees(weaver, trees, pieces)
     begins = [everything if rank == asked.root() else () for rank in range(asked.ranks)]
@@ -157,7 +159,7 @@ def _broadcast(asked: Asked, trees: Sequence[algorithms.Tree], pieces: int) -> G
 
 
 def _total_exchange(*, at_once: bool) -> Make:
-    def make(asked: Asked) -> Graph:
+    def make(asked: AlgorithmRequest) -> Graph:
         weaver, ranks = Weaver(), range(asked.ranks)
         algorithms.direct_exchange(weaver, asked.ranks, at_once=at_once)
         size = asked.ranks
@@ -196,7 +198,7 @@ def is_collective(workload: Workload) -> bool:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CollectivePlan:
     """A collective operation of a given size on given servers."""
 
     operation: str
@@ -243,7 +245,9 @@ class Plan:
         ]
 
 
-def collective_of(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan | None:
+def collective_of(
+    topology: Topology, workload: Workload, algorithm: str, seed: int
+) -> CollectivePlan | None:
     """Return a workload's collective operation, or None if it is not one.
 
     An algorithm is refused for other workloads, since it would have no effect.
@@ -258,7 +262,7 @@ def collective_of(topology: Topology, workload: Workload, algorithm: str, seed: 
     return None
 
 
-def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> Plan:
+def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) -> CollectivePlan:
     """Return a workload's collective operation; raise PillarboxError if it is invalid.
 
     >>> import topos
@@ -286,12 +290,12 @@ def plan_for(topology: Topology, workload: Workload, algorithm: str, seed: int) 
             option in OPTIONS,
             f"{workload.pattern} has no option {option!r}: {meant(option, OPTIONS)}",
         )
-    asked = Asked(topology, _rank_servers(topology, workload, seed), workload.options)
+    asked = AlgorithmRequest(topology, _rank_servers(topology, workload, seed), workload.options)
     graph = known[name](asked)
     copies = asked.ranks if workload.pattern == "total-exchange" else 1
     _check_size(workload, graph, copies)
     size_bytes = copies * workload.volume_bytes // ELEMENT_BYTES * ELEMENT_BYTES
-    return Plan(workload.pattern, name, graph, asked.servers, size_bytes)
+    return CollectivePlan(workload.pattern, name, graph, asked.servers, size_bytes)
 
 
 def most_bytes(ranks: int) -> int:

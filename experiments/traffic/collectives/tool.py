@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from experiments.traffic.collectives.plan import Plan
+from experiments.traffic.collectives.plan import CollectivePlan
 from experiments.traffic.collectives.worker import CollectiveTask
 from experiments.traffic.flows import Flow, FlowResult, Sending
 from experiments.traffic.generator import Generator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 
-class Step(NamedTuple):
+class TransferResult(NamedTuple):
     """Result of a transfer; times are missing for events that did not happen."""
 
     transfer: int
@@ -37,7 +37,7 @@ class Collective(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: Plan,  # the operation, its servers and transfers
+        plan: CollectivePlan,  # the operation, its servers and transfers
         sending: Sending,  # congestion control, intervals and timeout
         seed: int = 0,  # seed of the data
     ) -> None:
@@ -63,7 +63,7 @@ class Collective(Generator):
         self._moments = self._cost.pop("transfers", [])
         return results
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[TransferResult]:
         """Return the times of each transfer of the collective operation, after the end."""
         self.results()
         plan = self.plan
@@ -72,7 +72,9 @@ class Collective(Generator):
             plan.graph.transfers, plan.flow_of, plan.volumes, self._moments or never, strict=True
         )
         return [
-            Step(number, flow, one.step, "reduce" if one.reduce else "copy", volume, *moments)
+            TransferResult(
+                number, flow, one.step, "reduce" if one.reduce else "copy", volume, *moments
+            )
             for number, (one, flow, volume, moments) in enumerate(found)
         ]
 

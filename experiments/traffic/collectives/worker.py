@@ -19,8 +19,8 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.traffic.collectives.graph import Graph, Transfer
-from experiments.traffic.generator_sockets import Connection
-from experiments.traffic.generator_worker import Deaths, Loop, Task, main
+from experiments.traffic.generator_sockets import FlowConnection
+from experiments.traffic.generator_worker import Deaths, GeneratorTask, Loop, main
 
 Numbers: TypeAlias = NDArray[numpy.int32]
 ELEMENT_BYTES = 4
@@ -28,7 +28,7 @@ SEND_BYTES = 1 << 18  # bytes per system call
 BUFFER = bytearray(1 << 18)
 
 
-class CollectiveTask(Task):
+class CollectiveTask(GeneratorTask):
     """Task of the process that runs a collective operation; each flow connects two ranks."""
 
     transfers: list[list[Any]]  # fields of each Transfer
@@ -139,7 +139,9 @@ class Moving:
 class Exchanging(Loop):
     """Event loop that runs until every transfer has arrived, or one cannot."""
 
-    def __init__(self, connections: list[Connection], task: CollectiveTask, deaths: Deaths) -> None:
+    def __init__(
+        self, connections: list[FlowConnection], task: CollectiveTask, deaths: Deaths
+    ) -> None:
         super().__init__(connections, task, deaths)
         transfers = tuple(Transfer(*fields) for fields in task["transfers"])
         ranks = len(task["servers"])
@@ -190,7 +192,7 @@ class Exchanging(Loop):
         self._arriving[moving.flow].append(moving)
         self._poll_writable(self.connections[moving.flow], True)
 
-    def _send(self, one: Connection) -> None:
+    def _send(self, one: FlowConnection) -> None:
         assert one.sender is not None
         queue = self._sending[one.flow.number]
         if queue:
@@ -207,7 +209,7 @@ class Exchanging(Loop):
             return
         self._poll_writable(one, bool(queue))
 
-    def _receive(self, one: Connection) -> None:
+    def _receive(self, one: FlowConnection) -> None:
         assert one.receiver is not None
         queue = self._arriving[one.flow.number]
         arrived = queue[0].take(one.receiver) if queue else len(one.receiver.recv(1))
@@ -224,12 +226,12 @@ class Exchanging(Loop):
             if not onward.waits_for:
                 self._enqueue(onward)
 
-    def _end(self, one: Connection, reason: str = "") -> None:
+    def _end(self, one: FlowConnection, reason: str = "") -> None:
         super()._end(one, reason)
         if reason:
             self._abort_others(one)
 
-    def _abort_others(self, failed: Connection) -> None:
+    def _abort_others(self, failed: FlowConnection) -> None:
         """End all other flows: after one failure no rank can get its sum."""
         ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
         reason = f"broken off: {' to '.join(ends)} failed ({failed.reason})"

@@ -25,25 +25,25 @@ from experiments.traffic.open_loop import lateness_s
 from experiments.traffic.sizes import ALL, CLASSES
 from experiments.trials.plans.arriving import capacity_of, load_of
 from experiments.trials.plans.experiment import System
-from experiments.trials.trust.readings import Spread, spread
+from experiments.trials.trust.readings import DurationStatistics, spread
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.trials.runs.order import Measured, Order
+    from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 
 Row = dict[str, Any]
 
 SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
 
 
-def window_of_trial(order: Order) -> Window:
+def window_of_trial(order: TrialOrder) -> Window:
     """Return the time in which the flows of a trial begin that count."""
     from experiments.traffic.arrivals import window_of
 
     return window_of(order.workload, max(flow.start_s for flow in order.flows))
 
 
-def flow_columns(order: Order, found: Measured) -> list[Row]:
+def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
     """Return what each flow's row has beyond a greedy flow's."""
     window, alone = window_of_trial(order), _alone_s(order.trial.system, found)
     rows = []
@@ -66,7 +66,7 @@ def _took_s(result: FlowResult) -> float | None:
     return result.end_s - result.flow.start_s
 
 
-def _alone_s(system: System, found: Measured) -> Any:
+def _alone_s(system: System, found: TrialMeasurements) -> Any:
     """Return what each flow takes alone; None where the cables' rate or headers are not known."""
     if system.rate_mbit is None or found.routing.endswith(".py"):
         return None
@@ -118,7 +118,7 @@ def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
     return {name: found.get(name) for name in names}
 
 
-def together_of(order: Order, flows: Sequence[Mapping[str, Any]]) -> Row:
+def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     """Return how long flows took that arrive at once, of those that count, until the last is over.
 
     They are a request's answers, or a shuffle. One of which a flow failed has not met its deadline,
@@ -166,7 +166,7 @@ def _shares(column: str, values: Sequence[float]) -> Row:
     return found
 
 
-def loads(order: Order, found: Measured) -> Row:
+def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
     """Return a trial's loads: asked for, offered, and carried within the time that counts."""
     system, window = order.trial.system, window_of_trial(order)
     offered = sum(
@@ -189,7 +189,7 @@ def loads(order: Order, found: Measured) -> Row:
     }
 
 
-def late(found: Measured) -> Spread:
+def late(found: TrialMeasurements) -> DurationStatistics:
     """Return by how much flows began after their moments."""
     return spread(lateness_s(found.results))
 

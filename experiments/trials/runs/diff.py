@@ -37,7 +37,7 @@ NOTHING = "nothing"
 MOST_LETTERS = 120  # of a value; --json has all of it
 
 
-class Change(NamedTuple):
+class ManifestChange(NamedTuple):
     """A value that is not the same in both manifests; None where one has it not."""
 
     part: str
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Result:
+class TotalComparison:
     """One total of one system in both runs, by their valid trials."""
 
     system: str
@@ -61,8 +61,8 @@ class Result:
 class Difference:
     """Two runs side by side."""
 
-    changes: tuple[Change, ...]
-    results: tuple[Result, ...]
+    changes: tuple[ManifestChange, ...]
+    results: tuple[TotalComparison, ...]
     only: tuple[tuple[str, ...], tuple[str, ...]]  # systems of the one or the other run alone
     invalid: tuple[int, int]  # trials
 
@@ -86,18 +86,18 @@ def difference(first: Run, second: Run) -> Difference:
     )
 
 
-def _changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Change]:
+def _changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[ManifestChange]:
     for part in PARTS:
         for name, a, b in differences(first.get(part), second.get(part)):
             if not (part == "plan" and name.rpartition(".")[2] in IDENTITIES):
-                yield Change(part, name, a, b)
+                yield ManifestChange(part, name, a, b)
 
 
-def _result(first: Run, second: Run, system: str, measure: Measure) -> Result | None:
+def _result(first: Run, second: Run, system: str, measure: Measure) -> TotalComparison | None:
     a, b = (list(values(run, system, measure.column).values()) for run in (first, second))
     if not a or not b:
         return None
-    return Result(system, measure, estimate(a), estimate(b), compare_runs(b, a))
+    return TotalComparison(system, measure, estimate(a), estimate(b), compare_runs(b, a))
 
 
 def _measures(first: Run, second: Run) -> tuple[Measure, ...]:
@@ -129,7 +129,7 @@ def _changes_text(found: Difference) -> str:
     return "\n".join(lines)
 
 
-def _of_one_run_alone(found: Difference, change: Change) -> bool:
+def _of_one_run_alone(found: Difference, change: ManifestChange) -> bool:
     """Tell whether it is of a system that the other run has not: that is said once."""
     return change.part in ("networks", "systems") and any(change.name in one for one in found.only)
 
@@ -155,7 +155,7 @@ def _results_text(found: Difference) -> str:
     return "\n\n".join([*blocks, sentences(lines)])
 
 
-def _table(results: tuple[Result, ...]) -> str:
+def _table(results: tuple[TotalComparison, ...]) -> str:
     rows = [["", "first", "second", "second/first", ""]]
     for one in results:
         title = ", ".join(filter(None, (one.measure.title, one.measure.unit)))

@@ -66,14 +66,14 @@ def tried(
 
     from experiments.trials.runs.outcome import outcome
     from experiments.trials.runs.run import order_of
-    from experiments.trials.runs.trial import Shown, TrialError, measure
+    from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
     from experiments.trials.trust.verdict import Verdict
 
     experiment = Experiment("greedy", "", (system,), workload or greedy(system.network), seed=seed)
     order = order_of(experiment, Trial(0, system, 0, seed))
     with tempfile.TemporaryDirectory() as scratch, beside or nullcontext():
         try:
-            found = measure(order, Shown(), Path(scratch) / "log", worker=worker)
+            found = measure(order, TrialDisplay(), Path(scratch) / "log", worker=worker)
         except TrialError as error:
             reason = f"the trial came to no end: {error}"
             return Tried(Verdict(False, (reason,), (), {}), 0.0)

@@ -16,7 +16,7 @@ import numpy
 
 from experiments.analysis.fluid.path_bound import PathBound
 from experiments.traffic.flows import FlowResult
-from experiments.trials.runs.order import Measured, Order, PathSample
+from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
 from experiments.trials.runs.paths import paths_of
 from hosts.base.path import Path
 from topos.base.topology import Topology
@@ -46,8 +46,8 @@ class TrialIdeal(NamedTuple):
 
 def trial_ideal(
     topology: Topology,
-    order: Order,
-    found: Measured,
+    order: TrialOrder,
+    found: TrialMeasurements,
     paths: Sequence[Path | None],  # at the end
     end_s: float,
 ) -> TrialIdeal:
@@ -73,8 +73,8 @@ def trial_ideal(
 
 def _spans(
     topology: Topology,
-    order: Order,
-    found: Measured,
+    order: TrialOrder,
+    found: TrialMeasurements,
     paths: Sequence[Path | None],
     end_s: float,
 ) -> list[Span]:

@@ -11,7 +11,7 @@ from experiments.traffic.collectives.plan import collective_of
 from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.flows import Flow, Sending, Tool
 from experiments.trials.runs.manifest import lab_facts
-from experiments.trials.runs.order import Order
+from experiments.trials.runs.order import TrialOrder
 from experiments.trials.trust.watch import Watch
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class Means:
         """Return what watches, ready to begin."""
         return Watch(self.lab, come_and_go=come_and_go)
 
-    def tool(self, order: Order) -> Tool:
+    def tool(self, order: TrialOrder) -> Tool:
         """Return what sends the flows."""
         lab, workload, trial = self.lab, order.workload, order.trial
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)

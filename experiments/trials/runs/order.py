@@ -12,7 +12,7 @@ from hosts.base.failures import Failures
 from hosts.base.faults import Fault
 
 if TYPE_CHECKING:
-    from experiments.traffic.collectives.tool import Step
+    from experiments.traffic.collectives.tool import TransferResult
     from experiments.trials.trust.readings import Readings
 
 SETUP_S = (
@@ -22,7 +22,7 @@ SETUP_S_PER_SERVER = 0.1
 
 
 @dataclass(frozen=True)
-class Order:
+class TrialOrder:
     """One trial: its system, its flows, and its faults."""
 
     trial: Trial
@@ -46,7 +46,7 @@ class PathSample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialMeasurements:
     """What a trial saw."""
 
     routing: str
@@ -62,6 +62,6 @@ class Measured:
     readings: Readings
     lab: dict[str, Any]
     uniform: bool = True  # whether every cable was as the system says
-    steps: tuple[Step, ...] = ()  # of a collective operation
+    steps: tuple[TransferResult, ...] = ()  # of a collective operation
     log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event
     sampled: tuple[PathSample, ...] = field(repr=False, default=())  # before the end, in order

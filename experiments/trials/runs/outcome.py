@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.collective import flow_ends_s
 from experiments.traffic.collectives.bound import least_s
-from experiments.traffic.collectives.plan import Plan, collective_of
+from experiments.traffic.collectives.plan import CollectivePlan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
 from experiments.trials.runs.arrived import (
@@ -23,7 +23,7 @@ from experiments.trials.runs.arrived import (
 )
 from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.ideals import TrialIdeal, trial_ideal
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.paths import paths_of
 from experiments.trials.runs.recovery import recovery
 from experiments.trials.runs.statistics import jain, spread
@@ -52,7 +52,7 @@ def failed(trial: Trial, reason: str) -> Outcome:
     return Outcome({**_beginning(trial), "valid": False, "status": FAILED, "reason": reason}, {})
 
 
-def outcome(order: Order, found: Measured) -> Outcome:
+def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
     """Return the records of a trial that came to its end."""
     topology = parse(order.trial.system.network)
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
@@ -107,11 +107,11 @@ def outcome(order: Order, found: Measured) -> Outcome:
 
 
 def ideal_of(
-    order: Order,
-    found: Measured,
+    order: TrialOrder,
+    found: TrialMeasurements,
     topology: Topology,
     paths: Sequence[Path | None],
-    collective: Plan | None = None,
+    collective: CollectivePlan | None = None,
 ) -> Ideal | None:
     """Return what the flows could do at best; None where it is not known.
 
@@ -139,19 +139,19 @@ def ideal_of(
     )
 
 
-def end_of(found: Measured) -> float:
+def end_of(found: TrialMeasurements) -> float:
     """Return when the last flow ended; the end of the trial if some flow had no end."""
     ends = [one.end_s for one in found.results if one.status == COMPLETED and one.end_s is not None]
     return max(ends) if ends and len(ends) == len(found.results) else found.readings.duration_s
 
 
 def best_of(
-    order: Order,
-    found: Measured,
+    order: TrialOrder,
+    found: TrialMeasurements,
     topology: Topology,
     paths: Sequence[Path | None],
     ideal: Ideal | None,
-    collective: Plan | None = None,
+    collective: CollectivePlan | None = None,
 ) -> TrialIdeal | None:
     """Return the ideal of the trial, an upper bound; None if it is unknown.
 
@@ -166,7 +166,10 @@ def best_of(
 
 
 def bound_of(
-    order: Order, found: Measured, topology: Topology, collective: Plan | None = None
+    order: TrialOrder,
+    found: TrialMeasurements,
+    topology: Topology,
+    collective: CollectivePlan | None = None,
 ) -> float | None:
     """Return what no routing exceeds; None where that is not known, as `ideal_of`.
 
@@ -188,7 +191,9 @@ def bound_of(
     return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)
 
 
-def totals_of(found: Measured, ideal: TrialIdeal | None, bound_bps: float | None = None) -> Row:
+def totals_of(
+    found: TrialMeasurements, ideal: TrialIdeal | None, bound_bps: float | None = None
+) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
     Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
@@ -222,7 +227,7 @@ def _beginning(trial: Trial) -> Row:
 
 
 def _flow_rows(
-    topology: Topology, found: Measured, paths: Sequence[Path | None], ideal: Ideal | None
+    topology: Topology, found: TrialMeasurements, paths: Sequence[Path | None], ideal: Ideal | None
 ) -> list[Row]:
     rows = []
     for at, (result, path) in enumerate(zip(found.results, paths, strict=True)):

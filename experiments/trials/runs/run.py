@@ -21,18 +21,18 @@ from experiments.trials.plans.trials import Trial, blocks
 from experiments.trials.plans.values import differences, plain
 from experiments.trials.runs import records, store
 from experiments.trials.runs.manifest import manifest, moment
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.outcome import Outcome, failed, outcome
 from experiments.trials.runs.records import MANIFEST, Run
 from experiments.trials.runs.statistics import precise
 from experiments.trials.runs.summary import main_measure, totals_text, values, verdict_text
-from experiments.trials.runs.trial import Shown, TrialError, measure
+from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
 from hosts.base.load import router_for
 from topos.base.errors import require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-Measure: TypeAlias = Callable[[Order, Shown, Path], Measured]
+Measure: TypeAlias = Callable[[TrialOrder, TrialDisplay, Path], TrialMeasurements]
 
 
 def new_name(experiment: Experiment) -> Path:
@@ -45,7 +45,7 @@ def run(
     experiment: Experiment,
     folder: Path | None = None,
     *,
-    live: Shown | None = None,
+    live: TrialDisplay | None = None,
     measure: Measure = measure,
     plain_csv: bool = False,
 ) -> Run:
@@ -68,7 +68,7 @@ def run(
     orders_of(experiment)  # refuses what cannot be run, before anything is
     folder = output_folder(folder or new_name(experiment))
     store.settle(folder)
-    shown = live or Shown()
+    shown = live or TrialDisplay()
     with only_writer(folder):
         about = _begin(experiment, folder)
         for block in blocks(experiment):
@@ -85,12 +85,12 @@ def run(
     return done
 
 
-def orders_of(experiment: Experiment) -> list[Order]:
+def orders_of(experiment: Experiment) -> list[TrialOrder]:
     """Return the orders of the first block; raise PillarboxError for what cannot be run."""
     return [order_of(experiment, trial) for trial in next(blocks(experiment))]
 
 
-def order_of(experiment: Experiment, trial: Trial) -> Order:
+def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
     """Return what a trial is to do: its flows and its faults, by its seed."""
     from experiments.trials.plans.faults import schedule
 
@@ -104,7 +104,7 @@ def order_of(experiment: Experiment, trial: Trial) -> Order:
         check_machines(topology, trial.system, workload)
     faults = schedule(topology, wanted, workload, trial.seed)
     flows = _flows_of(topology, workload, trial)
-    return Order(trial, workload, tuple(flows), tuple(faults), topology.servers)
+    return TrialOrder(trial, workload, tuple(flows), tuple(faults), topology.servers)
 
 
 def check_machines(topology: Topology, system: System, workload: Workload) -> None:
@@ -191,7 +191,7 @@ def _is_precise(experiment: Experiment, done: Run) -> bool:
 
 
 def _run_trial(
-    order: Order, folder: Path, about: dict[str, Any], live: Shown, measure: Measure
+    order: TrialOrder, folder: Path, about: dict[str, Any], live: TrialDisplay, measure: Measure
 ) -> None:
     """Run one trial, and write its records."""
     trial = order.trial

@@ -14,14 +14,14 @@ from typing import Any
 
 from experiments.interpreter import module_command
 from experiments.traffic.flows import Flow, Progress
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 
 END_S = 10.0  # for a lab to end
 # Of a trial on one machine, and over several: the latter knows what this floor does not.
 WORKERS = "experiments.trials.runs.worker", "experiments.machines.trial"
 
 
-class Shown:
+class TrialDisplay:
     """What a run is shown by: this one shows nothing, `experiments.reporting.live.Live` does."""
 
     def begin_trial(
@@ -52,12 +52,12 @@ class TrialError(Exception):
 
 
 def measure(
-    order: Order,
-    live: Shown,
+    order: TrialOrder,
+    live: TrialDisplay,
     log: Path,
     started: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
     worker: str = "",
-) -> Measured:
+) -> TrialMeasurements:
     """Run a trial in a process and sandbox of its own; what it prints goes to the log.
 
     `started` is given the process, whose end is that of all that the trial made; `worker` is the
@@ -97,10 +97,10 @@ def _worker(log: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], C
 def _heard(
     connection: Connection,
     process: subprocess.Popen[bytes],
-    live: Shown,
+    live: TrialDisplay,
     deadline: float,
     limit_s: float,
-) -> Measured:
+) -> TrialMeasurements:
     """Show the process's messages until its last, what it measured."""
     while True:
         if not connection.poll(max(0.0, deadline - time.monotonic())):
@@ -111,7 +111,7 @@ def _heard(
             code = process.wait(END_S)
             raise TrialError(f"its process ended before its time, with code {code}") from None
         if what == "measured":
-            found: Measured = content[0]
+            found: TrialMeasurements = content[0]
             return found
         if what == "failed":
             raise TrialError(content[0])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.flows import Tool
 from experiments.trials.runs.manifest import moment
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from hosts.linux.calls import die_with_parent
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
@@ -38,7 +38,7 @@ NICENESS = 10
 GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by itself
 
 
-Run = Callable[[Order, Any, Path], Measured]
+Run = Callable[[TrialOrder, Any, Path], TrialMeasurements]
 
 
 def main(descriptor: int, parent: int, run: Run | None = None) -> None:
@@ -47,7 +47,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
     if os.getppid() != parent:  # it died before the kernel was asked to watch
         return
     connection = Connection(descriptor)
-    order: Order = connection.recv()
+    order: TrialOrder = connection.recv()
     try:
         from experiments.emulation import registry
         from experiments.linux import sandbox
@@ -73,7 +73,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
     connection.send(outcome)
 
 
-def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
+def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
     """Run one trial where we are; return what was seen."""
     from experiments.emulation.lab import running
 
@@ -88,10 +88,10 @@ def run_trial(order: Order, connection: Any, folder: Path) -> Measured:
 
 def measured_in(
     lab: Lab,
-    order: Order,
+    order: TrialOrder,
     tell: Callable[[tuple[Any, ...]], object],
     begun: Callable[[Tool, Watch, PathSampler, float], object] = lambda *_: None,
-) -> Measured:
+) -> TrialMeasurements:
     """Send the flows of a trial in a lab that runs, make its faults, and return what was seen.
 
     `begun` is called with the tool, the watch, the sampler of paths and the barrier when flows
@@ -126,7 +126,7 @@ def measured_in(
             events = faulting.end()
         results = tool.results()
         paths, back = live_paths(lab, [result.flow for result in results])
-        return Measured(
+        return TrialMeasurements(
             routing=lab.routing,
             plane=lab.plane,
             tool=tool.name,

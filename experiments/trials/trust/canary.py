@@ -23,8 +23,8 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from experiments.linux.processes import forked
-from experiments.trials.trust.pacer import Pacer, joined
-from experiments.trials.trust.readings import Spread, spread
+from experiments.trials.trust.pacer import CanaryPacer, joined
+from experiments.trials.trust.readings import DurationStatistics, spread
 from hosts.linux.calls import readable
 from hosts.linux.rights import take_role
 
@@ -35,13 +35,13 @@ NAME = "canary"
 GATHER_S = 0.05  # how long the last packets may be under way at the end
 
 
-class Heard(NamedTuple):
+class CanaryReport(NamedTuple):
     """What a canary found out: of itself, of its timer, and of the kernel's (see `pacer`)."""
 
-    round_trip: Spread
+    round_trip: DurationStatistics
     lost: int
-    lateness: Spread
-    pacing: Spread
+    lateness: DurationStatistics
+    pacing: DurationStatistics
     pacing_lost: int
 
 
@@ -60,7 +60,7 @@ class Canary:
         self.echo = forked(lambda: _answer(echo))
         echo.close()
         self._answer_once()
-        self._pacer = Pacer()
+        self._pacer = CanaryPacer()
         self._due: dict[int, list[float]] = {}  # of each packet under way: the turns it stands for
         self._round_trips: list[float] = []
         self._late: list[float] = []
@@ -74,7 +74,7 @@ class Canary:
                 return
         raise OSError("the canary's own cable carries nothing")
 
-    def sing(self, begin_s: float, orders: Connection) -> Heard:
+    def sing(self, begin_s: float, orders: Connection) -> CanaryReport:
         """Send from a moment on until None comes by `orders`; return what was heard.
 
         Whatever else comes there is answered with what has been heard so far.
@@ -104,9 +104,9 @@ class Canary:
             self._hear(time.monotonic())
         return self._heard(begin_s, now, len(self._due))
 
-    def _heard(self, begin_s: float, now: float, lost: int) -> Heard:
+    def _heard(self, begin_s: float, now: float, lost: int) -> CanaryReport:
         paced = self._pacer.heard(begin_s, now - GATHER_S)
-        return Heard(spread(self._round_trips), lost, spread(self._late), *paced)
+        return CanaryReport(spread(self._round_trips), lost, spread(self._late), *paced)
 
     def _hear(self, now: float) -> None:
         number = struct.unpack("=Q", self._socket.recv(8))[0]

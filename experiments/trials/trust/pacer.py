@@ -19,7 +19,7 @@ import time
 
 from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import Namespace
-from experiments.trials.trust.readings import Spread, spread
+from experiments.trials.trust.readings import DurationStatistics, spread
 
 INTERVAL_S, CATCH_UP_S, AHEAD_S = 0.002, 1.0, 0.5
 AT_ONCE, AHEAD = round(CATCH_UP_S / INTERVAL_S), round(AHEAD_S / INTERVAL_S)
@@ -39,7 +39,7 @@ PADDING = bytes(
 NUMBER_AT = 20 + ICMP.size  # in an answer, which comes with its IPv4 header
 
 
-class Pacer:
+class CanaryPacer:
     """A cable on which packets are due; `tend` has to be called a few times a second."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Pacer:
         except BlockingIOError:  # as much as the socket holds
             pass
 
-    def heard(self, begin_s: float, end_s: float) -> tuple[Spread, int]:
+    def heard(self, begin_s: float, end_s: float) -> tuple[DurationStatistics, int]:
         """Return how late packets were that were due between two moments, and how many got lost."""
         self._note()
         return lateness(self._back[AT_ONCE:], begin_s, end_s)
@@ -84,7 +84,9 @@ class Pacer:
             pass
 
 
-def lateness(back: list[tuple[int, float]], begin_s: float, end_s: float) -> tuple[Spread, int]:
+def lateness(
+    back: list[tuple[int, float]], begin_s: float, end_s: float
+) -> tuple[DurationStatistics, int]:
     """Return how late packets were, and how many of those that were due never came.
 
     >>> late, lost = lateness([(0, 7.0), (1, 7.002), (3, 7.009), (4, 7.009)], 7.001, 7.009)

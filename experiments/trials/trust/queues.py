@@ -6,7 +6,7 @@ wrong, however plausible it looks. It does not matter what the traffic was.
 
 A port counts as backlogged from one look to a later one if packets waited at every look
 between. A few always do where TCP sends in bursts: so it takes more than two super-packets, at
-several looks in a row, and that for a good part of the time (see `Account`).
+several looks in a row, and that for a good part of the time (see `PortUsage`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.linux.backlogs import Queue, queues
+from experiments.linux.backlogs import QueueCounters, queues
 from experiments.linux.netlink import Netlink
 
 LEAST_LOOKS = 4  # in a row, with packets waiting at each
@@ -25,7 +25,7 @@ LEAST_BACKLOGGED_S = 0.2  # altogether: below that a cable's ratio says little
 
 
 @dataclass
-class Account:
+class PortUsage:
     """What one port sent while packets waited.
 
     Parameters
@@ -39,8 +39,8 @@ class Account:
 
     enough_bytes: int
     rate_bytes_s: float = 0.0
-    first: Queue | None = None
-    last: Queue | None = None
+    first: QueueCounters | None = None
+    last: QueueCounters | None = None
     backlogged_s: float = 0.0
     backlogged_bytes: int = 0
     _since: tuple[float, int] | None = None  # moment and bytes sent where the stretch began
@@ -48,7 +48,7 @@ class Account:
     _looks: int = 0
     _waited_bytes: int = 0  # at the latest look
 
-    def look(self, now: float, queue: Queue) -> None:
+    def look(self, now: float, queue: QueueCounters) -> None:
         """Take in the counters of a moment."""
         self.first, self.last = self.first or queue, queue
         if self._since and self._waited_bytes < self.rate_bytes_s * (now - self._until[0]):
@@ -87,7 +87,7 @@ class Counted(NamedTuple):
         return self.backlogged_bytes * 8 / (rate_bps * self.backlogged_s)
 
 
-class Sampler:
+class QueueSampler:
     """Looks at the ports of several namespaces.
 
     Parameters
@@ -95,7 +95,7 @@ class Sampler:
     places : iterable of (Netlink, list of int)
         Each namespace, and the interfaces that count in it.
     enough_bytes, rate_bytes_s
-        See `Account`.
+        See `PortUsage`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Sampler:
         rate_bytes_s: float = 0.0,
     ) -> None:
         self._places = [
-            (kernel, {index: Account(enough_bytes, rate_bytes_s) for index in indexes})
+            (kernel, {index: PortUsage(enough_bytes, rate_bytes_s) for index in indexes})
             for kernel, indexes in places
         ]
         self.looks = 0
@@ -131,7 +131,7 @@ class Sampler:
         return counted
 
 
-def _counted(account: Account) -> Counted | None:
+def _counted(account: PortUsage) -> Counted | None:
     first, last = account.first, account.last
     if first is None or last is None:
         return None

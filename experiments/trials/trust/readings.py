@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 
-class Spread(NamedTuple):
+class DurationStatistics(NamedTuple):
     """How long something took, over all the times it was tried."""
 
     times: int
@@ -17,20 +17,20 @@ class Spread(NamedTuple):
     most_s: float
 
 
-def spread(durations_s: Sequence[float]) -> Spread:
+def spread(durations_s: Sequence[float]) -> DurationStatistics:
     """Return the spread of durations.
 
     >>> spread([0.001] * 98 + [0.004, 0.009])
     Spread(times=100, median_s=0.001, p99_s=0.004, most_s=0.009)
     """
     if not durations_s:
-        return Spread(0, 0.0, 0.0, 0.0)
+        return DurationStatistics(0, 0.0, 0.0, 0.0)
     ordered = sorted(durations_s)
 
     def share(part: float) -> float:
         return ordered[max(0, math.ceil(part * len(ordered)) - 1)]
 
-    return Spread(len(ordered), share(0.5), share(0.99), ordered[-1])
+    return DurationStatistics(len(ordered), share(0.5), share(0.99), ordered[-1])
 
 
 @dataclass(frozen=True)
@@ -124,10 +124,10 @@ class Readings:
     links: list[dict[str, Any]]
     samples: int
     interval_s: float
-    round_trip: Spread
+    round_trip: DurationStatistics
     lost: int
-    lateness: Spread
-    pacing: Spread
+    lateness: DurationStatistics
+    pacing: DurationStatistics
     pacing_lost: int
     pressure: float | None
     steal: float

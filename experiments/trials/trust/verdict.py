@@ -9,7 +9,7 @@ import statistics
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from experiments.trials.trust.readings import MachineReadings, Readings, Spread
+from experiments.trials.trust.readings import DurationStatistics, MachineReadings, Readings
 
 # What a backlogged cable sent of what its rate allows: burst and super-packets blur it by 1 or 2 %.
 LEAST_CONSERVED = 0.95  # the median cable
@@ -50,7 +50,7 @@ def judge(
     readings: Readings,
     ideal_total_bps: float | None = None,
     achieved_bps: float | None = None,
-    starts: Spread | None = None,
+    starts: DurationStatistics | None = None,
 ) -> Verdict:
     """Return the verdict on a trial.
 
@@ -229,7 +229,7 @@ class _Bench:
         else:
             self.warnings.append(sentence + (": there were faults" if seen.faults else ""))
 
-    def open_loop(self, starts: Spread | None) -> None:
+    def open_loop(self, starts: DurationStatistics | None) -> None:
         """Judge whether flows that arrive began when they were to begin."""
         if starts is None:
             return

@@ -22,7 +22,7 @@ from experiments.linux import shaping
 from experiments.trials.trust.queues import Counted
 from experiments.trials.trust.readings import Readings
 from experiments.trials.trust.strays import of_packets, since
-from experiments.trials.trust.watcher import Order, Seen
+from experiments.trials.trust.watcher import WatchOrder, WatchReport
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Watch:
                 stdin=subprocess.DEVNULL,
             )
         try:
-            self._send(Order(self._places(), enough_bytes(lab), rate_bytes_s))
+            self._send(WatchOrder(self._places(), enough_bytes(lab), rate_bytes_s))
             self._answer()
         except BaseException:
             self.close()
@@ -106,7 +106,7 @@ class Watch:
         require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
         with self._lock:
             self._send(None)
-            seen: Seen = self._answer()
+            seen: WatchReport = self._answer()
             self.close()
         return self._readings(seen)
 
@@ -116,10 +116,10 @@ class Watch:
             if self._channel.closed:
                 return None
             self._send(True)
-            seen: Seen = self._answer()
+            seen: WatchReport = self._answer()
         return self._readings(seen)
 
-    def _readings(self, seen: Seen) -> Readings:
+    def _readings(self, seen: WatchReport) -> Readings:
         rate_mbit = self._lab.settings.rate_mbit
         rate_bps = None if rate_mbit is None else rate_mbit * 1e6
         before, after = self._before, self._forwarders()

@@ -30,9 +30,9 @@ from typing import NamedTuple
 from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import Netlink
 from experiments.linux.processes import ended, forked
-from experiments.trials.trust.canary import Canary, Heard
+from experiments.trials.trust.canary import Canary, CanaryReport
 from experiments.trials.trust.machine import Busyness, between, machine
-from experiments.trials.trust.queues import Counted, Sampler
+from experiments.trials.trust.queues import Counted, QueueSampler
 from experiments.trials.trust.strays import dropped, since
 from hosts.linux.calls import inside
 from hosts.linux.rights import take_role
@@ -42,7 +42,7 @@ MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are 
 LOOKS_TO_MEASURE = 3
 
 
-class Order(NamedTuple):
+class WatchOrder(NamedTuple):
     """What is to be watched."""
 
     places: list[tuple[int, str, list[int]]]  # namespace, whose it is, interfaces that count
@@ -50,7 +50,7 @@ class Order(NamedTuple):
     rate_bytes_s: float = 0.0
 
 
-class Seen(NamedTuple):
+class WatchReport(NamedTuple):
     """What was seen; `ports` are in the order of the interfaces that were to be watched."""
 
     duration_s: float
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     interval_s: float
     ports: list[Counted | None]
     busy: Busyness
-    heard: Heard
+    heard: CanaryReport
     strays: dict[str, int]
     watching: float
 
@@ -68,7 +68,7 @@ class Watcher:
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
-        order: Order = channel.recv()
+        order: WatchOrder = channel.recv()
         self._kernels: list[tuple[Netlink, str]] = []
         self._places: list[tuple[Netlink, list[int]]] = []
         for namespace, owner, indexes in order.places:
@@ -88,7 +88,7 @@ class Watcher:
         self._canary.begin(begin_s)
         self._channel.send(None)
         self._channel.poll(max(0.0, begin_s - time.monotonic()))
-        sampler = Sampler(self._places, self._enough_bytes, self._rate_bytes_s)
+        sampler = QueueSampler(self._places, self._enough_bytes, self._rate_bytes_s)
         began, spent = machine(), time.process_time()
         due = time.monotonic()
         over = False
@@ -102,7 +102,7 @@ class Watcher:
                 strays = self._drops()
                 strays["processors' own queues"] = ended.backlog_drops - began.backlog_drops
                 self._channel.send(
-                    Seen(
+                    WatchReport(
                         duration_s,
                         sampler.looks,
                         self.interval_s,
@@ -117,7 +117,7 @@ class Watcher:
 
     def _affordable_interval(self) -> float:
         """Return how often all queues can be looked at for the share of a processor allowed."""
-        trial = Sampler(self._places, self._enough_bytes)
+        trial = QueueSampler(self._places, self._enough_bytes)
         trial.look()  # the first one also warms caches
         before = time.process_time()
         for _ in range(LOOKS_TO_MEASURE):
@@ -144,9 +144,9 @@ class _Singer:
     def begin(self, begin_s: float) -> None:
         self._channel.send(begin_s)
 
-    def heard(self, over: bool) -> Heard:
+    def heard(self, over: bool) -> CanaryReport:
         self._channel.send(None if over else True)
-        heard: Heard = self._channel.recv()
+        heard: CanaryReport = self._channel.recv()
         return heard
 
 

@@ -12,7 +12,7 @@ from experiments.benches import forged
 from experiments.emulation.choices import usual_routing
 from hosts.base.algorithms import route
 from hosts.live import bpf
-from hosts.memory.devices import Hop
+from hosts.memory.devices import FrameHop
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
 from hosts.wire.marks import serial_of
@@ -21,7 +21,7 @@ from topos.base.topology import Topology
 NO_EBPF = bpf.available()
 
 
-Made = tuple[Topology, list[Hop], list[Hop], forged.Place]
+Made = tuple[Topology, list[FrameHop], list[FrameHop], forged.FloodPlace]
 
 
 @pytest.fixture(scope="module", params=forged.NETWORKS)

@@ -14,7 +14,7 @@ import pytest
 
 import topos
 from experiments.benches import scale, soak
-from experiments.benches._traffic import Connection, Stream, _pattern
+from experiments.benches._traffic import ClientConnection, Stream, _pattern
 
 
 @pytest.mark.long
@@ -107,7 +107,7 @@ def test_bytes_of_a_connection_differ_wherever_it_stands() -> None:
 
 
 def test_a_short_connection_is_finished_when_all_has_come_back() -> None:
-    one: Any = Connection(0, 1, socket.socket(), length=100, moved_s=0.0, sent=100, echoed=99)
+    one: Any = ClientConnection(0, 1, socket.socket(), length=100, moved_s=0.0, sent=100, echoed=99)
     with one.client:
         assert not one.finished
         one.echoed = 100

@@ -8,14 +8,14 @@ from unittest.mock import Mock
 
 import pytest
 
-from experiments.linux.delays import Direction
+from experiments.linux.delays import DelayedDirection
 
 
-def direction(error: int) -> tuple[Direction, Mock]:
+def direction(error: int) -> tuple[DelayedDirection, Mock]:
     """Return one with two frames, of which the kernel takes only the second."""
     target = Mock(spec=socket.socket)
     target.send.side_effect = [OSError(error, "refused"), 4]
-    made = Direction(Mock(spec=socket.socket), target)
+    made = DelayedDirection(Mock(spec=socket.socket), target)
     made.take(b"lost", 0.0)
     made.take(b"sent", 0.0)
     return made, target

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.emulation.ovs import MiniSwitches, chassis_port
+from experiments.emulation.ovs import OvsMiniSwitches, chassis_port
 from tests.experiments.emulation.test_baselines import (
     SOON_S,
     assert_tcp_arrives,
@@ -66,11 +66,11 @@ def test_servers_relay_over_mini_switches(spec: str, kind: str, tmp_path: Path) 
 def test_ports_of_the_large_switch_are_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.emulation.ovs.sandbox.inside", lambda: True)
     network = topos.parse("dcell,4,1")
-    ports = MiniSwitches(network, "vlan", Path("/tmp")).bridges()["chassis"]
+    ports = OvsMiniSwitches(network, "vlan", Path("/tmp")).bridges()["chassis"]
     assert len(ports) == len({number for _, number in ports}) == 20
     assert dict(ports)["s1-eth0"] == chassis_port(network, 1, 0) == 5
     with pytest.raises(PillarboxError, match="they can be bridges, learning, static, vlan"):
-        MiniSwitches(network, "hub", Path("/tmp"))
+        OvsMiniSwitches(network, "hub", Path("/tmp"))
 
 
 @pytest.mark.root

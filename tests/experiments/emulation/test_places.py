@@ -43,7 +43,7 @@ def test_programs_stand_in_the_order_of_their_priorities(
 
     setting_of_our_own(tmp_path)
     # A panel's is for what comes in alone, and stands in the same place.
-    taps = {one: bpf.Tap(LOOPBACK, bpf.INGRESS, alone=one == bpf.PATCH) for one in priorities}
+    taps = {one: bpf.CableTap(LOOPBACK, bpf.INGRESS, alone=one == bpf.PATCH) for one in priorities}
     places = fabric().places
     with kernel_settings.KernelSettings():
         assert not places.by_filters

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.benches.fuzz_routers import Sample, damaged
+from experiments.benches.fuzz_routers import CapturedFrame, damaged
 from experiments.linux.processes import all_processes
 from hosts.base.actions import EVERYONE
 from hosts.base.timers import FAST
@@ -128,9 +128,9 @@ def news_of(lab: Any, since_s: float) -> list[dict[str, Any]]:
 # -- frames --------------------------------------------------------------------------------------
 
 
-def seen_at(port: socket.socket, wait_s: float) -> list[Sample]:
+def seen_at(port: socket.socket, wait_s: float) -> list[CapturedFrame]:
     """Return what passed a port within that time, a frame of ours at least."""
-    found: list[Sample] = []
+    found: list[CapturedFrame] = []
     end = time.monotonic() + wait_s
     while time.monotonic() < end or not any(one.frame.ethertype == ETH_DCN for one in found):
         assert time.monotonic() < end + LIMIT_S, "no heart-beat is seen"
@@ -141,11 +141,11 @@ def seen_at(port: socket.socket, wait_s: float) -> list[Sample]:
             continue
         ethertype = int.from_bytes(frame[12:14], "big")
         if ethertype in (ETH_DCN, ETH_IP):
-            found.append(Sample(0, EVERYONE, Frame(ethertype, frame[14:])))
+            found.append(CapturedFrame(0, EVERYONE, Frame(ethertype, frame[14:])))
     return found
 
 
-def hostile(samples: list[Sample], macs: tuple[bytes, bytes], draw: random.Random) -> bytes:
+def hostile(samples: list[CapturedFrame], macs: tuple[bytes, bytes], draw: random.Random) -> bytes:
     """Return a frame to the victim that no forwarder would send."""
     victim, neighbour = macs
     sample = draw.choice(samples)

@@ -27,11 +27,11 @@ def carried(before: dict[str, Any], after: dict[str, Any], key: str) -> list[int
 @pytest.mark.parametrize("spec", small())
 def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Path) -> None:
     from experiments.emulation.lab import running
-    from experiments.emulation.sampling import Sampler
+    from experiments.emulation.sampling import LabSampler
 
     with running(topos.parse(spec), LabSettings(), tmp_path / "lab") as lab:
         lab.wait_converged()
-        topology, sampler = lab.topology, Sampler(lab)
+        topology, sampler = lab.topology, LabSampler(lab)
         cables = list(topology.links())
         source, destination = 0, topology.servers - 1
         # The first one waits for servers to decide; a flood would not wait for it.
@@ -64,10 +64,10 @@ def test_pings_are_counted_on_the_cables_that_they_took(spec: str, tmp_path: Pat
 
 def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
     from experiments.emulation.lab import running
-    from experiments.emulation.sampling import Sampler
+    from experiments.emulation.sampling import LabSampler
 
     with running(topos.parse("dcell,4,1"), LabSettings(), tmp_path / "lab") as lab:
-        sampler = Sampler(lab)
+        sampler = LabSampler(lab)
         first = sampler.sample()
         lab.cut(lab.node("0.3"), lab.node("4.0"))
         lab.kill(lab.server("1.1"))
@@ -85,12 +85,12 @@ def test_faults_and_the_log_are_in_it(tmp_path: Path) -> None:
 
 def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) -> None:
     from experiments.emulation.lab import running
-    from experiments.emulation.sampling import Sampler
+    from experiments.emulation.sampling import LabSampler
 
     slow = LabSettings(rate_mbit=1.0, queue_length="5 packets")
     with running(topos.parse("bcube,2,1"), slow, tmp_path / "lab") as lab:
         lab.wait_converged()
-        sampler = Sampler(lab)
+        sampler = LabSampler(lab)
         assert lab.net.queue_bytes == 5 * (lab.net.cable["mtu"] + 14)
         # Six times what the cable carries, as long as anybody looks; -S: by its socket's default
         # buffer ping waits for what waits at the port, and no more is dropped.
@@ -113,12 +113,12 @@ def test_what_waits_and_is_dropped_is_at_the_port_where_it_does(tmp_path: Path) 
 def test_a_cable_is_changed_and_as_usual_again(tmp_path: Path) -> None:
     from experiments.control.verbs import answer
     from experiments.emulation.lab import running
-    from experiments.emulation.sampling import Sampler
+    from experiments.emulation.sampling import LabSampler
     from experiments.linux.shaping import burst_bytes
 
     with running(topos.parse("tree,2,1"), LabSettings(rate_mbit=50.0), tmp_path / "lab") as lab:
         lab.wait_converged()
-        sampler, ends = Sampler(lab), [lab.name(0), lab.name(1)]
+        sampler, ends = LabSampler(lab), [lab.name(0), lab.name(1)]
         cable = f"{ends[0]}-s0"
         found = answer(lab, "cable", [cable, "rate_mbit=2", "loss=100"])
         assert found.said == f"{cable} is now: 2 Mbit/s, loses 100 %"

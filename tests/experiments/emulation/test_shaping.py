@@ -272,13 +272,13 @@ def test_the_queue_of_a_switch_fills_although_senders_are_behind_it(
 
 
 def test_netem_is_asked_for_as_tc_asks_for_it() -> None:
-    from experiments.linux.shaping import Delay, limited
+    from experiments.linux.shaping import LinkDelay, limited
 
     # What "tc qdisc add dev lo parent 6:1 handle 10: netem delay 5ms 1ms limit 116" sends.
     fixed = bytes.fromhex("00000000 01000000 00001000 01000600 00000000")
     kind = bytes.fromhex("0a000100 6e6574656d00 0000")
     options = bytes.fromhex("1c000200 2d310100 74000000" + 3 * "00000000" + "093d0000")
-    request = limited(1, 32, Delay(5e-3, 1e-3))[-1]
+    request = limited(1, 32, LinkDelay(5e-3, 1e-3))[-1]
     assert request.body == fixed + kind + options
 
 
@@ -335,11 +335,11 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
 
 
 def test_a_delay_is_for_heart_beats_as_well() -> None:
-    from experiments.linux.shaping import DELAYED_HANDLE, Delay, limited
+    from experiments.linux.shaping import DELAYED_HANDLE, LinkDelay, limited
     from hosts.live.devices import PAST_SHAPERS
 
-    def handle(delay: Delay | None) -> int:
+    def handle(delay: LinkDelay | None) -> int:
         return int(struct.unpack_from("=I", limited(1, 10.0, delay)[0].body, 8)[0])
 
     assert handle(None) == PAST_SHAPERS
-    assert handle(Delay(5e-3)) == DELAYED_HANDLE != PAST_SHAPERS
+    assert handle(LinkDelay(5e-3)) == DELAYED_HANDLE != PAST_SHAPERS

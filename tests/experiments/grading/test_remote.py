@@ -110,7 +110,9 @@ def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
     def next_poll(self):
         return 0.0
 """
-    check = engine.Check("rest", 1, lambda work: [engine.Case("a second", lambda: rest(work))])
+    check = engine.GradedPart(
+        "rest", 1, lambda work: [engine.GradedCase("a second", lambda: rest(work))]
+    )
     sheet = sheet_of("2", "ada")
     with Keeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
         mark, stopped = engine.marked(check, engine.Work(sheet, keeper, ""))

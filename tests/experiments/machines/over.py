@@ -12,7 +12,7 @@ from experiments.machines.computer import CARD
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs.order import Measured
+from experiments.trials.runs.order import TrialMeasurements
 from experiments.trials.runs.run import order_of
 from experiments.trials.runs.worker import measured_in
 from hosts.live.settings import LabSettings
@@ -37,7 +37,7 @@ def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[Lab
 
 def trial_in(
     lab: LabOverMachines, *faults: str, tell: Callable[[Any], object] = str, **workload: Any
-) -> Measured:
+) -> TrialMeasurements:
     """Send every server's flow to one other, with these faults; return what was seen."""
     system = System(lab.topology.spec, machines=lab.machines, **lab.settings.plain())
     what = Workload(pattern="permutation", timeout_s=WAIT_S, **workload)

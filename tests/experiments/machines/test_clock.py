@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from experiments.machines.clock import Answering, Clocks, moved_s
+from experiments.machines.clock import Clocks, ClockServer, moved_s
 from topos.base.errors import PillarboxError
 
 HERE, PUSH_S = "127.0.0.1", 0.005
@@ -20,7 +20,7 @@ def clocks() -> Iterator[Clocks]:
     with closing(Clocks(2)) as made:
         made.open(HERE)
         for clock in made.clocks:
-            answering = Answering(HERE, clock.place)
+            answering = ClockServer(HERE, clock.place)
             answering.begin()
             clock.connect(HERE, answering.port)
         yield made

@@ -189,7 +189,7 @@ def test_a_card_is_left_as_it_was() -> None:
     computer = Computer(2, 1500)
     with computer.namespaces[1]:
         underlay = Underlay(computer.addresses, 1)
-    tap = bpf.Tap(underlay.card.ifindex, bpf.INGRESS)
+    tap = bpf.CableTap(underlay.card.ifindex, bpf.INGRESS)
     for there_before in (False, True):  # what others' programs are attached to
         underlay.guard()
         assert not bpf.is_empty(underlay.netlink, tap)

@@ -22,7 +22,7 @@ from experiments.observe.packets import (
     LOST,
     PARALLEL,
     PARTLY,
-    Row,
+    PathRow,
     judged,
     packets,
 )
@@ -130,7 +130,7 @@ def test_packets_of_the_same_way_are_counted_together() -> None:
     found, others = packets(BCUBE, frames)
     ends = BCUBE.server("0.0"), BCUBE.server("1.3")
     servers = tuple(map(BCUBE.server, ("0.0", "1.0", "1.3")))
-    assert judged(BCUBE, found, "bsr", NONE) == [Row(*ends, servers, COMPUTED, 9)]
+    assert judged(BCUBE, found, "bsr", NONE) == [PathRow(*ends, servers, COMPUTED, 9)]
     assert not others
     assert judged(BCUBE, found, "my_router.py", NONE)[0].verdict == ""
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.page.traffic import Traffic
+from experiments.page.traffic import WorkloadTraffic
 
 PAIRS = [["0.0", "0.1"], ["1.0", "1.1"]]
 STEP_BYTES = 12_500  # in 0.1 s: 1 Mbit/s
@@ -28,8 +28,8 @@ def rows(speeds: list[list[float]], from_s: float = 10.0) -> list[Any]:
     return found
 
 
-def traffic() -> Traffic:
-    return Traffic(topos.parse("bcube,2,1"), told())
+def traffic() -> WorkloadTraffic:
+    return WorkloadTraffic(topos.parse("bcube,2,1"), told())
 
 
 def test_rates_are_those_since_the_sample_before() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Settings
 from experiments.reproductions.dcell import theorem5 as dcell_theorem5
-from experiments.reproductions.dcell.theorem5 import Found, Task, measure
+from experiments.reproductions.dcell.theorem5 import LevelLoads, Theorem5Task, measure
 from experiments.reproductions.shared.figure import find
 from topos.dcell import DCell
 
@@ -31,12 +31,12 @@ def worked_out(n: int, k: int) -> list[int]:
 
 @pytest.mark.parametrize(("n", "k"), [(4, 1), (2, 2), (3, 2), (5, 0)])
 def test_all_links_of_a_level_have_the_same_load(n: int, k: int) -> None:
-    found = measure(Task(f"dcell,{n},{k}", 0, 1))
+    found = measure(Theorem5Task(f"dcell,{n},{k}", 0, 1))
     assert found.least == found.mean == found.most == worked_out(n, k)
 
 
 def test_a_sample_of_senders_has_the_mean() -> None:
-    assert measure(Task("dcell,3,2", 5, 1)).mean == worked_out(3, 2)
+    assert measure(Theorem5Task("dcell,3,2", 5, 1)).mean == worked_out(3, 2)
 
 
 def test_the_bound_holds_where_the_paper_says_so(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_bound_holds_where_the_paper_says_so(tmp_path: Path) -> None:
 def test_a_link_with_as_many_flows_as_the_bound_differs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full = Found([8.0, 4.0], [8.0, 4.0], [12.0, 4.0])  # the bounds are 12 and 6
+    full = LevelLoads([8.0, 4.0], [8.0, 4.0], [12.0, 4.0])  # the bounds are 12 and 6
     monkeypatch.setattr(dcell_theorem5, "QUICK_NETWORKS", {"dcell,2,1": 0})
     monkeypatch.setattr(dcell_theorem5, "swept", lambda *_: [full])
     settings = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)

@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from experiments import reproductions
-from experiments.analysis.comparison.checks import Check, Table
+from experiments.analysis.comparison.checks import PaperTable, TableCheck
 from experiments.analysis.simulator.flows import random_flows
 from experiments.reporting.reproduced.result import (
     AGREES,
@@ -197,15 +197,15 @@ def test_fig_8_agrees_only_if_the_paths_are_that_long(settings: Settings) -> Non
 
 def test_a_printed_table_differs_where_a_check_does() -> None:
     checks = [
-        Check("bcube,4,1 servers", "n^(l+1) = 16", 16, True),
-        Check("bcube,4,1 cables", "32", 31, False, "one is missing"),
-        Check("bcube,4,1 bisection", "N / 2 = 8", None, None),
-        Check("bcube,4,1 diameter", "O(k)", 2, None),
+        TableCheck("bcube,4,1 servers", "n^(l+1) = 16", 16, True),
+        TableCheck("bcube,4,1 cables", "32", 31, False, "one is missing"),
+        TableCheck("bcube,4,1 bisection", "N / 2 = 8", None, None),
+        TableCheck("bcube,4,1 diameter", "O(k)", 2, None),
     ]
     figure = FIGURES["bcube-table1"]
-    found = figure.of(printed.printed(Table("A table", "Nobody 2000", checks)))
+    found = figure.of(printed.printed(PaperTable("A table", "Nobody 2000", checks)))
     assert found.verdict == DIFFERS
     assert found.reasons == ("bcube,4,1 cables: ours is 31, in print 32: one is missing.",)
     assert [point.paper for point in found.points] == [16, 32, 8, None]
     assert "bcube,4,1 bisection" in found.notes[1]
-    assert figure.of(printed.printed(Table("", "", checks[:1]))).verdict == AGREES
+    assert figure.of(printed.printed(PaperTable("", "", checks[:1]))).verdict == AGREES

@@ -8,7 +8,7 @@ import pytest
 import topos
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Point, Settings
 from experiments.reproductions.ficonn import flows, size, virtual_flows
-from experiments.reproductions.ficonn.flows import TAR, TOR, Run, Sample
+from experiments.reproductions.ficonn.flows import TAR, TOR, FlowDraw, RoundSample
 from experiments.reproductions.shared.figure import Claim, Figure, find
 from hosts.ficonn.tar import READINGS
 from topos.ficonn import FiConn
@@ -96,10 +96,10 @@ def test_how_far_a_claim_is_missed() -> None:
 
 
 def test_steady_is_the_mean_of_the_last_rounds() -> None:
-    rounds = [Sample(value, value, value) for value in (9.0, 1.0, 2.0, 3.0)]
-    run = Run(1, Sample(10.0, 10.0, 10.0), rounds)
+    rounds = [RoundSample(value, value, value) for value in (9.0, 1.0, 2.0, 3.0)]
+    run = FlowDraw(1, RoundSample(10.0, 10.0, 10.0), rounds)
 
-    def value(tor: Sample, tar: Sample) -> float:
+    def value(tor: RoundSample, tar: RoundSample) -> float:
         return tor.hops - tar.hops
 
     first, steady = (flows.after([run], "x", value, at, 0.0) for at in (True, False))

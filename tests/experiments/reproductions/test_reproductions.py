@@ -296,8 +296,8 @@ def test_fig_11_of_dcell_takes_the_papers_ways() -> None:
 
 def test_fig_9_of_bcube_relates_costs_to_bits() -> None:
     measured = [
-        bcube_fig9.Measured(1500, 36e6, 0.36),
-        bcube_fig9.Measured(9000, 40e6, 0.2),
+        bcube_fig9.RelayMeasurement(1500, 36e6, 0.36),
+        bcube_fig9.RelayMeasurement(9000, 40e6, 0.2),
     ] * 2
     found = bcube_fig9.fig9.of(bcube_fig9.made(measured, 10.0, []))
     assert of(found, bcube_fig9.THROUGHPUT, 9000).ours == pytest.approx(4.0)
@@ -316,7 +316,7 @@ def test_fig_7_of_dpillar_has_a_bound() -> None:
     def found(cost_us: float, *kernel: list[float]) -> Reproduction:
         cases = ((0.5, 1024), (1.0, 1024), (1.0, 256))
         measured = [
-            dpillar_fig7.Measured(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
+            dpillar_fig7.LoadMeasurement(load, size, load * 4000 * cost_us * 1e-6, load * 4000, 1.0)
             for load, size in cases
         ] * 2
         return dpillar_fig7.fig7.of(dpillar_fig7.made(measured, 20.0, [*kernel]))
@@ -482,7 +482,7 @@ def far_off(found: Reproduction) -> list[str]:
 
 
 def test_a_miscount_is_far_off() -> None:
-    counted = dpillar_fig7.Measured(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
+    counted = dpillar_fig7.LoadMeasurement(1.0, dpillar_fig7.PACKET_BYTES, 0.2, 4.0, 1.0)
     short = counted._replace(packet_bytes=dpillar_fig7.SHORT_BYTES)
     assert far_off(dpillar_fig7.fig7.of(dpillar_fig7.made([counted, short], 20.0, [])))
 

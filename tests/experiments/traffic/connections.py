@@ -6,19 +6,19 @@ import os
 import socket
 
 from experiments.traffic.flows import Flow
-from experiments.traffic.generator_sockets import Connection
-from experiments.traffic.generator_worker import BOARD_BYTES, Task
+from experiments.traffic.generator_sockets import FlowConnection
+from experiments.traffic.generator_worker import BOARD_BYTES, GeneratorTask
 
 INTERVAL_S = 0.02
 
 
-def connected(flow: Flow) -> Connection:
+def connected(flow: Flow) -> FlowConnection:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         sender = socket.create_connection(listener.getsockname())
         receiver, _ = listener.accept()
     for end in (sender, receiver):
         end.setblocking(False)
-    return Connection(flow, sender, receiver, tries=1)
+    return FlowConnection(flow, sender, receiver, tries=1)
 
 
 def board_of(flows: int) -> int:
@@ -28,7 +28,7 @@ def board_of(flows: int) -> int:
     return board
 
 
-def task_of(flows: int, names: dict[str, int], timeout_s: float) -> Task:
+def task_of(flows: int, names: dict[str, int], timeout_s: float) -> GeneratorTask:
     return {
         "flows": [],
         "namespaces": {},

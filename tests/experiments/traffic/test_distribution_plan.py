@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from experiments.traffic.distribution import hops_of, plan_for
-from experiments.traffic.distribution_plan import Plan, near_servers, plan_of
+from experiments.traffic.distribution_plan import DistributionPlan, near_servers, plan_of
 from experiments.traffic.workload import Workload
 from hosts.base.declared import declared
 from hosts.bcube.rules import digit
@@ -22,7 +22,7 @@ SPECS = ("bcube,4,1", "bcube,2,3", "bcube,3,2", "bcube,4,2,servers=16", "bcube,4
 OTHERS = ("dcell,4,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
 
 
-def assert_everybody_gets_every_part_once(plan: Plan) -> None:
+def assert_everybody_gets_every_part_once(plan: DistributionPlan) -> None:
     for tree in plan.trees:
         has = {plan.source}
         for sender, receiver in tree:
@@ -34,7 +34,7 @@ def assert_everybody_gets_every_part_once(plan: Plan) -> None:
         assert has <= useful | {plan.source}, "a part goes to somebody who has no use for it"
 
 
-def busiest(topology: Topology, plan: Plan) -> int:
+def busiest(topology: Topology, plan: DistributionPlan) -> int:
     """Return how many hops share a directed cable, where each hop is one between neighbours."""
     used: Counter[tuple[int, int]] = Counter()
     for tree in plan.trees:

@@ -13,9 +13,9 @@ import pytest
 
 from experiments.traffic.distribution_worker import (
     PIECE_BYTES,
-    Comparison,
     Content,
     DistributionTask,
+    PieceChecker,
     Relaying,
 )
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
@@ -141,7 +141,7 @@ def test_what_arrives_is_compared_in_portions_of_any_size(step: int) -> None:
     file = b"".join(Content(1).pieces(0, SIZE))
 
     def right(arrived: bytes) -> bool:
-        held = Comparison(Content(1).pieces(0, SIZE))
+        held = PieceChecker(Content(1).pieces(0, SIZE))
         for begin in range(0, len(arrived), step):
             held.take(arrived[begin : begin + step])
         return held.right

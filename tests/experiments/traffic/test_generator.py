@@ -15,7 +15,7 @@ import pytest
 
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
 from experiments.traffic.generator import check_congestion_control, interval_of
-from experiments.traffic.generator_sockets import Connection
+from experiments.traffic.generator_sockets import FlowConnection
 from experiments.traffic.generator_worker import (
     PAUSE_S,
     ROW,
@@ -42,7 +42,7 @@ def log(tmp_path: Path) -> Path:
 class Run:
     """A loop over some connections, until its end."""
 
-    def __init__(self, connections: list[Connection], log: Path, timeout_s: float) -> None:
+    def __init__(self, connections: list[FlowConnection], log: Path, timeout_s: float) -> None:
         task = task_of(len(connections), NAMES, timeout_s)
         self.loop = Loop(connections, task, Deaths(str(log), log.stat().st_size, NAMES))
         os.close(task["board"])
@@ -56,7 +56,7 @@ class Run:
         return [row[1:] for row in ROW.iter_unpack(self.loop.rows) if row[0] == number]
 
 
-def run(*connections: Connection, log: Path, timeout_s: float = TIMEOUT_S) -> Run:
+def run(*connections: FlowConnection, log: Path, timeout_s: float = TIMEOUT_S) -> Run:
     return Run(list(connections), log, timeout_s)
 
 
@@ -74,7 +74,9 @@ def test_a_process_that_only_receives_lets_much_gather(
         whole.sender.setblocking(True)
         sending = threading.Thread(target=whole.sender.sendall, args=[bytes(3_000_000)])
         sending.start()
-        done = run(Connection(whole.flow, None, whole.receiver, tries=1), log=log, timeout_s=20.0)
+        done = run(
+            FlowConnection(whole.flow, None, whole.receiver, tries=1), log=log, timeout_s=20.0
+        )
         sending.join()
         whole.close()
     assert done.board == ([3_000_000], [1])
@@ -177,7 +179,7 @@ def test_death_of_a_server_ends_its_flows(log: Path) -> None:
 
 
 def test_flow_that_was_never_connected_stays_failed(log: Path) -> None:
-    lost, good = Connection(Flow(0, 0, 1, 10)), connected(Flow(1, 0, 1, 10))
+    lost, good = FlowConnection(Flow(0, 0, 1, 10)), connected(Flow(1, 0, 1, 10))
     lost.fail("could not connect: No route to host")
     done = run(lost, good, log=log, timeout_s=20.0)
     assert done.outcomes[0][:2] == [FAILED, "could not connect: No route to host"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.trials.trust.readings import Readings, Spread
+from experiments.trials.trust.readings import DurationStatistics, Readings
 
-QUIET = Spread(1000, 1e-5, 2e-5, 3e-5)
+QUIET = DurationStatistics(1000, 1e-5, 2e-5, 3e-5)
 SEEN = Readings(
     duration_s=2.0,
     rate_bps=20e6,

@@ -18,12 +18,12 @@ from hosts.base.algorithms import algorithms, route
 from hosts.base.direct import Direct
 from hosts.base.failures import Failures
 from hosts.base.flood import Flooding
-from hosts.base.linkstate import SEQUENCES, Heard, LinkStates, next_steps
+from hosts.base.linkstate import SEQUENCES, LinkStates, ReceivedLinkState, next_steps
 from hosts.base.path import Step
 from hosts.base.spf import EVERYBODY, ShortestPath
 from hosts.base.timers import FAST, Timers
 from hosts.dcell.router import Dfr
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
@@ -53,7 +53,7 @@ def to(*peers: int) -> list[Step]:
 
 
 def network(
-    spec: str, router: type[Dfr | ShortestPath], *devices: Tap, timers: Timers = BRISK
+    spec: str, router: type[Dfr | ShortestPath], *devices: FrameTap, timers: Timers = BRISK
 ) -> MemoryNetwork:
     return MemoryNetwork(
         topos.parse(spec), lambda net, server: router(net, server, timers=timers), devices
@@ -102,10 +102,10 @@ def test_of_a_link_that_leaves_the_members_the_inner_end_decides() -> None:
 
 def test_only_a_higher_sequence_number_is_news_and_only_of_members() -> None:
     known = states()
-    assert known.hear(1, 5, to(0), 0.0) is Heard.NEWS
-    assert known.hear(1, 5, to(0, 2), 0.0) is Heard.REPEATED
-    assert known.hear(1, 4, to(0, 2), 0.0) is Heard.OUTDATED
-    assert known.hear(7, 9, to(0), 0.0) is Heard.FOREIGN
+    assert known.hear(1, 5, to(0), 0.0) is ReceivedLinkState.NEWS
+    assert known.hear(1, 5, to(0, 2), 0.0) is ReceivedLinkState.REPEATED
+    assert known.hear(1, 4, to(0, 2), 0.0) is ReceivedLinkState.OUTDATED
+    assert known.hear(7, 9, to(0), 0.0) is ReceivedLinkState.FOREIGN
     assert list(known) == [0, 1, 2, 3]
     assert known[1].links == set(to(0))
 
@@ -127,7 +127,7 @@ def test_what_is_not_refreshed_ages_and_any_sequence_is_believed_again() -> None
     assert known.works(0, Step(0, 1)), "1 did, and a server does not forget itself"
     known.expire(16.0)
     assert not known.next_steps
-    assert known.hear(1, 1, to(0), 17.0) is Heard.NEWS
+    assert known.hear(1, 1, to(0), 17.0) is ReceivedLinkState.NEWS
     assert list(known.next_steps) == [1]
 
 
@@ -168,12 +168,12 @@ def test_next_steps_make_shortest_paths_hop_by_hop(seed: int, size: int, density
 def test_news_reaches_everybody_and_crosses_each_link_once() -> None:
     passed: Counter[object] = Counter()
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         if hop.frame.data[1] == Protocol.LINK_STATE:
             header, body = DcnHeader.parse(hop.frame.data)
             passed[hop.server, hop.port, hop.peer, header.source, body] += 1
 
-    net = network("dcell,2,2", ShortestPath, Tap(look))
+    net = network("dcell,2,2", ShortestPath, FrameTap(look))
     net.run(0.01)
     a, b = 3, net.topology.peers(3, 2)[0]
     net.cut(a, b)
@@ -223,14 +223,14 @@ def test_flapping_link_cannot_flood_without_bound() -> None:
 def test_refreshes_come_at_different_moments_and_within_the_interval() -> None:
     sent: dict[int, list[float]] = {}
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         header, _ = DcnHeader.parse(hop.frame.data)
         if header.protocol == Protocol.LINK_STATE and header.source == hop.server:
             times = sent.setdefault(hop.server, [])
             if not times or now > times[-1]:
                 times.append(now)
 
-    net = network("dcell,4,1", Dfr, Tap(look))
+    net = network("dcell,4,1", Dfr, FrameTap(look))
     net.run(5.0)
     gaps = [b - a for times in sent.values() for a, b in pairwise(times)]
     assert len(sent) == 20 and len(gaps) >= 80
@@ -394,8 +394,8 @@ def test_behind_one_port_packets_go_straight_to_the_peer(spec: str) -> None:
     topology = topos.parse(spec)
     router = algorithms(topology)["shortest"].router
     assert router is Direct
-    frames: list[Hop] = []
-    net = MemoryNetwork(topology, Direct, [Tap(lambda hop, _: frames.append(hop))])
+    frames: list[FrameHop] = []
+    net = MemoryNetwork(topology, Direct, [FrameTap(lambda hop, _: frames.append(hop))])
     trip = net.send_udp(0, topology.servers - 1)
     net.run(5.0)
     assert trip.arrived_s and trip.path.servers == (0, topology.servers - 1)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.base.path import Path, Step
-from hosts.base.probing import NEARLY_BEST, Candidate, Pace, Probing, State, best
+from hosts.base.probing import NEARLY_BEST, Candidate, Pace, PathState, Probing, best
 
 
 def path(name: int, length: int = 2) -> Path:
@@ -24,7 +24,7 @@ def answer_all(rounds: Probing, bps: float = 1e9) -> None:
         assert rounds.answer(rounds.round, index, bps)
 
 
-def states(rounds: Probing) -> list[State]:
+def states(rounds: Probing) -> list[PathState]:
     return [candidate.state for candidate in rounds.candidates]
 
 
@@ -113,7 +113,7 @@ def test_only_an_answer_that_is_waited_for_counts() -> None:
     assert rounds.candidates[0].available_bps == 1e9
     rounds.fail(1)
     assert not rounds.answer(1, 1, 1e9), "too late"
-    assert states(rounds) == [State.WORKING, State.FAILED]
+    assert states(rounds) == [PathState.WORKING, PathState.FAILED]
 
 
 def test_failures_are_found_by_what_they_break() -> None:
@@ -122,7 +122,7 @@ def test_failures_are_found_by_what_they_break() -> None:
     rounds.choose()
     assert not rounds.fail_where(lambda one: one == path(2))
     assert rounds.fail_where(lambda one: one == path(0))
-    assert states(rounds) == [State.FAILED, State.WORKING, State.FAILED]
+    assert states(rounds) == [PathState.FAILED, PathState.WORKING, PathState.FAILED]
     rounds.choose()
     assert rounds.current == 1
 
@@ -143,14 +143,14 @@ def test_a_round_with_other_paths_keeps_what_is_known_of_those_that_stay() -> No
     rounds.choose()
     assert rounds.begin([path(9), path(0, 2)]) == [0, 1]
     assert rounds.current == 1
-    assert states(rounds) == [State.UNTRIED, State.WORKING]
+    assert states(rounds) == [PathState.UNTRIED, PathState.WORKING]
     assert rounds.candidates[1].available_bps == 5e8
     rounds.begin([path(9)])
     assert rounds.current is None
 
 
 def test_what_a_flow_sends_counts_as_free_on_its_own_path() -> None:
-    full, other = (Candidate(path(i), State.WORKING, bps) for i, bps in enumerate((1e8, 5e8)))
+    full, other = (Candidate(path(i), PathState.WORKING, bps) for i, bps in enumerate((1e8, 5e8)))
     assert best([full, other], using=0) == 1
     assert best([full, other], using=0, own_bps=3e8) == 1
     assert best([full, other], using=0, own_bps=4e8) == 0
@@ -159,18 +159,18 @@ def test_what_a_flow_sends_counts_as_free_on_its_own_path() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(State), st.integers(0, 10**9), st.integers(1, 7)), max_size=8
+        st.tuples(st.sampled_from(PathState), st.integers(0, 10**9), st.integers(1, 7)), max_size=8
     ),
     st.integers(0, 7),
 )
 def test_best_works_is_nearly_best_and_shortest_of_those(
-    drawn: list[tuple[State, int, int]], using: int
+    drawn: list[tuple[PathState, int, int]], using: int
 ) -> None:
     candidates = [
         Candidate(path(i, length), state, bps) for i, (state, bps, length) in enumerate(drawn)
     ]
     chosen = best(candidates, using)
-    working = [one for one in candidates if one.state == State.WORKING]
+    working = [one for one in candidates if one.state == PathState.WORKING]
     assert (chosen is None) == (not working)
     if chosen is None:
         return
@@ -234,12 +234,12 @@ def test_costly_rounds_follow_one_another_less(spacing_s: float, together: int) 
 
 
 def test_departs_a_longer_path_must_offer_more_for_each_hop() -> None:
-    short = Candidate(path(0, 1), State.WORKING, 1e8)
+    short = Candidate(path(0, 1), PathState.WORKING, 1e8)
     for free_bps, chosen in (
         (2e8, 0),
         (3.9e8, 0),
         (4.1e8, 1),
     ):  # two hops more, and one to be worth it
-        long = Candidate(path(1, 3), State.WORKING, free_bps)
+        long = Candidate(path(1, 3), PathState.WORKING, free_bps)
         assert best([short, long], using=0, slack_bps=1e8) == chosen
-    assert best([short, Candidate(path(1, 3), State.WORKING, 2e8)], using=0) == 1
+    assert best([short, Candidate(path(1, 3), PathState.WORKING, 2e8)], using=0) == 1

@@ -12,7 +12,7 @@ import topos
 from hosts.base import neighbours, probing
 from hosts.base.neighbours import Neighbours
 from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, Probing, State
+from hosts.base.probing import Candidate, PathState, Probing
 from hosts.base.timers import FAST
 
 
@@ -46,7 +46,7 @@ PROBE_EVENTS: dict[str, Callable[[Probing], object]] = {
 def test_a_path_and_its_probes(state: str, event: str, after: str) -> None:
     rounds = Probing([Path(0, ())])
     rounds.begin()
-    known = State("failed" if state == "silent" else state.rstrip("*"))
+    known = PathState("failed" if state == "silent" else state.rstrip("*"))
     one = Candidate(Path(0, ()), known, waiting=state.endswith("*"), silent=state == "silent")
     rounds.candidates = [one]
     assert name_of(one) == state

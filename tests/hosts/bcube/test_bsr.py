@@ -9,13 +9,13 @@ import pytest
 import topos
 from hosts.base.algorithms import route
 from hosts.base.path import Path
-from hosts.base.probing import State
+from hosts.base.probing import PathState
 from hosts.base.timers import FAST, Timers
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
 from hosts.bcube.selection import parallel_paths
 from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol
@@ -83,8 +83,8 @@ def test_hops_and_path_are_one_to_one(spec: str) -> None:
 def test_packet_carries_its_path_in_36_bytes() -> None:
     bcube = topos.parse("bcube,4,2")
     a, b = bcube.server("0.1.2"), bcube.server("3.3.3")
-    seen: list[Hop] = []
-    network = MemoryNetwork(bcube, BSR, [Tap(lambda hop, now: seen.append(hop))])
+    seen: list[FrameHop] = []
+    network = MemoryNetwork(bcube, BSR, [FrameTap(lambda hop, now: seen.append(hop))])
     packet = udp_packet(bcube, a, b)
     network.send(a, packet)
     network.run(0.001)
@@ -107,15 +107,15 @@ def test_packet_carries_its_path_in_36_bytes() -> None:
     assert len({BCubeHeader.parse(hop.frame.data)[0].identification for hop in data}) == 1
 
 
-def messages(network: MemoryNetwork) -> list[tuple[Hop, BCubeHeader, bytes]]:
+def messages(network: MemoryNetwork) -> list[tuple[FrameHop, BCubeHeader, bytes]]:
     """What the network's Tap will see under BCube headers."""
-    found: list[tuple[Hop, BCubeHeader, bytes]] = []
+    found: list[tuple[FrameHop, BCubeHeader, bytes]] = []
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         if hop.frame.data[:1] == b"\x29":  # version 2, 9 words
             found.append((hop, *BCubeHeader.parse(hop.frame.data)))
 
-    network.devices = (Tap(look),)
+    network.devices = (FrameTap(look),)
     return found
 
 
@@ -343,7 +343,7 @@ def test_flow_that_sends_nothing_does_not_probe() -> None:
     network.run(0.01)
     assert router.counters["probe rounds"] == 2
     [flow] = router.state()["flows"]
-    assert {one["state"] for one in flow["candidates"]} == {State.WORKING.value}
+    assert {one["state"] for one in flow["candidates"]} == {PathState.WORKING.value}
     network.run(2 * timers.flow_idle_s)
     assert router.state()["flows"] == []
 

@@ -14,7 +14,7 @@ import topos
 from hosts.base.algorithms import route
 from hosts.base.failures import NONE, Failures, parse_failures
 from hosts.dcell import dfr
-from hosts.dcell.dfr import Heading, Lost, Onward
+from hosts.dcell.dfr import Heading, Lost, ProxyHop
 from hosts.dcell.paths import path as plain_path
 from tests.hosts.dcell.failed import SMALL, alive, cabled, names, walked
 from topos.dcell import DCell
@@ -41,7 +41,7 @@ def decided(
         dcell.server(destination), None if proxy is None else dcell.server(proxy), came_by
     )
     choice = dfr.choose(dcell, 1, server, heading, dfr.Converged(dcell, 1, server, failures))
-    assert isinstance(choice, Onward), choice
+    assert isinstance(choice, ProxyHop), choice
     assert choice.step.peer in dcell.peers(server, choice.step.port)
     to = None if choice.proxy is None else dcell.address(choice.proxy)
     return dcell.address(choice.step.peer), to, choice.rerouted

@@ -13,7 +13,7 @@ from hosts.base.failures import parse_failures
 from hosts.base.timers import FAST
 from hosts.dcell import dfr
 from hosts.dcell.router import DECIDED_ANEW, Dfr
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
@@ -25,7 +25,7 @@ BRISK = replace(FAST, heart_beat_s=0.05, neighbour_timeout_s=0.06)
 SETTLE_S = 2 * BRISK.neighbour_timeout_s
 
 
-def network(spec: str, *devices: Tap, **options: int) -> MemoryNetwork:
+def network(spec: str, *devices: FrameTap, **options: int) -> MemoryNetwork:
     return MemoryNetwork(
         topos.parse(spec),
         lambda net, server: Dfr(net, server, timers=BRISK, **options),
@@ -166,7 +166,7 @@ def test_decisions_are_kept_until_a_link_changes_them() -> None:
     net.run(1e-3)
     one.keep_up()
     assert one.cache.items() == [(ground, choice)] and not one.gone
-    assert isinstance(choice, dfr.Onward)
+    assert isinstance(choice, dfr.ProxyHop)
     net.cut(a, choice.step.peer)
     net.run(1e-3)
     one.keep_up()
@@ -209,12 +209,12 @@ def test_tables_are_bounded() -> None:
 def test_source_is_told_and_holds_back_for_a_while() -> None:
     messages: list[Unreachable] = []
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         header, body = DcnHeader.parse(hop.frame.data)
         if header.protocol == Protocol.UNREACHABLE and header.source == hop.server:
             messages.append(Unreachable.parse(body))
 
-    net = network("dcell,2,2", Tap(look))
+    net = network("dcell,2,2", FrameTap(look))
     a, dead = 0, net.topology.server("5.1.1")
     net.kill(dead)
     net.run(SETTLE_S)

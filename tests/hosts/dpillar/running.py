@@ -8,14 +8,14 @@ from hosts.base.router import Router
 from hosts.base.timers import FAST, Timers
 from hosts.dpillar import aware, light, multipath
 from hosts.dpillar.tunnel import RESERVED
-from hosts.memory.devices import Hop
+from hosts.memory.devices import FrameHop
 from hosts.memory.network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, Tunnel, decapsulate
 
 ROUTERS = {
     "mp": multipath.FaultTolerant,
-    "mp-ccw": multipath.CounterClockwise,
+    "mp-ccw": multipath.MultipathCounterClockwise,
     "mp-both": multipath.BothWays,
     "mp-far-side": multipath.FarSide,
     "mp-random": light.RandomPath,
@@ -46,7 +46,7 @@ def network(
     )
 
 
-def control(hop: Hop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
+def control(hop: FrameHop) -> tuple[Tunnel, Ipv4Header, bytes] | None:
     """Return tunnel, inner header and body of a control message that is in its tunnel."""
     if hop.frame.ethertype != ETH_IP or Ipv4Header.parse(hop.frame.data)[0].protocol != IP_IN_IP:
         return None

@@ -6,7 +6,7 @@ import pytest
 
 import topos
 from hosts.base.path import Path, Step
-from hosts.base.probing import Candidate, State
+from hosts.base.probing import Candidate, PathState
 from hosts.dpillar import aware, multipath
 from hosts.dpillar.choices import schedule
 from hosts.memory.network import MemoryNetwork
@@ -95,7 +95,9 @@ def test_a_flow_does_not_run_away_from_itself() -> None:
 def test_flows_of_one_source_do_not_all_move_to_the_same_path() -> None:
     def candidates() -> list[Candidate]:
         free = (1e8, 9e8, 9e8, 9e8)
-        return [Candidate(Path(0, (Step(0, i),)), State.WORKING, bps) for i, bps in enumerate(free)]
+        return [
+            Candidate(Path(0, (Step(0, i),)), PathState.WORKING, bps) for i, bps in enumerate(free)
+        ]
 
     paths = candidates()
     assert [schedule(paths, 0, own_bps=3e8) for _ in range(3)] == [1, 2, 0]

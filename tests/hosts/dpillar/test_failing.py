@@ -14,7 +14,7 @@ from hosts.base.timers import FAST, PAPER, timers_for
 from hosts.dpillar import multipath
 from hosts.dpillar.paths import mp_tunnels
 from hosts.dpillar.tunnel import NO_PATH
-from hosts.memory.devices import Duplicate, Hop, Loss, Tap
+from hosts.memory.devices import Duplicate, FrameHop, FrameTap, Loss
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import (
     UDP,
@@ -84,12 +84,12 @@ def test_a_stream_leaves_what_failed_and_returns(
 def test_path_failure_names_the_link_and_goes_back_over_the_path() -> None:
     seen: list[tuple[PathFailure, tuple[int, int]]] = []
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         found = control(hop)
         if found and found[1].protocol == Protocol.PATH_FAILURE:
             seen.append((PathFailure.parse(found[2]), (hop.server, hop.peer)))
 
-    net = network("dpillar,4,3", multipath.FaultTolerant, Tap(look), timers=PAPER)
+    net = network("dpillar,4,3", multipath.FaultTolerant, FrameTap(look), timers=PAPER)
     a, b = 0, 7
     net.send_udp(a, b)
     net.run(0.1)

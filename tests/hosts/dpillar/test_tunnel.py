@@ -12,13 +12,13 @@ import topos
 from hosts.base.actions import Deliver, Drop, Relayed, Send, Unwrapped
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
-from hosts.base.probing import State
+from hosts.base.probing import PathState
 from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
 from hosts.dpillar.choices import reserves, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, Tunnelling
-from hosts.memory.devices import Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import (
@@ -81,11 +81,11 @@ def test_a_relay_decides_once_for_all_sources(spec: str) -> None:
 def test_headers_on_the_wire_are_those_of_algorithm_3(spec: str, port: int) -> None:
     seen: dict[int, list[Frame]] = {}
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         if (serial := serial_of(hop.frame.data)) is not None:
             seen.setdefault(serial, []).append(hop.frame)
 
-    net = network(spec, Told, Tap(look))
+    net = network(spec, Told, FrameTap(look))
     wanted = []
     for a, b in permutations(range(net.topology.servers), 2):
         for path, by in mp_tunnels(net.topology, a, b, port).items():
@@ -119,7 +119,7 @@ def test_answers_go_back_over_the_links_of_their_probes(spec: str, name: str) ->
     probes: set[tuple[int, int, int, int, int]] = set()  # source, destination, and a hop
     answers: set[tuple[int, int, int, int, int]] = set()
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         if hop.frame.ethertype != ETH_IP:
             return
         found = control(hop)
@@ -130,7 +130,7 @@ def test_answers_go_back_over_the_links_of_their_probes(spec: str, name: str) ->
             # In DPillar a hop that leaves by one port comes in by the other.
             answers.add((inner.destination, inner.source, hop.peer, 1 - hop.port, hop.server))
 
-    net = network(spec, ROUTERS[name], Tap(look))
+    net = network(spec, ROUTERS[name], FrameTap(look))
     for a in range(0, net.topology.servers, 3):
         for b in set(range(net.topology.servers)) - {a}:
             net.send_udp(a, b)
@@ -138,7 +138,7 @@ def test_answers_go_back_over_the_links_of_their_probes(spec: str, name: str) ->
     assert probes and probes == answers
     for a in range(0, net.topology.servers, 3):
         for known in net.routers[a].destinations.values():
-            assert all(one.state == State.WORKING for one in known.probing.candidates)
+            assert all(one.state == PathState.WORKING for one in known.probing.candidates)
 
 
 @given(st.data())

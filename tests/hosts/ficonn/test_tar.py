@@ -19,11 +19,11 @@ from hosts.ficonn.setup import set_up, tar_path
 from hosts.ficonn.tar import (
     Back,
     Decision,
-    Onward,
-    Probe,
+    ForwardProbe,
+    RouteEntry,
     Sight,
     Stuck,
-    Way,
+    TarProbe,
     decide,
     first_probe,
 )
@@ -75,7 +75,7 @@ def ask(
     to: str,
     came: str | None = None,
     progress: tuple[int, ...] = (BYZERO, BYZERO),
-    way: Way | None = None,
+    way: RouteEntry | None = None,
     seen: Sight = BUSY,
     source: str = "0.1.3",
 ) -> Decision:
@@ -85,7 +85,7 @@ def ask(
     if came is not None:
         port = BACKUP if FICONN.server_plug(here, BACKUP).node == at(came) else SWITCH
         back = Step(port, at(came))
-    return decide(FICONN, here, Probe(at(source), at(to), progress), back, way, seen)
+    return decide(FICONN, here, TarProbe(at(source), at(to), progress), back, way, seen)
 
 
 # -- the paper's example --------------------------------------------------------------------------
@@ -99,28 +99,30 @@ def test_figure_5_step_by_step() -> None:
     busy = decide(
         FICONN,
         at("0.2.0"),
-        Probe(source, destination, (BYZERO,)),
+        TarProbe(source, destination, (BYZERO,)),
         Step(SWITCH, source),
         None,
         BUSY,
     )
     assert busy == Back(Step(SWITCH, source), (at("0.1.2"),), virtual=True)
     # [2,1] sees it come from its next hop, and is the source: on to [2,2].
-    way = Way(None, Step(SWITCH, at("0.2.0")))
+    way = RouteEntry(None, Step(SWITCH, at("0.2.0")))
     again = decide(
-        FICONN, source, Probe(source, destination, busy.progress), way.next, way, sight()
+        FICONN, source, TarProbe(source, destination, busy.progress), way.next, way, sight()
     )
-    assert again == Onward(Way(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
+    assert again == ForwardProbe(RouteEntry(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
     # [1,2] finds that it is the proxy.
     proxy = decide(
         FICONN,
         at("0.1.2"),
-        Probe(source, destination, (at("0.1.2"),)),
+        TarProbe(source, destination, (at("0.1.2"),)),
         Step(BACKUP, at("0.2.2")),
         None,
         sight(),
     )
-    assert proxy == Onward(Way(Step(BACKUP, at("0.2.2")), Step(SWITCH, at("0.1.0"))), (BYONE,))
+    assert proxy == ForwardProbe(
+        RouteEntry(Step(BACKUP, at("0.2.2")), Step(SWITCH, at("0.1.0"))), (BYONE,)
+    )
 
 
 def test_figure_5_without_the_flow_is_tor() -> None:
@@ -228,7 +230,7 @@ def test_no_way_is_one_sentence() -> None:
 
 
 def test_source_reroute_passes_the_probe_back_hop_by_hop() -> None:
-    way = Way(Step(SWITCH, at("0.2.3")), Step(SWITCH, at("0.2.0")))
+    way = RouteEntry(Step(SWITCH, at("0.2.3")), Step(SWITCH, at("0.2.0")))
     back = ask("0.2.1", "0.0.1", came="0.2.0", progress=(at("0.1.2"), BYZERO), way=way)
     assert back == Back(Step(SWITCH, at("0.2.3")), (at("0.1.2"), BYZERO))
 
@@ -236,8 +238,8 @@ def test_source_reroute_passes_the_probe_back_hop_by_hop() -> None:
 def test_equal_bandwidth_is_no_reason_for_a_bypass() -> None:
     step = Step(BACKUP, at("0.0.2"))
     came = Step(SWITCH, at("0.2.1"))
-    assert ask("0.2.0", "0.0.1", came="0.2.1", seen=sight()) == Onward(
-        Way(came, step), (BYZERO, BYZERO)
+    assert ask("0.2.0", "0.0.1", came="0.2.1", seen=sight()) == ForwardProbe(
+        RouteEntry(came, step), (BYZERO, BYZERO)
     )
 
 
@@ -250,7 +252,7 @@ def test_one_bypass_in_a_ficonn_then_the_next_level_or_none() -> None:
     assert found == {(BYZERO, at("2.0.1")), (BYZERO, at("3.0.1"))}
     # Level 2 as well: the busy link is taken.
     last = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE))
-    assert isinstance(last, Onward)
+    assert isinstance(last, ForwardProbe)
     assert last.way.next == Step(BACKUP, at("0.0.2"))
     # And if it does not even work, the bypass is given up: TOR's way to where it was to lead.
     dead = sight(dead=[Step(BACKUP, at("0.0.2"))])
@@ -269,7 +271,7 @@ def test_a_third_ficonn_is_drawn_evenly() -> None:
         decide(
             ficonn,
             busy,
-            Probe(source, destination, (BYZERO,)),
+            TarProbe(source, destination, (BYZERO,)),
             came,
             None,
             sight(0.5e9, seed=seed),
@@ -393,7 +395,7 @@ def test_departs_no_bypass_unless_tor_takes_the_backup_link() -> None:
     # TOR's next hop is [0,2,2]; that the own backup link is busy does not matter.
     decision = ask("0.2.0", "0.1.3", came="0.2.1")
     came = Step(SWITCH, at("0.2.1"))
-    assert decision == Onward(Way(came, Step(SWITCH, at("0.2.2"))), (BYZERO, BYZERO))
+    assert decision == ForwardProbe(RouteEntry(came, Step(SWITCH, at("0.2.2"))), (BYZERO, BYZERO))
 
 
 def test_departs_pr_is_reset_only_by_the_crossing_of_a_higher_level() -> None:
@@ -416,7 +418,7 @@ def test_departs_a_new_proxy_starts_the_entries_below_over() -> None:
 
 def test_departs_a_bypass_decided_at_the_source_needs_no_source_reroute() -> None:
     decision = ask("0.2.0", "0.0.1", source="0.2.0", progress=(BYZERO,))
-    assert decision == Onward(Way(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
+    assert decision == ForwardProbe(RouteEntry(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
 
 
 def test_departs_a_proxy_behind_the_bypassed_link_is_drawn_again() -> None:
@@ -427,7 +429,7 @@ def test_departs_a_proxy_behind_the_bypassed_link_is_drawn_again() -> None:
     assert tor_step(ficonn, busy, hidden).port == BACKUP  # FiConn_1[2] is behind the same link
     thirds = set()
     for seed in range(60):
-        probe = Probe(ficonn.server("0.3.1"), destination, (BYONE, BYZERO))
+        probe = TarProbe(ficonn.server("0.3.1"), destination, (BYONE, BYZERO))
         came = Step(SWITCH, probe.source)
         decision = decide(ficonn, busy, probe, came, None, sight(0.5e9, seed=seed))
         thirds.add(decision.progress[1] // ficonn.sizes[1])
@@ -437,9 +439,11 @@ def test_departs_a_proxy_behind_the_bypassed_link_is_drawn_again() -> None:
 def test_departs_source_reroute_ends_where_the_probe_entered_the_ficonn() -> None:
     # A pending proxy is inside the FiConn that was entered, and what lies before is not undone.
     came = Step(BACKUP, at("0.0.1"))
-    way = Way(came, Step(SWITCH, at("1.0.2")))
+    way = RouteEntry(came, Step(SWITCH, at("1.0.2")))
     decision = ask("1.0.1", "1.2.1", "1.0.2", (at("1.1.0"), BYZERO), way, sight())
-    assert decision == Onward(Way(came, Step(SWITCH, at("1.0.0"))), (at("1.1.0"), BYZERO))
+    assert decision == ForwardProbe(
+        RouteEntry(came, Step(SWITCH, at("1.0.0"))), (at("1.1.0"), BYZERO)
+    )
     # So bypasses in two FiConn_1s do not undo each other.
     found = set_up(FICONN, at("0.2.1"), at("1.2.1"), sights({"0.2.0": BUSY, "1.0.2": BUSY}))
     assert addresses(found.path) == (
@@ -450,20 +454,20 @@ def test_departs_source_reroute_ends_where_the_probe_entered_the_ficonn() -> Non
 
 def test_departs_a_source_that_prefers_its_backup_link_has_made_the_bypass() -> None:
     decision = ask("0.2.0", "0.1.3", source="0.2.0", progress=(BYZERO,), seen=EAGER)
-    assert decision == Onward(Way(None, Step(BACKUP, at("0.0.2"))), (at("0.0.2"),))
+    assert decision == ForwardProbe(RouteEntry(None, Step(BACKUP, at("0.0.2"))), (at("0.0.2"),))
     special = {"0.2.0": EAGER, "0.0.0": BUSY}
     found = set_up(FICONN, at("0.2.0"), at("0.1.3"), sights(special))
     assert addresses(found.path) == "0.2.0 0.0.2 0.0.0 0.1.0 0.1.3"  # [0,0] may not bypass too
     # On the way to a proxy there is nothing to prefer.
     pending = (BYZERO, at("2.0.1"))
     decision = ask("0.2.0", "1.1.3", source="0.2.0", progress=pending, seen=EAGER)
-    assert isinstance(decision, Onward)
+    assert isinstance(decision, ForwardProbe)
     assert decision.way.next.port == SWITCH
 
 
 def test_departs_a_source_does_not_prefer_a_link_that_leads_straight_back() -> None:
     decision = ask("0.2.0", "0.2.3", source="0.2.0", progress=(BYZERO,), seen=EAGER)
-    assert decision == Onward(Way(None, Step(SWITCH, at("0.2.3"))), (BYZERO,))
+    assert decision == ForwardProbe(RouteEntry(None, Step(SWITCH, at("0.2.3"))), (BYZERO,))
 
 
 def test_departs_the_pr_field_has_an_entry_for_the_level_of_the_source() -> None:
@@ -476,7 +480,7 @@ def test_departs_the_pr_field_has_an_entry_for_the_level_of_the_source() -> None
 def test_departs_nearly_equal_bandwidths_count_as_equal() -> None:
     noisy = sight(backup_bps=0.95e9)._replace(equal_share=0.9)
     decision = ask("0.2.0", "0.0.1", came="0.2.1", seen=noisy)
-    assert isinstance(decision, Onward)
+    assert isinstance(decision, ForwardProbe)
     assert decision.way.next.port == BACKUP
     assert isinstance(ask("0.2.0", "0.0.1", "0.2.1", seen=noisy._replace(equal_share=1.0)), Back)
 

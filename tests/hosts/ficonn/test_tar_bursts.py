@@ -8,7 +8,7 @@ import pytest
 from hosts.base.actions import Relayed, Send
 from hosts.base.timers import FAST
 from hosts.ficonn.router import Tar
-from hosts.memory.devices import Busy, Hop, Tap
+from hosts.memory.devices import FrameHop, FrameTap, OneProcessor
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
@@ -42,7 +42,7 @@ def burst(*, by_tor: bool) -> MemoryNetwork:
             router.tor_failed.put(other, None, 1e9)
         return router
 
-    net = MemoryNetwork(SMALL, make, [Busy(cost_s)])
+    net = MemoryNetwork(SMALL, make, [OneProcessor(cost_s)])
     net.run(0.5)
     for a, b in permutations(range(SMALL.servers), 2):
         for port in PORTS:
@@ -67,12 +67,14 @@ def test_a_burst_of_flows_does_not_collapse(by_tor: bool) -> None:
 def test_departs_packets_go_by_tor_until_tar_has_answered() -> None:
     waits = []
 
-    def look(hop: Hop, now: float) -> None:
+    def look(hop: FrameHop, now: float) -> None:
         if hop.frame.ethertype == ETH_DCN and hop.frame.data[1] == Protocol.IPV4:
             header, _ = DcnHeader.parse(hop.frame.data)
             waits.append((now, header.proxy))
 
-    net = MemoryNetwork(SMALL, lambda net, at: Tar(net, at, timers=TIMERS, seed=1), [Tap(look)])
+    net = MemoryNetwork(
+        SMALL, lambda net, at: Tar(net, at, timers=TIMERS, seed=1), [FrameTap(look)]
+    )
     trips = [net.send_udp(0, 11) for _ in range(3)]
     net.run(1.0)
     by_entry = net.send_udp(0, 11)

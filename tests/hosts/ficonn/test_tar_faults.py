@@ -17,7 +17,7 @@ from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.ficonn.searches import FIRST_WINDOW
-from hosts.memory.devices import Device, Duplicate, Hop, Loss
+from hosts.memory.devices import Device, Duplicate, FrameHop, Loss
 from hosts.memory.network import FAILED, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
@@ -231,7 +231,7 @@ def test_of_many_broken_flows_a_few_search_at_once_and_all_are_mended() -> None:
     searching: list[int] = []
 
     class Watch:
-        def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+        def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
             searching.append(sum(own.probing is not None for own in router.flows.values()))
             yield 0.0, hop.frame
 

@@ -15,7 +15,7 @@ from hosts.base.timers import FAST, Timers, timers_for
 from hosts.ficonn import flows, router, tar
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
-from hosts.memory.devices import Device, Hop, Tap
+from hosts.memory.devices import Device, FrameHop, FrameTap
 from hosts.memory.network import HOP_DELAY_S, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
@@ -55,8 +55,8 @@ def network(
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_the_probe_of_one_end_sets_up_both_directions(waits: bool) -> None:
-    probes: list[Hop] = []
-    net = network(Tap(lambda hop, now: probes.append(hop) if is_probe(hop.frame) else None))
+    probes: list[FrameHop] = []
+    net = network(FrameTap(lambda hop, now: probes.append(hop) if is_probe(hop.frame) else None))
     if waits:
         tar_router(net, A).tor_failed.put(B, None, 0.0)
     first = net.send_udp(A, B)
@@ -405,8 +405,8 @@ def test_departs_a_packet_without_entry_goes_on_by_tor_and_its_source_is_told() 
 
 
 def test_an_entry_keeps_the_way_in_use_while_probes_get_lost() -> None:
-    ways = [tar.Way(None, Step(SWITCH, peer)) for peer in range(4)]
-    entry = flows.Entry(settle_s=1.0)
+    ways = [tar.RouteEntry(None, Step(SWITCH, peer)) for peer in range(4)]
+    entry = flows.FlowEntry(settle_s=1.0)
     for round_, (one, now) in enumerate(zip(ways, (0.0, 5.0, 5.5, 5.9), strict=True)):
         entry.put(flows.Tag(round_, False), one, now)
         assert entry.current(lambda step: True, now) == ways[0]

@@ -34,7 +34,7 @@ from experiments.benches._three_servers import (
 )
 from hosts.linux.calls import die_with_parent
 from hosts.live import bpf
-from hosts.live.table import Deliver, Push, Relay
+from hosts.live.table import DeliverDecision, Push, RelayDecision
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader
 from hosts.wire.frame import ETH_IP
@@ -166,7 +166,7 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
         assert ip_at_last == (ip._replace(ttl=ip.ttl - 1) if in_the_open else ip)
         if isinstance(header, DcnHeader) and isinstance(at_last, DcnHeader):
             relay = way.relays[by_dcn(B, header.proxy, 0)]
-            assert isinstance(relay, Relay)
+            assert isinstance(relay, RelayDecision)
             assert isinstance(key, ByHeader)
             proxy = (*key.values, None)[1]
             retry = header.retry - len(relay.change.counts)
@@ -249,10 +249,12 @@ def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
 def test_a_new_action_takes_effect_at_once():
     with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
-        tables[RELAY].install_relay(by_dcn(B, None, 0), Relay(1, mac(A, 0)))  # a wrong address
+        tables[RELAY].install_relay(
+            by_dcn(B, None, 0), RelayDecision(1, mac(A, 0))
+        )  # a wrong address
         assert not answers(lab, SILENT_S)
         wait_for(lambda: tables[B].counters()["drop for another mac"], "its arrival")
-        tables[RELAY].install_relay(by_dcn(B, None, 0), Relay(1, mac(B, 0)))
+        tables[RELAY].install_relay(by_dcn(B, None, 0), RelayDecision(1, mac(B, 0)))
         assert answers(lab)
 
 
@@ -277,7 +279,7 @@ def test_applications_packets_without_decision_reach_python_and_come_back_with_o
         assert tun.receive() is not None
         assert tables[A].counters()["slow outdated"] == 1
         tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), way.there[0]))
-        tables[A].install_relay(way.back[1], Deliver())
+        tables[A].install_relay(way.back[1], DeliverDecision())
         assert answers(lab)
 
 
@@ -363,8 +365,8 @@ def test_a_server_whose_process_was_killed_does_not_forward():
             ends = {server: lab.add_table(server) for server in (A, B)}
             ends[A].install_flow(ECHO, Push(0, mac(RELAY, 0)))
             ends[B].install_flow(ECHO.reversed(), Push(0, mac(RELAY, 1)))
-            ends[B].install_relay(ByDestination(ipv4(B), 0), Deliver())
-            ends[A].install_relay(ByDestination(ipv4(A), 0), Deliver())
+            ends[B].install_relay(ByDestination(ipv4(B), 0), DeliverDecision())
+            ends[A].install_relay(ByDestination(ipv4(A), 0), DeliverDecision())
             assert answers(lab)
         finally:
             os.kill(child, signal.SIGKILL)

@@ -33,7 +33,7 @@ from experiments.benches._three_servers import (
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.python_table import PythonTable
-from hosts.live.table import Action, Deliver, Relay, Unwrap
+from hosts.live.table import Action, DeliverDecision, RelayDecision, Unwrap
 from hosts.wire.bcube import BCubeHeader, Hop, advance
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -66,20 +66,20 @@ TUNNEL = ByTunnel(1, 12, ipv4(B))
 EXIT = ByTunnel(1, 14, ipv4(B))
 AT_HOME = ByTunnel(1, 16, ipv4(B))
 RELAYS: dict[RelayKey, Action] = {
-    by_dcn(B, None, 0): Relay(1, mac(B, 0)),
-    by_dcn(3, None, 0): Relay(1, mac(B, 0), heading(3, 9, rerouted=True)),
-    by_dcn(B, 7, 0): Relay(1, mac(B, 0)),
-    by_dcn(3, 7, 0): Relay(1, mac(B, 0), heading(3, 0)),
-    by_dcn(4, 7, 0): Relay(1, mac(B, 0), heading(4, None)),
-    by_dcn(RELAY, None, 0): Deliver(),
-    by_dcn(RELAY, 7, 0): Deliver(),
-    by_hop(HOP): Relay(1, mac(B, 0)),
-    by_end(RELAY): Deliver(),
-    ByDestination(ipv4(B), 0): Relay(1, mac(B, 0)),
-    ByDestination(ipv4(RELAY), 0): Deliver(),
-    TUNNEL: Relay(1, mac(B, 0)),
+    by_dcn(B, None, 0): RelayDecision(1, mac(B, 0)),
+    by_dcn(3, None, 0): RelayDecision(1, mac(B, 0), heading(3, 9, rerouted=True)),
+    by_dcn(B, 7, 0): RelayDecision(1, mac(B, 0)),
+    by_dcn(3, 7, 0): RelayDecision(1, mac(B, 0), heading(3, 0)),
+    by_dcn(4, 7, 0): RelayDecision(1, mac(B, 0), heading(4, None)),
+    by_dcn(RELAY, None, 0): DeliverDecision(),
+    by_dcn(RELAY, 7, 0): DeliverDecision(),
+    by_hop(HOP): RelayDecision(1, mac(B, 0)),
+    by_end(RELAY): DeliverDecision(),
+    ByDestination(ipv4(B), 0): RelayDecision(1, mac(B, 0)),
+    ByDestination(ipv4(RELAY), 0): DeliverDecision(),
+    TUNNEL: RelayDecision(1, mac(B, 0)),
     EXIT: Unwrap(1, mac(B, 0)),
-    AT_HOME: Deliver(),
+    AT_HOME: DeliverDecision(),
 }
 
 
@@ -120,9 +120,9 @@ def dcn_result(data: bytes) -> bytes | None:
     if action is None or not is_data(header.protocol, packet):
         return None
     padding = data[(20 if header.proxy is None else 24) + len(packet) :]
-    if isinstance(action, Deliver):
+    if isinstance(action, DeliverDecision):
         return FRONT + ETH_IP.to_bytes(2, "big") + packet + padding
-    assert isinstance(action, Relay)
+    assert isinstance(action, RelayDecision)
     rerouted = "retry" in action.change.counts
     retry = header.retry - rerouted
     if header.ttl <= 1 or (rerouted and retry < 1):
@@ -153,7 +153,7 @@ def ip_result(data: bytes, by_flow: bool) -> bytes | None:
         return tunnel_result(data)
     key = ByFlow(flow_key(data), 0) if by_flow else ByDestination(header.destination, 0)
     action = (FLOW_RELAYS if by_flow else RELAYS).get(key)
-    if isinstance(action, Deliver):
+    if isinstance(action, DeliverDecision):
         return FRONT + ip + data
     return TO_B + ip + decrement_ttl(data) if action and header.ttl > 1 else None
 
@@ -168,7 +168,7 @@ def tunnel_result(data: bytes) -> bytes | None:
     ip = ETH_IP.to_bytes(2, "big")
     key = ByTunnel(outer.source & NIC_BIT, outer.destination, header.destination)
     action = RELAYS.get(key)
-    if isinstance(action, Deliver):
+    if isinstance(action, DeliverDecision):
         return FRONT + ip + data[20:]
     if action is None or outer.ttl <= 1:
         return None
@@ -271,7 +271,7 @@ def flow_relays() -> dict[RelayKey, Action]:
         try:
             header, _ = Ipv4Header.parse(frame[14:])
             if is_ours(frame) and header.protocol != IP_IN_IP:
-                found[ByFlow(flow_key(frame[14:]), 0)] = Relay(1, mac(B, 0))
+                found[ByFlow(flow_key(frame[14:]), 0)] = RelayDecision(1, mac(B, 0))
         except WireError:
             continue
     return found
@@ -355,9 +355,9 @@ def test_hostile_frames_on_a_real_cable_do_no_harm():
     way = ways()["DCN"]
     with forwarding(way) as (lab, tables):
         for key, action in RELAYS.items():
-            if action != Deliver():  # the relay has no applications here
+            if action != DeliverDecision():  # the relay has no applications here
                 tables[RELAY].install_relay(key, action)
-                tables[B].install_relay(key, Deliver())
+                tables[B].install_relay(key, DeliverDecision())
         with lab.servers[A].entered():
             hostile = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
             hostile.bind(("eth0", ETH_DCN))

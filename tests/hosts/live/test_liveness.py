@@ -16,7 +16,7 @@ from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.bpf import LIVENESS, Alone, Programs
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.liveness import HeardTable, Link, Liveness, State, begin
+from hosts.live.liveness import HeardTable, Liveness, NeighbourLink, NeighbourState, begin
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
@@ -28,7 +28,7 @@ WAIT_S = 20.0
 FOR_EVER_S, SOON_S = 1000.0, 0.05
 MOST_LATE_NS = 1_000_000_000  # as liveness.h has it
 TO_A, TO_B = Step(0, A), Step(1, B)
-WELL = State.HEARD | State.HEARS_ME
+WELL = NeighbourState.HEARD | NeighbourState.HEARS_ME
 LINKS = {TO_A: ("eth0", mac(A, 0)), TO_B: ("eth1", mac(B, 0))}
 
 
@@ -39,7 +39,7 @@ class Watched:
     lab: ThreeServers
     programs: Programs
     watch: Liveness
-    links: dict[Step, Link]
+    links: dict[Step, NeighbourLink]
     left: socket.socket  # sees what the kernel leaves to Python
 
     def beats(self, heard: tuple[int, ...] = (RELAY,), to: bytes = BROADCAST_MAC) -> None:
@@ -70,7 +70,7 @@ class Watched:
     def rings(self, within_s: float = WAIT_S) -> bool:
         return bool(select.select([self.watch.bell], [], [], within_s)[0])
 
-    def news(self) -> dict[Step, State]:
+    def news(self) -> dict[Step, NeighbourState]:
         """Wait for news, and return it."""
         assert self.rings()
         return dict(self.watch.news())
@@ -93,7 +93,9 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         with lab.servers[RELAY].entered():
             index = {step: socket.if_nametoindex(name) for step, (name, _) in LINKS.items()}
             programs = programs or _watching(list(index.values()), len(LINKS))
-        links = {step: Link(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()}
+        links = {
+            step: NeighbourLink(step, step.peer, index[step], at) for step, (_, at) in LINKS.items()
+        }
         with listening(lab, RELAY, 0, ETH_DCN) as left:
             watch = Liveness(programs, [*links.values()], RELAY, time.monotonic())
             begin(programs.lab, timeout_s)
@@ -115,7 +117,7 @@ def test_a_heart_beat_that_says_what_is_known_wakes_nobody(watched: Watched) -> 
 
 def test_who_does_not_hear_me_is_news_and_so_is_that_it_does_again(watched: Watched) -> None:
     watched.beats(heard=(7, 9))
-    assert watched.news() == {TO_A: State.HEARD}
+    assert watched.news() == {TO_A: NeighbourState.HEARD}
     watched.beats(heard=(7, 9))
     watched.noted(2)
     assert not watched.rings(0), "it was told"
@@ -124,10 +126,10 @@ def test_who_does_not_hear_me_is_news_and_so_is_that_it_does_again(watched: Watc
 
 
 def test_silence_is_news_and_so_is_its_end(watched: Watched) -> None:
-    found: dict[Step, State] = {}
+    found: dict[Step, NeighbourState] = {}
     while found.keys() != {TO_A, TO_B}:
         found |= watched.news()
-    assert found == {TO_A: State.SILENT, TO_B: State.SILENT}
+    assert found == {TO_A: NeighbourState.SILENT, TO_B: NeighbourState.SILENT}
     watched.beats()
     assert watched.news()[TO_A] == WELL
 
@@ -140,7 +142,7 @@ def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
     cell = heard.join([watched.watch.places(0)[A]])
     assert [heard.join([]) for _ in range(entries - 1)] == [*range(2, entries), 0]
     heard.vouch(cell, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
-    found: dict[Step, State] = {}
+    found: dict[Step, NeighbourState] = {}
     while TO_B not in found:
         found |= watched.news()
     watched.beats()  # if it was silent before it was vouched for
@@ -148,7 +150,7 @@ def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
         found |= watched.news()
     watched.watch.resize([watched.links[TO_A]], time.monotonic())
     watched.watch.resize([*watched.links.values()], time.monotonic())  # heard later than A
-    assert watched.news() == {TO_B: State.SILENT}
+    assert watched.news() == {TO_B: NeighbourState.SILENT}
 
 
 test_who_is_vouched_for_is_not_silent.timeout_s = SOON_S  # type: ignore[attr-defined]
@@ -197,7 +199,7 @@ def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
     watched.watch.quiet()  # as if the bell had been rung while nobody listened
     assert not watched.rings(0)
     watched.beats(heard=())
-    assert watched.news() == {TO_A: State.HEARD}
+    assert watched.news() == {TO_A: NeighbourState.HEARD}
 
 
 def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -> None:
@@ -248,14 +250,14 @@ def test_nobody_is_silent_while_the_heart_beats_sender_is_late() -> None:
         paced, key = programs.maps["paced"], bytes(4)
         began_ns = time.monotonic_ns()
         paced[key] = began_ns.to_bytes(8, sys.byteorder)
-        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
         begin(programs.lab, SOON_S)
         rang = select.select([watch.bell], [], [], 4 * SOON_S)[0]
         assert not rang or time.monotonic_ns() - began_ns > MOST_LATE_NS
         paced[key] = time.monotonic_ns().to_bytes(8, sys.byteorder)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
-        assert dict(watch.news()) == {TO_A: State.SILENT}
+        assert dict(watch.news()) == {TO_A: NeighbourState.SILENT}
         programs.close()
 
 
@@ -263,7 +265,7 @@ def test_a_sender_that_hangs_is_waited_for_no_longer_than_a_second() -> None:
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         programs = _watching([socket.if_nametoindex("eth0")], 1)
         programs.maps["paced"][bytes(4)] = time.monotonic_ns().to_bytes(8, sys.byteorder)
-        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
         begin(programs.lab, SOON_S)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
@@ -274,8 +276,11 @@ def test_a_link_is_found_where_another_has_its_place_and_when_that_is_free_again
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         index = socket.if_nametoindex("eth0")
         programs = _watching([index], 2)
-        here = Link(TO_A, A, index, mac(A, 0))
-        others = (Link(TO_A._replace(peer=uid), uid, index, mac(uid, 0)) for uid in range(100, 300))
+        here = NeighbourLink(TO_A, A, index, mac(A, 0))
+        others = (
+            NeighbourLink(TO_A._replace(peer=uid), uid, index, mac(uid, 0))
+            for uid in range(100, 300)
+        )
         watch = Liveness(programs, [here], RELAY, time.monotonic())
         place = watch.places(0)[A]
         watch.resize([], time.monotonic())
@@ -299,9 +304,9 @@ def test_a_dead_servers_kernel_judges_no_more() -> None:
     """The timer ends with the process that holds the tables: else the kernel would keep them."""
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         programs = _watching([socket.if_nametoindex("eth0")], 1)
-        link = Link(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
+        link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
         begin(programs.lab, SOON_S)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
         programs.close()
-        assert dict(watch.news()) == {TO_A: State.SILENT}  # our copy of the entries stays
+        assert dict(watch.news()) == {TO_A: NeighbourState.SILENT}  # our copy of the entries stays

@@ -23,7 +23,7 @@ from hosts.linux.calls import readable
 from hosts.live import beats, pacer
 from hosts.live.devices import BROADCAST_MAC
 from hosts.live.liveness import LONGEST_ANSWER
-from hosts.live.pacer import HeartBeats, Outlet
+from hosts.live.pacer import HeartbeatPort, HeartBeats
 
 INTERVAL_S = 0.01
 WAIT_S = 20.0
@@ -42,7 +42,7 @@ class Server:
                 self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
-            outlets = {port: Outlet(end, port // 2) for port, end in theirs.items()}
+            outlets = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
             self.heart_beats = HeartBeats(arrivals, 0, outlets, interval_s)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ def test_another_one_continues_the_clock_once_all_have_registered_again() -> Non
         servers = []
         for number, (cable, end) in enumerate(zip(cables, ends, strict=True)):
             cable.settimeout(WAIT_S)
-            made = HeartBeats(arrivals, number, {0: Outlet(end, number)}, INTERVAL_S)
+            made = HeartBeats(arrivals, number, {0: HeartbeatPort(end, number)}, INTERVAL_S)
             servers.append(stack.enter_context(closing(made)))
             made.say({0: b"here"})
             assert cable.recv(99) == b"here"
@@ -181,7 +181,7 @@ def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
     cable.settimeout(WAIT_S)
     with pacing() as (_, arrivals), cable, ExitStack() as stack:
         for name, segment in ((b"a", 1), (b"b", 2), (b"c", 1)):
-            beats = HeartBeats(arrivals, 0, {0: Outlet(end, segment)}, INTERVAL_S)
+            beats = HeartBeats(arrivals, 0, {0: HeartbeatPort(end, segment)}, INTERVAL_S)
             stack.enter_context(closing(beats)).say({0: name})
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
@@ -241,7 +241,7 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
         pacer.show_tables(arrivals, maps)
         hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
         for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
-            ports = {0: Outlet(end, segment, hears[server])}
+            ports = {0: HeartbeatPort(end, segment, hears[server])}
             beats = HeartBeats(arrivals, server, ports, 12 * pacer.TICK_S)
             stack.enter_context(closing(beats)).say({0: name})
         for each in maps.values():
@@ -305,7 +305,7 @@ class Switch:
         self._cables[cable] = server
         hears = {peer: self.place(peer, server) for peer in range(self.crowd) if peer != server}
         with end:
-            outlet = Outlet(end, 7, hears)
+            outlet = HeartbeatPort(end, 7, hears)
             self.servers[server] = HeartBeats(self._arrivals, server, {0: outlet}, PACE_S)
         self.says(server, b"")
 
@@ -463,7 +463,7 @@ def test_where_one_of_many_has_ended_all_others_beat_to_all(switch: Switch) -> N
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
-    now_s, clock = 5.0, pacer.Clock(5.0)
+    now_s, clock = 5.0, pacer.SendingClock(5.0)
     shown_s = [clock.after_tick(now_s := now_s + pacer.TICK_S) for _ in range(10)]
     assert shown_s[-1] == now_s
     now_s += 1.0
@@ -489,7 +489,7 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
         cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = os.fork()
         if child == 0:
-            beats = HeartBeats(arrivals, 0, {0: Outlet(end, 0)}, INTERVAL_S)
+            beats = HeartBeats(arrivals, 0, {0: HeartbeatPort(end, 0)}, INTERVAL_S)
             beats.say({0: b"alive"})
             signal.pause()
         end.close()

@@ -14,7 +14,7 @@ from hosts.base.path import Step
 from hosts.linux.bpf import Map
 from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms
 from hosts.live.kernel_table import KernelTable
-from hosts.live.liveness import Link, Liveness
+from hosts.live.liveness import Liveness, NeighbourLink
 from topos.base.errors import PillarboxError
 
 pytestmark = pytest.mark.root
@@ -53,7 +53,7 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
     shared = LabPrograms(LIVENESS, servers=2, links=1)
     with ThreeServers() as lab, lab.servers[RELAY].entered():
         index = socket.if_nametoindex("eth0")
-        link = Link(Step(0, A), A, index, mac(A, 0))
+        link = NeighbourLink(Step(0, A), A, index, mac(A, 0))
         watches = [
             Liveness(shared.of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
         ]

@@ -8,7 +8,7 @@ import pytest
 
 from hosts.live.devices import Port
 from hosts.live.python_table import MOST, PythonTable
-from hosts.live.table import Deliver, Push, Relay, Used
+from hosts.live.table import DecisionUse, DeliverDecision, Push, RelayDecision
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ipv4 import (
@@ -154,7 +154,7 @@ def test_decisions_are_taken_back_and_told_of() -> None:
     def install() -> None:
         for flow in (one, other):
             lab.table.install_flow(flow, Push(0, PEER))
-        lab.table.install_relay(through, Relay(0, PEER))
+        lab.table.install_relay(through, RelayDecision(0, PEER))
 
     def repeated() -> list[bool]:
         packets = packet(), packet(source_port=4001)
@@ -162,8 +162,8 @@ def test_decisions_are_taken_back_and_told_of() -> None:
 
     install()
     assert repeated() == [True] * 3
-    assert lab.table.flows_used() == {one: Used(1, 60), other: Used(1, 60)}
-    assert lab.table.relays_used() == {through: Used(1, 60)}
+    assert lab.table.flows_used() == {one: DecisionUse(1, 60), other: DecisionUse(1, 60)}
+    assert lab.table.relays_used() == {through: DecisionUse(1, 60)}
     assert lab.table.flows_used() == lab.table.relays_used() == {}
     lab.table.forget(one)
     assert repeated() == [False, True, False]
@@ -185,7 +185,7 @@ def test_a_proxy_is_set_replaced_and_cleared(came_over: int | None, goes_over: i
     lab = Lab()
     before = DcnHeader(1, 9, Protocol.IPV4, 77, proxy=came_over)
     after = before._replace(ttl=63, retry=4, proxy=goes_over)
-    relay = Relay(0, PEER, before.change(after))
+    relay = RelayDecision(0, PEER, before.change(after))
     lab.table.install_relay(before.relay_key(0), relay)
     front = OWN + PEER + b"\x88\xb5"
     assert lab.table.came(0, front + before.pack(packet()))
@@ -198,7 +198,7 @@ def test_a_full_table_begins_anew() -> None:
     lab = Lab()
     for number in range(MOST + 10):
         lab.table.install_flow(flow_key(packet(source_port=number)), Push(0, PEER))
-        lab.table.install_relay(ByFlow(flow_key(packet(source_port=number)), 0), Deliver())
+        lab.table.install_relay(ByFlow(flow_key(packet(source_port=number)), 0), DeliverDecision())
     assert len(lab.table._flows) == len(lab.table._relays) == 10
 
 
@@ -214,7 +214,7 @@ def test_what_a_port_refuses_is_counted() -> None:
 
 def test_frames_for_others_are_not_taken() -> None:
     lab = Lab()
-    lab.table.install_relay(ByFlow(flow_key(packet()), 0), Deliver())
+    lab.table.install_relay(ByFlow(flow_key(packet()), 0), DeliverDecision())
     assert not lab.table.came(0, PEER + OWN + b"\x08\0" + packet())
     assert not lab.table.came(0, b"")
     assert IP_IN_IP not in {flow.protocol for flow in lab.table.flows_used()}

@@ -6,7 +6,7 @@ import topos
 from hosts.base.failures import parse_failures
 from hosts.base.timers import FAST
 from hosts.dcell.plain import DCellRouting
-from hosts.memory.devices import Corrupt, Delay, Duplicate, Hop, Loss, Tap
+from hosts.memory.devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
 from hosts.memory.network import HOP_DELAY_S, MemoryNetwork
 from hosts.memory.tryout import network_of, tried
 
@@ -93,9 +93,9 @@ def test_stopped_switch_takes_down_its_servers(silent: bool) -> None:
 
 
 def test_devices_stack() -> None:
-    seen: list[Hop] = []
-    tap = Tap(lambda hop, _: seen.append(hop))
-    doubled = network(Duplicate(1.0), Delay(0.001), tap)
+    seen: list[FrameHop] = []
+    tap = FrameTap(lambda hop, _: seen.append(hop))
+    doubled = network(Duplicate(1.0), FrameDelay(0.001), tap)
     trip = doubled.send_udp(A, NEAR)
     doubled.run(0.01)
     assert trip.arrived_s == [pytest.approx(0.001 + HOP_DELAY_S)] * 2

@@ -22,7 +22,7 @@ import topos
 from hosts.base.algorithms import algorithms
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import Hop
+from hosts.memory.devices import FrameHop
 from hosts.memory.network import MemoryNetwork
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -56,7 +56,7 @@ class Tap:
         self.lines: list[str] = []
         self.counts: Counter[tuple[int, str]] = Counter()
 
-    def passing(self, hop: Hop, now: float) -> Iterator[tuple[float, Frame]]:
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame as it is."""
         headers = list(headers_of(hop.frame))
         kind = type(headers[-1]).__name__ if serial_of(hop.frame.data) is None else "packet"
@@ -66,7 +66,7 @@ class Tap:
             self.lines.append(f"{now:.5f}  {at}:{hop.port} > {to}  {self.told(hop, headers)}")
         yield 0.0, hop.frame
 
-    def told(self, hop: Hop, headers: list[Any]) -> str:
+    def told(self, hop: FrameHop, headers: list[Any]) -> str:
         """Return what a frame says, header by header."""
         serial = serial_of(hop.frame.data)
         what = [] if serial is None else [f"packet {serial}"]

@@ -16,7 +16,7 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.ipv4 import FlowKey, Ipv4Header
-from hosts.wire.layout import REASONS, Body, Layout, WireError
+from hosts.wire.layout import REASONS, Body, HeaderLayout, WireError
 from hosts.wire.messages import (
     BODIES,
     MESSAGES,
@@ -131,7 +131,7 @@ VALUES: dict[type, st.SearchStrategy[Any]] = {
         bits(3),
     ),
 }
-PICTURES: dict[type, Layout | Body] = {
+PICTURES: dict[type, HeaderLayout | Body] = {
     DcnHeader: dcn.PROXIED,
     BCubeHeader: bcube.LAYOUT,
     Ipv4Header: ipv4.LAYOUT,

@@ -8,14 +8,14 @@ import pytest
 
 from hosts.wire.dcn import DcnHeader, beginning
 from hosts.wire.header import Header
-from hosts.wire.layout import CHECKSUM, Field, Layout
+from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
 from topos.base.errors import PillarboxError
 
 REST = [Field("ttl", 8), Field("level", 8), Field(CHECKSUM, 16), Field("destination", 32)]
 
 
 def header(*rest: Field, first: list[Field] | None = None, **options: Any) -> Header:
-    layout = Layout([*(first or beginning(5, 12)), *rest], title="odd header")
+    layout = HeaderLayout([*(first or beginning(5, 12)), *rest], title="odd header")
     given = {"key": ("destination",), "every_hop": {"ttl": -1}} | options
     return Header("odd", {"odd": layout}, DcnHeader.parse, **given)
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_relayed_is_refused(made: Any, why: str) -> None:
 
 
 def test_two_forms_differ_by_one_word() -> None:
-    short = Layout([*beginning(5, 12), *REST])
-    long = Layout([*beginning(5, 20), *REST, Field("a", 32), Field("b", 32)])
+    short = HeaderLayout([*beginning(5, 12), *REST])
+    long = HeaderLayout([*beginning(5, 20), *REST, Field("a", 32), Field("b", 32)])
     with pytest.raises(PillarboxError, match="two of one version that differ by one word"):
         Header("odd", {"short": short, "long": long}, DcnHeader.parse, every_hop={"ttl": -1})

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from hosts.wire.layout import Body, Field, Layout, WireError, checksum, raised
+from hosts.wire.layout import Body, Field, HeaderLayout, WireError, checksum, raised
 
 KIND = Field("kind", 4, constant=2, reason="bad version")
 LEVEL = Field("level", 4, most=3)
@@ -52,7 +52,7 @@ def test_raised_byte_leaves_the_checksum_as_a_new_sum_would(data, at, amount):
 
 
 def test_values_of_all_widths_come_back():
-    layout = Layout(
+    layout = HeaderLayout(
         [Field("a", 1), Field("b", 7), Field("c", 8), SUM, Field("d", 32), Field("e", 64)]
     )
     for values in [(0,) * 5, (1, 127, 255, 2**32 - 1, 2**64 - 1), (1, 2, 3, 4, 5)]:
@@ -63,7 +63,7 @@ def test_values_of_all_widths_come_back():
 
 
 def test_places_tell_where_every_field_is():
-    layout = Layout([KIND, LEVEL, Field("port", 8), SUM, Field("uid", 32)])
+    layout = HeaderLayout([KIND, LEVEL, Field("port", 8), SUM, Field("uid", 32)])
     assert [(offset, field.name) for offset, field in layout.places()] == [
         (0, "kind"),
         (4, "level"),
@@ -76,18 +76,18 @@ def test_places_tell_where_every_field_is():
 
 def test_fields_that_fill_no_whole_bytes_are_no_layout():
     with pytest.raises(ValueError, match="whole bytes"):
-        Layout([KIND])
+        HeaderLayout([KIND])
 
 
 def test_checksum_between_words_is_no_layout():
     # Its 16-bit words are counted from the first byte of the header to the last of what follows.
     for fields in ([KIND, LEVEL, SUM, Field("port", 8)], [SUM, KIND, LEVEL]):
         with pytest.raises(ValueError, match="word among words"):
-            Layout(fields)
+            HeaderLayout(fields)
 
 
 def test_another_header_goes_before_damage_and_damage_before_nonsense():
-    layout = Layout([KIND, LEVEL, Field("reserved", 8, constant=0), SUM])
+    layout = HeaderLayout([KIND, LEVEL, Field("reserved", 8, constant=0), SUM])
     packed = layout.pack(1)
     nonsense = bytes([packed[0], 1])
     right_sum = checksum(nonsense).to_bytes(2, "big")
@@ -103,7 +103,7 @@ def test_another_header_goes_before_damage_and_damage_before_nonsense():
 
 
 def test_limit_is_held_both_ways():
-    layout = Layout([KIND, LEVEL])
+    layout = HeaderLayout([KIND, LEVEL])
     with pytest.raises(WireError, match="Level must be at most 3, not 4"):
         layout.pack(4)
     with pytest.raises(WireError, match="Level must be at most 3, not 4"):
@@ -112,7 +112,7 @@ def test_limit_is_held_both_ways():
 
 def test_second_encoding_of_a_checksum_is_refused():
     # 0xFFFF is the other zero of one's complement; RFC 1624, section 3.
-    layout = Layout([Field("word", 16), SUM])
+    layout = HeaderLayout([Field("word", 16), SUM])
     assert layout.pack(0xFFFF) == b"\xff\xff\0\0"
     with pytest.raises(WireError, match="checksum"):
         layout.unpack(b"\xff\xff\xff\xff")
@@ -121,14 +121,14 @@ def test_second_encoding_of_a_checksum_is_refused():
 
 
 def test_value_that_is_no_number_is_a_fault_of_the_program():
-    layout = Layout([Field("word", 16), SUM])
+    layout = HeaderLayout([Field("word", 16), SUM])
     with pytest.raises(Exception, match="integer") as caught:
         layout.pack(1.5)  # type: ignore[arg-type]
     assert not isinstance(caught.value, WireError)
 
 
 def test_picture_opens_the_border_inside_a_long_field():
-    assert Layout([Field("rate", 64), KIND, LEVEL]).picture().splitlines()[2:] == [
+    assert HeaderLayout([Field("rate", 64), KIND, LEVEL]).picture().splitlines()[2:] == [
         "+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+",
         "|                                                               |",
         "+                              Rate                             +",
@@ -141,7 +141,7 @@ def test_picture_opens_the_border_inside_a_long_field():
 
 def test_body_counts_its_entries():
     body = Body(
-        [Field("count", 8, most=2), Field("port", 8), SUM], Layout([LEVEL, KIND]), title="x"
+        [Field("count", 8, most=2), Field("port", 8), SUM], HeaderLayout([LEVEL, KIND]), title="x"
     )
     packed = body.pack(7, entries=[(1,), (2,)])
     assert packed[:2] == b"\x02\x07"

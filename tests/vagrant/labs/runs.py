@@ -10,7 +10,7 @@ import topos
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.run import run
 from experiments.trials.trust.readings import Readings
 from tests.experiments.trials.seen import SEEN
@@ -32,7 +32,7 @@ def write_run(
     ]
     workload = Workload("all-to-all", volume_bytes, tool="generator")
 
-    def measured(order: Order, _: Any, log: Path) -> Measured:
+    def measured(order: TrialOrder, _: Any, log: Path) -> TrialMeasurements:
         log.touch()
         network = order.trial.system.network
         end_s = took_s[network]
@@ -40,7 +40,7 @@ def write_run(
             FlowResult(flow, "fake", COMPLETED, "", 0.0, end_s, volume_bytes, 0, 1, [])
             for flow in order.flows
         )
-        return Measured(
+        return TrialMeasurements(
             routing=order.trial.system.routing or "bridge",
             plane="ebpf",
             tool="generator",

@@ -14,7 +14,7 @@ import numpy
 from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.adapting.probing import PathSets, Probed
+from experiments.analysis.simulator.adapting.probing import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.around.bcube import path_sets
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools
@@ -26,8 +26,8 @@ from hosts.bcube.rules import LATELY_S, crowded, is_large, unshared
 from topos.bcube import BCube
 
 
-class Bsr(Probed):
-    """BSR flows that probe their paths and move to the best (see `Probed`)."""
+class Bsr(ProbingFlows):
+    """BSR flows that probe their paths and move to the best (see `ProbingFlows`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -35,7 +35,7 @@ class Bsr(Probed):
         ends = self.sources.astype(numpy.int64) * self.topology.servers + self.destinations
         different, pair = numpy.unique(ends, return_inverse=True)
         beside = numpy.zeros((len(different), self.sets.size), numpy.int32)
-        self._pairs = Pairs(pair, self.path, numpy.full(flows, -numpy.inf), beside)
+        self._pairs = FlowPairs(pair, self.path, numpy.full(flows, -numpy.inf), beside)
         self._rate = numpy.zeros(flows)  # rate of each flow at its last probe
         self._looked_ahead = numpy.zeros(flows, bool)
         self._gain = numpy.full(flows, MOVE_GAIN)  # minimum gain in bandwidth for a change of path
@@ -63,7 +63,7 @@ class Bsr(Probed):
         self.probe_s[flows] = self.now_s + self.pauses_s(len(flows))
 
 
-class Pairs(NamedTuple):
+class FlowPairs(NamedTuple):
     """Pairs of servers with their large flows, as in `hosts.bcube.pairs`."""
 
     pair: Any  # pair of servers of each flow
@@ -74,7 +74,7 @@ class Pairs(NamedTuple):
 
 @native
 def _best_paths(
-    flows: Any, free: Any, hops: Any, rate: Any, gain: Any, pairs: Pairs, now_s: float
+    flows: Any, free: Any, hops: Any, rate: Any, gain: Any, pairs: FlowPairs, now_s: float
 ) -> Any:
     """Return the number of the best path of each flow; flows choose one after the other."""
     _count_large(pairs, now_s)
@@ -104,7 +104,7 @@ def _probe_early(
     looked: Any,
     asking: Any,
     gain: Any,
-    pairs: Pairs,
+    pairs: FlowPairs,
     now_s: float,
 ) -> None:
     """Record large flows; let one flow of each pair probe early if others crowd its path."""
@@ -127,14 +127,14 @@ def _probe_early(
             gain[flow] = 0.0  # needs no margin: no other flow of the pair moves now
 
 
-def _count_large(pairs: Pairs, now_s: float) -> None:
+def _count_large(pairs: FlowPairs, now_s: float) -> None:
     pairs.beside[:] = 0
     for flow in range(len(pairs.pair)):
         if _recently_large(pairs, flow, now_s):
             pairs.beside[pairs.pair[flow], pairs.path[flow]] += 1
 
 
-def _recently_large(pairs: Pairs, flow: int, now_s: float) -> bool:
+def _recently_large(pairs: FlowPairs, flow: int, now_s: float) -> bool:
     return now_s - pairs.large_s[flow] < LATELY_S
 
 
@@ -147,7 +147,12 @@ def _bsr(
     times: Times,
 ) -> Bsr:
     return Bsr(
-        bcube, PathSets(bcube.k + 1, path_sets(bcube, works)), sources, destinations, random, times
+        bcube,
+        CandidatePaths(bcube.k + 1, path_sets(bcube, works)),
+        sources,
+        destinations,
+        random,
+        times,
     )
 
 

@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.links import Routes
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.adapting.probing import PathSets, Probed
+from experiments.analysis.simulator.adapting.probing import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.compiled import native
 from experiments.analysis.simulator.failures import Bools, only, surviving
 from experiments.analysis.simulator.hops import Ints
@@ -27,8 +27,8 @@ from topos.dpillar import DPillar
 PATHS = "mp-both"
 
 
-class Aware(Probed):
-    """Flows of traffic-aware DPillarMP, which probe their paths (see `Probed`)."""
+class Aware(ProbingFlows):
+    """Flows of traffic-aware DPillarMP, which probe their paths (see `ProbingFlows`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -78,7 +78,7 @@ def _choose_and_book(
             paths[flow] = default[pair]
 
 
-def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
+def _path_sets(dpillar: DPillar, works: Bools | None) -> CandidatePaths:
     count = choose(dpillar, PATHS).choices(dpillar)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
@@ -90,7 +90,7 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> PathSets:
         different = only(found, ~repeated(first_hops.reshape(-1, count)).ravel())
         return different if works is None else surviving(different, works)
 
-    return PathSets(count, find)
+    return CandidatePaths(count, find)
 
 
 def _aware(

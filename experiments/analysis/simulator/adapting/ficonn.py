@@ -9,7 +9,7 @@ from numpy.random import Generator
 from experiments.analysis.simulator.adapting import Times
 from experiments.analysis.simulator.failures import Bools
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.tar import Tar
+from experiments.analysis.simulator.tar import TarFlows
 from topos.ficonn import FiConn
 
 
@@ -22,8 +22,8 @@ def _tar(
     _times: Times,
     *,
     far_side: bool = False,
-) -> Tar:
-    return Tar(ficonn, sources, destinations, random, works, far_side=far_side)
+) -> TarFlows:
+    return TarFlows(ficonn, sources, destinations, random, works, far_side=far_side)
 
 
 ADAPTING = {"tar": _tar, "tar-far-side": partial(_tar, far_side=True)}

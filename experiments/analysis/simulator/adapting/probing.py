@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 BLOCK = 1 << 12  # number of pairs probed per block
 
 
-class PathSets(NamedTuple):
+class CandidatePaths(NamedTuple):
     """Paths among which a routing chooses: `size` per pair of servers."""
 
     size: int
@@ -51,7 +51,7 @@ class PathSets(NamedTuple):
     find: Callable[[Ints, Ints], Routes]
 
 
-class Probed:
+class ProbingFlows:
     """Flows on their last chosen paths; a routing's subclass decides how they choose.
 
     Parameters
@@ -71,7 +71,7 @@ class Probed:
     def __init__(
         self,
         topology: Topology,
-        sets: PathSets,
+        sets: CandidatePaths,
         sources: Ints,
         destinations: Ints,
         random: numpy.random.Generator,

@@ -32,7 +32,7 @@ from hosts.bcube.selection import most_hops
 from topos.bcube import BCube
 
 
-class State(NamedTuple):
+class BCubeState(NamedTuple):
     """State of path searches in a BCube: the network, and the tables of the searches.
 
     Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
@@ -94,7 +94,7 @@ def path_sets(bcube: BCube, works: Bools | None) -> Callable[[Ints, Ints], Route
     return find
 
 
-def _initial_state(bcube: BCube, works: Bools, plain: bool) -> State:
+def _initial_state(bcube: BCube, works: Bools, plain: bool) -> BCubeState:
     """Return the state of path searches in a BCube, with empty tables."""
     levels, servers = bcube.ports, bcube.servers
     near, far = (
@@ -107,7 +107,7 @@ def _initial_state(bcube: BCube, works: Bools, plain: bool) -> State:
         )
         for _ in range(2)
     )
-    return State(
+    return BCubeState(
         numbers(bcube),
         most_hops(bcube),
         plain,
@@ -127,7 +127,7 @@ def _initial_state(bcube: BCube, works: Bools, plain: bool) -> State:
 
 @native_in_place
 def _fill(
-    state: State,
+    state: BCubeState,
     random: Any,
     sources: Any,
     destinations: Any,
@@ -176,7 +176,7 @@ def _fill(
 
 @native_in_place
 def _fill_sets(
-    state: State,
+    state: BCubeState,
     sources: Any,
     destinations: Any,
     ports: Any,
@@ -210,7 +210,7 @@ def _fill_sets(
 
 
 def _write_parallel_path(
-    state: State, number: int, source: int, destination: int, ports: Any, peers: Any
+    state: BCubeState, number: int, source: int, destination: int, ports: Any, peers: Any
 ) -> tuple[int, bool]:
     """Write path `number` of BuildPathSet, up to the first hop with a failed cable.
 
@@ -226,7 +226,7 @@ def _write_parallel_path(
     return hops, hops > 0
 
 
-def _exclude(state: State, source: int, ports: Any, peers: Any) -> None:
+def _exclude(state: BCubeState, source: int, ports: Any, peers: Any) -> None:
     """Exclude this path's switches, and servers except the ends, from the flow's later searches."""
     here, flow = source, state.number[0]
     for hop in range(len(ports)):
@@ -237,7 +237,9 @@ def _exclude(state: State, source: int, ports: Any, peers: Any) -> None:
             state.closed_servers[here] = flow
 
 
-def _write_replacement(state: State, source: int, destination: int, ports: Any, peers: Any) -> int:
+def _write_replacement(
+    state: BCubeState, source: int, destination: int, ports: Any, peers: Any
+) -> int:
     """Write a shortest working path that avoids the excluded nodes; return its hops, 0 without a
     path.
     """

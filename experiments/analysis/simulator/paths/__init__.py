@@ -33,7 +33,7 @@ from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.uncompiled import fill_by, finder, routes_by
 from hosts.base.algorithms import algorithms
 from hosts.base.declared import declared
-from hosts.base.rules import NONE, Fabric, Rule
+from hosts.base.rules import NONE, Rule, SwitchPath
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -76,9 +76,9 @@ def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
     return ruled | own("paths", kind, "ALGORITHMS")
 
 
-def _compiled(rule: Rule | Fabric) -> Compiled:
+def _compiled(rule: Rule | SwitchPath) -> Compiled:
     working = partial(_working_routes, rule)
-    if isinstance(rule, Fabric):
+    if isinstance(rule, SwitchPath):
         return Compiled(None, partial(_routes_of_fabric, rule), rule.choices, working)
     return Compiled(partial(_walk_of_rule, rule), None, rule.choices, working)
 
@@ -114,7 +114,9 @@ def _write_hops(
         counts[flow] = count
 
 
-def _routes_of_fabric(rule: Fabric, topology: Topology, s: Ints, d: Ints, choice: Ints) -> Routes:
+def _routes_of_fabric(
+    rule: SwitchPath, topology: Topology, s: Ints, d: Ints, choice: Ints
+) -> Routes:
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
     fill = native_in_place(_write_links, rule=rule.links)
@@ -142,12 +144,12 @@ def _write_links(
 
 
 def _working_routes(
-    rule: Rule | Fabric, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
+    rule: Rule | SwitchPath, topology: Topology, s: Ints, d: Ints, works: Bools, random: Generator
 ) -> Routes:
     order = numpy.arange(rule.choices(topology))
     shape: tuple[Any, ...] = ports_of(topology)
     fill: Callable[..., object]
-    if isinstance(rule, Fabric):
+    if isinstance(rule, SwitchPath):
         most, fill = rule.most(topology), native_in_place(_write_working_links, rule=rule.links)
     else:
         most, fill = 2 * rule.most(topology), native_in_place(_write_working_hops, rule=rule.hops)

@@ -14,10 +14,10 @@ import topos
 from experiments.analysis.fluid.links import Routes, link_count, links_of, routes_of, working_links
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator import adapting
-from experiments.analysis.simulator.adapting.probing import Probed
+from experiments.analysis.simulator.adapting.probing import ProbingFlows
 from experiments.analysis.simulator.failures import Broken, draw
 from experiments.analysis.simulator.flows import random_flows
-from experiments.analysis.simulator.tar import Tar
+from experiments.analysis.simulator.tar import TarFlows
 from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST, Bandwidth
 from hosts.base.failures import NONE, Failures, parse_failures
@@ -26,7 +26,7 @@ from hosts.base.path import Path
 from hosts.base.probing import Probing
 from hosts.base.timers import FAST, PAPER
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
-from hosts.bcube.pairs import Flow, Pairs
+from hosts.bcube.pairs import PairFlow, Pairs
 from hosts.bcube.selection import Selection
 from hosts.dpillar.aware import Scheduled
 from hosts.dpillar.choices import schedule, tunnels
@@ -85,7 +85,7 @@ class PlainBsr(Plain):
     def __init__(self, *network: Any, ends: Iterable[tuple[int, int]]) -> None:
         super().__init__(*network)
         self.ends = list(ends)
-        self.flows: dict[int, Flow] = {}
+        self.flows: dict[int, PairFlow] = {}
         self.pairs = Pairs(self.flows, Bandwidth(self.network.ports, rate_bps=1.0))
         self.probe_s = list(self.starts_s)
         self.answers: dict[int, list[float]] = {}
@@ -110,7 +110,7 @@ class PlainBsr(Plain):
                 selection = Selection(
                     self.network, *ends, self.failures, slack_bps=HOP_COST, gain_bps=MOVE_GAIN
                 )
-                self.flows[number] = Flow(selection, ends, self.starts_s[number])
+                self.flows[number] = PairFlow(selection, ends, self.starts_s[number])
 
     def ask(self) -> None:
         flows = sorted(self.flows.items())
@@ -242,7 +242,7 @@ def test_every_step_is_that_of_the_routers(
         works,
         adapting.Times(at_once),
     )
-    assert isinstance(ours, Probed)
+    assert isinstance(ours, ProbingFlows)
     random = numpy.random.default_rng(2)
     last_s = 0.0 if at_once else PAPER.probe_interval_s - PAPER.heart_beat_s
     starts_s = (random.random(FLOWS) * last_s).tolist()
@@ -289,7 +289,7 @@ def test_large_flows_of_a_pair_part_before_their_next_turn(
     times = adapting.Times(at_once=True)
     random = numpy.random.default_rng(1)
     flows = adapting.adapting(bcube, "bsr", source, destination, random, times=times)
-    assert isinstance(flows, Probed)
+    assert isinstance(flows, ProbingFlows)
     for _ in range(bcube.ports + 2):
         flows.step()
     assert flows.now_s < PAPER.probe_interval_s
@@ -309,7 +309,7 @@ def test_each_network_has_its_own() -> None:
     ficonn = topos.parse("ficonn,4,1")
     flows = adapting.adapting(ficonn, "tar", *ends, random)
     flows.probe()
-    assert isinstance(flows, Tar) and len(flows.routes().links)
+    assert isinstance(flows, TarFlows) and len(flows.routes().links)
     with pytest.raises(PillarboxError, match="no routing 'tor' of ficonn,4,1 adapts"):
         adapting.adapting(ficonn, "tor", *ends, random)
 

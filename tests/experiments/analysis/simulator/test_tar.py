@@ -11,7 +11,7 @@ from experiments.analysis.simulator.failures import Broken, draw
 from experiments.analysis.simulator.flows import all_to_all, random_flows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes
-from experiments.analysis.simulator.tar import Tar
+from experiments.analysis.simulator.tar import TarFlows
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path, Step
 from hosts.ficonn import tar as rules
@@ -84,9 +84,9 @@ class Plain:
             self.paths[flow] = path
             self.weigh(path, 1)
 
-    def tried(self, flow: int, probe: rules.Probe) -> Path | None:
+    def tried(self, flow: int, probe: rules.TarProbe) -> Path | None:
         source, destination = probe.source, probe.destination
-        ways: dict[int, rules.Way] = {}
+        ways: dict[int, rules.RouteEntry] = {}
         at, came = source, None
         for _ in range(rules.MOST_HOPS):
             self.forget(flow, at)
@@ -96,7 +96,7 @@ class Plain:
                 break
             if isinstance(decision, rules.Stuck):
                 return None
-            if isinstance(decision, rules.Onward):
+            if isinstance(decision, rules.ForwardProbe):
                 ways[at], step = decision.way, decision.way.next
                 if self.reading.level_0 and step.port == SWITCH and self.virtual[at]:
                     self.virtual[at].pop(0)
@@ -133,7 +133,7 @@ def traffic(ficonn: FiConn, pattern: str, flows: int = 250) -> tuple[Ints, Ints]
     return sources, destinations
 
 
-def same(ours: Tar, plain: Plain) -> None:
+def same(ours: TarFlows, plain: Plain) -> None:
     """Probe round after round, and compare what was found and what was remembered."""
     ficonn, flows = ours.ficonn, list(zip(ours.sources, ours.destinations, strict=True))
     for _ in range(ROUNDS):
@@ -160,7 +160,7 @@ def test_rounds_are_those_of_the_routers(spec: str, pattern: str, reading: str) 
     ficonn = topos.parse(spec)
     assert isinstance(ficonn, FiConn)
     virtual = rules.READINGS[reading]
-    ours = Tar(ficonn, *traffic(ficonn, pattern), numpy.random.default_rng(9), virtual=virtual)
+    ours = TarFlows(ficonn, *traffic(ficonn, pattern), numpy.random.default_rng(9), virtual=virtual)
     plain = Plain(ficonn, 9, virtual)
     same(ours, plain)
     assert not plain.vain
@@ -181,7 +181,7 @@ def test_rounds_around_failures_are_those_of_the_routers(
     broken = draw(ficonn, random, servers=share, switches=share / 2, cables=share)
     works = broken.works(ficonn)
     chance = numpy.random.default_rng(9)
-    ours = Tar(ficonn, *traffic(ficonn, pattern, 120), chance, works, far_side=far_side)
+    ours = TarFlows(ficonn, *traffic(ficonn, pattern, 120), chance, works, far_side=far_side)
     plain = Plain(ficonn, 9, failures=failures_of(ficonn, broken), far_side=far_side)
     same(ours, plain)
     assert works[ours.routes().links].all()
@@ -191,7 +191,7 @@ def test_rounds_around_failures_are_those_of_the_routers(
 def test_a_first_flow_takes_tor_and_flows_not_yet_probed_have_no_path() -> None:
     ficonn = FiConn(8, 2)
     ends = random_flows(ficonn.servers, 50, numpy.random.default_rng(2))
-    flows = Tar(ficonn, *ends, numpy.random.default_rng(1))
+    flows = TarFlows(ficonn, *ends, numpy.random.default_rng(1))
     flows.probe(0, 1)
     found, expected = flows.routes(), routes(ficonn, "tor", *(end[:1] for end in ends))
     assert found.links.tolist() == expected.links.tolist()
@@ -200,7 +200,7 @@ def test_a_first_flow_takes_tor_and_flows_not_yet_probed_have_no_path() -> None:
 
 def test_flows_arrive_and_load_the_ports_of_their_paths() -> None:
     ficonn = FiConn(4, 2)
-    flows = Tar(ficonn, *all_to_all(numpy.arange(24)), numpy.random.default_rng(1))
+    flows = TarFlows(ficonn, *all_to_all(numpy.arange(24)), numpy.random.default_rng(1))
     for _ in range(2):
         flows.probe()
     found, loads = flows.hops(), numpy.zeros((48, 2), int)
@@ -214,4 +214,4 @@ def test_flows_arrive_and_load_the_ports_of_their_paths() -> None:
 
 def test_a_level_0_network_is_refused() -> None:
     with pytest.raises(PillarboxError, match="no backup links"):
-        Tar(FiConn(4, 0), numpy.array([0]), numpy.array([1]), numpy.random.default_rng(1))
+        TarFlows(FiConn(4, 0), numpy.array([0]), numpy.array([1]), numpy.random.default_rng(1))

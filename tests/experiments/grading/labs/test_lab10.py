@@ -7,16 +7,16 @@ import pytest
 
 from experiments.grading.child import Mistake
 from experiments.grading.labs import hunting, lab10
-from experiments.grading.labs.hunting import Fault, Hunt, MemoryScene, hunt
+from experiments.grading.labs.hunting import HiddenFault, Hunt, MemoryScene, hunt
 
 BCUBE = lab10.bcube_of("bcube,3,1")
 S0 = BCUBE.servers  # 0.0, 0.1 and 0.2 at port 0
 FAULTS = {
-    "cable": Fault("cable", (1, S0)),
-    "mute": Fault("one way", (1, S0)),
-    "deaf": Fault("one way", (S0, 1)),
-    "switch": Fault("switch", (S0,)),
-    "server": Fault("server", (1,)),
+    "cable": HiddenFault("cable", (1, S0)),
+    "mute": HiddenFault("one way", (1, S0)),
+    "deaf": HiddenFault("one way", (S0, 1)),
+    "switch": HiddenFault("switch", (S0,)),
+    "server": HiddenFault("server", (1,)),
 }
 
 
@@ -65,6 +65,6 @@ def test_points_for_the_name_and_for_the_steps() -> None:
     assert lab10.named(BCUBE, fault, Hunt(fault, 3)).share == 1.0
     assert lab10.named(BCUBE, fault, Hunt(FAULTS["deaf"], 3)).share == lab10.PLACE
     assert lab10.named(BCUBE, fault, Hunt(FAULTS["switch"], 3)).share == 0.0
-    assert lab10.named(BCUBE, FAULTS["cable"], Hunt(Fault("cable", (S0, 1)), 3)).share == 1.0
+    assert lab10.named(BCUBE, FAULTS["cable"], Hunt(HiddenFault("cable", (S0, 1)), 3)).share == 1.0
     shares = [lab10.quick(BCUBE, fault, Hunt(fault, steps)).share for steps in (par, 2 * par)]
     assert shares == [1.0, 0.5]

@@ -13,7 +13,7 @@ import topos
 from experiments.traffic.collectives import graph as graphs
 from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.checking import problems
-from experiments.traffic.collectives.plan import ALGORITHMS, Plan, plan_for
+from experiments.traffic.collectives.plan import ALGORITHMS, CollectivePlan, plan_for
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
 
@@ -31,7 +31,7 @@ def planned(
     volume_bytes: int = 1 << 20,
     seed: int = 1,
     **options: Any,
-) -> Plan:
+) -> CollectivePlan:
     workload = Workload(operation, volume_bytes, options=options)
     return plan_for(topos.parse(network), workload, algorithm, seed)
 

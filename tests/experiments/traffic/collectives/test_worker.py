@@ -13,7 +13,7 @@ import numpy
 import pytest
 
 import topos
-from experiments.traffic.collectives.plan import Plan, plan_for
+from experiments.traffic.collectives.plan import CollectivePlan, plan_for
 from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.collectives.worker import Exchanging, drawn
 from experiments.traffic.flows import COMPLETED, Sending
@@ -24,7 +24,9 @@ from tests.experiments.traffic.connections import board_of, connected
 SEED = 7
 
 
-def loop_of(plan: Plan, folder: Path, network: str, timeout_s: float = 20.0) -> Exchanging:
+def loop_of(
+    plan: CollectivePlan, folder: Path, network: str, timeout_s: float = 20.0
+) -> Exchanging:
     """Return the loop of a plan; its task is the tool's own, without a lab."""
     topology = topos.parse(network)
     log = folder / "events.jsonl"
@@ -51,7 +53,9 @@ def done(
     return [one.reason for one in loop.connections], cost
 
 
-def planned(network: str, operation: str, algorithm: str, size: int, **options: object) -> Plan:
+def planned(
+    network: str, operation: str, algorithm: str, size: int, **options: object
+) -> CollectivePlan:
     workload = Workload(operation, size, options=options)
     return plan_for(topos.parse(network), workload, algorithm, SEED)
 

@@ -21,11 +21,11 @@ from experiments.trials.loading import under_loads
 from experiments.trials.plans.arriving import arrivals_of
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.runs import manifest
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.run import orders_of, run
 from experiments.trials.runs.slowdowns import slowdowns
 from experiments.trials.runs.summary import text_of
-from experiments.trials.runs.trial import Shown
+from experiments.trials.runs.trial import TrialDisplay
 from tests.experiments.trials.seen import SEEN
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -48,7 +48,7 @@ EXPERIMENT = Experiment(
 READINGS = replace(SEEN, duration_s=14.0, rate_bps=RATE_BPS)
 
 
-def measured(order: Order, late_s: float = 0.0) -> Measured:
+def measured(order: TrialOrder, late_s: float = 0.0) -> TrialMeasurements:
     """Return a trial whose flows took SLOW times as long as their bytes take a cable."""
     results = []
     for flow in order.flows:
@@ -60,7 +60,7 @@ def measured(order: Order, late_s: float = 0.0) -> Measured:
                 flow, "fake", COMPLETED, "", begin_s, end_s, flow.volume_bytes or 0, 0, 1, rows
             )
         )
-    return Measured(
+    return TrialMeasurements(
         routing="shortest",
         plane="ebpf",
         tool="fake",
@@ -76,7 +76,7 @@ def measured(order: Order, late_s: float = 0.0) -> Measured:
 
 
 def fake(late_s: float = 0.0) -> Any:
-    def measure(order: Order, live: Shown, log: Path) -> Measured:
+    def measure(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         return measured(order, late_s)
 
     return measure

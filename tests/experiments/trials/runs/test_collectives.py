@@ -13,13 +13,13 @@ from experiments.commands.run import command
 from experiments.reporting.operations import operations
 from experiments.reporting.reading import read
 from experiments.traffic.collectives.plan import plan_for
-from experiments.traffic.collectives.tool import Step
+from experiments.traffic.collectives.tool import TransferResult
 from experiments.traffic.workload import Workload
 from experiments.trials.loading import load
 from experiments.trials.plans.experiment import Experiment, System
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.run import run
-from experiments.trials.runs.trial import Shown
+from experiments.trials.runs.trial import TrialDisplay
 from tests.experiments.trials.runs.test_run import FakeTrials
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -40,11 +40,13 @@ SUMS = Experiment(
 class FakeSums(FakeTrials):
     """Measures sums: every transfer takes half a second from the moment at which it could begin."""
 
-    def __call__(self, order: Order, live: Shown, log: Path) -> Measured:
+    def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         network = parse(order.trial.system.network)
         plan = plan_for(network, order.workload, order.trial.system.algorithm, order.trial.seed)
         steps = tuple(
-            Step(at, flow, one.step, "reduce", plan.volumes[at], *(one.step + m for m in MOMENTS))
+            TransferResult(
+                at, flow, one.step, "reduce", plan.volumes[at], *(one.step + m for m in MOMENTS)
+            )
             for at, (one, flow) in enumerate(zip(plan.graph.transfers, plan.flow_of, strict=True))
         )
         routing = order.trial.system.routing or "bridge"

@@ -14,7 +14,7 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.trials import Trial
 from experiments.trials.runs import paths
-from experiments.trials.runs.order import Measured, Order, PathSample
+from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
 from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.paths import PathSampler
 from hosts.base.failures import NONE, Failures, parse_failures
@@ -41,9 +41,9 @@ def measured(
         results.append(
             FlowResult(flow, "fake", COMPLETED, "", 0.0, end_s, delivered, intervals=rows)
         )
-    order = Order(Trial(0, SYSTEM, 0, 1), workload, tuple(r.flow for r in results), (), 4)
+    order = TrialOrder(Trial(0, SYSTEM, 0, 1), workload, tuple(r.flow for r in results), (), 4)
     given = {"paths": ((),) * len(results), "back": ((),) * len(results), **more}
-    found = Measured(
+    found = TrialMeasurements(
         routing="bsr", plane="python", tool="fake", tool_versions={}, began={},
         results=tuple(results), events=(), lab={}, log=(),
         readings=replace(SEEN, duration_s=max(r.end_s or 0.0 for r in results), rate_bps=1e7),

@@ -14,7 +14,7 @@ import pytest
 
 from experiments.trials.runs import records
 from experiments.trials.runs.run import order_of
-from experiments.trials.runs.trial import Shown, TrialError, measure
+from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 150.0
@@ -127,4 +127,4 @@ def test_a_trial_has_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     wanted = order_of(experiment, next(blocks(experiment))[0])
     assert wanted.limit_s < 2
     with pytest.raises(TrialError, match="did not end within 1 s"):
-        measure(wanted, Shown(), tmp_path / "log")
+        measure(wanted, TrialDisplay(), tmp_path / "log")

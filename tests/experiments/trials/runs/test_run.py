@@ -21,11 +21,11 @@ from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.runs import manifest, records, schema, store
 from experiments.trials.runs.diff import as_plain, difference
 from experiments.trials.runs.diff import text_of as difference_text
-from experiments.trials.runs.order import Measured, Order
+from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.run import orders_of, run
 from experiments.trials.runs.summary import advice, doubtful, summaries, text_of
-from experiments.trials.runs.trial import Shown, TrialError
-from experiments.trials.trust.readings import Readings, Spread
+from experiments.trials.runs.trial import TrialDisplay, TrialError
+from experiments.trials.trust.readings import DurationStatistics, Readings
 from tests.experiments.trials.seen import SEEN
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
@@ -40,7 +40,7 @@ EXPERIMENT = Experiment(
 END_S = {"bcube,2,1": 2.0, "tree,2,2": 5.0}
 
 
-def readings(order: Order, late_s: float = 1e-4) -> Readings:
+def readings(order: TrialOrder, late_s: float = 1e-4) -> Readings:
     link = {
         "from": "0.0",
         "to": "s0",
@@ -51,7 +51,7 @@ def readings(order: Order, late_s: float = 1e-4) -> Readings:
         "busy_share": 0.9,
         "conserved": 0.99,
     }
-    round_trip = Spread(100, late_s, late_s, late_s)
+    round_trip = DurationStatistics(100, late_s, late_s, late_s)
     return replace(
         SEEN,
         duration_s=END_S[order.trial.system.network],
@@ -61,7 +61,7 @@ def readings(order: Order, late_s: float = 1e-4) -> Readings:
     )
 
 
-def result(order: Order, number: int, end_s: float) -> FlowResult:
+def result(order: TrialOrder, number: int, end_s: float) -> FlowResult:
     flow = order.flows[number]
     half = flow.volume_bytes // 2
     intervals = [Interval(0.0, end_s / 2, half, 1, 900, 30_000), Interval(end_s / 2, end_s, half)]
@@ -72,12 +72,12 @@ class FakeTrials:
     """Measures without a lab; counts what it was asked for, and fails or stops where it is told."""
 
     def __init__(self, *, fails: tuple[int, ...] = (), stops_at: int = -1, late=()) -> None:
-        self.asked: list[Order] = []
+        self.asked: list[TrialOrder] = []
         self.fails, self.stops_at, self.late = fails, stops_at, late
         self.sysctl = "4096 131072 6291456"
         self.events: tuple[dict[str, object], ...] = ()
 
-    def __call__(self, order: Order, live: Shown, log: Path) -> Measured:
+    def __call__(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         number = order.trial.number
         if number == self.stops_at:
             raise KeyboardInterrupt
@@ -87,7 +87,7 @@ class FakeTrials:
             raise TrialError("its process ended before its time, with code 1")
         end_s = END_S[order.trial.system.network] * (1 + order.trial.repeat / 100)
         results = [result(order, flow.number, end_s) for flow in order.flows]
-        return Measured(
+        return TrialMeasurements(
             routing="shortest",
             plane="python",
             tool="fake",

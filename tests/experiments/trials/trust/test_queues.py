@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.trials.trust.queues import Account, Counted, Queue
+from experiments.trials.trust.queues import Counted, PortUsage, QueueCounters
 
 RATE_BPS = 8e6  # a byte each microsecond
 ENOUGH = 6000
 STEP_S = 0.02
 
 
-def looked(looks: list[tuple[float, int, int]], rate_bytes_s: float = 0.0) -> Account:
+def looked(looks: list[tuple[float, int, int]], rate_bytes_s: float = 0.0) -> PortUsage:
     """Return the account of looks: moment, bytes sent, bytes waiting."""
-    account = Account(ENOUGH, rate_bytes_s)
+    account = PortUsage(ENOUGH, rate_bytes_s)
     for now, sent, waiting in looks:
-        account.look(now, Queue(sent, 0, 0, waiting))
+        account.look(now, QueueCounters(sent, 0, 0, waiting))
     account.close()
     return account
 
 
-def conserved(account: Account) -> float | None:
+def conserved(account: PortUsage) -> float | None:
     counted = Counted(0, 0, 0, account.backlogged_s, account.backlogged_bytes)
     return counted.conserved(RATE_BPS)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from experiments.trials.trust import Readings, judge
-from experiments.trials.trust.readings import MachineReadings, Spread
+from experiments.trials.trust.readings import DurationStatistics, MachineReadings
 
 BUSY = {"sent_bytes": 1, "dropped_packets": 0, "busy_share": 1.0, "rate_bps": 1e7}
 
@@ -25,10 +25,10 @@ GOOD = Readings(
     links=links(1.0, 0.999, None, 1.001),
     samples=100,
     interval_s=0.02,
-    round_trip=Spread(400, 0.0001, 0.0004, 0.002),
+    round_trip=DurationStatistics(400, 0.0001, 0.0004, 0.002),
     lost=0,
-    lateness=Spread(400, 0.0001, 0.0003, 0.002),
-    pacing=Spread(1000, 0.00001, 0.0002, 0.001),
+    lateness=DurationStatistics(400, 0.0001, 0.0003, 0.002),
+    pacing=DurationStatistics(1000, 0.00001, 0.0002, 0.001),
     pacing_lost=0,
     pressure=0.05,
     steal=0.0,
@@ -86,10 +86,13 @@ BAD = {
     ),
     "the median sent too little": ({"links": links(*[0.94] * 9, 1.0)}, "sent only 0.940"),
     "one cable in ten sent too little": ({"links": links(0.85, *[1.0] * 9)}, "10% of the cables"),
-    "the canary was slow": ({"round_trip": Spread(400, 1e-4, 0.0012, 0.02)}, "took 1.2 ms"),
+    "the canary was slow": (
+        {"round_trip": DurationStatistics(400, 1e-4, 0.0012, 0.02)},
+        "took 1.2 ms",
+    ),
     "canaries were lost": ({"lost": 20}, "20 of 420 packets of the canary"),
     "the kernel was late": (
-        {"pacing": Spread(1000, 1e-5, 0.0012, 0.02)},
+        {"pacing": DurationStatistics(1000, 1e-5, 0.0012, 0.02)},
         "1.2 ms or more too late",
     ),
     "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
@@ -98,7 +101,7 @@ BAD = {
     "heart-beats came late": ({"link_losses": 2}, "for down, 2 times"),
     "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
     "there is no rate": ({"rate_bps": None, "links": []}, "have no rate"),
-    "it was short": ({"round_trip": Spread(30, 1e-4, 1e-4, 1e-4)}, "too short"),
+    "it was short": ({"round_trip": DurationStatistics(30, 1e-4, 1e-4, 1e-4)}, "too short"),
     "hardly anybody looked": ({"samples": 3}, "too short"),
 }
 
@@ -135,13 +138,15 @@ def test_with_faults_nobody_knows_the_ideal_and_packets_may_vanish() -> None:
 
 
 def test_a_slow_network_allows_the_canary_a_tenth_of_its_round_trip() -> None:
-    slow = replace(GOOD, base_rtt_s=0.080, round_trip=Spread(400, 1e-4, 0.007, 0.02))
+    slow = replace(GOOD, base_rtt_s=0.080, round_trip=DurationStatistics(400, 1e-4, 0.007, 0.02))
     assert judge(slow).valid
-    assert not judge(replace(slow, round_trip=Spread(400, 1e-4, 0.009, 0.02))).valid
+    assert not judge(replace(slow, round_trip=DurationStatistics(400, 1e-4, 0.009, 0.02))).valid
 
 
 def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:
-    late = replace(GOOD, round_trip=Spread(400, 1e-4, 0.012, 0.02), programs_forward=False)
+    late = replace(
+        GOOD, round_trip=DurationStatistics(400, 1e-4, 0.012, 0.02), programs_forward=False
+    )
     verdict = judge(late)
     assert verdict.valid
     assert "do not wait for them" in verdict.warnings[0]
@@ -152,7 +157,9 @@ def test_with_faults_links_may_be_lost() -> None:
 
 
 def test_a_busy_machine_is_worth_a_warning_each() -> None:
-    busy = replace(GOOD, pressure=0.4, steal=0.05, idle=0.07, lateness=Spread(400, 0, 0.004, 0.1))
+    busy = replace(
+        GOOD, pressure=0.4, steal=0.05, idle=0.07, lateness=DurationStatistics(400, 0, 0.004, 0.1)
+    )
     verdict = judge(busy)
     assert verdict.valid
     assert len(verdict.warnings) == 4

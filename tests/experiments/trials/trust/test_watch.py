@@ -19,7 +19,7 @@ from experiments.trials.trust import Readings, Watch
 from experiments.trials.trust import canary as singing
 from experiments.trials.trust import pacer as pacing
 from experiments.trials.trust.canary import Canary
-from experiments.trials.trust.pacer import Pacer
+from experiments.trials.trust.pacer import CanaryPacer
 from tests.experiments import labs
 from topos.base.errors import PillarboxError
 
@@ -200,7 +200,7 @@ def test_a_canary_hears_that_nobody_had_time(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_pacer_does_not_mind_that_its_program_is_late_nor_that_ports_send_in_bursts() -> None:
     with KernelSettings():
-        pacer = Pacer()
+        pacer = CanaryPacer()
         begin_s = time.monotonic()
         pacer.tend()
         time.sleep(0.4)  # nobody tends it
