@@ -19,7 +19,7 @@ from pathlib import Path
 from PIL import Image
 
 from experiments.page.chromium import Browser, browser
-from experiments.page.client import watching
+from experiments.page.page_client import watching
 
 ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("demo.webp")

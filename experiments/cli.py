@@ -77,7 +77,7 @@ class Commands(Group):
             return None
         module = f"experiments.commands.{cmd_name.replace('-', '_')}"
         if importlib.util.find_spec(module) is None:
-            from experiments.control.remote import command_of
+            from experiments.control.verb_commands import command_of
 
             return command_of(cmd_name)
         command: click.Command = importlib.import_module(module).command

@@ -70,7 +70,7 @@ def experiments(_ctx: click.Context) -> Iterable[str]:
 @completes
 def labs(_ctx: click.Context) -> Iterable[str]:
     """Return the numbers of the labs that run."""
-    from experiments.emulation.registry import living_labs
+    from experiments.emulation.lab_registry import living_labs
 
     return map(str, living_labs())
 
@@ -98,6 +98,6 @@ def _topology(ctx: click.Context) -> Topology:
     if isinstance(named, Topology):
         return named
     from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
 
-    return parse(ask(registry.folder_of(ctx.params.get("number")), ask="about")["network"])
+    return parse(ask(lab_registry.folder_of(ctx.params.get("number")), ask="about")["network"])

@@ -15,8 +15,8 @@ from experiments.api.answers import Change, Iperf, Link, Ping, Size, Way
 from experiments.api.servers import Capture, Server
 from experiments.api.traffic import Traffic
 from experiments.control.client import ask
-from experiments.control.lasting import READY
-from experiments.emulation.registry import LABS
+from experiments.control.detached import READY
+from experiments.emulation.lab_registry import LABS
 from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse

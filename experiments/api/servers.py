@@ -12,8 +12,8 @@ from typing import IO, NamedTuple
 
 from experiments.api.answers import Captured
 from experiments.control.client import ask
-from experiments.emulation.names import line_with_ips
-from experiments.emulation.registry import LABS
+from experiments.emulation.lab_registry import LABS
+from experiments.emulation.server_names import line_with_ips
 from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse

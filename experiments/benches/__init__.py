@@ -12,6 +12,6 @@ A row with the key ``outcome`` says there "ok", "skipped: why", "missed: why" (a
 "failed: why". With one of the last two, ``pillarbox bench`` ends with exit code 1.
 
 Files that begin with an underscore are no benches but what benches share; `_frame` finds them and
-prints their rows. `experiments.linux.measure` takes times in turns, and memory in processes of
+prints their rows. `experiments.linux.measurement` takes times in turns, and memory in processes of
 their own.
 """

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import experiments.benches
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from experiments.linux.processes import proc_field
 from topos.base.errors import PillarboxError, meant
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def hindrance(plane: str = "") -> str:
     """Return why no lab can be measured here, nothing if one can."""
-    from hosts.live.bpf import available
+    from hosts.live.lab_programs import available
 
     if os.geteuid():
         return "network namespaces need root"

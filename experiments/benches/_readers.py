@@ -228,7 +228,7 @@ def _faults() -> tuple[bytes, ...]:
 def _fault() -> Iterator[Callable[[bytes], object]]:
     from experiments.traffic.workload import Workload
     from experiments.trials.plans.experiment import FaultAt
-    from experiments.trials.plans.faults import schedule
+    from experiments.trials.plans.fault_schedule import schedule
     from hosts.base.failures import parse_failures
 
     topology, workload = parse("bcube,2,1"), Workload(duration_s=10.0)
@@ -273,10 +273,10 @@ def _few_flows() -> Iterator[None]:
     """Lower the bounds on an experiment's flows: as many as they allow exceed the memory bound."""
     from experiments.traffic import arrivals, patterns
     from experiments.traffic.collectives import graph, plan
-    from experiments.trials.plans import arriving
+    from experiments.trials.plans import drawn_arrivals
 
     with ExitStack() as stack:
-        for module in (arrivals, patterns, arriving):
+        for module in (arrivals, patterns, drawn_arrivals):
             stack.enter_context(patch.object(module, "MOST_FLOWS", MOST_FLOWS))
         for module in (graph, plan):
             stack.enter_context(patch.object(module, "MOST_SENT", MOST_FLOWS))
@@ -286,7 +286,7 @@ def _few_flows() -> Iterator[None]:
 def _ordered(experiment: Any) -> None:
     """Compute what the first trials of an experiment are to do, as `run --dry-run` does."""
     from experiments.trials.plans.trials import blocks
-    from experiments.trials.runs.run import order_of
+    from experiments.trials.runs.experiment_run import order_of
 
     for trial in next(blocks(experiment)):
         for fault in order_of(experiment, trial).faults:
@@ -345,7 +345,7 @@ def _table(data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def _hosts() -> Iterator[Callable[[bytes], object]]:
-    from experiments.machines.hosts import read
+    from experiments.machines.ssh_hosts import read
 
     with _file("HOSTS.toml", lambda file: read(file).ssh("a")) as reading:
         yield reading
@@ -440,7 +440,7 @@ def _captures() -> tuple[bytes, ...]:
 
 @contextmanager
 def _capture() -> Iterator[Callable[[bytes], object]]:
-    from experiments.observe.packets import followed
+    from experiments.observe.packet_paths import followed
 
     with _file("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
         yield read

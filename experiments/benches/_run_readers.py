@@ -96,8 +96,8 @@ def read_run(folder: Path) -> None:
 
 def report_run(folder: Path) -> None:
     """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
-    from experiments.reporting.page import _contents
-    from experiments.reporting.reading import read
+    from experiments.reporting.report_page import _contents
+    from experiments.reporting.run_reading import read
     from experiments.trials.runs import records
     from experiments.trials.runs.diff import difference, text_of
 

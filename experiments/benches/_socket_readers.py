@@ -181,6 +181,6 @@ def ready() -> tuple[bytes, ...]:
 
 @contextmanager
 def machine_ready() -> Iterator[Callable[[bytes], object]]:
-    from experiments.machines.started import address_in
+    from experiments.machines.dask_processes import address_in
 
     yield lambda data: address_in(data, lambda: "it left no message")

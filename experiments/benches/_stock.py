@@ -1,6 +1,6 @@
 """Stock Mininet as a lab: its servers, bridges, cables and shapers, watched and judged as ours are.
 
-It is the process of a trial, and given an order, as `experiments.trials.runs.worker` is.
+It is the process of a trial, and given an order, as `experiments.trials.runs.trial_worker` is.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from mininet.net import Mininet
 from mininet.node import Host
 from mininet.nodelib import LinuxBridge
 
-from experiments.emulation.faults import Faults
+from experiments.emulation.active_faults import Faults
+from experiments.emulation.cable_shapes import CableShape, CableShapes
 from experiments.emulation.lab import Lab
-from experiments.emulation.network import allow_open_files
-from experiments.emulation.shapes import CableShape, CableShapes
+from experiments.emulation.lab_network import allow_open_files
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.netlink import Netlink
-from experiments.trials.runs import worker
+from experiments.trials.runs import trial_worker
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from hosts.linux.calls import enter
 from topos.base.emulated import emulated
@@ -123,8 +123,8 @@ def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurem
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial
     with StockLab(parse(trial.system.network), trial.system, folder, trial.seed) as lab:
-        return worker.measured_in(lab, order, connection.send)
+        return trial_worker.measured_in(lab, order, connection.send)
 
 
 if __name__ == "__main__":
-    worker.main(int(sys.argv[1]), int(sys.argv[2]), run_trial)
+    trial_worker.main(int(sys.argv[1]), int(sys.argv[2]), run_trial)

@@ -19,22 +19,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from experiments.linux import bpf
+from experiments.linux import cable_programs
 from experiments.linux.kernel_settings import KernelSettings
 from hosts.linux import tcx
 from hosts.linux.calls import inside, nowhere
-from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
 )
 from hosts.live.kernel_table import KernelTable, TablePort
+from hosts.live.lab_programs import FORWARD, Alone, Programs
 from hosts.live.table import Action, DeliverDecision, Push, RelayDecision, Unwrap
 from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import IP_IN_IP, TCP, FlowKey, Ipv4Header
-from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, HeaderChange, RelayKey
+from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, HeaderChange, RelayKey
 from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
@@ -142,7 +142,7 @@ class ThreeServers:
             ports = {
                 mac(*end).hex(":"): socket.if_nametoindex("h{}-{}".format(*end)) for end in ends
             }
-            program = bpf.load(bpf.straight_on(ports))
+            program = cable_programs.load(cable_programs.straight_on(ports))
             for port in ports.values():
                 tcx.attach(program, port, egress=False)
             os.close(program)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
 from experiments.benches.failover import LOAD_MBIT, LOAD_MTU, RATE_MBIT, Load
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from hosts.base.algorithms import route
 from hosts.base.faults import Fault
 from hosts.base.shortest import shortest_path
@@ -130,8 +130,8 @@ class Struck(NamedTuple):
 
 def struck(lab: Lab, fault: Fault) -> Struck:
     """Let a fault strike, ping until it is repaired, and return what was lost."""
-    from experiments.control.looks import pingall
-    from experiments.trials.runs.faulting import begun
+    from experiments.control.queries import pingall
+    from experiments.trials.runs.trial_faults import begun
 
     lab.wait_converged()
     repair = begun(lab, fault)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from experiments.linux.processes import ended, forked
 from hosts.base.algorithms import route
 from hosts.base.path import Path
@@ -185,7 +185,7 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
     from experiments.linux import sandbox
 
     sandbox.enter()
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
     from experiments.linux.namespaces import write_sysctl
 
     commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measure import CaseResult, in_child
+from experiments.linux.measurement import CaseResult, in_child
 from experiments.linux.processes import all_processes, kernel_mib, shared_mib
 from topos.base.spec import parse
 
@@ -79,7 +79,7 @@ def up_and_down(spec: str, builder: str) -> dict[str, float]:
     from mininet.log import setLogLevel
     from mininet.nodelib import LinuxBridge  # noqa: F401 - no builder pays for an import
 
-    from experiments.emulation.network import LabNet  # noqa: F401
+    from experiments.emulation.lab_network import LabNet  # noqa: F401
     from experiments.linux.namespaces import fabric
 
     setLogLevel("critical")
@@ -128,7 +128,7 @@ def _stock(spec: str) -> Any:
     from mininet.node import Host
     from mininet.nodelib import LinuxBridge
 
-    from experiments.emulation.network import allow_open_files
+    from experiments.emulation.lab_network import allow_open_files
     from topos.base.emulated import emulated
 
     allow_open_files()
@@ -138,7 +138,7 @@ def _stock(spec: str) -> Any:
 
 
 def _ours(spec: str) -> Any:
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
 
     return LabNet(parse(spec), rate_mbit=RATE_MBIT, forwarders=False)
 

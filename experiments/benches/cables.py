@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measure import in_child, interleaved, medians, ratios
+from experiments.linux.measurement import in_child, interleaved, medians, ratios
 from topos.base.spec import parse
 from topos.bcube import BCube
 

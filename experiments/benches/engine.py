@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row, from_child
-from experiments.linux.measure import interleaved, medians, ratios
+from experiments.linux.measurement import interleaved, medians, ratios
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
@@ -75,7 +75,7 @@ def _flows_row(spec: str, name: str, flows: int) -> Row:
 
 def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
     """Return what each step takes for random flows."""
-    from experiments.analysis.fluid.links import link_count
+    from experiments.analysis.fluid.directed_links import link_count
     from experiments.analysis.fluid.rates import (
         bottleneck_throughput,
         equal_share,
@@ -113,8 +113,8 @@ def _arriving_row(spec: str, load: float, flows: int) -> Row:
 
 def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
     """Return what it takes to draw and simulate flows that arrive."""
-    from experiments.analysis.arrivals.asked import ArrivalRequest
-    from experiments.analysis.arrivals.simulated import goodput_bps, simulate
+    from experiments.analysis.arrivals.arrival_request import ArrivalRequest
+    from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
 
     def asked(network: Topology) -> ArrivalRequest:
         bps = goodput_bps(network, "", 1e9)
@@ -143,7 +143,7 @@ def search(spec: str) -> dict[str, float]:
     """Return the time and the mean and deviation of shortest paths from 64 servers."""
     import numpy
 
-    from experiments.analysis.simulator.search import SOURCES, distances, mean_and_deviation
+    from experiments.analysis.simulator.breadth_first import SOURCES, distances, mean_and_deviation
 
     distances(parse("dcell,2,1"), numpy.arange(2))
     network = parse(spec)
@@ -166,7 +166,7 @@ def _outcome(steps: tuple[str, ...], row: Row) -> str:
 def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
     import numpy
 
-    from experiments.analysis.simulator.flows import random_flows
+    from experiments.analysis.simulator.flow_arrays import random_flows
 
     return random_flows(network.servers, flows, numpy.random.default_rng(1))
 
@@ -208,7 +208,7 @@ def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
 
 
 def _load_arrays(network: Topology, name: str, sources: Ints, destinations: Ints) -> None:
-    from experiments.analysis.fluid.links import link_count
+    from experiments.analysis.fluid.directed_links import link_count
     from experiments.analysis.fluid.rates import link_loads
     from experiments.analysis.simulator.paths import routes
 

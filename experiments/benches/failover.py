@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
-from experiments.trials.plans.faults import failures_of
+from experiments.trials.plans.fault_schedule import failures_of
 from hosts.base.algorithms import SHORTEST, algorithms, route
 from hosts.base.faults import Fault
 from hosts.base.path import Path, Step
@@ -251,7 +251,7 @@ class Turn(NamedTuple):
 def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
     """Put a fault on the path of a flow, repair it, and return what that did to the flow."""
     from experiments.traffic.generator import Generator
-    from experiments.trials.runs.faulting import begun
+    from experiments.trials.runs.trial_faults import begun
     from experiments.trials.trust.machine import between, machine
 
     pace = PACES[lab.settings.timers]
@@ -416,7 +416,7 @@ def _survivable(
 
 def taken(lab: Lab, source: int, destination: int) -> Path:
     """Return the path of the latest flow between two servers, by the state of the servers on it."""
-    from experiments.trials.runs.paths import live_paths, paths_of
+    from experiments.trials.runs.recorded_paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
     (way,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)

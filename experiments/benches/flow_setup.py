@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.benches import _labs
 from experiments.benches._frame import Row
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from topos.base.spec import parse
 
 NETWORKS = (

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from experiments.linux.processes import beside
 from hosts.base.actions import EVERYONE
 from hosts.base.algorithms import algorithms, route
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.timers import FAST
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
 from hosts.wire.marks import serial_of, udp_packet

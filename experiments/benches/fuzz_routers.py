@@ -16,10 +16,10 @@ from hosts.base.algorithms import algorithms
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
-from hosts.wire.layout import checksum
+from hosts.wire.header_layout import checksum
 from hosts.wire.marks import udp_packet
 from topos.base.spec import parse
 from topos.base.topology import Topology

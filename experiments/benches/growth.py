@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.benches._frame import Row
 from experiments.benches._labs import hindrance, sandboxed
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Sending
 from topos.base.spec import parse
 from topos.base.topology import Topology

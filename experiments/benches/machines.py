@@ -15,12 +15,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measure import CaseResult, in_child
+from experiments.linux.measurement import CaseResult, in_child
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
-    from experiments.machines.lab import LabOverMachines
+    from experiments.machines.distributed_lab import LabOverMachines
 
 SPEC, MACHINES = "bcube,4,1", 2
 SIZES = [("dcell,4,2", machines) for machines in (1, 2, 4)]
@@ -75,14 +75,14 @@ def _child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
 @contextmanager
 def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Lab]:
     """Bring a lab up, in a sandbox of its own."""
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
     from experiments.emulation.lab import Lab
     from experiments.linux import sandbox
-    from experiments.machines.computer import OneComputer
-    from experiments.machines.lab import LabOverMachines
+    from experiments.machines.distributed_lab import LabOverMachines
+    from experiments.machines.local_machines import OneComputer
     from hosts.live.settings import LabSettings
 
-    place = registry.take_place()
+    place = lab_registry.take_place()
     sandbox.enter()
     settings, topology = LabSettings(**how), parse(spec)
     make: Callable[[Path], Lab] = partial(Lab, topology, settings)
@@ -93,7 +93,7 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
         with make(place.folder) as lab:
             yield lab
     finally:
-        registry.leave(place)
+        lab_registry.leave(place)
 
 
 # -- goodput -----------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def _neighbours(lab: Lab) -> tuple[int, int]:
 
 
 def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
-    from experiments.machines.sending import Generators
+    from experiments.machines.distributed_sending import Generators
     from experiments.traffic.flows import Flow, Sending
     from experiments.traffic.tools import tool_for
 
@@ -163,7 +163,7 @@ def _cuts() -> Iterator[Row]:
 
 def cuts() -> dict[str, float | None]:
     """Return after how many milliseconds a server knows of a cut, by its kind and its cable."""
-    from experiments.trials.runs.faulting import Faulting
+    from experiments.trials.runs.trial_faults import Faulting
     from hosts.base.faults import Fault
 
     found: dict[str, float | None] = {}
@@ -267,13 +267,13 @@ def _signs(reasons: tuple[str, ...], case: str) -> list[str]:
 def _judged(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
     """Return the reasons against a trial to which that happens."""
     from experiments.linux import shaping
-    from experiments.machines.computer import CARD
+    from experiments.machines.local_machines import CARD
     from experiments.traffic.workload import Workload
     from experiments.trials.plans.experiment import Experiment, System
     from experiments.trials.plans.trials import Trial
+    from experiments.trials.runs.experiment_run import order_of
     from experiments.trials.runs.outcome import outcome
-    from experiments.trials.runs.run import order_of
-    from experiments.trials.runs.worker import measured_in
+    from experiments.trials.runs.trial_worker import measured_in
 
     system = System(SPEC, machines=MACHINES, **lab.settings.plain())
     workload = Workload(pattern="permutation", duration_s=seconds)

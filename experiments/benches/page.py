@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from experiments.benches._frame import Row, from_child
 from experiments.benches._labs import sandboxed
 from experiments.interpreter import code_command
-from experiments.linux.measure import in_child
+from experiments.linux.measurement import in_child
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
-    from experiments.page.client import Client
+    from experiments.page.page_client import Client
 
 NETWORK, QUICK_NETWORK = "bcube,4,1", "bcube,2,1"
 TURNS, QUICK_TURNS = 12, 1
@@ -157,8 +157,8 @@ def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
     with sandboxed(parse(network), rate_mbit=RATE_MBIT, mtu=MTU) as lab:
         from experiments.control.client import ask
-        from experiments.control.running import run as send
         from experiments.control.service import Service
+        from experiments.control.workload_run import run as send
 
         service = Service(lab)
         try:
@@ -202,7 +202,7 @@ def watch() -> None:
 
 
 async def _watch(url: str) -> None:
-    from experiments.page.client import watching
+    from experiments.page.page_client import watching
 
     async with watching(url) as page:
         await asyncio.wait_for(page.heard("sample"), BESIDE_S)

@@ -26,7 +26,7 @@ from experiments.benches._three_servers import (
     ways,
 )
 from experiments.linux.processes import beside
-from hosts.live.bpf import available
+from hosts.live.lab_programs import available
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad

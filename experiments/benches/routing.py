@@ -11,13 +11,13 @@ from typing import Any
 
 from experiments.benches._frame import Row
 from experiments.interpreter import code_command
-from experiments.linux.measure import interleaved, medians
+from experiments.linux.measurement import interleaved, medians
 from hosts.base.algorithms import algorithms, route
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.base.timers import PAPER
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.marks import serial_of, udp_packet

@@ -53,7 +53,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 def _measured(load: float, quick: bool) -> Iterator[Row]:
     from experiments.reporting.overlay import overlaid
-    from experiments.trials.runs.run import run as run_experiment
+    from experiments.trials.runs.experiment_run import run as run_experiment
 
     about: Row = {"network": NETWORK, "mtu": _fct().systems[0].mtu, "load": load}
     with tempfile.TemporaryDirectory() as folder:
@@ -93,10 +93,10 @@ def _fct() -> Experiment:
 
 def _greedy(network: str, mtu: int, quick: bool) -> Row:
     """Return what greedy flows of valid trials have, live and simulated."""
-    from experiments.reporting.lasting import lasting, length_rows
+    from experiments.reporting.long_flows import lasting, length_rows
     from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.experiment_run import run as run_experiment
     from experiments.trials.runs.greedy import all_to_all
-    from experiments.trials.runs.run import run as run_experiment
 
     system = System(network, rate_mbit=GREEDY_MBIT, mtu=mtu)
     workload = all_to_all(QUICK_S if quick else GREEDY_S)

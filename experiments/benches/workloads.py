@@ -70,8 +70,8 @@ def _simulated(load: float) -> Row:
     """Return the row of a fluid on one cable: the theory that live flows are corrected by."""
     import numpy
 
-    from experiments.analysis.arrivals.engine import course
-    from experiments.analysis.fluid.links import Routes
+    from experiments.analysis.arrivals.fluid_events import course
+    from experiments.analysis.fluid.directed_links import Routes
 
     draw = numpy.random.default_rng(1)
     starts = numpy.sort(draw.random(MANY)) * MANY / load
@@ -97,7 +97,7 @@ def _outcome(case: str, load: float, row: Row) -> str:
 
 def _one_trial(case: str, load: float, seconds: float, folder: Path) -> Run:
     from experiments.trials.plans.experiment import Experiment, System
-    from experiments.trials.runs.run import run as run_experiment
+    from experiments.trials.runs.experiment_run import run as run_experiment
 
     network = "bcube,4,1" if case == "schedule" else "tree,2,1"
     system = System(network, **CABLE)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def _workload(case: str, load: float, seconds: float, system: Any) -> Workload:
     from dataclasses import replace
 
     from experiments.traffic.workload import BUSIEST, POISSON, Workload
-    from experiments.trials.plans.arriving import capacity_of
+    from experiments.trials.plans.drawn_arrivals import capacity_of
 
     found = Workload(
         "one-to-one",

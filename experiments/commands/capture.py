@@ -58,14 +58,14 @@ def command(
     sudo ./pillarbox capture 0.0 1.3:0 -o two.pcapng --no-heart-beats
     """
     from experiments.control.client import ask, entrance_anywhere
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
     from experiments.files import give_to_user
-    from experiments.observe.sniff import Tapped, capture
+    from experiments.observe.port_capture import Tapped, capture
     from topos.base.errors import require
     from topos.base.spec import parse
 
     require(force or not out.exists(), f"{out} is there already: name another, or add --force")
-    folder = registry.folder_of(number)
+    folder = lab_registry.folder_of(number)
     status = ask(folder, ask="status")
     topology = parse(status["network"])
     chosen = _chosen(topology, ports)

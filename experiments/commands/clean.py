@@ -21,7 +21,7 @@ def command(dry_run: bool) -> int:
     sudo ./pillarbox clean
     sudo ./pillarbox clean --dry-run
     """
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
     from experiments.linux import cgroups, kernel_settings, sweep
     from topos.base.errors import require
 
@@ -29,14 +29,14 @@ def command(dry_run: bool) -> int:
     done = "found" if dry_run else "removed"
     for leftover in sweep.sweep(remove=not dry_run):
         click.echo(f"{done} {leftover}")
-    for number in registry.remove_dead(remove=not dry_run):
+    for number in lab_registry.remove_dead(remove=not dry_run):
         click.echo(f"{done} the folder of lab {number}, which is dead")
     for setting in kernel_settings.left(remove=not dry_run):
         click.echo(f"{done} a setting of the kernel's ({setting})")
     if not dry_run:
         cgroups.remove_dead(cgroups.parents())  # they are empty
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
-    left += [f"the folder of lab {number}" for number in registry.remove_dead(remove=False)]
+    left += [f"the folder of lab {number}" for number in lab_registry.remove_dead(remove=False)]
     for what in left if not dry_run else sweep.unexplained():
         click.echo(f"left: {what}")
     running = sweep.living_runs()

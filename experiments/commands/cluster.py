@@ -51,24 +51,24 @@ def up(where: str, name: str) -> int:
     require(os.geteuid() == 0, "a cluster needs root: use sudo")
     if where.startswith(SCHEMES):
         return _use(where, name)
-    from experiments.control import lasting
-    from experiments.machines import hosts
+    from experiments.control import detached
+    from experiments.machines import ssh_hosts
 
-    found = hosts.read(Path(where))
-    code = lasting.detached()
+    found = ssh_hosts.read(Path(where))
+    code = detached.detached()
     return _keep(found, name) if code is None else code
 
 
 def _use(scheduler: str, name: str) -> int:
     """Remember where a scheduler is, if it answers."""
-    from experiments.machines import named
+    from experiments.machines import cluster_registry
 
-    lock = named.take(name)
+    lock = cluster_registry.take(name)
     with ExitStack() as stack:
         stack.callback(lock.close)
-        stack.callback(shutil.rmtree, named.folder_of(name), ignore_errors=True)
-        named.write_about(name, scheduler=scheduler, keeper=None)
-        ground = named.NamedCluster(name)
+        stack.callback(shutil.rmtree, cluster_registry.folder_of(name), ignore_errors=True)
+        cluster_registry.write_about(name, scheduler=scheduler, keeper=None)
+        ground = cluster_registry.NamedCluster(name)
         click.echo(_welcome(name, ground.machines, scheduler))
         ground.close()
         stack.pop_all()
@@ -78,24 +78,24 @@ def _use(scheduler: str, name: str) -> int:
 
 def _keep(found: Any, name: str) -> int:
     """Start a cluster, and keep it up until its end."""
-    from experiments.control import lasting
-    from experiments.machines import hosts, named
+    from experiments.control import detached
+    from experiments.machines import cluster_registry, ssh_hosts
 
-    lasting.end_by_signal()
-    lock = named.take(name)
-    folder = named.folder_of(name)
+    detached.end_by_signal()
+    lock = cluster_registry.take(name)
+    folder = cluster_registry.folder_of(name)
     with ExitStack() as stack:
         stack.callback(lock.close)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        kept = hosts.Kept(found, folder)
+        kept = ssh_hosts.Kept(found, folder)
         stack.callback(kept.close)
         scheduler = kept.start()
         machines = len(found.hosts)
         known = {"keeper": os.getpid(), "machines": machines, "hosts": found.hosts}
         known["weights"] = found.weights
-        named.write_about(name, scheduler=scheduler, **known)
+        cluster_registry.write_about(name, scheduler=scheduler, **known)
         click.echo(_welcome(name, machines, scheduler))
-        lasting.leave_alone(folder / "keeper.log")
+        detached.leave_alone(folder / "keeper.log")
         kept.wait()
     return 0
 
@@ -116,12 +116,12 @@ def status(name: str, as_json: bool) -> None:
     \b
     sudo ./pillarbox cluster status
     """
-    from experiments.machines import named
-    from experiments.machines.cluster import Cluster
+    from experiments.machines import cluster_registry
+    from experiments.machines.dask_cluster import Cluster
     from experiments.text import columns
 
-    known = named.about(name)
-    ground = named.NamedCluster(name, partly=True)
+    known = cluster_registry.about(name)
+    ground = cluster_registry.NamedCluster(name, partly=True)
     cluster = Cluster(ground, lambda *_: None)
     try:
         cluster.open(Path(), 0)
@@ -154,14 +154,14 @@ def check(name: str, as_json: bool) -> int:
     \b
     sudo ./pillarbox cluster check
     """
-    from experiments.machines import named
-    from experiments.machines.checking import check as checked
+    from experiments.machines import cluster_registry
+    from experiments.machines.link_checks import check as checked
     from experiments.text import columns
 
     first, *pairs = checked(name)
     wrong = first["wrong"] + [sentence for pair in pairs for sentence in pair["wrong"]]
     lossy = sorted({address for pair in pairs for address in pair.get("lossy", ())})
-    named.write_about(name, lossy=lossy)
+    cluster_registry.write_about(name, lossy=lossy)
     data = {"name": name, "machines": first["machines"], "pairs": pairs, "wrong": wrong}
     rows = [["machines", "MTU", "clock ms", "TCP Mbit/s", "back", "super-packets", "back"]]
     for pair in pairs:
@@ -184,21 +184,21 @@ def down(name: str) -> None:
     \b
     sudo ./pillarbox cluster down
     """
-    from experiments.machines import named
+    from experiments.machines import cluster_registry
 
-    keeper = named.about(name)["keeper"]
-    if not named.is_up(name):
+    keeper = cluster_registry.about(name)["keeper"]
+    if not cluster_registry.is_up(name):
         raise PillarboxError(f"cluster {name!r} had ended by itself: what was left of it is gone")
     if keeper is None:
-        shutil.rmtree(named.folder_of(name))
+        shutil.rmtree(cluster_registry.folder_of(name))
         return
     os.kill(keeper, signal.SIGTERM)
-    named.wait_for_end(name)
+    cluster_registry.wait_for_end(name)
 
 
 @command.command("join", hidden=True)
 def join() -> None:
     """Run as a worker of a cluster (started by `cluster up` over ssh)."""
-    from experiments.machines.joined import main
+    from experiments.machines.dask_process import main
 
     main()

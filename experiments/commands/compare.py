@@ -64,16 +64,21 @@ def command(
         return
     if not topologies:
         raise click.UsageError("name at least one network, or --papers")
-    from experiments.analysis.comparison import measure
+    from experiments.analysis.comparison import network_measures
     from experiments.text import paragraphs, side_by_side
 
     prices = _prices(list_name, given)
-    measured = [measure.measure(topology, prices, exact, seconds) for topology in topologies]
+    measured = [
+        network_measures.measure(topology, prices, exact, seconds) for topology in topologies
+    ]
     answer(
         as_json,
-        {"networks": list(map(measure.as_json, measured))},
+        {"networks": list(map(network_measures.as_json, measured))},
         "\n\n".join(
-            [side_by_side(measure.rows(measured)), paragraphs(measure.notes(measured, prices))]
+            [
+                side_by_side(network_measures.rows(measured)),
+                paragraphs(network_measures.notes(measured, prices)),
+            ]
         ),
         indent=2,
     )
@@ -98,12 +103,12 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
 
 
 def _papers(as_json: bool, seconds: float) -> None:
-    from experiments.analysis.comparison import checks, papers
+    from experiments.analysis.comparison import papers, table_checks
 
     tables = papers.tables(seconds)
     answer(
         as_json,
-        {"tables": list(map(checks.as_json, tables))},
-        "\n\n".join(map(checks.as_text, tables)),
+        {"tables": list(map(table_checks.as_json, tables))},
+        "\n\n".join(map(table_checks.as_text, tables)),
         indent=2,
     )

@@ -53,9 +53,9 @@ def show(experiment: Experiment, folder: Path) -> bool:
     Return whether all of its trials are valid.
     """
     from experiments.page.runs import save_beside
-    from experiments.reporting.live import Live
-    from experiments.reporting.page import write_report
-    from experiments.trials.runs.run import new_name, run
+    from experiments.reporting.progress import Live
+    from experiments.reporting.report_page import write_report
+    from experiments.trials.runs.experiment_run import new_name, run
 
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
@@ -73,18 +73,24 @@ def show(experiment: Experiment, folder: Path) -> bool:
 
 def in_sentences(run: Run) -> str:
     """Return what came of it: two sentences, and a table with what is odd in it."""
-    from experiments.reporting import story
+    from experiments.reporting import summary_text
     from experiments.trials.catalogue import DEMO, Demo
     from experiments.trials.runs.summary import doubtful, sentences
 
     blocks = [
-        sentences([story.comparison(run, Demo.CUBE, Demo.TREE, story.PAPERS_RATIOS[DEMO.name])]),
         sentences(
-            story.after_fault(run, *pair)
+            [
+                summary_text.comparison(
+                    run, Demo.CUBE, Demo.TREE, summary_text.PAPERS_RATIOS[DEMO.name]
+                )
+            ]
+        ),
+        sentences(
+            summary_text.after_fault(run, *pair)
             for pair in ((Demo.CUT_CUBE, Demo.CUBE), (Demo.CUT_TREE, Demo.TREE))
         ),
-        story.times(run),
-        sentences([*story.stragglers(run), *doubtful(run)]),
+        summary_text.times(run),
+        sentences([*summary_text.stragglers(run), *doubtful(run)]),
     ]
     return "\n\n".join(filter(None, blocks))
 

@@ -29,7 +29,7 @@ def command(topology: Topology | None, install: bool) -> None:
     ./pillarbox dissector bcube,4,1 > pillarbox.lua
     tshark -X lua_script:pillarbox.lua -r lab.pcapng
     """
-    from experiments.observe.dissector import lua
+    from experiments.observe.lua_dissector import lua
 
     text = lua(topology)
     if not install:

@@ -17,8 +17,8 @@ def command(number: int | None) -> None:
     sudo ./pillarbox down
     """
     from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
 
-    folder = registry.folder_of(number)
+    folder = lab_registry.folder_of(number)
     ask(folder, ask="down")
-    registry.wait_for_end(folder)
+    lab_registry.wait_for_end(folder)

@@ -34,14 +34,14 @@ def command(
     sudo ./pillarbox exec --user nobody 4.3 python3 their_server.py
     """
     from experiments.control.client import entrance_anywhere
-    from experiments.control.entering import AS_USER, exit_code, run_within
-    from experiments.emulation import registry
-    from experiments.emulation.names import with_ips
+    from experiments.control.server_program import AS_USER, exit_code, run_within
+    from experiments.emulation import lab_registry
+    from experiments.emulation.server_names import with_ips
     from experiments.linux import cgroups
     from experiments.linux.unprivileged import account_of
     from topos.base.spec import parse
 
-    found = entrance_anywhere(registry.folder_of(number), server)
+    found = entrance_anywhere(lab_registry.folder_of(number), server)
     words = list(program) if raw else with_ips(parse(found.network), program)
     words = words or ["env", f"PS1={found.prompt}", "bash", "--norc"]
     if found.reach:

@@ -33,7 +33,7 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
-    from experiments.observe.packets import DIFFERS, followed, lines
+    from experiments.observe.packet_paths import DIFFERS, followed, lines
 
     topology, routing, packets, rows, others = followed(capture, network, routing, fail)
     name = topology.address

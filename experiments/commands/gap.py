@@ -13,9 +13,9 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.analysis.comparison.between import Between
-    from experiments.analysis.comparison.gap import Gap, Reached
-    from experiments.analysis.fluid.certificate import Optimum
+    from experiments.analysis.comparison.server_pairs import Between
+    from experiments.analysis.comparison.throughput_gap import Gap, Reached
+    from experiments.analysis.fluid.optimum_bounds import Optimum
     from hosts.base.failures import Failures
 
 
@@ -76,7 +76,7 @@ def command(
         )
         _between(topology, ends, routings, failures, as_json)
         return
-    from experiments.analysis.comparison.gap import gap
+    from experiments.analysis.comparison.throughput_gap import gap
     from experiments.text import paragraphs
     from experiments.traffic.patterns import flows_of
     from experiments.traffic.workload import Workload
@@ -188,7 +188,7 @@ def _between(
     as_json: bool,
 ) -> None:
     """Print which paths there are from one server to another."""
-    from experiments.analysis.comparison.between import paths_between
+    from experiments.analysis.comparison.server_pairs import paths_between
     from experiments.text import paragraphs, records
 
     source, destination = (topology.server(address) for address in ends)

@@ -100,29 +100,29 @@ def command(
     sudo pillarbox grade 2 --student ada my_router.py --live
     sudo pillarbox grade 2 --student ada my_router.py --live --partner bob his_router.py
     """
-    from experiments.grading import handed_in, judge, marking, report
-    from experiments.grading.sheets import sheet_of
+    from experiments.grading import grade_report, judge, marking, submissions
+    from experiments.grading.sheet_catalogue import sheet_of
 
     sheet = sheet_of(lab, student)
     if show:
-        click.echo(report.sheet_text(sheet))
+        click.echo(grade_report.sheet_text(sheet))
         return
     require(file is not None, "name the file to grade, or --show to see the student's values")
     assert file is not None
     require(live or partner is None, "a partner's router is met on a live network: add --live")
     word = secret_of(secret, secret_file)
-    read = handed_in.reader(file, marking.wanted(sheet))
+    read = submissions.reader(file, marking.wanted(sheet))
     task = marking.GradingTask(sheet, read, word, unsealed)
     if case is not None:
         one = marking.replayed(judge.answer(partial(marking.ask_again, task, case)))
-        click.echo(report.replayed_text(one))
+        click.echo(grade_report.replayed_text(one))
         return
     found = marking.marked(judge.answer(partial(marking.mark, task)), sheet.lab).report(task)
     if live:
-        from experiments.grading.live import Partner, add_live
+        from experiments.grading.live_grading import Partner, add_live
 
         other = None
         if partner is not None:
-            other = Partner(sheet_of(lab, partner[0]), handed_in.reader(partner[1])().source)
+            other = Partner(sheet_of(lab, partner[0]), submissions.reader(partner[1])().source)
         add_live(found, read().source, word, unsealed=unsealed, partner=other)
-    click.echo(report.as_json(found) if as_json else report.as_text(found))
+    click.echo(grade_report.as_json(found) if as_json else grade_report.as_text(found))

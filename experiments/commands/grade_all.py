@@ -12,7 +12,7 @@ from experiments.commands.grade import secret_of, secret_options
 from topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.grading.together import Class, Graded
+    from experiments.grading.class_grading import Class, Graded
 
 
 @click.command()
@@ -97,7 +97,7 @@ def command(
     pillarbox grade-all 3 handed-in --out marks --secret-file word --changed
     pillarbox grade-all 3 handed-in --out marks --secret-file word --due 2026-03-01T23:59
     """
-    from experiments.grading import together
+    from experiments.grading import class_grading
     from experiments.grading.lateness import Deadline, moment, times_of
     from experiments.grading.similarity import THRESHOLD
     from experiments.trials.runs.store import read_json
@@ -116,10 +116,10 @@ def command(
     before = read_json(out / "marks.json") if changed else None
 
     def on_graded(made: Class, one: Graded) -> None:
-        together.write_marks(made, out)
+        class_grading.write_marks(made, out)
         click.echo(f"{one.got:6g}  {one.student}{one.remark and f'  {one.remark}'}", err=True)
 
-    made = together.grade_all(
+    made = class_grading.grade_all(
         lab,
         folder,
         word,
@@ -130,7 +130,7 @@ def command(
         before=before,
         on_graded=on_graded,
     )
-    together.write(made, out)
+    class_grading.write(made, out)
     for pair in made.pairs:
         click.echo(f"alike: {pair.first} and {pair.second}, {pair.share:.0%}", err=True)
     click.echo(f"{out / 'class.html'}")

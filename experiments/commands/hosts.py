@@ -26,10 +26,10 @@ def command(number: int | None, slots: int, as_json: bool) -> None:
     sudo ./pillarbox hosts > hosts
     """
     from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
 
     found = [
-        {**one, "slots": slots} for one in ask(registry.folder_of(number), ask="hosts")["hosts"]
+        {**one, "slots": slots} for one in ask(lab_registry.folder_of(number), ask="hosts")["hosts"]
     ]
     lines = [f"{one['ip']} slots={slots} # {one['server']} {one['name']}" for one in found]
     answer(as_json, {"hosts": found}, "\n".join(lines))

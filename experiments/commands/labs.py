@@ -22,15 +22,15 @@ def command(processes: bool, as_json: bool) -> None:
     sudo ./pillarbox labs --processes
     """
     from experiments.control.client import ask
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
     from experiments.text import columns
     from topos.base.errors import PillarboxError, require
 
-    require(registry.may_look(), "only root can see labs: use sudo")
+    require(lab_registry.may_look(), "only root can see labs: use sudo")
     rows: list[dict[str, Any]] = []
-    for number in registry.living_labs():
+    for number in lab_registry.living_labs():
         try:
-            rows.append({"lab": number, **ask(registry.LABS / str(number), ask="about")})
+            rows.append({"lab": number, **ask(lab_registry.LABS / str(number), ask="about")})
         except PillarboxError:  # it has no socket yet, or not any more
             rows.append({"lab": number, "network": "starting or ending"})
     if processes:
@@ -42,13 +42,15 @@ def command(processes: bool, as_json: bool) -> None:
 
 def _show_processes(labs: list[dict[str, Any]], as_json: bool) -> None:
     """Print the processes of labs and their rights."""
-    from experiments.control import processes
-    from experiments.emulation import registry
+    from experiments.control import process_rights
+    from experiments.emulation import lab_registry
     from experiments.text import columns
 
-    head = ["lab", "count", *processes.KEYS, "open files"]
+    head = ["lab", "count", *process_rights.KEYS, "open files"]
     cells: list[list[str]] = []
     for one in labs:
-        one["processes"] = processes.processes_of(registry.LABS / str(one["lab"]) / registry.LOCK)
-        cells += [[str(one["lab"]), *row] for row in processes.rows(one["processes"])]
+        one["processes"] = process_rights.processes_of(
+            lab_registry.LABS / str(one["lab"]) / lab_registry.LOCK
+        )
+        cells += [[str(one["lab"]), *row] for row in process_rights.rows(one["processes"])]
     answer(as_json, {"labs": labs}, columns([head, *cells]) if labs else "no lab is running")

@@ -21,10 +21,10 @@ def command(number: int | None, listen: str | None) -> None:
     sudo ./pillarbox metrics
     sudo ./pillarbox metrics --listen 127.0.0.1:9200
     """
-    from experiments.control.metrics import PATH, scraped, server_at
-    from experiments.emulation import registry
+    from experiments.control.prometheus import PATH, scraped, server_at
+    from experiments.emulation import lab_registry
 
-    folder = registry.folder_of(number)
+    folder = lab_registry.folder_of(number)
     if listen is None:
         click.echo(scraped(folder), nl=False)
         return

@@ -36,11 +36,11 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     """
     from experiments.control import mpi
     from experiments.control.client import ask, entrance_anywhere
-    from experiments.control.entering import exit_code
-    from experiments.emulation import registry
+    from experiments.control.server_program import exit_code
+    from experiments.emulation import lab_registry
     from experiments.linux import cgroups
 
-    folder = registry.folder_of(number)
+    folder = lab_registry.folder_of(number)
     hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
     named = [f"{one['name']}:{slots}" for one in hosts]
     first = entrance_anywhere(folder, hosts[0]["server"])

@@ -11,7 +11,7 @@ from experiments.arguments import MORE, answer, json_option, network
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.analysis.comparison.packing import Packing, Room
+    from experiments.analysis.comparison.racks import Packing, Room
 
 COUNT = click.IntRange(min=1)
 
@@ -37,7 +37,7 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
 
     Only BCube has a packaging in its paper; other networks are packed by the same rules.
     """
-    from experiments.analysis.comparison.packing import Room, pack
+    from experiments.analysis.comparison.racks import Room, pack
 
     room = Room(**room_options)
     packing = pack(topology, room)

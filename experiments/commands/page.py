@@ -58,10 +58,10 @@ def command(
         runs.save(run, trial, file)
         click.echo(file)
         return
-    from experiments.emulation import registry
+    from experiments.emulation import lab_registry
     from experiments.page import process
 
-    folder = registry.folder_of(number)
+    folder = lab_registry.folder_of(number)
     known, certificate = process.address_in(folder)
     if save is not None:
         _save(known, certificate, save)

@@ -91,7 +91,7 @@ def command(
 def _apart(topology: Topology, source: int, destination: int) -> int | None:
     """Return how many paths share no server and no switch, where nothing has failed."""
     try:
-        from experiments.analysis.comparison.paths import MOST_PAIRED
+        from experiments.analysis.comparison.path_metrics import MOST_PAIRED
         from experiments.analysis.fluid.disjoint import disjoint_paths
     except ModuleNotFoundError:  # installed without [sim]
         return None

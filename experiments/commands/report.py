@@ -25,7 +25,8 @@ def command(run: Path, out: Path | None, opened: bool) -> None:
     pillarbox report quick-20260301-101500-seed1
     pillarbox report quick-20260301-101500-seed1 --open
     """
-    import experiments.reporting.page as reporting  # first: it says which extra brings all of it
+    # Imported first: its error names the extra that contains all packages of the report.
+    import experiments.reporting.report_page as reporting
     from experiments.page.runs import save_beside
 
     page, missing = reporting.write_report(run, out, save_beside)

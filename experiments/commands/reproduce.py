@@ -89,7 +89,7 @@ def command(
         answer(as_json, {"figures": known}, _listed(rows))
         return
     if how["scheduler"] and "://" not in how["scheduler"]:
-        from experiments.machines.named import scheduler_of
+        from experiments.machines.cluster_registry import scheduler_of
 
         how["scheduler"] = scheduler_of(how["scheduler"])
     wanted = reproductions.names() if every else list(dict.fromkeys(names))
@@ -101,7 +101,7 @@ def command(
     )
     from experiments.reporting.reproduced.page import write_page
     from experiments.reporting.reproduced.result import Settings
-    from experiments.reproductions.shared import making
+    from experiments.reproductions.shared import figure_cache
 
     made, failed = [], []
     with only_writer(output_folder(out)):
@@ -109,7 +109,7 @@ def command(
             settings = Settings(out / name, out / TASKS, say=partial(click.echo, err=True), **how)
             output_folder(settings.folder)
             try:
-                made.append(making.made(figure, settings, out, again=again))
+                made.append(figure_cache.made(figure, settings, out, again=again))
             except PillarboxError as error:
                 if len(figures) == 1:
                     raise

@@ -20,9 +20,9 @@ from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.trials.plans.experiment import Experiment, System
+    from experiments.trials.runs.experiment_run import Measure
     from experiments.trials.runs.order import TrialMeasurements, TrialOrder
-    from experiments.trials.runs.run import Measure
-    from experiments.trials.runs.trial import TrialDisplay
+    from experiments.trials.runs.trial_process import TrialDisplay
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -125,9 +125,9 @@ def command(
         _tell_order(experiment, as_json)
         return 0
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
-    from experiments.reporting.live import Live
+    from experiments.reporting.progress import Live
     from experiments.trials.plans.trials import blocks
-    from experiments.trials.runs.run import new_name, orders_of, run
+    from experiments.trials.runs.experiment_run import new_name, orders_of, run
     from experiments.trials.runs.slowdowns import slowdowns
     from experiments.trials.runs.summary import advice, text_of
 
@@ -172,8 +172,8 @@ def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
     """Yield what runs a trial: here, or all machines of a cluster those that are left."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs import records
-    from experiments.trials.runs.run import order_of
-    from experiments.trials.runs.trial import measure
+    from experiments.trials.runs.experiment_run import order_of
+    from experiments.trials.runs.trial_process import measure
 
     spread = {one.cluster for one in experiment.systems if one.machines == 1}
     if not any(spread):
@@ -184,7 +184,7 @@ def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
         "of trials that are spread over a cluster, all run whole on one machine: let all systems "
         "have the same cluster, and machines=1",
     )
-    from experiments.machines.spread import TrialDistributor
+    from experiments.machines.trial_distribution import TrialDistributor
 
     known = records.load(folder).records if (folder / records.MANIFEST).exists() else ()
     finished = {one["trial"] for one in known}
@@ -198,7 +198,7 @@ def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
 
 def _machines_of(cluster: str) -> int:
     """Return how many machines a cluster has."""
-    from experiments.machines.named import NamedCluster
+    from experiments.machines.cluster_registry import NamedCluster
 
     ground = NamedCluster(cluster)
     ground.close()
@@ -259,7 +259,7 @@ def _list(as_json: bool) -> None:
 
 def _tell_order(experiment: Experiment, as_json: bool) -> None:
     from experiments.trials.plans.trials import blocks
-    from experiments.trials.runs.run import order_of
+    from experiments.trials.runs.experiment_run import order_of
 
     rows, lines = [], []
     for trial in (trial for block in blocks(experiment) for trial in block):

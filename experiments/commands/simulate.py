@@ -16,8 +16,8 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from experiments.analysis.arrivals.simulated import Simulated
-    from experiments.analysis.packets.simulated import Tcp
+    from experiments.analysis.arrivals.simulated_arrivals import Simulated
+    from experiments.analysis.packets.simulated_tcp import Tcp
     from experiments.traffic.arrivals import Arrivals, Window
     from experiments.trials.runs.records import Run
 
@@ -196,8 +196,8 @@ def command(
         asked_flows = (pattern, volume_bytes, rate_mbit, queue, seed)
         _bulk(topology, routing, asked_flows, wire, tcp, as_json)
         return
-    from experiments.analysis.arrivals.asked import ArrivalRequest
-    from experiments.analysis.arrivals.simulated import goodput_bps
+    from experiments.analysis.arrivals.arrival_request import ArrivalRequest
+    from experiments.analysis.arrivals.simulated_arrivals import goodput_bps
     from experiments.analysis.simulator.paths import choose
 
     require(trace is None or not loads, "a trace has a load of its own: leave --load away")
@@ -236,8 +236,8 @@ def _tcp(
     topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
 ) -> Tcp:
     """Return cables, queues and servers as TCP finds them."""
-    from experiments.analysis.arrivals.simulated import header_of
-    from experiments.analysis.packets.simulated import Tcp
+    from experiments.analysis.arrivals.simulated_arrivals import header_of
+    from experiments.analysis.packets.simulated_tcp import Tcp
     from experiments.linux.queueing import length_bytes
 
     header = header_of(topology, routing)
@@ -268,21 +268,21 @@ def _simulated(
     tcp: Tcp | None,
 ) -> Iterator[dict[str, Any]]:
     """Simulate one load, as fluids and by TCP; yield what there is to say of each."""
-    from experiments.analysis.arrivals.simulated import simulate
+    from experiments.analysis.arrivals.simulated_arrivals import simulate
 
     routing, choice, seed = paths
     began = time.perf_counter()
     found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
     yield _figures("fluid", found, began)
     if tcp:
-        from experiments.analysis.packets.arriving import by_tcp
+        from experiments.analysis.packets.tcp_arrivals import by_tcp
 
         began = time.perf_counter()
         yield _figures("TCP", by_tcp(topology, found, routing, tcp, seed), began)
 
 
 def _figures(kind: str, found: Simulated, began: float) -> dict[str, Any]:
-    from experiments.analysis.arrivals.simulated import by_size
+    from experiments.analysis.arrivals.simulated_arrivals import by_size
     from experiments.linux.processes import peak_mib
 
     took_s = time.perf_counter() - began
@@ -377,14 +377,14 @@ def _bulk(
 
 def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
     """Simulate the flows of a run again, and tell both."""
-    from experiments.reporting import lasting, overlay
+    from experiments.reporting import long_flows, overlay
     from experiments.text import paragraphs, records
     from experiments.trials.runs.records import load
 
     if figure:
         overlay.check_file(figure)
     run = load(folder)
-    if lasting.lasts(run):
+    if long_flows.lasts(run):
         require(figure is None, "flows that last have no curve: leave --figure away")
         _lasting(run, as_json)
         return
@@ -407,7 +407,7 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
 
 def _lasting(run: Run, as_json: bool) -> None:
     """Tell what flows that last get of the cables."""
-    from experiments.reporting.lasting import KINDS, lasting, length_rows
+    from experiments.reporting.long_flows import KINDS, lasting, length_rows
     from experiments.text import paragraphs, records
 
     flows = lasting(run)

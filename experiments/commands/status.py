@@ -19,6 +19,6 @@ def command(server: str | None, number: int | None, as_json: bool) -> None:
     sudo ./pillarbox status
     sudo ./pillarbox status 0.3 --json
     """
-    from experiments.control.remote import asked
+    from experiments.control.verb_commands import asked
 
     answer(as_json, *asked(number, "status", filter(None, [server])))

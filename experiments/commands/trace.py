@@ -26,7 +26,7 @@ def command(
     \b
     sudo ./pillarbox trace 0.0 4.3
     """
-    from experiments.control.remote import asked
+    from experiments.control.verb_commands import asked
 
     found, said = asked(number, "path", [source, destination])
     answer(as_json, found, said)

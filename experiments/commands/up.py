@@ -26,7 +26,7 @@ FAILED = 1
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
-    from experiments.machines.lab import LabOverMachines
+    from experiments.machines.distributed_lab import LabOverMachines
     from hosts.live.settings import LabSettings
 
 
@@ -147,8 +147,8 @@ def command(
     sudo ./pillarbox up dcell,4,1 --machines 2
     sudo ./pillarbox up dcell,4,1 --cluster cluster
     """
-    from experiments.control import lasting
-    from experiments.emulation import registry
+    from experiments.control import detached
+    from experiments.emulation import lab_registry
     from experiments.interpreter import require_modules
     from experiments.linux import sandbox
 
@@ -165,7 +165,7 @@ def command(
     if machines or cluster:
         require_modules("distributed", "cryptography")  # before the sandbox, which has no network
     if detach:
-        code = lasting.detached()
+        code = detached.detached()
         if code is not None:
             return code
     door = None
@@ -174,7 +174,7 @@ def command(
 
         # In the machine's network: the sandbox has a network of its own.
         door = process.opened(listen, plain_http=plain_http, terminals=terminals)
-    place = registry.take_place()
+    place = lab_registry.take_place()
     if not no_sandbox and not cluster:  # nothing of a lab on a cluster is on this machine
         sandbox.enter()
     from experiments.control import prompt
@@ -190,8 +190,8 @@ def command(
         **how,
     )
     with ExitStack() as stack:
-        lasting.end_by_signal()
-        stack.callback(registry.leave, place)
+        detached.end_by_signal()
+        stack.callback(lab_registry.leave, place)
         if no_sandbox:
             run = SweptLab.begin()
             stack.callback(run.end)
@@ -215,7 +215,7 @@ def command(
             if settings.plane == "auto" and lab.plane == "python":
                 click.echo(slower())
         if detach or hold:
-            lasting.ready(place, detach)
+            detached.ready(place, detach)
             return 0
         return FAILED if prompt.run(lab, script) else 0
 
@@ -230,8 +230,8 @@ def _over_machines(
     weights: tuple[int, ...],
 ) -> LabOverMachines:
     """Return a lab over machines; only it needs Dask."""
-    from experiments.machines.lab import LabOverMachines
-    from experiments.machines.named import NamedCluster
+    from experiments.machines.cluster_registry import NamedCluster
+    from experiments.machines.distributed_lab import LabOverMachines
 
     ground = NamedCluster(cluster, machines) if cluster else None
     count = machines or 0
@@ -248,9 +248,9 @@ def _wait_converged(lab: Lab) -> None:
 
 def slower() -> str:
     """Return why packets do not take the faster plane, which the user did not renounce."""
-    from hosts.live import bpf
+    from hosts.live import lab_programs
 
-    why = bpf.available() or "Open vSwitch without the kernel's module loses its TCP"
+    why = lab_programs.available() or "Open vSwitch without the kernel's module loses its TCP"
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
-FAR_START = "--mpirun"  # what `experiments.machines.within` is told
+FAR_START = "--mpirun"  # what `experiments.machines.part_program` is told
 WAY = Path(__file__).parents[2]  # what imports of this package begin from
 
 
@@ -70,7 +70,7 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     """Run a program of Open MPI's, from the first of the hosts; return its exit code."""
     import tempfile
 
-    from experiments.control.entering import run_within
+    from experiments.control.server_program import run_within
     from hosts.linux.calls import die_with_parent
     from topos.base.errors import require
 

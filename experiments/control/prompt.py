@@ -22,12 +22,12 @@ from typing import Any, TextIO
 from mininet.cli import CLI
 
 from experiments.control import network_text
-from experiments.control.looks import require_alive
-from experiments.control.showing import one_interrupt, shown
+from experiments.control.queries import require_alive
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
+from experiments.control.workload_progress import one_interrupt, shown
 from experiments.emulation.lab import Lab
-from experiments.emulation.names import line_with_ips, shell_prompt
+from experiments.emulation.server_names import line_with_ips, shell_prompt
 from topos.base.errors import PillarboxError, meant, require
 
 OF_MININET = ("nodes", "net", "links", "intfs", "ports", "dump", "py", "px", "sh", "source", "time")
@@ -201,7 +201,7 @@ class Prompt(CLI):
 
     def do_metrics(self, line: str) -> None:
         """metrics: print the counters of the lab, as Prometheus reads them."""
-        from experiments.control.metrics import scraped
+        from experiments.control.prometheus import scraped
 
         serve = f"sudo ./pillarbox metrics --lab {self.lab.folder.name} {line.strip()}"
         require(not line.strip(), f"the prompt only prints them; in another terminal: {serve}")

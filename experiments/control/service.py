@@ -17,10 +17,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeAlias
 
-from experiments.control import looks
+from experiments.control import queries
 from experiments.control.client import NAME, NAMESPACES, PROTOCOL
 from experiments.control.verbs import VERBS, answer
-from experiments.emulation import names
+from experiments.emulation import server_names
 from experiments.emulation.lab import Lab
 from experiments.emulation.sampling import LabSampler
 from experiments.linux import cgroups
@@ -116,10 +116,10 @@ class Service:
         if what == "state":
             return lab.state(self._server(asked, "server"))
         if what == "log":
-            return looks.log(lab, self._server(asked, "server"))
+            return queries.log(lab, self._server(asked, "server"))
         if what == "trace":
             ends = self._server(asked, "source"), self._server(asked, "destination")
-            return looks.path(lab, *ends)
+            return queries.path(lab, *ends)
         if what == "sample":
             log_from = asked.get("log_from", 0)
             require(
@@ -127,7 +127,7 @@ class Service:
             )
             since_s = asked.get("traffic_from", 0)
             require(isinstance(since_s, int | float), f"no moment: {since_s!r}")
-            from experiments.control.under_way import last_workload
+            from experiments.control.active_workload import last_workload
 
             now_s = time.monotonic()
             sample = self._sampler.sample(log_from)
@@ -175,9 +175,9 @@ class Service:
         ]
 
     def _enter(self, server: int, files: list[int]) -> dict[str, Any]:
-        looks.require_alive(self._lab, server)
+        queries.require_alive(self._lab, server)
         topology, reach = self._lab.topology, self._lab.reach(server)
-        about = {"network": topology.spec, "prompt": names.shell_prompt(topology, server)}
+        about = {"network": topology.spec, "prompt": server_names.shell_prompt(topology, server)}
         if reach:
             return {**about, "reach": reach}
         files.append(self._lab.namespace_of(server))

@@ -12,17 +12,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.arguments import MORE
-from experiments.control import looks
-from experiments.control.noticing import noticed
+from experiments.control import queries
+from experiments.control.fault_detection import noticed
 from experiments.control.status_text import lab_text, server_text
-from experiments.emulation.shapes import CableShape
-from experiments.trials.plans.faults import nodes_of
+from experiments.emulation.cable_shapes import CableShape
+from experiments.trials.plans.fault_schedule import nodes_of
 from hosts.base.faults import Fault as Written
 from hosts.base.faults import ends_of, read
 from topos.base.errors import PillarboxError, meant, require
 
 if TYPE_CHECKING:
-    from experiments.emulation.faults import ActiveFault
+    from experiments.emulation.active_faults import ActiveFault
     from experiments.emulation.lab import Lab
     from hosts.base.failures import Failures
 
@@ -182,21 +182,21 @@ def _size(lab: Lab) -> Answer:
 
 def _path(lab: Lab, words: list[str]) -> Answer:
     if words[2:] == ["all"]:
-        found = looks.disjoint(lab, *_two(lab, words[:2], "path"))
-        return Answer(found, looks.disjoint_text(found))
-    found = looks.path(lab, *_two(lab, words, "path"))
-    return Answer(found, looks.path_text(found))
+        found = queries.disjoint(lab, *_two(lab, words[:2], "path"))
+        return Answer(found, queries.disjoint_text(found))
+    found = queries.path(lab, *_two(lab, words, "path"))
+    return Answer(found, queries.path_text(found))
 
 
 def _why(lab: Lab, words: list[str]) -> Answer:
-    found = looks.why(lab, *_two(lab, words, "why"))
+    found = queries.why(lab, *_two(lab, words, "why"))
     return Answer(found, "\n".join(found["because"]))
 
 
 def _load(lab: Lab, words: list[str]) -> Answer:
     require(not words, f"write: {VERBS['load'].form}")
-    rows = looks.load(lab)
-    return Answer({"links": rows}, looks.load_text(rows))
+    rows = queries.load(lab)
+    return Answer({"links": rows}, queries.load_text(rows))
 
 
 def _status(lab: Lab, words: list[str]) -> Answer:
@@ -205,12 +205,12 @@ def _status(lab: Lab, words: list[str]) -> Answer:
         found = lab.state(lab.server(words[0]))
         return Answer(found, server_text(found))
     found = lab.status()
-    return Answer(found, lab_text(found, list(map(str, looks.in_effect(lab)))))
+    return Answer(found, lab_text(found, list(map(str, queries.in_effect(lab)))))
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
     source, destination = _two(lab, words, "ping")
-    found = looks.ping(lab, source, destination)
+    found = queries.ping(lab, source, destination)
     ends = f"{lab.name(destination)} to {lab.name(source)}"
     came = f"an answer from {ends} after {found['ms']:.2f} ms" if found["ms"] else ""
     return Answer(found, came or f"no answer from {ends}: why {words[0]} {words[1]}")
@@ -218,31 +218,31 @@ def _ping(lab: Lab, words: list[str]) -> Answer:
 
 def _pingall(lab: Lab, words: list[str]) -> Answer:
     require(not words, f"write: {VERBS['pingall'].form}")
-    found = looks.pingall(lab)
-    return Answer(found, looks.pingall_text(found))
+    found = queries.pingall(lab)
+    return Answer(found, queries.pingall_text(found))
 
 
 def _iperf(lab: Lab, words: list[str]) -> Answer:
     *ends, seconds = words if len(words) == 3 else [*words, "2"]
     require(
-        seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) <= looks.LONGEST_S,
-        f"{seconds!r} is no number of seconds up to {looks.LONGEST_S:.0f}",
+        seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) <= queries.LONGEST_S,
+        f"{seconds!r} is no number of seconds up to {queries.LONGEST_S:.0f}",
     )
     source, destination = _two(lab, ends, "iperf")
-    found = looks.iperf(lab, source, destination, float(seconds))
+    found = queries.iperf(lab, source, destination, float(seconds))
     said = f"{found['mbit']:.1f} Mbit/s from {found['source']} to {found['destination']}"
     return Answer(found, f"{said}, in {found['seconds']:.1f} s, by {found['tool']}")
 
 
 def _run(lab: Lab, words: list[str]) -> Answer:
-    from experiments.control.running import run, said_of
+    from experiments.control.workload_run import run, said_of
 
     found = run(lab, words)
     return Answer(found, said_of(found))
 
 
 def _finish(lab: Lab, words: list[str]) -> Answer:
-    from experiments.control.under_way import finish
+    from experiments.control.active_workload import finish
 
     require(not words, f"write: {VERBS['finish'].form}")
     what = finish(lab)

@@ -114,13 +114,16 @@ def programs_at_ports() -> Finding:
     """Return whether BPF programs can be attached to ports, for silent cuts and loss."""
 
     def attempt() -> None:
-        from experiments.linux import bpf
+        from experiments.linux import cable_programs
 
-        program = bpf.load(bpf.drop())
+        program = cable_programs.load(cable_programs.drop())
         try:
             with _scratch() as place:
-                tap = bpf.CableTap(LOOPBACK, bpf.INGRESS)
-                place.send(bpf.hook(tap), bpf.attach(tap, bpf.CUT, program, "try"))
+                tap = cable_programs.CableTap(LOOPBACK, cable_programs.INGRESS)
+                place.send(
+                    cable_programs.hook(tap),
+                    cable_programs.attach(tap, cable_programs.CUT, program, "try"),
+                )
         finally:
             os.close(program)
 
@@ -154,11 +157,11 @@ def ebpf() -> Finding:
     """Return whether the kernel can forward packets by eBPF."""
     if os.geteuid() != 0:
         return Finding("eBPF plane", UNKNOWN, NEEDS_ROOT)
-    from hosts.live import bpf
+    from hosts.live import lab_programs
 
     costs = "every packet goes through Python: some 100 times slower (--plane python)"
     mend = "see docs/adr/0002-ebpf-by-clang-and-libbpf.md; run vagrant/provision.sh again"
-    return finding("eBPF plane", "the kernel can forward", bpf.available(), costs, mend)
+    return finding("eBPF plane", "the kernel can forward", lab_programs.available(), costs, mend)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
     python -m experiments.emulation.controller SPEC ROUTING SEED PORT
 
-It puts into every switch what `tables` says, one flow entry for each server, and says ``ready``
-when all have them. A switch reports the state of its ports; a routing that goes around failures
-gets other tables then, and only what differs is sent.
+It puts into every switch what `switch_tables` says, one flow entry for each server, and says
+``ready`` when all have them. A switch reports the state of its ports; a routing that goes around
+failures gets other tables then, and only what differs is sent.
 
 An entry lowers the time to live, as a router does; the last switch also writes the server's MAC
 address. Where several ports lead to a server, a hash of addresses and ports picks one, with another
@@ -19,7 +19,7 @@ from zlib import crc32
 
 import topos
 from experiments.emulation.kits import application, kit_module, serve
-from experiments.emulation.tables import Ports, Table, adapts, tables
+from experiments.emulation.switch_tables import Ports, Table, adapts, tables
 from hosts.base.failures import Failures
 from hosts.linux.rights import take_role
 from topos.base.topology import Topology

@@ -22,19 +22,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import names, switching
-from experiments.emulation.checks import check_settings
-from experiments.emulation.choices import usual_routing
+from experiments.emulation import server_names, switching
+from experiments.emulation.active_faults import ActiveFault, Faults
+from experiments.emulation.defaults import usual_routing
 from experiments.emulation.drops import all_drops
-from experiments.emulation.faults import ActiveFault, Faults
+from experiments.emulation.external_network import Outside, options_of
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
+from experiments.emulation.lab_network import LabNet, end_programs_in
 from experiments.emulation.meter import Meter
-from experiments.emulation.network import LabNet, end_programs_in
 from experiments.emulation.nodes import LabSwitch, sent_by
-from experiments.emulation.outside import Outside, options_of
+from experiments.emulation.packet_tracing import Tracer, computed
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches
-from experiments.emulation.tracing import Tracer, computed
+from experiments.emulation.setting_checks import check_settings
 from experiments.linux import shaping
 from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
@@ -175,7 +175,7 @@ class Lab:
         self.log("up", network=self.topology.spec, routing=self.routing)
 
     def _name_servers(self) -> None:
-        names.make_known(self.topology, map(self.host, self.here()))
+        server_names.make_known(self.topology, map(self.host, self.here()))
 
     def about_machines(self) -> str:
         """Return over how many machines it is, in a few words; nothing where it is on one."""
@@ -435,7 +435,7 @@ class Lab:
         return self._tracer.trace(source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
-        """Return the way that the routing takes when all failures are known: see `tracing`."""
+        """Return the path that the routing computes if it knows all failures."""
         return computed(self.topology, self.routing, source, destination, self.failures())
 
     # -- the log ---------------------------------------------------------------------------------

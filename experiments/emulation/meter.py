@@ -13,13 +13,13 @@ import time
 from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.linux import bpf
-from experiments.linux.backlogs import queues
+from experiments.linux import cable_programs
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.netlink import Netlink
+from experiments.linux.queue_counters import queues
 
 if TYPE_CHECKING:
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
     from topos.base.topology import Topology
 
 RTM_GETSTATS, STATS_LINK_64 = 94, 1
@@ -48,7 +48,7 @@ class Meter:
         self._topology: Topology | None = None
         self._files: dict[int, FileIO] = {}  # of each server's kernel
         # Of each direction of a cable where it can be counted, and its sender's port.
-        self._ends: dict[int, tuple[bpf.CableTap, Namespace, int]] = {}
+        self._ends: dict[int, tuple[cable_programs.CableTap, Namespace, int]] = {}
 
     def read(self) -> MeterReading:
         """Return what has been counted so far, for any thread."""
@@ -64,7 +64,7 @@ class Meter:
             known = {at: queues(at.netlink) for at in {at for _, at, _ in self._ends.values()}}
         directions = {}
         for direction, (tap, at, port) in self._ends.items():
-            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == bpf.EGRESS]
+            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == cable_programs.EGRESS]
             queue = known[at].get(port)
             directions[direction] = sent, *((queue.waiting_bytes, queue.drops) if queue else (0, 0))
         return MeterReading(at_s, topology, directions, received)

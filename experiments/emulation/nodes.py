@@ -27,7 +27,7 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.linux import bpf, cgroups, netlink, shaping
+from experiments.linux import cable_programs, cgroups, netlink, shaping
 from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
@@ -267,9 +267,11 @@ class LabSwitch(LabNode, LinuxBridge):
         if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
             return
         self.told = dict(ports)
-        taps = [bpf.CableTap(port, bpf.INGRESS) for port in set(ports.values())]
+        taps = [
+            cable_programs.CableTap(port, cable_programs.INGRESS) for port in set(ports.values())
+        ]
         deed = f"let frames pass {self.name} by"
-        home.places.run(bpf.straight_on(ports), taps, bpf.STRAIGHT_ON, deed)
+        home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
         """Let go of a port; until `tell` says anew where addresses are, all is the bridge's."""
@@ -279,8 +281,11 @@ class LabSwitch(LabNode, LinuxBridge):
     def see_all(self) -> None:
         """Let no frames pass the bridge by; its entries stay."""
         for port in set(self.told.values()):
-            tap, deed = bpf.CableTap(port, bpf.INGRESS), f"let no frames pass {self.name} by"
-            fabric().places.take(tap, bpf.STRAIGHT_ON, deed)
+            tap, deed = (
+                cable_programs.CableTap(port, cable_programs.INGRESS),
+                f"let no frames pass {self.name} by",
+            )
+            fabric().places.take(tap, cable_programs.STRAIGHT_ON, deed)
         self.told = {}
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803

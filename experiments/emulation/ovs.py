@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation.choices import chosen_plane
+from experiments.emulation.defaults import chosen_plane
 from experiments.emulation.kits import missing_kit
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.interpreter import module_command
@@ -225,7 +225,7 @@ class OpenVSwitch(Switches):
 
 
 class OvsMiniSwitches(OpenVSwitch):
-    """The switches of a network whose servers relay, of a kind that `mini` tells of."""
+    """The switches of a network whose servers relay, of a kind that `mini_switches` tells of."""
 
     def __init__(self, topology: Topology, kind: str, folder: Path) -> None:
         super().__init__(topology, "", 0, folder)
@@ -239,7 +239,7 @@ class OvsMiniSwitches(OpenVSwitch):
 
     def controller(self) -> list[str]:
         """Return the module of the controller, and its arguments before the port."""
-        return ["experiments.emulation.mini", self.topology.spec, self.kind]
+        return ["experiments.emulation.mini_switches", self.topology.spec, self.kind]
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
         """Return the ports of each bridge; of one for all, where VLANs divide it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 
-from experiments.emulation.network import LabNet
+from experiments.emulation.lab_network import LabNet
 from experiments.linux import netlink
 from experiments.linux.namespaces import fabric
 from topos.base.emulated import emulated

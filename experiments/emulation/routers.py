@@ -1,10 +1,10 @@
 """Switches as Linux routers: a namespace each, the kernel's own forwarding, routes that never ask.
 
-What `tables` says becomes one route for each server, with several next hops where several ports
-lead there; the kernel then picks one by a hash of addresses and ports (equal-cost multi-path). No
-cable has a subnet. A route names the next node's own address, and a permanent neighbour entry
-beside it the MAC address of the port there, so no ARP request is ever sent. A server likewise sends
-everything to the switch that it is plugged into::
+What `switch_tables` says becomes one route for each server, with several next hops where several
+ports lead there; the kernel then picks one by a hash of addresses and ports (equal-cost
+multi-path). No cable has a subnet. A route names the next node's own address, and a permanent
+neighbour entry beside it the MAC address of the port there, so no ARP request is ever sent. A
+server likewise sends everything to the switch that it is plugged into::
 
     h0   10.0.0.0/8 via 10.0.0.1 dev h0-eth0 onlink
     s8   10.2.0.3   via 10.4.1.2 dev s8-eth3 onlink
@@ -22,9 +22,9 @@ from collections.abc import Iterable
 from typing import Any
 from zlib import crc32
 
-from experiments.emulation.choices import chosen_plane
+from experiments.emulation.defaults import chosen_plane
 from experiments.emulation.nodes import LabNode
-from experiments.emulation.tables import PORT, Ports, Table, adapts, tables
+from experiments.emulation.switch_tables import PORT, Ports, Table, adapts, tables
 from experiments.linux import netlink
 from experiments.linux.namespaces import fabric, write_sysctl
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message, attribute, number

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.emulation.choices import chosen_plane
+from experiments.emulation.defaults import chosen_plane
 from experiments.emulation.ovs import OpenVSwitch, OvsMiniSwitches
 from experiments.emulation.routers import Routers, Switches
 from hosts.base.algorithms import algorithms

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Sequence
 
-from experiments.linux import bpf, netlink, offloads
+from experiments.linux import cable_programs, netlink, offloads
 from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import End, Netlink, VxlanTunnel
 from experiments.linux.shaping import HEADER_ROOM
@@ -40,7 +40,7 @@ class Underlay:
         )
         assert card
         self.card = card
-        self._hooked: set[bpf.CableTap] = set()
+        self._hooked: set[cable_programs.CableTap] = set()
         self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
 
     def check_mtu(self, mtu: int) -> None:
@@ -56,30 +56,32 @@ class Underlay:
 
     def guard(self) -> None:
         """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
-        program = bpf.load(bpf.only_from(PORT, self.addresses))
+        program = cable_programs.load(cable_programs.only_from(PORT, self.addresses))
         for tap in self._taps():
             try:
-                self.netlink.send([bpf.hook(tap, new=True)])
+                self.netlink.send([cable_programs.hook(tap, new=True)])
                 self._hooked.add(tap)
             except netlink.NetlinkError as error:
                 if error.errno != errno.EEXIST:  # others have programs there
                     raise
             deed = f"guard interface {tap.ifindex} against other tunnels"
-            self.netlink.send([bpf.attach(tap, bpf.GUARD, program, deed)])
+            self.netlink.send([cable_programs.attach(tap, cable_programs.GUARD, program, deed)])
         os.close(program)
 
     def unguard(self) -> None:
         """Take the guards away, with the tunnels, and what they were attached to."""
         for tap in self._taps():
-            gone = bpf.detach(tap, bpf.GUARD, f"take the guard from interface {tap.ifindex}")
+            gone = cable_programs.detach(
+                tap, cable_programs.GUARD, f"take the guard from interface {tap.ifindex}"
+            )
             self.netlink.send([gone], ignore=GONE)
-            if tap in self._hooked and bpf.is_empty(self.netlink, tap):
-                self.netlink.send([bpf.unhook(tap)], ignore=GONE)
+            if tap in self._hooked and cable_programs.is_empty(self.netlink, tap):
+                self.netlink.send([cable_programs.unhook(tap)], ignore=GONE)
                 self._hooked.remove(tap)
 
-    def _taps(self) -> list[bpf.CableTap]:
+    def _taps(self) -> list[cable_programs.CableTap]:
         others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
-        return [bpf.CableTap(link.ifindex, bpf.INGRESS) for link in others]
+        return [cable_programs.CableTap(link.ifindex, cable_programs.INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
         """Let another machine be at another address from now on."""

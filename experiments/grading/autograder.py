@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from experiments.files import CHECKOUT, SHEETS
-from experiments.grading import engine
+from experiments.grading import grading_engine
 from experiments.grading.release import tracked_for_students
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
@@ -126,7 +126,7 @@ def _private(path: str, flags: int) -> int:
     return descriptor
 
 
-def gradescope(sheet: engine.Sheet, secret: str) -> Iterator[Entry]:
+def gradescope(sheet: grading_engine.Sheet, secret: str) -> Iterator[Entry]:
     """Yield the files of Gradescope's zip: setup.sh, run_autograder and Pillarbox."""
     yield "setup.sh", SETUP, EXECUTABLE
     yield "run_autograder", RUN.format(lab=sheet.number), EXECUTABLE
@@ -135,16 +135,16 @@ def gradescope(sheet: engine.Sheet, secret: str) -> Iterator[Entry]:
     yield from _pillarbox()
 
 
-def classroom(sheet: engine.Sheet, _: str) -> Iterator[Entry]:
+def classroom(sheet: grading_engine.Sheet, _: str) -> Iterator[Entry]:
     """Yield a template repository: the sheet, the skeleton, and a workflow that checks the file."""
     workflow = WORKFLOW.format(lab=sheet.number)
     yield ".github/workflows/classroom.yml", workflow, READABLE
-    yield "mine.py", engine.skeleton_of(sheet.lab), READABLE
+    yield "mine.py", grading_engine.skeleton_of(sheet.lab), READABLE
     yield "README.md", _sheet_text(sheet), READABLE
     yield from _pillarbox()
 
 
-def _sheet_text(sheet: engine.Sheet) -> str:
+def _sheet_text(sheet: grading_engine.Sheet) -> str:
     return (SHEETS / sheet.lab.FOLDER / "README.md").read_text(encoding="utf-8")
 
 
@@ -156,7 +156,7 @@ def _pillarbox() -> Iterator[Entry]:
             yield f"{IN_ZIP}/{name}", file.read_bytes(), READABLE
 
 
-FORMS: dict[str, Callable[[engine.Sheet, str], Iterator[Entry]]] = {
+FORMS: dict[str, Callable[[grading_engine.Sheet, str], Iterator[Entry]]] = {
     "gradescope": gradescope,
     "classroom": classroom,
 }

@@ -1,9 +1,9 @@
 """Validation of the folder of a run that a student handed in.
 
-Of the folder only JSON and CSV are read (`places`), by handed_in.py. A run is taken for one if its
-plan is that of the sheet, its networks have the sheet's cables, its trials are those that the plan
-draws, their figures add up from the tables of flows and cables, and the verdict is the one that
-their readings give. Whoever invents a run has to invent all of that, so that it fits.
+Of the folder only JSON and CSV are read (`places`), by submissions.py. A run is taken for one if
+its plan is that of the sheet, its networks have the sheet's cables, its trials are those that the
+plan draws, their figures add up from the tables of flows and cables, and the verdict is the one
+that their readings give. Whoever invents a run has to invent all of that, so that it fits.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from experiments.grading.child import Mistake
-from experiments.grading.handed_in import Files
+from experiments.grading.submissions import Files
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.plans.experiment import Experiment
 from experiments.trials.plans.trials import Trial, blocks

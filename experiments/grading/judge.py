@@ -5,10 +5,10 @@ or returns a malformed message, its student gets no marks and no other student i
 is forked from the grader, so that it starts in milliseconds, and proceeds in this order:
 
 1. It limits its CPU time, memory and files (layers.bounds); it is killed when the grader ends.
-2. It reads the student's files (handed_in.py) and starts the keeper, the process that forks sealed
-   children for the student's code (sealed.py). No student's code runs in the judge itself.
-3. It seals itself: from now on it can open nothing but Python modules, and start no process.
-4. It parses and grades, and writes its answer to a pipe as JSON. The strings in it may come from
+2. It reads the student's files (submissions.py) and starts the keeper, the process that forks
+   sealed children for the student's code (sealed.py). No student's code runs in the judge itself.
+   3. It seals itself: from now on it can open nothing but Python modules, and start no process. 4.
+   It parses and grades, and writes its answer to a pipe as JSON. The strings in it may come from
    the student; marking.py validates all of it.
 """
 

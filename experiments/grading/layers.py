@@ -12,8 +12,8 @@ A judge (judge.py), which reads students' files but does not run them, uses `bou
 `calls`.
 
 A layer that cannot be had raises OSError. Which of them a machine needs is not judged here: what
-a file could do all the same is tried (deeds.py). Names of calls, and which numbers they have on
-this processor, are libseccomp's: docs/adr/0008-sealing.md.
+a file could do all the same is tried (forbidden_actions.py). Names of calls, and which numbers they
+have on this processor, are libseccomp's: docs/adr/0008-sealing.md.
 """
 
 from __future__ import annotations

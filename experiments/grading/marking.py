@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from experiments.grading import engine
-from experiments.grading.handed_in import Submission
+from experiments.grading import grading_engine
 from experiments.grading.judge import Failed, Seal
 from experiments.grading.similarity import fingerprints
+from experiments.grading.submissions import Submission
 from experiments.text import printable
 from topos.base.errors import PillarboxError
 
@@ -22,14 +22,14 @@ MOST_TEXT = 2000  # characters of a sentence
 MOST_LINES = 1000  # of printed text, and of a list of sentences
 MOST_PRINTS = 100_000  # fingerprints
 
-Known = Mapping[str, tuple[list[engine.Mark], list[str]]]  # marks and notes by digest
+Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and notes by digest
 
 
 @dataclass(frozen=True)
 class GradingTask:
     """One submission, and the options for grading it."""
 
-    sheet: engine.Sheet
+    sheet: grading_engine.Sheet
     read: Callable[[], Submission]
     secret: str
     unsealed: bool = False
@@ -40,7 +40,7 @@ class GradingTask:
         getattr(self.sheet.lab, "prepare", lambda _: None)(self.sheet.values)
 
 
-def wanted(sheet: engine.Sheet) -> list[tuple[str, int]]:
+def wanted(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
     """Return the paths of the files that a lab needs in addition, with their bounds in bytes."""
     runs = _runs(sheet.lab)
     if not runs:
@@ -50,7 +50,7 @@ def wanted(sheet: engine.Sheet) -> list[tuple[str, int]]:
     return places(runs)
 
 
-def _runs(lab: engine.Exercise) -> Sequence[str]:
+def _runs(lab: grading_engine.Exercise) -> Sequence[str]:
     found: Sequence[str] = getattr(lab, "RUNS", ())
     return found
 
@@ -67,28 +67,28 @@ def _prints_of_runs(task: GradingTask, given: Submission) -> list[str]:
 class Marked(NamedTuple):
     """The answer of a judge about one student's work."""
 
-    marks: list[engine.Mark]
+    marks: list[grading_engine.Mark]
     notes: list[str]
     digest: str  # see Submission.digest
     changed_s: float  # newest modification time of its files
     fingerprints: frozenset[int]  # see similarity.py
     runs: frozenset[str]  # hashes of the trials that were handed in
 
-    def report(self, task: GradingTask) -> engine.Report:
+    def report(self, task: GradingTask) -> grading_engine.Report:
         """Return the marks as a report."""
-        return engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
+        return grading_engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
 
 
 def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
     """Read and grade a submission."""
     given = task.read()
-    skeleton = engine.skeleton_of(task.sheet.lab)
+    skeleton = grading_engine.skeleton_of(task.sheet.lab)
     if given.digest in task.known:
         seal()
         marks, notes = task.known[given.digest]
     else:
         sources = task.sheet, given.source, task.secret
-        done = engine.grade(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
+        done = grading_engine.grade(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
         marks, notes = done.marks, done.notes
     return {
         "marks": [one._asdict() for one in marks],
@@ -104,15 +104,17 @@ def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
     """Repeat one case, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
-    one = engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
+    one = grading_engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
     return {"asked": one.asked, "printed": [*one.printed], "judgement": one.judgement}
 
 
-def marked(answer: Mapping[str, Any], lab: engine.Exercise) -> Marked:
+def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
     """Return the validated answer of a judge; raise Failed if it is malformed."""
     try:
         found = [
-            engine.Mark(check.name, check.points, _between(one["got"], check.points), *_why(one))
+            grading_engine.Mark(
+                check.name, check.points, _between(one["got"], check.points), *_why(one)
+            )
             for check, one in zip(lab.CHECKS, answer["marks"], strict=True)
         ]
         return Marked(
@@ -127,12 +129,12 @@ def marked(answer: Mapping[str, Any], lab: engine.Exercise) -> Marked:
         raise Failed("its process returned a malformed answer") from None
 
 
-def replayed(answer: Mapping[str, Any]) -> engine.Replayed:
+def replayed(answer: Mapping[str, Any]) -> grading_engine.Replayed:
     """Return the validated result of one case; raise PillarboxError if it is malformed."""
     try:
         share, wrong = answer["judgement"]
-        judgement = engine.Judgement(_between(share, 1.0), _text(wrong))
-        return engine.Replayed(_text(answer["asked"]), _texts(answer["printed"]), judgement)
+        judgement = grading_engine.Judgement(_between(share, 1.0), _text(wrong))
+        return grading_engine.Replayed(_text(answer["asked"]), _texts(answer["printed"]), judgement)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise PillarboxError("not graded: its process returned a malformed answer") from None
 

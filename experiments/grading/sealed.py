@@ -2,9 +2,9 @@
 
 This file is run as a program, the *keeper*. It imports the modules that the lab allows, and forks a
 *child* for each request. The child drops all rights that it does not need (layers.py) and then
-tries the actions that must be impossible (deeds.py). Only after that does it read the student's
-file, which comes over its socket, and answer questions about the file (answering.py). So a child
-has nothing worth stealing, and can change nothing outside.
+tries the actions that must be impossible (forbidden_actions.py). Only after that does it read the
+student's file, which comes over its socket, and answer questions about the file (child_answers.py).
+So a child has nothing worth stealing, and can change nothing outside.
 
 Control messages are JSON, one per datagram; ``start`` carries the child's socket::
 
@@ -43,7 +43,7 @@ def keep(control: socket.socket) -> None:
     modules = allowed["modules"]
     for name in modules:
         import_module(name)
-    answering = import_module("experiments.grading.answering")
+    answering = import_module("experiments.grading.child_answers")
     # Parsed here, because a child cannot read the folder of the networks' modules.
     networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
     seal = Seal(modules, allowed["without"])

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from experiments.linux.netlink import Message, Netlink, delete_group
-from experiments.linux.places import Places
+from experiments.linux.program_places import Places
 from hosts.linux.calls import (
     CLONE_NEWNET,
     current_host_name,

@@ -2,8 +2,8 @@
 
 Tools such as ``ip`` cost a process for each request, 3 ms; a request in a batch costs 0.25 ms for a
 cable, nearly all of it the kernel's own work. A request is a `Message`; this module creates
-requests for links, addresses, routes and neighbours (`shaping` and `bpf` create those for queues
-and filters). Names of constants are the kernel's (rtnetlink(7), ``linux/if_link.h``).
+requests for links, addresses, routes and neighbours (`shaping` and `cable_programs` create those
+for queues and filters). Names of constants are the kernel's (rtnetlink(7), ``linux/if_link.h``).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import re
 import struct
 from typing import NamedTuple
 
-from experiments.linux import bpf
+from experiments.linux import cable_programs
 from experiments.linux.netlink import attribute
 from hosts.linux import bpf as kernel
 from hosts.linux.instructions import call_helper, instruction, set_register
@@ -100,7 +100,9 @@ def marking(bytes_s: int, limit_bytes: int, header: int) -> int:
     """Load the marking program for ports of a rate; it stays loaded for the process's lifetime."""
     limit_ns = min(limit_bytes * 10**9 // bytes_s, LATEST_NS)
     mark_ns = int(limit_bytes * MARKED_FROM) * 10**9 // bytes_s
-    return bpf.load(marks(bytes_s, mark_ns, limit_ns, ETHERNET_BYTES + header, _moments()))
+    return cable_programs.load(
+        marks(bytes_s, mark_ns, limit_ns, ETHERNET_BYTES + header, _moments())
+    )
 
 
 @functools.cache

@@ -19,7 +19,7 @@ priority band. Heart-beats are not even counted (`PAST_SHAPERS`): they take some
 and are the only traffic of an idle network.
 
 Delay and jitter are netem's if the kernel has it, else the process of `delays`. Loss is a BPF
-program (see `bpf`), which every kernel supports.
+program (see `cable_programs`), which every kernel supports.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.linux import bpf, netlink, queueing
-from experiments.linux.bpf import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
+from experiments.linux import cable_programs, netlink, queueing
+from experiments.linux.cable_programs import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
 from experiments.linux.namespaces import Namespace
 from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
 from experiments.linux.queueing import AT_ONCE_S, Queue
@@ -247,7 +247,7 @@ def limited(
         _class(index, CONTROL_CLASS, HTB_CLASS, control, size, deed, queue),
         _class(index, DATA_CLASS, HTB_CLASS, data, size, deed, queue, priority=1),
         _data_queue(index, queue, limit, frame_bytes, deed),
-        bpf.classify(index, HTB_HANDLE, CONTROL_CLASS, _control_filter(), deed),
+        cable_programs.classify(index, HTB_HANDLE, CONTROL_CLASS, _control_filter(), deed),
         *_marking_filter(index, queue, bytes_s, limit, deed),
     ]
 
@@ -277,7 +277,11 @@ def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: st
     if queue.kind != queueing.ECN:
         return []
     program = queueing.marking(bytes_s, limit, queue.header)
-    return [bpf.classify(index, HTB_HANDLE, DATA_CLASS, program, deed, bpf.MARKING)]
+    return [
+        cable_programs.classify(
+            index, HTB_HANDLE, DATA_CLASS, program, deed, cable_programs.MARKING
+        )
+    ]
 
 
 def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
@@ -378,7 +382,7 @@ def _class(
 @functools.cache
 def _control_filter() -> int:
     """Load the program of `bpf.is_control`; it stays loaded for the process's lifetime."""
-    return bpf.load(bpf.is_control())
+    return cable_programs.load(cable_programs.is_control())
 
 
 def _new(

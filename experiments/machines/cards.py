@@ -13,8 +13,8 @@ import threading
 import time
 from typing import NamedTuple
 
-from experiments.linux.backlogs import ALL_INTERFACES, RTM_GETQDISC, TCA_STATS
 from experiments.linux.netlink import IFLA_IFNAME, RTM_GETLINK, Netlink, attributes, interface
+from experiments.linux.queue_counters import ALL_INTERFACES, RTM_GETQDISC, TCA_STATS
 
 EVERY_S = 0.04
 _TCMSG, TC_H_ROOT = struct.Struct("=BxHiIII"), 0xFFFFFFFF

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.fluid.links import link_at, link_count
-from experiments.analysis.simulator.flows import all_to_all, random_flows
+from experiments.analysis.fluid.directed_links import link_at, link_count
+from experiments.analysis.simulator.flow_arrays import all_to_all, random_flows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.machines.placement import Placement

@@ -21,23 +21,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.control.echoes import echoes
+from experiments.control.pings import echoes
 from experiments.control.service import Service
-from experiments.emulation import faults
-from experiments.emulation.crossing import PartNet
+from experiments.emulation import active_faults
+from experiments.emulation.cable_shapes import CableShape
 from experiments.emulation.lab import Lab
-from experiments.emulation.network import LabNet
-from experiments.emulation.shapes import CableShape
-from experiments.emulation.tracing import TRACE_PORT, TRACE_S
+from experiments.emulation.lab_network import LabNet
+from experiments.emulation.packet_tracing import TRACE_PORT, TRACE_S
 from experiments.emulation.underlay import Underlay
+from experiments.emulation.vxlan_cables import PartNet
 from experiments.linux import sandbox
 from experiments.linux.processes import own_mib
-from experiments.machines import across
-from experiments.machines.capturing import captured_here
+from experiments.machines import remote_programs
 from experiments.machines.clock import ClockServer
+from experiments.machines.distributed_capture import captured_here
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
-from experiments.observe.following import Follower
+from experiments.observe.switch_tracing import Follower
 from hosts.base.failures import Failures
 from hosts.linux.calls import readable
 from hosts.live.settings import LabSettings
@@ -114,7 +114,7 @@ class Part(Lab):
     def reach(self, server: int) -> list[str]:
         """Return the command that runs a program on a server of another machine."""
         elsewhere = self._machine_of[server] != self._underlay.machine
-        return across.command_for(self.folder, self.name(server)) if elsewhere else []
+        return remote_programs.command_for(self.folder, self.name(server)) if elsewhere else []
 
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
         if server is not None and event == "ended":
@@ -140,8 +140,10 @@ class Part(Lab):
             "shape": at_its_moment(lambda asked: self._shape(asked["cables"], asked["shape"])),
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
             "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
-            across.ACROSS: lambda asked: self._report({**asked, "event": across.ACROSS}),
-            "across ended": across.tell_end,
+            remote_programs.ACROSS: lambda asked: self._report(
+                {**asked, "event": remote_programs.ACROSS}
+            ),
+            "across ended": remote_programs.tell_end,
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
             "capture": lambda asked: captured_here(self, asked),
             "memory": lambda _: self._memory(),
@@ -226,10 +228,10 @@ class Part(Lab):
         return self.forwarders.last_lines(server, longest)
 
     def _switch(self, cables: Sequence[int], *, up: bool) -> None:
-        faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)
+        active_faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)
 
     def _silence(self, cables: Sequence[int], *, silent: bool) -> None:
-        change = faults.drop if silent else faults.let_pass
+        change = active_faults.drop if silent else active_faults.let_pass
         change([tap for each in cables for tap in self.cables[each].taps])
 
 

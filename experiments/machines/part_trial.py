@@ -9,8 +9,8 @@ from experiments.emulation.lab import Lab
 from experiments.emulation.underlay import Underlay
 from experiments.linux.namespaces import fabric
 from experiments.machines.cards import CardWatch
-from experiments.machines.sender import Sender
-from experiments.machines.watching import PartWatch
+from experiments.machines.distributed_watch import PartWatch
+from experiments.machines.flow_sender import Sender
 from experiments.trials.trust.watch import Watch
 from topos.base.errors import PillarboxError
 

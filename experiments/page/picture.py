@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.reporting.drawing.figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
+from experiments.reporting.drawing.network_figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
 from topos.base.layout import Disc
 from topos.base.topology import Topology
 

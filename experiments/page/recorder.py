@@ -12,7 +12,7 @@ from experiments.page.link import LabConnection
 from experiments.page.picture import picture_of
 from experiments.page.recording import Recording
 from experiments.page.traffic import WorkloadTraffic
-from experiments.trials.runs.faulting import KILL, REVIVE, hops_through
+from experiments.trials.runs.trial_faults import KILL, REVIVE, hops_through
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError

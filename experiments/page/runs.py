@@ -14,9 +14,9 @@ from experiments.page.recording import Recording
 from experiments.page.standalone import files, standalone
 from experiments.reporting import series
 from experiments.trials.loading import experiment_of
-from experiments.trials.plans.faults import CUTS
+from experiments.trials.plans.fault_schedule import CUTS
 from experiments.trials.runs import records
-from experiments.trials.runs.faulting import HEALED, REVIVE, killed_by
+from experiments.trials.runs.trial_faults import HEALED, REVIVE, killed_by
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology

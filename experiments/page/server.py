@@ -24,8 +24,8 @@ from experiments.page.access import HEADERS, PRELOAD, Access, refused
 from experiments.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
 from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabConnection
+from experiments.page.page_sheets import LONGEST_FILE, Sheets
 from experiments.page.recorder import Recorder
-from experiments.page.sheets import LONGEST_FILE, Sheets
 from experiments.page.standalone import CONTENT_TYPES, files, standalone_pieces
 from topos.base.errors import PillarboxError, require
 

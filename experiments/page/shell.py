@@ -11,7 +11,7 @@ import sys
 from functools import partial
 
 from experiments.control.client import MOST_FILES
-from experiments.control.entering import run_within
+from experiments.control.server_program import run_within
 from experiments.control.visitor import SHELL, execute_shell
 from experiments.linux import cgroups
 from hosts.linux.calls import die_with_parent

@@ -9,9 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from experiments.traffic.flows import Flow, FlowResult, Interval
-from experiments.trials.plans.faults import CUTS
-from experiments.trials.runs.faulting import HEALED, KILL, REVIVE, killed_by
+from experiments.trials.plans.fault_schedule import CUTS
 from experiments.trials.runs.recovery import BEFORE_S, HOLD_S, recovery
+from experiments.trials.runs.trial_faults import HEALED, KILL, REVIVE, killed_by
 from topos.base.topology import Topology
 
 CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
@@ -34,7 +34,7 @@ class WorkloadTraffic:
     topology : Topology
         The network.
     update : dict
-        What the first sample says that knows of it (see `experiments.control.under_way`).
+        What the first sample says that knows of it (see `experiments.control.active_workload`).
     """
 
     def __init__(self, topology: Topology, update: Row) -> None:

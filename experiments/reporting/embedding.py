@@ -9,8 +9,8 @@ from html import escape
 
 from markupsafe import Markup
 
-from experiments.reporting import network, style
-from experiments.reporting.drawing import figure as drawing
+from experiments.reporting import load_map, style
+from experiments.reporting.drawing import network_figure as drawing
 
 # matplotlib measures with DejaVu Sans; Verdana is as wide, where the reader has only that.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
@@ -50,7 +50,7 @@ def _variables() -> dict[str, str]:
         style.GRID: "--grid",
         style.INVALID: "--invalid",
         style.FAULT: "--fault",
-        network.UNUSED: "--unused",
+        load_map.UNUSED: "--unused",
     }
     named |= {colour: f"--r{i}" for i, colour in enumerate(style.RAMP)}
     named |= {colour: f"--c{i}" for i, colour in enumerate(drawing.COLOURS)}

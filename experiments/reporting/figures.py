@@ -19,7 +19,7 @@ from matplotlib.patches import Patch
 
 from experiments import units
 from experiments.reporting import style
-from experiments.reporting.drawing.figure import COLOURS, INK
+from experiments.reporting.drawing.network_figure import COLOURS, INK
 
 PANEL = 1.75  # inches, the height of one of several panels
 # What follows a fault, in order: until then, how dark, and what tells it from the others in print.

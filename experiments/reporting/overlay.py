@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 import pandas
 
-from experiments.analysis.arrivals.engine import course
-from experiments.analysis.arrivals.simulated import by_size
+from experiments.analysis.arrivals.fluid_events import course
+from experiments.analysis.arrivals.simulated_arrivals import by_size
+from experiments.analysis.fluid.directed_links import Routes, link_count, routes_of
 from experiments.analysis.fluid.ideal import ETHERNET_BYTES, header_bytes, header_efficiency
-from experiments.analysis.fluid.links import Routes, link_count, routes_of
-from experiments.analysis.packets.simulated import CONGESTION, CUBIC, Tcp, packets
+from experiments.analysis.packets.simulated_tcp import CONGESTION, CUBIC, Tcp, packets
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.linux.queueing import Queue
 from experiments.linux.shaping import (
@@ -32,10 +32,10 @@ from experiments.linux.shaping import (
     queue_bytes,
 )
 from experiments.reporting import style
-from experiments.reporting.drawing.files import FORMATS, rendered
+from experiments.reporting.drawing.drawing_files import FORMATS, rendered
 from experiments.trials.loading import experiment_of
 from experiments.trials.plans.experiment import System
-from experiments.trials.runs.paths import path_of
+from experiments.trials.runs.recorded_paths import path_of
 from experiments.trials.runs.records import Run
 from topos.base.errors import require
 from topos.base.spec import parse

@@ -14,7 +14,7 @@ import pandas as pd
 
 from experiments import units
 from experiments.traffic.flows import COMPLETED
-from experiments.trials.runs.faulting import HEALED, REVIVE
+from experiments.trials.runs.trial_faults import HEALED, REVIVE
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 

@@ -15,8 +15,8 @@ from matplotlib.ticker import FuncFormatter
 
 from experiments import units
 from experiments.files import write_atomically
-from experiments.reporting.drawing.figure import COLOURS, INK, PAPER
-from experiments.reporting.drawing.files import rendered
+from experiments.reporting.drawing.drawing_files import rendered
+from experiments.reporting.drawing.network_figure import COLOURS, INK, PAPER
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
 # Letters of a legend's longest line: with more, it does not stand beside the axes; nor in columns.

@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments import units
 from experiments.reporting import series
-from experiments.reporting.reading import RunContents
+from experiments.reporting.run_reading import RunContents
 from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import COMPLETED
 from experiments.trials.plans.experiment import Experiment, FaultAt, System

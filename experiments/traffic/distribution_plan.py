@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.base.network import Hop
 from topos.base.errors import require
 from topos.base.topology import Topology

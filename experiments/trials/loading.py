@@ -14,8 +14,8 @@ from typing import Any
 from experiments.files import toml_in
 from experiments.traffic.workload import POISSON, check_load
 from experiments.trials.catalogue import EXPERIMENTS
-from experiments.trials.plans.checks import check_experiment
 from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.experiment_checks import check_experiment
 from experiments.trials.plans.lines import line_of
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain

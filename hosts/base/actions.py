@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 from hosts.wire.frame import Frame
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import HOP, HeaderChange, RelayKey
+from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
 # Peer of a `Send` to all servers that the port reaches (broadcast MAC address).
 EVERYONE = -1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.router import Router

@@ -10,7 +10,7 @@ from hosts.base.router import Router
 from hosts.wire.dcn import PLAIN, DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl
-from hosts.wire.relayed import ByDestination
+from hosts.wire.relay_keys import ByDestination
 
 
 class HopByHop(Router):

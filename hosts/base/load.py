@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from hosts.base.algorithms import algorithms
-from hosts.base.owned import callers, foreign_writer
+from hosts.base.file_ownership import callers, foreign_writer
 from hosts.base.router import Router
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology

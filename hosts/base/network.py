@@ -1,7 +1,7 @@
 """Routing declaration of a network, in hosts/KIND: ``NETWORK = Network(...)``.
 
 Commands, live servers, the simulator, reports and tests look the declaration up by the network's
-name (`hosts.base.declared`).
+name (`hosts.base.declarations`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from hosts.base.algorithms import Algorithm
-from hosts.base.declared import all_declared
+from hosts.base.declarations import all_declared
 from hosts.base.rules import Rule, SwitchPath
 from hosts.base.timers import PAPER, Timers
 from hosts.wire.dcn import DCN

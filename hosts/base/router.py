@@ -29,11 +29,11 @@ from hosts.base.ports import arrival_port
 from hosts.base.timers import Timers, timers_for
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.header_layout import WireError
 from hosts.wire.icmp import time_exceeded, unreachable
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
-from hosts.wire.layout import WireError
 from hosts.wire.messages import HeartBeat
-from hosts.wire.relayed import RelayKey
+from hosts.wire.relay_keys import RelayKey
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from random import Random
 
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 

@@ -1,8 +1,8 @@
 """Forwarding in a BCube server (Guo 2009, Fig. 7 and section 7.2), for packets of other servers.
 
 A packet carries its whole path, so a relay forwards it with one look-up in its neighbour table
-(`hosts.bcube.neighbours`) and advances the header's next-hop index; relays keep no state per flow.
-Five types of message use the same forwarding, each along a path that its sender specifies::
+(`hosts.bcube.neighbour_table`) and advances the header's next-hop index; relays keep no state per
+flow. Five types of message use the same forwarding, each along a path that its sender specifies::
 
     source --probe--> relay --probe--> destination    min(available in, available out) at each relay
     source <-------- probe response -- destination    over the reversed path
@@ -38,7 +38,7 @@ from hosts.base.failures import Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
 from hosts.bcube.broadcast import BCubeBroadcasts
-from hosts.bcube.neighbours import NeighbourTable
+from hosts.bcube.neighbour_table import NeighbourTable
 from hosts.bcube.paths import path_set
 from hosts.bcube.rules import corrected
 from hosts.bcube.source_routes import hops_of, path_of, reverse

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from hosts.base.algorithms import Algorithm
 from hosts.base.network import Network
 from hosts.base.path import Path
-from hosts.dpillar import multipath, single
-from hosts.dpillar.aware import TrafficAware
-from hosts.dpillar.choices import reserves, tunnels
-from hosts.dpillar.light import RandomPath
+from hosts.dpillar import multipath, single_path
+from hosts.dpillar.light_weight import RandomPath
 from hosts.dpillar.paths import sp_path
 from hosts.dpillar.rules import RULES
+from hosts.dpillar.traffic_aware import TrafficAware
 from hosts.dpillar.tunnel import Tunnelling
+from hosts.dpillar.tunnel_choices import reserves, tunnels
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 
@@ -28,13 +28,13 @@ NETWORK = Network(
             "DPillarSP, clockwise (Liao 2012, Algorithm 1)",
             lambda dpillar, s, d: sp_path(dpillar, s, d, CLOCKWISE),
             opposite="sp-ccw",
-            router=single.Clockwise,
+            router=single_path.Clockwise,
         ),
         "sp-ccw": Algorithm(
             "DPillarSP, counter-clockwise",
             lambda dpillar, s, d: sp_path(dpillar, s, d, COUNTER_CLOCKWISE),
             opposite="sp-ccw",
-            router=single.CounterClockwise,
+            router=single_path.CounterClockwise,
         ),
         "mp": Algorithm(
             "DPillarMP, clockwise (Liao 2012, Algorithms 2 and 3), paths probed (section 4.5.1)",

@@ -46,9 +46,9 @@ from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.probing import Pace, PathState, Probing
-from hosts.dpillar.choices import Link, links, reserves
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
+from hosts.dpillar.tunnel_choices import Link, links, reserves
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import ProbeResponse
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE

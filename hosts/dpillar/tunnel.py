@@ -57,8 +57,8 @@ from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
 from hosts.base.router import Router
-from hosts.dpillar.choices import Link, links, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_step
+from hosts.dpillar.tunnel_choices import Link, links, step_back, tunnel_by_last, tunnels
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
 from hosts.wire.ipv4 import (
@@ -73,7 +73,7 @@ from hosts.wire.ipv4 import (
     flow_key,
 )
 from hosts.wire.messages import CableCut, PathFailure, Probe, ProbeResponse
-from hosts.wire.relayed import ByDestination, ByTunnel
+from hosts.wire.relay_keys import ByDestination, ByTunnel
 from topos.dpillar import CLOCKWISE
 
 BACKWARD = (Protocol.PROBE_RESPONSE, Protocol.PATH_FAILURE, Protocol.RETURNED)

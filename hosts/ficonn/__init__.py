@@ -9,8 +9,8 @@ from hosts.base.timers import PAPER
 from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.plain import Tor
+from hosts.ficonn.probe_setup import tar_around, tar_path
 from hosts.ficonn.router import Tar
-from hosts.ficonn.setup import tar_around, tar_path
 
 NETWORK = Network(
     algorithms={

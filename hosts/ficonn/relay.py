@@ -12,12 +12,12 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flows import MOST_ENTRIES, FlowTable
+from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
-from hosts.wire.relayed import ByFlow
+from hosts.wire.relay_keys import ByFlow
 
 ETHERNET_BYTES = 14  # size of the Ethernet header, which port counters include
 

@@ -50,7 +50,15 @@ from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST, Pace
 from hosts.ficonn import tar
-from hosts.ficonn.flows import MOST_ENTRIES, Moves, Queues, SourceFlow, Tag, described, free_bps
+from hosts.ficonn.flow_table import (
+    MOST_ENTRIES,
+    Moves,
+    Queues,
+    SourceFlow,
+    Tag,
+    described,
+    free_bps,
+)
 from hosts.ficonn.progress import entries_of, probe_of
 from hosts.ficonn.relay import TarRelay
 from hosts.ficonn.searches import Searches

@@ -32,7 +32,7 @@ from hosts.live.table import (
     Unwrap,
 )
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import ByFlow, RelayKey
+from hosts.wire.relay_keys import ByFlow, RelayKey
 
 MacOf = Callable[[Step], bytes]
 

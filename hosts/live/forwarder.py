@@ -25,12 +25,12 @@ from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, Changes, Interfaces
-from hosts.live.bpf import Programs
+from hosts.live.counter_sampling import Looks
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
+from hosts.live.heartbeat_pacer import HeartBeats, outlets
+from hosts.live.lab_programs import Programs
 from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
-from hosts.live.looks import Looks
-from hosts.live.pacer import HeartBeats, outlets
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
 from hosts.live.tracing import trace_of

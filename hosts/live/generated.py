@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from hosts.wire.header import WORD_BYTES, Form, Header
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
+from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 
 FIRST_KIND = 4  # first kind of a header's key; lower kinds are IP's (forward.h)
 TYPES = {8: "__u8", 16: "__be16", 32: "__be32", 64: "__be64"}

@@ -21,13 +21,13 @@ from typing import NamedTuple, TypeVar
 
 from hosts.base.network import headers
 from hosts.linux.bpf import Map
-from hosts.live.bpf import FORWARD, Alone, Programs
 from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
+from hosts.live.lab_programs import FORWARD, Alone, Programs
 from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, Unwrap, Usage
 from hosts.wire import ipv4
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
+from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 from topos.base.errors import require
 
 # Entries in each of two tables, whose memory is allocated in full: 170 KB for 1024 decisions.

@@ -2,7 +2,7 @@
  *
  * Every heart-beat is recorded in its link's entry on arrival, and goes no further. One timer for
  * all servers of a lab fires when the neighbour that was heard least recently would time out.
- * The timeout is extended by the lag of the process that sends heart-beats (pacer.py): a machine
+ * The timeout is extended by the lag of the process that sends heart-beats (heartbeat_pacer.py): a machine
  * that stood still has silenced no neighbour. Python is woken up by the `bell`, which carries no
  * data, only while the state of a link differs from the state that Python has processed; Python
  * writes the processed state, so that no change is lost. It also resets links to silent.
@@ -50,7 +50,7 @@ struct link {
 };
 
 /* The frame that a server's port sends in response to a unicast heart-beat received by a link: set
- * by the pacer, so that heart-beats go round (pacer.py). Not sent if its size differs from that of
+ * by the pacer, so that heart-beats go round (heartbeat_pacer.py). Not sent if its size differs from that of
  * the received frame.
  */
 struct answer {
@@ -107,7 +107,7 @@ struct {
 		});
 } bells SEC(".maps");
 
-/* Time up to which the pacer has sent all due heart-beats (set by pacer.py); 0 without a pacer. */
+/* Time up to which the pacer has sent all due heart-beats (set by heartbeat_pacer.py); 0 without a pacer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);

@@ -19,7 +19,7 @@ from enum import IntFlag
 from typing import NamedTuple
 
 from hosts.base.path import Step
-from hosts.live.bpf import LabPrograms, Programs
+from hosts.live.lab_programs import LabPrograms, Programs
 
 NS = 1_000_000_000
 _LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # layout of struct link in liveness.h

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import Protocol
 from hosts.wire.header import ByHeader, Form, Route
-from hosts.wire.layout import CHECKSUM, checksum_of
-from hosts.wire.relayed import HeaderChange
+from hosts.wire.header_layout import CHECKSUM, checksum_of
+from hosts.wire.relay_keys import HeaderChange
 
 WORST = 0xFFFF  # a checksum value that hosts/wire never writes (RFC 1624, section 3)
 NEXT_HOP, NO_PORT = -2, -1  # special values of the port in keys

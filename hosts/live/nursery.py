@@ -50,13 +50,13 @@ from hosts.base.neighbours import peers_of
 from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
-from hosts.linux import sharing
+from hosts.linux import forked_memory
 from hosts.linux.calls import end_with, enter
 from hosts.linux.rights import rules_for_reading, take_role
-from hosts.live import devices, liveness, pacer
-from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms, available
+from hosts.live import devices, heartbeat_pacer, liveness
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
+from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms, available
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
@@ -135,7 +135,7 @@ class Nursery:
             self._take_over(request, files)
             return True
         if self._pacer_ends is None:
-            self._pacer_ends = pacer.arrivals()
+            self._pacer_ends = heartbeat_pacer.arrivals()
             self._start_pacer()
         self._prepare_for(request)
         self._start(request, files)
@@ -152,7 +152,7 @@ class Nursery:
                 self._show_tables()
             self._hand_over()
         self._prepared_networks[name] = prepared
-        sharing.keep_shared()
+        forked_memory.keep_shared()
 
     def _start(self, request: dict[str, Any], namespaces: list[int]) -> None:
         started: list[int] = []
@@ -195,7 +195,7 @@ class Nursery:
 
     def _start_pacer(self) -> None:
         assert self._pacer_ends is not None
-        self._pacer = pacer.start(self._pacer_ends[1], self._lifeline)
+        self._pacer = heartbeat_pacer.start(self._pacer_ends[1], self._lifeline)
         self._pacer_due_s, self._pacer_began_s = math.inf, time.monotonic()
         if self._programs:
             self._show_tables()
@@ -204,7 +204,7 @@ class Nursery:
     def _show_tables(self) -> None:
         assert self._pacer_ends is not None and self._programs is not None
         running = self._servers.values()
-        pacer.show_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
+        heartbeat_pacer.show_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
 
     # -- ended processes ---------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@
 
 #include "forward.h"
 
-/* Words of cb[] with the server's number, and with the size of its range of links (bpf.py). */
+/* Words of cb[] with the server's number, and with the size of its range of links (lab_programs.py). */
 #define SERVER 0
 #define ROOM 1
 

@@ -23,10 +23,10 @@ from hosts.wire import ipv4
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.header import ByHeader
+from hosts.wire.header_layout import checksum
 from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
-from hosts.wire.layout import checksum
 from hosts.wire.marks import TRACED
-from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
+from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 
 MOST = 4096  # upper bound for decisions of each kind
 MOST_BYTES = 0xFFFF

@@ -3,8 +3,8 @@
 - `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
   by a port (`Push`),
 - `install_relay`: received frames, looked up by port and the fields that the router reads
-  (`hosts.wire.relayed`), are forwarded (`RelayDecision`, `Unwrap`) or delivered to the applications
-  (`DeliverDecision`).
+  (`hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `Unwrap`) or delivered to the
+  applications (`DeliverDecision`).
 
 There are two tables: that of the kernel (kernel_table.py) and that of the forwarder itself
 (python_table.py). `Decisions` fills either.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.relayed import HOP, HeaderChange, RelayKey
+from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
 # -- actions -------------------------------------------------------------------------------------
 

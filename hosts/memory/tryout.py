@@ -10,7 +10,7 @@ from hosts.base.algorithms import Routed
 from hosts.base.failures import NONE, Failures
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.base.errors import require
 from topos.base.topology import Topology
 

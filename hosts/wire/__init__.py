@@ -1,7 +1,7 @@
 """Wire formats of headers and messages: conversion between bytes and values, without state.
 
-`layout` has the declaration of headers; the other modules declare the formats that the papers put
-between Ethernet and IP, or around IP:
+`header_layout` has the declaration of headers; the other modules declare the formats that the
+papers put between Ethernet and IP, or around IP:
 
 - `frame`: Ethernet frames without addresses,
 - `dcn`: header of DCell (and FiConn); `bcube`: header with the packet's path,

@@ -18,7 +18,14 @@ from typing import NamedTuple
 
 from hosts.wire.dcn import first_fields
 from hosts.wire.header import ByHeader, Header, Route
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, payload_behind, raised
+from hosts.wire.header_layout import (
+    CHECKSUM,
+    Field,
+    HeaderLayout,
+    WireError,
+    payload_behind,
+    raised,
+)
 
 VERSION = 2
 SIZE = 36

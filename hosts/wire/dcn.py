@@ -20,8 +20,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hosts.wire.header import ByHeader, Header
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, names, payload_behind
-from hosts.wire.relayed import HeaderChange
+from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout, WireError, names, payload_behind
+from hosts.wire.relay_keys import HeaderChange
 
 VERSION = 1
 FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of messages: 0xE0 to 0xEF

@@ -21,8 +21,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from hosts.wire.dcn import MOST_UID
+from hosts.wire.header_layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError
 from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
-from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError
 
 BYZERO = 0xFFFFFFFF
 BYONE = 0xFFFFFFFE

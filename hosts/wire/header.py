@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
+from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 from topos.base.errors import require
 
 WORD_BYTES = 4

@@ -17,7 +17,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout, WireError, payload_behind, raised
+from hosts.wire.header_layout import (
+    CHECKSUM,
+    Field,
+    HeaderLayout,
+    WireError,
+    payload_behind,
+    raised,
+)
 
 VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17

@@ -16,8 +16,8 @@ from typing import NamedTuple, TypeAlias
 
 from hosts.wire.dcn import MOST_UID, Protocol
 from hosts.wire.ficonn import PATH_PROBE, PathProbe
+from hosts.wire.header_layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError, names
 from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
-from hosts.wire.layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError, names
 
 UNKNOWN_PORT = 255
 

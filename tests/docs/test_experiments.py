@@ -13,7 +13,7 @@ from experiments.trials.loading import load
 from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
 from experiments.trials.plans.values import fields_of
 from experiments.trials.runs import schema
-from experiments.trials.runs.run import orders_of
+from experiments.trials.runs.experiment_run import orders_of
 from hosts.base.faults import KINDS
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import topos
-from hosts.live import bpf
+from hosts.live import lab_programs
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-NO_EBPF = bpf.available()
+NO_EBPF = lab_programs.available()
 EBPF = pytest.mark.skipif(bool(NO_EBPF), reason=NO_EBPF)
 PLANES = ["python", pytest.param("ebpf", marks=EBPF)]
 WAIT_S = 60.0  # only a guard
@@ -25,11 +25,13 @@ WAIT_S = 60.0  # only a guard
 @contextmanager
 def lab_of(spec: str, folder: Path, **settings: Any) -> Iterator[Lab]:
     """Bring a lab up, with these of `LabSettings`, and wait until its routing has settled."""
-    from experiments.emulation import tracing
+    from experiments.emulation import packet_tracing
     from experiments.emulation.lab import running
     from hosts.live.settings import LabSettings
 
-    tracing.TRACE_S = WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster
+    packet_tracing.TRACE_S = (
+        WAIT_S  # in this sandbox alone; whoever knows its packet's end is faster
+    )
     with running(topos.parse(spec), LabSettings(**settings), folder) as lab:
         lab.wait_converged()
         yield lab

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from experiments.benches import _frame, cables, fuzz_routers
 from experiments.commands.bench import command
-from experiments.linux import measure
+from experiments.linux import measurement
 from experiments.text import records
 from hosts.base.actions import Action, Drop
 from hosts.dcell.plain import DCellRouting
@@ -198,14 +198,14 @@ def test_a_bench_that_is_stopped_shows_the_rows_so_far(monkeypatch, stop):
 def test_cases_take_turns_and_each_time_is_its_own():
     ticks = iter(range(100))
     order = []
-    seconds = measure.interleaved(
+    seconds = measurement.interleaved(
         {"a": lambda: order.append("a"), "b": lambda: (order.append("b"), next(ticks))},
         rounds=3,
         clock=lambda: float(next(ticks)),
     )
     assert order == list("ababab")
     assert seconds == {"a": [1.0] * 3, "b": [2.0] * 3}
-    assert measure.ratios(measure.medians(seconds), "a") == {"a": 1.0, "b": 2.0}
+    assert measurement.ratios(measurement.medians(seconds), "a") == {"a": 1.0, "b": 2.0}
 
 
 def test_what_a_case_made_is_gone_before_the_next_begins():
@@ -225,18 +225,18 @@ def test_what_a_case_made_is_gone_before_the_next_begins():
         seen.append(Made.alive)
         return Made()
 
-    measure.interleaved({"a": case, "b": case}, rounds=2)
+    measurement.interleaved({"a": case, "b": case}, rounds=2)
     assert seen == [0, 0, 0, 0]
 
 
 def test_peak_of_a_child_is_its_own_and_not_that_of_a_large_parent():
     ballast = bytearray(b"x") * (200 << 20)
-    assert measure.peak_mib() > 200
-    small = measure.in_child(measure.ratios, {"a": 1.0}, "a", time_limit_s=30)
+    assert measurement.peak_mib() > 200
+    small = measurement.in_child(measurement.ratios, {"a": 1.0}, "a", time_limit_s=30)
     assert small.value == {"a": 1.0}
     assert small.peak_mib < 100
     # What getrusage says there: this is why it is not asked.
-    inherited = measure.in_child(resource.getrusage, 0, time_limit_s=30).value[2] / 1024
+    inherited = measurement.in_child(resource.getrusage, 0, time_limit_s=30).value[2] / 1024
     assert inherited > 200
     assert len(ballast) == 200 << 20
 
@@ -246,7 +246,7 @@ def test_peak_of_a_child_counts_what_it_held_for_a_moment(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     import hungry
 
-    little, much = (measure.in_child(hungry.eat, mib, time_limit_s=30) for mib in (1, 65))
+    little, much = (measurement.in_child(hungry.eat, mib, time_limit_s=30) for mib in (1, 65))
     assert much.value == 65 << 20
     assert much.peak_mib - little.peak_mib == pytest.approx(64, abs=8)
 
@@ -261,7 +261,7 @@ def test_peak_of_a_child_counts_what_it_held_for_a_moment(tmp_path, monkeypatch)
     ],
 )
 def test_case_that_dies_is_a_result_with_a_reason(function, arguments, limit_s, failure):
-    result = measure.in_child(function, *arguments, time_limit_s=limit_s)
+    result = measurement.in_child(function, *arguments, time_limit_s=limit_s)
     assert failure in result.failure
     assert result.value is None
     assert result.peak_mib is None

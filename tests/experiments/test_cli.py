@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from experiments import cli as cli_module
 from experiments.cli import cli
-from experiments.observe.sniff import _is_regular
+from experiments.observe.port_capture import _is_regular
 from hosts.wire.dcn import DcnHeader, Protocol
 
 

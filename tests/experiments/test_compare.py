@@ -15,12 +15,12 @@ import topos
 from experiments import text
 from experiments.analysis.comparison import bisection as cuts
 from experiments.analysis.comparison import (
-    checks,
-    measure,
+    network_measures,
     papers,
-    paths,
+    path_metrics,
     prices,
     speedups,
+    table_checks,
     tabulated,
 )
 from experiments.cli import cli
@@ -56,28 +56,28 @@ def run(*words: str):
 @pytest.mark.parametrize("spec", [*SMALL, *PARTIAL, "dpillar,8,2", "ficonn,4,2"])
 def test_diameter_is_that_of_networkx(spec):
     topology = topos.parse(spec)
-    assert paths.diameter(topology).value == networkx.diameter(hop_graph(topology))
+    assert path_metrics.diameter(topology).value == networkx.diameter(hop_graph(topology))
 
 
 def test_diameter_is_searched_in_several_batches(monkeypatch):
-    monkeypatch.setattr(paths, "SOURCES", 7)
-    assert paths.diameter(topos.parse("ficonn,4,2")).value == 7
+    monkeypatch.setattr(path_metrics, "SOURCES", 7)
+    assert path_metrics.diameter(topos.parse("ficonn,4,2")).value == 7
 
 
 def test_a_large_network_is_not_searched_and_says_why():
-    found = paths.diameter(topos.parse("dpillar,48,4"))
+    found = path_metrics.diameter(topos.parse("dpillar,48,4"))
     assert found.value is None
     assert "more than 4,096 servers" in found.note
 
 
 @pytest.mark.parametrize("spec", [*SMALL, *PARTIAL])
 def test_link_loads_are_networkx_betweenness(spec, monkeypatch):
-    monkeypatch.setattr(paths, "SOURCES", 5)
+    monkeypatch.setattr(path_metrics, "SOURCES", 5)
     topology = topos.parse(spec)
     servers = range(topology.servers)
     expected = networkx.edge_betweenness_centrality_subset(node_graph(topology), servers, servers)
     cables = topology.cable_arrays()
-    ours = paths.link_loads(topology)
+    ours = path_metrics.link_loads(topology)
     assert ours[0] == pytest.approx(ours[1])  # ways there are ways back
     for a, b, load in zip(cables.a.tolist(), cables.b.tolist(), ours.sum(axis=0), strict=True):
         # networkx halves what an undirected graph counts from both ends.
@@ -85,13 +85,13 @@ def test_link_loads_are_networkx_betweenness(spec, monkeypatch):
 
 
 def test_disjoint_paths_by_max_flow():
-    assert paths.disjoint_paths(topos.parse("bcube,4,2"))[:2] == (3, 3)
-    assert paths.disjoint_paths(topos.parse("dcell,4,1"))[:2] == (2, 2)
-    ficonn = paths.disjoint_paths(topos.parse("ficonn,4,1"))
+    assert path_metrics.disjoint_paths(topos.parse("bcube,4,2"))[:2] == (3, 3)
+    assert path_metrics.disjoint_paths(topos.parse("dcell,4,1"))[:2] == (2, 2)
+    ficonn = path_metrics.disjoint_paths(topos.parse("ficonn,4,1"))
     assert ficonn[:2] == (1, 1)
     assert ficonn.note == "all pairs"
-    assert paths.disjoint_paths(topos.parse("ficonn,8,2"))[:2] == (1, 2)
-    assert paths.disjoint_paths(topos.parse("ficonn,16,2")).least is None
+    assert path_metrics.disjoint_paths(topos.parse("ficonn,8,2"))[:2] == (1, 2)
+    assert path_metrics.disjoint_paths(topos.parse("ficonn,16,2")).least is None
 
 
 # -- bisection -----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_departs_from_the_paper_bisection_of_dpillar():
 
 def test_cut_size_counts_cables_between_servers():
     topology = topos.parse("dcell,2,1")
-    matrix = paths.adjacency(topology)
+    matrix = path_metrics.adjacency(topology)
     # Servers 0, 1 and 2: the switch of 2 and 3, and two of three cables between the cells.
     ends = [(c.a, c.b) for c in topology.links() if c.b < topology.servers]
     direct = sum((a < 3) != (b < 3) for a, b in ends)
@@ -276,11 +276,11 @@ def test_wrong_prices_say_how_to_write_them(entry):
 
 
 def test_contrast_with_the_wrapped_butterfly():
-    found = measure.contrast(topos.parse("dpillar,8,2"))
+    found = network_measures.contrast(topos.parse("dpillar,8,2"))
     assert (found.butterfly.k, found.butterfly.nodes) == (4, 64)
     assert found.diameter_ratio == 2
     assert found.bisection_ratio == 1
-    assert measure.contrast(topos.parse("dcell,3,2,servers=41")).bisection_ratio is None
+    assert network_measures.contrast(topos.parse("dcell,3,2,servers=41")).bisection_ratio is None
 
 
 def test_the_largest_networks_are_compared_by_formula():
@@ -378,9 +378,9 @@ def test_a_wrong_value_is_marked():
     assert papers.number("x", "14,848", 14_849).mark == "differs"
     assert papers.number("x", "20.8", 20.75).mark == "agree"
     assert papers.number("x", "20.8", 20.7).mark == "differs"
-    assert checks.formula("x", "N", 8, 9, checks.AT_MOST).mark == "differs"
-    assert checks.formula("x", "N", 8, 9, checks.AT_LEAST).mark == "agree"
-    assert checks.formula("x", "O(N)", None, 9).mark == "not checked"
+    assert table_checks.formula("x", "N", 8, 9, table_checks.AT_MOST).mark == "differs"
+    assert table_checks.formula("x", "N", 8, 9, table_checks.AT_LEAST).mark == "agree"
+    assert table_checks.formula("x", "O(N)", None, 9).mark == "not checked"
 
 
 def test_papers_on_the_command_line(tables, monkeypatch):

@@ -18,8 +18,8 @@ import topos
 from experiments.page.picture import picture_of
 from experiments.reporting.drawing import draw_topology
 from experiments.reporting.drawing.curves import CLEARANCE, Obstacles, control_points, straight
-from experiments.reporting.drawing.figure import SERVER_RADIUS, topology_figure
-from experiments.reporting.drawing.files import rendered
+from experiments.reporting.drawing.drawing_files import rendered
+from experiments.reporting.drawing.network_figure import SERVER_RADIUS, topology_figure
 from experiments.reporting.drawing.shapes import Shapes
 from topos.base.errors import PillarboxError
 from topos.base.layout import grid_layout
@@ -221,7 +221,7 @@ def test_what_is_near_a_curve_is_found_among_all_obstacles():
 
 def test_drawing_says_that_names_were_left_out(tmp_path, monkeypatch):
     assert "left out" not in svg(topos.parse("tree,3,1"), tmp_path)
-    monkeypatch.setattr("experiments.reporting.drawing.figure.SMALLEST", 50)
+    monkeypatch.setattr("experiments.reporting.drawing.network_figure.SMALLEST", 50)
     assert "names left out that could not be read" in svg(topos.parse("tree,3,1"), tmp_path)
 
 

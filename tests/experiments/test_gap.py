@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 import topos
-from experiments.analysis.comparison.gap import gap
-from experiments.analysis.fluid import program
+from experiments.analysis.comparison.throughput_gap import gap
+from experiments.analysis.fluid import linear_program
 from experiments.cli import cli
 from hosts.base.failures import parse_failures
 from topos.base.errors import PillarboxError
@@ -117,7 +117,7 @@ def test_counting_bounds_what_programs_find() -> None:
 
 
 def test_a_gap_of_the_optimum_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(program, "MOST_EXACT", 0)
-    monkeypatch.setattr(program, "NEAR", 0.01)
+    monkeypatch.setattr(linear_program, "MOST_EXACT", 0)
+    monkeypatch.setattr(linear_program, "NEAR", 0.01)
     told = " ".join(run("dcell,3,1", "--routing", "dcell").output.split())
     assert "The optimum of the ABT is known within" in told

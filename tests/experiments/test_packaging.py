@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import topos
-from experiments.analysis.comparison.packing import Room, pack
+from experiments.analysis.comparison.racks import Room, pack
 from experiments.cli import cli
 from topos.base.errors import PillarboxError
 

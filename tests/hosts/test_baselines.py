@@ -12,7 +12,7 @@ from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from hosts.base.path import Step, switches_between
 from hosts.fattree import hashed_path, two_level_path
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.tree import NETWORK as TREE
 from topos.fattree import FatTree
 

@@ -19,7 +19,7 @@ from hosts.base.probing import PathState
 from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.bcube.paths import path_set
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe

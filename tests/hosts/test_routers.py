@@ -10,8 +10,8 @@ from hosts.base.actions import Deliver, Drop, Send
 from hosts.base.algorithms import algorithms, route
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.frame_devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import serial_of, udp_packet
 from topos.base.spec import small

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 import pytest
 
 import topos
-from experiments.emulation.choices import usual_routing
+from experiments.emulation.defaults import usual_routing
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures
 from hosts.base.router import Router
 from hosts.base.shortest import shortest_path
 from hosts.base.timers import timers_for
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.base.spec import small
 
 KINDS = ("cut", "silent cut", "server", "switch")

@@ -12,7 +12,7 @@ from typing import Any
 from yarl import URL
 
 from experiments.page import process
-from experiments.page.client import Client
+from experiments.page.page_client import Client
 from experiments.page.process import Door, Page
 from tests.experiments.page.test_page_server import Lab
 from tests.experiments.page.visiting import run_client

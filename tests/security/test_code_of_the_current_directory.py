@@ -16,7 +16,7 @@ from experiments.linux import sandbox
 WAIT_S = 280  # only a guard
 MODULES = (
     *("numpy", "json", "click", "runpy", "topos", "hosts", "pillarbox", "multiprocessing"),
-    *("sitecustomize", "usercustomize", "experiments.trials.runs.worker"),
+    *("sitecustomize", "usercustomize", "experiments.trials.runs.trial_worker"),
     *("experiments.linux.delays", "hosts.live.nursery", "experiments.traffic.generator_worker"),
 )
 # What the console script does, whose directory comes first on the import path, as for any script.

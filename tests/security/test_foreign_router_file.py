@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hosts.base import owned
+from hosts.base import file_ownership
 from hosts.base.load import module_from
 from topos.base.errors import PillarboxError
 
@@ -123,7 +123,7 @@ def test_an_access_list_lets_others_write(file: Path) -> None:
     entries = ((1, 6, nobody), (2, 6, STRANGER), (4, 4, nobody), (16, 6, nobody), (32, 4, nobody))
     listed = b"".join(struct.pack("<HHI", *entry) for entry in entries)
     try:
-        os.setxattr(file, owned.ACCESS_LIST, struct.pack("<I", 2) + listed)
+        os.setxattr(file, file_ownership.ACCESS_LIST, struct.pack("<I", 2) + listed)
     except OSError as error:
         pytest.skip(f"this file system has no access control lists: {error}")
     with pytest.raises(PillarboxError, match="access control list"):
@@ -134,4 +134,6 @@ def test_an_ordinary_user_runs_the_own_file(file: Path, monkeypatch: pytest.Monk
     file.parent.chmod(0o777)
     monkeypatch.setattr(os, "geteuid", lambda: CALLER)
     module_from(file, "router")
-    assert owned.foreign_writer(file, {CALLER}).startswith(f"every user may write to {file.parent}")
+    assert file_ownership.foreign_writer(file, {CALLER}).startswith(
+        f"every user may write to {file.parent}"
+    )

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 from experiments.commands.grade import command as grade
 from experiments.commands.grade_all import command as grade_all
 from experiments.files import CHECKOUT
-from experiments.grading import child, together
-from experiments.grading.sheets import sheet_of
+from experiments.grading import child, class_grading
+from experiments.grading.sheet_catalogue import sheet_of
 from experiments.trials.runs import store
 from tests.security.hostile_class import SECRET
 from tests.vagrant.labs.runs import model_runs
@@ -125,21 +125,21 @@ def test_marks_stay_where_the_grader_is_ended(
         (folder / f"{student}.py").write_text(model_of(sheet_of("1", student)))
     written = []
 
-    def write_marks(made: together.Class, out: Path) -> None:
+    def write_marks(made: class_grading.Class, out: Path) -> None:
         write(made, out)
         written.append(made)
         if len(written) == 2:
             raise EndedError
 
-    write = together.write_marks
-    monkeypatch.setattr(together, "write_marks", write_marks)
+    write = class_grading.write_marks
+    monkeypatch.setattr(class_grading, "write_marks", write_marks)
     with pytest.raises(EndedError):
         graded("1", folder, "--jobs", "1")
     points = [(row["points"], row["remark"]) for row in rows_of(folder).values()]
     assert points == [("100.0", ""), ("100.0", ""), ("0.0", "not graded yet")]
     monkeypatch.undo()
     asked: list[str] = []
-    monkeypatch.setattr(together.engine, "grade", lambda sheet, *_, **__: asked.append(sheet))
+    monkeypatch.setattr(class_grading.engine, "grade", lambda sheet, *_, **__: asked.append(sheet))
     rows = graded("1", folder, "--jobs", "1", "--changed")
     assert [row["points"] for row in rows.values()] == ["100.0", "100.0", "0.0"]
     assert "not graded: the grader cannot handle it" in rows["s2.py"]["remark"]
@@ -150,13 +150,13 @@ def test_what_is_removed_meanwhile_is_a_sentence(
 ) -> None:
     for student in ("s0", "s1"):
         (folder / f"{student}.py").write_text(model_of(sheet_of("1", student)))
-    write = together.write_marks
+    write = class_grading.write_marks
 
-    def write_marks(made: together.Class, out: Path) -> None:
+    def write_marks(made: class_grading.Class, out: Path) -> None:
         write(made, out)
         (folder / "s1.py").unlink(missing_ok=True)
 
-    monkeypatch.setattr(together, "write_marks", write_marks)
+    monkeypatch.setattr(class_grading, "write_marks", write_marks)
     rows = graded("1", folder, "--jobs", "1")
     assert rows["s0.py"]["points"] == "100.0"
     assert rows["s1.py"]["remark"] == "refused: it cannot be read: No such file or directory"
@@ -189,7 +189,7 @@ def test_numbers_of_a_judge_are_checked() -> None:
     lab: Any = sheet_of("1", "s0").lab
     made = [{"got": 0.0, "why": "x\x1b", "wrong": []} for _ in lab.CHECKS]
     rest = {"notes": [], "digest": "", "changed_s": 0.0, "fingerprints": [], "runs": []}
-    assert together.marked({"marks": made, **rest}, lab).marks[0].why == "x\\x1b"
+    assert class_grading.marked({"marks": made, **rest}, lab).marks[0].why == "x\\x1b"
     for marks in (
         [{**made[0], "got": 21.0}, *made[1:]],
         [{**made[0], "got": float("nan")}, *made[1:]],
@@ -198,10 +198,10 @@ def test_numbers_of_a_judge_are_checked() -> None:
         "marks",
         None,
     ):
-        with pytest.raises(together.judge.Failed, match="malformed answer"):
-            together.marked({"marks": marks, **rest}, lab)
-    with pytest.raises(together.judge.Failed, match="malformed answer"):
-        together.marked(json.loads('{"marks": [], "changed_s": Infinity}'), lab)
+        with pytest.raises(class_grading.judge.Failed, match="malformed answer"):
+            class_grading.marked({"marks": marks, **rest}, lab)
+    with pytest.raises(class_grading.judge.Failed, match="malformed answer"):
+        class_grading.marked(json.loads('{"marks": [], "changed_s": Infinity}'), lab)
 
 
 # -- one reader ------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def test_students_files_are_opened_by_one_reader_alone() -> None:
     found = {(file.stem, where, line) for file in modules for where, line in _reads(file)}
     assert len(modules) > 20
     assert [one for one in sorted(found) if not {one[:2], (one[0], "*")} & TEACHERS] == [], (
-        "read a student's file by experiments.grading.handed_in"
+        "read a student's file by experiments.grading.submissions"
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.emulation import registry
+from experiments.emulation import lab_registry
 from experiments.files import private_folder
 from experiments.linux import kernel_settings, shaping
 from hosts.linux import tcx
@@ -126,6 +126,6 @@ def test_labs_are_in_a_folder_that_only_root_enters(
     labs.mkdir(parents=True)
     labs.parent.chmod(0o755)
     labs.chmod(0o777)
-    monkeypatch.setattr(registry, "LABS", labs)
-    registry.leave(registry.take_place())
+    monkeypatch.setattr(lab_registry, "LABS", labs)
+    lab_registry.leave(lab_registry.take_place())
     assert (mode(labs.parent), mode(labs)) == (0o700, 0o700)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.control import metrics
-from experiments.control.metrics import MOST_CLIENTS, server_at
+from experiments.control import prometheus
+from experiments.control.prometheus import MOST_CLIENTS, server_at
 from experiments.machines.clock import Clocks, ClockServer
 
 HERE = "127.0.0.1"
@@ -21,7 +21,7 @@ HERE = "127.0.0.1"
 def test_metrics_beside_clients_that_ask_for_nothing(
     text: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(metrics, "scraped", lambda folder: "x" * (1 << 20))
+    monkeypatch.setattr(prometheus, "scraped", lambda folder: "x" * (1 << 20))
     before = threading.active_count()
     with server_at(f"{HERE}:0", Path()) as server, ExitStack() as stack:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -31,7 +31,7 @@ def test_metrics_beside_clients_that_ask_for_nothing(
             client.sendall(text)
         with socket.create_connection(where) as early:
             early.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-        address = f"http://{HERE}:{where[1]}{metrics.PATH}"
+        address = f"http://{HERE}:{where[1]}{prometheus.PATH}"
         found = 0
         while not found or threading.active_count() - before > MOST_CLIENTS + 2:
             with urllib.request.urlopen(address, timeout=60) as answer:

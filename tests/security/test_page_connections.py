@@ -18,7 +18,7 @@ from aiohttp import web
 from experiments.control.visitor import MOST_OPEN_FILES
 from experiments.page import admission, bounded_log
 from experiments.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
-from experiments.page.client import watching
+from experiments.page.page_client import watching
 from experiments.page.process import Door, Page
 from experiments.page.server import first_message
 from tests.experiments.page.test_page_server import Lab

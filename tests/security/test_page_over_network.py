@@ -11,7 +11,7 @@ from experiments.commands.page import _save
 from experiments.page import certificate, process
 from experiments.page.certificate import client_context, fingerprint_of, made_for
 from experiments.page.chromium import CHROMIUM, browser
-from experiments.page.client import watching
+from experiments.page.page_client import watching
 from experiments.page.process import Door, Page
 from tests.experiments.page.test_page_server import Lab
 from tests.security.pages import MOST_SAMPLES, attacked, connected, flood, request_for

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from experiments.control import processes
+from experiments.control import process_rights
 from experiments.control.client import ask
 from experiments.control.service import Service
 from experiments.files import CHECKOUT
@@ -51,7 +51,7 @@ def check(found: list[dict[str, Any]]) -> set[str]:
             status = (thread / "status").read_text()
             assert "NoNewPrivs:\t1" in status
             held = next(line for line in status.splitlines() if line.startswith("CapPrm"))
-            assert set(processes.capabilities(held.split()[1])) <= set(role.capabilities)
+            assert set(process_rights.capabilities(held.split()[1])) <= set(role.capabilities)
     return {one["process"] for one in found}
 
 
@@ -61,15 +61,15 @@ def test_a_lab_also_after_it_has_grown_shrunk_and_revived_a_server(
 ) -> None:
     usual = {"nursery", "heart-beats", "forwarder", "delays"}
     with lab_of("dcell,2,1,servers=4", tmp_path, plane=plane, delay="2ms") as lab:
-        assert check(processes.processes_below(os.getpid())) == usual
+        assert check(process_rights.processes_below(os.getpid())) == usual
         lab.kill(1)
         lab.revive(1)
         lab.grow()
         lab.wait_converged()
-        assert check(processes.processes_below(os.getpid())) == usual
+        assert check(process_rights.processes_below(os.getpid())) == usual
         lab.shrink(4)
         lab.wait_converged()
-        assert check(processes.processes_below(os.getpid())) == usual
+        assert check(process_rights.processes_below(os.getpid())) == usual
 
 
 @pytest.mark.parametrize("tool", ["generator", "iperf3"])
@@ -85,7 +85,7 @@ def test_a_trial_while_it_sends(tool: str, tmp_path: Path) -> None:
         watch.begin(time.monotonic())
         sending.start(time.monotonic())
         wait_until(lambda: any(one.delivered_bytes for one in sending.progress()), "bytes")
-        roles = check(processes.processes_below(os.getpid()))
+        roles = check(process_rights.processes_below(os.getpid()))
     assert roles == {"nursery", "heart-beats", "forwarder", "watcher", "canary", tool}
 
 
@@ -93,7 +93,7 @@ def test_the_server_of_a_page(tmp_path: Path) -> None:
     with lab_of("bcube,2,1", tmp_path / "lab", plane="python") as lab, closing(Service(lab)):
         page = Page(opened(), partial(ask, lab.folder), lab.folder)
         with closing(page):
-            found = processes.processes_below(os.getpid())
+            found = process_rights.processes_below(os.getpid())
             assert "page" in check(found)
     (one,) = [one for one in found if one["process"] == "page"]
     assert not (one["effective"] or one["permitted"] or one["bounding"])
@@ -111,7 +111,7 @@ def test_a_capture(tmp_path: Path) -> None:
         with run([*PILLARBOX, "capture", "-o", str(tmp_path / "lab.pcapng")]) as capture:
             assert capture.stderr
             assert capture.stderr.readline().startswith(b"capturing at")
-            found = processes.processes_below(os.getpid())
+            found = process_rights.processes_below(os.getpid())
             (one,) = [one for one in found if one["pid"] == capture.pid]
             assert check([one]) == {"capture"}
             capture.send_signal(signal.SIGINT)
@@ -128,7 +128,7 @@ def test_a_router_that_is_only_checked(tmp_path: Path) -> None:
     said = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False).stderr
     assert "NoNewPrivs: 1" in " ".join(said.split()), said
     held = re.search(r"CapPrm:\s*([0-9a-f]{16})", said)
-    assert held and set(processes.capabilities(held[1])) <= set(ROLES["command"].capabilities)
+    assert held and set(process_rights.capabilities(held[1])) <= set(ROLES["command"].capabilities)
 
 
 ROUTER = """
@@ -184,7 +184,7 @@ def test_the_first_process_of_a_sandbox_only_waits() -> None:
 def test_nothing_in_a_sandbox_can_load_modules_or_set_the_clock() -> None:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(("CapPrm", "CapBnd")):
-            held = set(processes.capabilities(line.split()[1]))
+            held = set(process_rights.capabilities(line.split()[1]))
             assert "all" not in held or "-machine" in held
             assert not held & set(MACHINE)
 
@@ -195,7 +195,7 @@ def test_a_process_that_gives_itself_a_name_for_the_terminal() -> None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=PIPE, text=True) as named:
         comm = Path(f"/proc/{named.pid}/comm")
         wait_until(lambda: b"\x1b" in comm.read_bytes(), "the name")
-        (found,) = processes.processes_below(os.getpid())
+        (found,) = process_rights.processes_below(os.getpid())
         named.communicate("\n")
     assert found["process"].isprintable() and "x" in found["process"]
-    assert "\x1b" not in str(processes.rows([found]))
+    assert "\x1b" not in str(process_rights.rows([found]))

@@ -13,8 +13,8 @@ from rich.console import Console
 
 from experiments.files import CHECKOUT
 from experiments.output import Output, styled
-from experiments.reporting.live import Live
-from experiments.reporting.page import rendered
+from experiments.reporting.progress import Live
+from experiments.reporting.report_page import rendered
 
 ESCAPE = "\x1b]0;owned\x07\x1b[2J\u202e"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
@@ -22,11 +22,11 @@ SHOWN = r"\x1b]0;owned\x07\x1b[2J\u202e"
 # sentence that they have cleaned themselves.
 WRITERS_OF_BYTES = {
     "experiments/linux/unprivileged.py",
-    "experiments/control/lasting.py",
-    "experiments/machines/ends.py",
-    "experiments/machines/joined.py",
+    "experiments/control/detached.py",
+    "experiments/machines/flow_ends.py",
+    "experiments/machines/dask_process.py",
     "experiments/machines/part.py",
-    "experiments/machines/program.py",
+    "experiments/machines/worker_program.py",
     "experiments/traffic/generator_worker.py",
 }
 

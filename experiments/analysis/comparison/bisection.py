@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
-from experiments.analysis.comparison.paths import MOST_SEARCHED, adjacency, link_loads
+from experiments.analysis.comparison.path_metrics import MOST_SEARCHED, adjacency, link_loads
 from topos.base.topology import Topology
 
 SWITCH_SIDES = 1 << 24  # maximum number of choices of sides times servers

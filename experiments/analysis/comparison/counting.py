@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from experiments.analysis.comparison.bisection import bisection
-from experiments.analysis.fluid.links import cabled_ends
+from experiments.analysis.fluid.directed_links import cabled_ends
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     Examples
     --------
     >>> import topos
-    >>> from experiments.analysis.fluid.links import working_links
+    >>> from experiments.analysis.fluid.directed_links import working_links
     >>> tree = topos.parse("tree,2,2")
     >>> every = [(a, b) for a in range(4) for b in range(4) if a != b]
     >>> for limit in limits(tree, every, working_links(tree)):

@@ -14,7 +14,10 @@ from dataclasses import replace
 
 from experiments.analysis.comparison import speedups
 from experiments.analysis.comparison.bisection import bisection
-from experiments.analysis.comparison.checks import (
+from experiments.analysis.comparison.network_measures import contrast
+from experiments.analysis.comparison.path_metrics import diameter, disjoint_paths, link_loads
+from experiments.analysis.comparison.prices import GUO, LIAO, bill
+from experiments.analysis.comparison.table_checks import (
     AT_LEAST,
     AT_MOST,
     EQUAL,
@@ -24,9 +27,6 @@ from experiments.analysis.comparison.checks import (
     formulas,
     number,
 )
-from experiments.analysis.comparison.measure import contrast
-from experiments.analysis.comparison.paths import diameter, disjoint_paths, link_loads
-from experiments.analysis.comparison.prices import GUO, LIAO, bill
 from experiments.analysis.comparison.tabulated import cell, cells
 from experiments.traffic.distribution_plan import near_servers
 from topos.base.spec import parse

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy
 
+from experiments.analysis.fluid.directed_links import link_count, routes_of
 from experiments.analysis.fluid.disjoint import disjoint_paths
 from experiments.analysis.fluid.ideal import static_paths
-from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.traffic.distribution_plan import plan_of
 from hosts.base.path import Path

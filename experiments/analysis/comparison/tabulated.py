@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 import numpy
 
 from experiments.analysis.comparison.bisection import least_cut
-from experiments.analysis.comparison.checks import TableCheck, formula
-from experiments.analysis.comparison.paths import edge_loads
+from experiments.analysis.comparison.path_metrics import edge_loads
+from experiments.analysis.comparison.table_checks import TableCheck, formula
 from topos import structures
 from topos.structures.base import Structure
 from topos.structures.trees import Tree

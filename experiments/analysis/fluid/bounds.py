@@ -4,7 +4,8 @@ Traffic may split over all paths. All flows of one source are one commodity, whi
 itself at each destination: as many variables as sources times links, and not pairs times links.
 
 Small programs are solved exactly, middle ones nearly, in bounded time. What comes back are two
-numbers between which the optimum lies for certain (see `experiments.analysis.fluid.certificate`).
+numbers between which the optimum lies for certain (see
+`experiments.analysis.fluid.optimum_bounds`).
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from experiments.analysis.fluid.certificate import (
+from experiments.analysis.fluid.directed_links import cabled_ends, link_count, working_links
+from experiments.analysis.fluid.linear_program import MOST_SECONDS, MOST_VARIABLES, maximise
+from experiments.analysis.fluid.optimum_bounds import (
     Commodities,
     Optimum,
     lengths_needed,
     lengths_tried,
     routed,
 )
-from experiments.analysis.fluid.links import cabled_ends, link_count, working_links
-from experiments.analysis.fluid.program import MOST_SECONDS, MOST_VARIABLES, maximise
 from topos.base.errors import require
 from topos.base.topology import Topology
 

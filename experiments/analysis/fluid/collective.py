@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy
 
+from experiments.analysis.fluid.directed_links import link_count, routes_of
 from experiments.analysis.fluid.graphs import transfer_ends_s
 from experiments.analysis.fluid.ideal import static_paths
-from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import max_min
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.fluid.rates import MaxMin
 
 if TYPE_CHECKING:

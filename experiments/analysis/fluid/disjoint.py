@@ -13,7 +13,7 @@ import numpy
 from numpy.typing import NDArray
 from scipy import sparse
 
-from experiments.analysis.fluid.links import cabled_ends
+from experiments.analysis.fluid.directed_links import cabled_ends
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -44,7 +44,8 @@ def disjoint_paths(
     source, destination : int
         Two different servers.
     works : array, optional
-        By the number of each link, whether it may be used (see `experiments.analysis.fluid.links`).
+        By the number of each link, whether it may be used (see
+        `experiments.analysis.fluid.directed_links`).
 
     Examples
     --------

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from experiments.analysis.fluid.bounds import concurrent_flow, throughput
 from experiments.analysis.fluid.completion import completed_s
-from experiments.analysis.fluid.links import Routes, link_count, routes_of
+from experiments.analysis.fluid.directed_links import Routes, link_count, routes_of
 from experiments.analysis.fluid.rates import MaxMin, link_loads
 from experiments.traffic.flows import Flow
 from hosts.base.algorithms import algorithms, route
@@ -54,7 +54,9 @@ class Ideal:
     paths: tuple[Path | None, ...]
     goodput_bps: Floats  # max-min fair, all flows at once
     end_s: Floats  # when a flow of fixed volume has delivered it; missing for the others
-    links: NDArray[numpy.int64]  # those that carry anything (see experiments.analysis.fluid.links)
+    links: NDArray[
+        numpy.int64
+    ]  # those that carry anything (see experiments.analysis.fluid.directed_links)
     load_share: Floats  # of their rate, data and acknowledgements, headers included
 
     @property

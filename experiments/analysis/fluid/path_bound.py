@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
+from experiments.analysis.fluid.directed_links import Routes, link_count, links_of
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
-from experiments.analysis.fluid.links import Routes, link_count, links_of
 from experiments.analysis.fluid.rates import MaxMin, link_loads
 from hosts.base.path import Path
 from topos.base.topology import Topology

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 
 try:
     from numba import njit

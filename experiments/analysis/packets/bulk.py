@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.arrivals.engine import Course, course
+from experiments.analysis.arrivals.fluid_events import Course, course
+from experiments.analysis.fluid.directed_links import Routes, link_count, name_of
 from experiments.analysis.fluid.ideal import header_efficiency
-from experiments.analysis.fluid.links import Routes, link_count, name_of
-from experiments.analysis.packets.simulated import Packets, Tcp, packets
+from experiments.analysis.packets.simulated_tcp import Packets, Tcp, packets
 from experiments.analysis.simulator.paths import choose, routes
 from topos.base.errors import require
 from topos.base.topology import Topology

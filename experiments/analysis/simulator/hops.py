@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.fluid.links import Routes, link_at, link_count
+from experiments.analysis.fluid.directed_links import Routes, link_at, link_count
 from experiments.analysis.simulator.compiled import native_in_place
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.linux.processes import processors
 from hosts.base.rules import NONE
 from topos.base.topology import Topology

@@ -12,8 +12,8 @@ from functools import cache
 
 import numpy
 
-from experiments.analysis.fluid.links import Routes, link_at, link_count, routes_of
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.fluid.directed_links import Routes, link_at, link_count, routes_of
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Fill, Ints
 from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
 from hosts.base.failures import NONE, Failures
@@ -71,7 +71,7 @@ def failures_of(topology: Topology, works: Bools) -> Failures:
     failed.
 
     >>> import topos
-    >>> from experiments.analysis.fluid.links import working_links
+    >>> from experiments.analysis.fluid.directed_links import working_links
     >>> from hosts.base.failures import parse_failures
     >>> bcube = topos.parse("bcube,4,1")
     >>> failed = parse_failures(bcube, ["kill 0.3", "cut 0.0-s0"])

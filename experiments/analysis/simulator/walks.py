@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.simulator.failures import Bools, Broken
+from experiments.analysis.simulator.failure_sets import Bools, Broken
 from experiments.analysis.simulator.hops import Hops, Ints, in_blocks, walk
 from experiments.analysis.simulator.paths import choose
 from topos.base.errors import require

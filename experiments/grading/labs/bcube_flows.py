@@ -13,21 +13,21 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, GradedCase, Judgement, Work, judged
+from experiments.grading.grading_engine import RIGHT, GradedCase, Judgement, Work, judged
 from experiments.grading.labs.bcube_source import NO_PATH, Source
-from experiments.grading.packets import failures_text, path_text
-from experiments.grading.remote import walked
+from experiments.grading.routed_packets import failures_text, path_text
+from experiments.grading.sealed_router import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.probing import NEARLY_BEST
 from hosts.base.router import GIGABIT_BPS
 from hosts.base.timers import FAST
 from hosts.bcube.paths import path_set
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.bcube import BCube
 
 if TYPE_CHECKING:
-    from experiments.grading.live import LiveWork
+    from experiments.grading.live_grading import LiveWork
 
 NETWORK = "bcube,3,2"
 BUSY, FLOWS = 3, 5  # networks with loads, and flows in each

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 
 from experiments.grading import cabling
 from experiments.grading.child import Mistake
-from experiments.grading.labs.asked import Askable, Sealed
-from experiments.grading.packets import path_of
-from experiments.grading.remote import whole
+from experiments.grading.labs.askable import Askable, Sealed
+from experiments.grading.routed_packets import path_of
+from experiments.grading.sealed_router import whole
 from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.bandwidth import Direction
 from hosts.base.failures import Pair

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
 from experiments.grading.child import Mistake
-from experiments.grading.labs.asked import Askable, Sealed
-from experiments.grading.remote import whole
+from experiments.grading.labs.askable import Askable, Sealed
+from experiments.grading.sealed_router import whole
 from hosts.base.actions import Action, Drop
 from hosts.base.path import Step
 from hosts.ficonn.router import Tar

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import topos
-from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work
-from experiments.grading.labs.hunting import (
+from experiments.grading.grading_engine import RIGHT, GradedCase, GradedPart, Judgement, Work
+from experiments.grading.labs.fault_hunt import (
     CABLE,
     KINDS,
     ONE_WAY,
@@ -22,7 +22,7 @@ from experiments.grading.labs.hunting import (
 from topos.bcube import BCube
 
 if TYPE_CHECKING:
-    from experiments.grading.live import LiveWork
+    from experiments.grading.live_grading import LiveWork
 
 TITLE = "The hidden fault"
 FOLDER = "10-hidden-fault"

@@ -7,18 +7,25 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
-from experiments.grading.packets import failures_text, hop_text, path_text, trips
-from experiments.grading.remote import walked
+from experiments.grading.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    judged,
+)
+from experiments.grading.routed_packets import failures_text, hop_text, path_text, trips
+from experiments.grading.sealed_router import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.timers import FAST
 from hosts.dpillar.paths import sp_path, sp_step
-from hosts.memory.network import Trip
+from hosts.memory.memory_network import Trip
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 if TYPE_CHECKING:
-    from experiments.grading.live import LiveWork
+    from experiments.grading.live_grading import LiveWork
 
 TITLE = "DPillarSP"
 FOLDER = "2-dpillar-sp"

@@ -11,9 +11,9 @@ import topos
 from experiments.grading import cabling
 from experiments.grading.cabling import Link
 from experiments.grading.child import Mistake
-from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
-from experiments.grading.packets import path_of, path_text
-from experiments.grading.remote import whole
+from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.routed_packets import path_of, path_text
+from experiments.grading.sealed_router import whole
 from hosts.base import algorithms
 from hosts.base.path import Path, disjoint
 from topos.base.topology import Topology

@@ -11,9 +11,16 @@ from typing import Any
 import topos
 from experiments.grading import cabling
 from experiments.grading.cabling import Cabling, Link
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
-from experiments.grading.packets import failures_text, hop_text
-from experiments.grading.remote import whole
+from experiments.grading.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    judged,
+)
+from experiments.grading.routed_packets import failures_text, hop_text
+from experiments.grading.sealed_router import whole
 from hosts.base.failures import NONE, Failures
 from hosts.base.linkstate import SEQUENCES, next_steps
 from hosts.base.path import Step

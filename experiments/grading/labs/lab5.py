@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 from experiments.grading import cabling
 from experiments.grading.cabling import Cabling
-from experiments.grading.engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.labs import bcube_flows
 from experiments.grading.labs.bcube_flows import bcube_of, pair_of
 from experiments.grading.labs.bcube_source import LiveSource
-from experiments.grading.packets import path_of, path_text
+from experiments.grading.routed_packets import path_of, path_text
 from hosts.base.path import Path
 from hosts.base.probing import NEARLY_BEST, Candidate, PathState, best
 from hosts.bcube.paths import path_set

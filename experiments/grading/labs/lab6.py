@@ -9,7 +9,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    judged,
+)
 from experiments.grading.labs.ficonn_probes import (
     Choosing,
     Free,
@@ -21,16 +28,16 @@ from experiments.grading.labs.ficonn_probes import (
     step_of,
     walked,
 )
-from experiments.grading.packets import failures_text, path_text
+from experiments.grading.routed_packets import failures_text, path_text
 from hosts.base.failures import NONE, Failures
 from hosts.base.timers import FAST
 from hosts.ficonn.paths import tor_path, tor_step
 from hosts.ficonn.tar import Back, ForwardProbe
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.ficonn import BACKUP, SWITCH, FiConn
 
 if TYPE_CHECKING:
-    from experiments.grading.live import LiveWork
+    from experiments.grading.live_grading import LiveWork
 
 TITLE = "FiConn's traffic-aware routing"
 FOLDER = "6-ficonn-tar"

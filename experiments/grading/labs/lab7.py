@@ -12,12 +12,19 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import topos
+from experiments.analysis.fluid.directed_links import link_count, routes_of
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
-from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
 from experiments.grading.evidence import Evidence, RequiredRun, number_of, read
+from experiments.grading.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    judged,
+)
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 

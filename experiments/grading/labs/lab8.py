@@ -8,17 +8,24 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from experiments.analysis.comparison.paths import diameter, disjoint_paths
+from experiments.analysis.comparison.path_metrics import diameter, disjoint_paths
 from experiments.grading.child import Mistake
-from experiments.grading.engine import RIGHT, GradedCase, GradedPart, Judgement, Work, judged
-from experiments.grading.packets import failures_text, path_text, trips
-from experiments.grading.recorded import Recorded
-from experiments.grading.remote import walked
+from experiments.grading.grading_engine import (
+    RIGHT,
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    judged,
+)
+from experiments.grading.recorded_network import Recorded
+from experiments.grading.routed_packets import failures_text, path_text, trips
+from experiments.grading.sealed_router import walked
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.shortest import shortest_path
 from hosts.base.timers import FAST
-from hosts.memory.network import Trip
+from hosts.memory.memory_network import Trip
 from topos.base.topology import Topology
 
 TITLE = "Design your own network"

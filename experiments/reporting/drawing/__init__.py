@@ -1,5 +1,5 @@
 """Drawings of networks. Nothing here imports matplotlib before there is something to draw."""
 
-from experiments.reporting.drawing.files import draw_topology
+from experiments.reporting.drawing.drawing_files import draw_topology
 
 __all__ = ["draw_topology"]

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from experiments import units
 from experiments.files import output_folder
 from experiments.reporting import style
-from experiments.reporting.drawing.figure import INK
+from experiments.reporting.drawing.network_figure import INK
 from experiments.reporting.reproduced.result import Point, Reproduction
 
 FEW = 6  # values of x, which are then named one by one

@@ -18,7 +18,7 @@ from typing import Any
 from experiments.files import output_folder
 from experiments.reporting import tables
 from experiments.reporting.embedding import embedded
-from experiments.reporting.page import PAGE, rendered
+from experiments.reporting.report_page import PAGE, rendered
 from experiments.reporting.reproduced import drawing, markdown
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Reproduction
 from experiments.trials.runs import store

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared import all_to_all, live_experiments
 from experiments.reproductions.shared.all_to_all import TREE
 from experiments.reproductions.shared.figure import Made, figure
 from experiments.trials.plans.experiment import System
@@ -44,30 +44,34 @@ def fig11(settings: Settings) -> Made:
     return made(*all_to_all.run(settings, "bcube-fig11", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
-def made(done: Run, scale: live.Scale) -> Made:
+def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    rows, valid = [], live.believed(done)
+    rows, valid = [], live_experiments.believed(done)
     for system in SYSTEMS:
         rows.append(all_to_all.completion(valid, system.name, scale, PAPERS_END_S[system.name]))
         rows.append(_server_throughput(valid, system, scale))
     links = valid.of(BCUBE).trials.link_spread
-    rows.append(live.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD))
+    rows.append(
+        live_experiments.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD)
+    )
     what = "below one switch done, s"
     rows.append(all_to_all.ended(valid, TREE, what, _is_local, scale, PAPERS_LOCAL_END_S))
     rows.append(all_to_all.speed_up(valid, PAPERS_END_S))
-    return live.compared(done, scale, live.curves(done, scale, (BCUBE, TREE)), rows)
+    return live_experiments.compared(
+        done, scale, live_experiments.curves(done, scale, (BCUBE, TREE)), rows
+    )
 
 
-def _server_throughput(done: Run, system: System, scale: live.Scale) -> Point:
+def _server_throughput(done: Run, system: System, scale: live_experiments.Scale) -> Point:
     """Return a server's mean throughput over the whole all-to-all transfer."""
     trials = done.of(system.name).trials
-    return live.spread(
+    return live_experiments.spread(
         system.name,
         "by server, Mbit/s",
         trials.goodput_bps,
         factor=scale.rate / parse(system.network).servers / 1e6,
         paper=PAPERS_SERVER_MBPS[system.name],
-        ideal=live.ideal_of(trials.ideal_bps),
+        ideal=live_experiments.ideal_of(trials.ideal_bps),
     )
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 import numpy
 
-from experiments.analysis.fluid.links import link_count
+from experiments.analysis.fluid.directed_links import link_count
 from experiments.analysis.fluid.rates import link_loads
-from experiments.analysis.simulator.flows import all_to_all
+from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.analysis.simulator.paths import routes
 from experiments.reporting.reproduced.result import AMBIGUOUS, Point, Settings
 from experiments.reproductions.shared import degradation

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Made, figure
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
@@ -91,8 +91,8 @@ CASES = (
 )
 def fig10(settings: Settings) -> Made:
     """Reproduce Guo 2009, Fig. 10: run each traffic pattern over BCube and the tree in turns."""
-    systems = live.with_rate(settings, SYSTEMS)
-    runs = [live.run(settings, _experiment(settings, case, systems)) for case in CASES]
+    systems = live_experiments.with_rate(settings, SYSTEMS)
+    runs = [live_experiments.run(settings, _experiment(settings, case, systems)) for case in CASES]
     return made(runs)
 
 
@@ -116,7 +116,7 @@ def _experiment(settings: Settings, case: PatternCase, systems: tuple[System, ..
             timeout_s=TIMEOUT_S,
             options=case.options,
         ),
-        repeats=live.repeats(settings),
+        repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )
 
@@ -126,13 +126,15 @@ def made(runs: list[Run]) -> Made:
     points, speed_ups, notes = [], [], []
     for case, done in zip(CASES, runs, strict=True):
         plan = done.manifest["plan"]
-        scale = live.Scale(live.PAPERS_MBIT / plan["systems"][0]["rate_mbit"])
-        valid = live.believed(done)
+        scale = live_experiments.Scale(
+            live_experiments.PAPERS_MBIT / plan["systems"][0]["rate_mbit"]
+        )
+        valid = live_experiments.believed(done)
         points += [_point(case, valid, system, scale) for system in (BCUBE, TREE)]
         speed_ups.append(_ratio(case, valid, *points[-2:]))
-        notes += live.notes(done, scale)
+        notes += live_experiments.notes(done, scale)
     rows = (*points, *speed_ups)
-    return Made(points, rows=rows, judged=live.judged(rows), notes=notes)
+    return Made(points, rows=rows, judged=live_experiments.judged(rows), notes=notes)
 
 
 def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
@@ -148,10 +150,10 @@ def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
     return values.set_axis(trials["repeat"])
 
 
-def _point(case: PatternCase, done: Run, system: str, scale: live.Scale) -> Point:
+def _point(case: PatternCase, done: Run, system: str, scale: live_experiments.Scale) -> Point:
     """Return a server's throughput in a traffic pattern, as a point of the figure."""
     plan = done.manifest["plan"]
-    ideal = live.ideal_of(done.of(system).trials.ideal_bps)
+    ideal = live_experiments.ideal_of(done.of(system).trials.ideal_bps)
     factor = scale.rate / 1e9
     if case.pattern == "all-to-all":
         factor /= parse(next(s.network for s in SYSTEMS if s.label == system)).servers
@@ -163,7 +165,9 @@ def _point(case: PatternCase, done: Run, system: str, scale: live.Scale) -> Poin
         ideal = case.ideals[system] * own["rate_mbit"] * 1e6 * header_efficiency(header, own["mtu"])
     paper = case.papers_gbps[system]
     values = _values(case, done, system)
-    return live.spread(system, case.pattern, values, factor=factor, paper=paper, ideal=ideal)
+    return live_experiments.spread(
+        system, case.pattern, values, factor=factor, paper=paper, ideal=ideal
+    )
 
 
 def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> pandas.Series:
@@ -184,4 +188,6 @@ def _ratio(case: PatternCase, done: Run, bcube: Point, tree: Point) -> Point:
     ratios = _values(case, done, BCUBE) / _values(case, done, TREE)
     # Totals of all servers, whose number is the same in both networks.
     series = f"{BCUBE} / {TREE}"
-    return live.spread(series, bcube.x, ratios, paper=times("paper"), ideal=times("ideal"))
+    return live_experiments.spread(
+        series, bcube.x, ratios, paper=times("paper"), ideal=times("ideal")
+    )

@@ -15,7 +15,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live, relaying
+from experiments.reproductions.shared import live_experiments, relay_cost
 from experiments.reproductions.shared.figure import Made, figure, point
 from experiments.traffic.flows import Flow, Sending
 from hosts.base.failures import Failures
@@ -61,11 +61,11 @@ def fig9(settings: Settings) -> Made:
     rate_mbit = settings.rate_mbit or RATE_MBIT
     mtus, seconds = (QUICK_MTUS, QUICK_SECONDS) if settings.quick else (MTUS, SECONDS)
     found = []
-    for turn in range(live.repeats(settings)):
+    for turn in range(live_experiments.repeats(settings)):
         for mtu in mtus:
             settings.say(f"MTU {mtu}, turn {turn + 1}")
-            found.append(RelayMeasurement(mtu, *relaying.apart(measure, mtu, rate_mbit, seconds)))
-    return made(found, rate_mbit, relaying.in_turns(settings, measure_kernel, mtus))
+            found.append(RelayMeasurement(mtu, *relay_cost.apart(measure, mtu, rate_mbit, seconds)))
+    return made(found, rate_mbit, relay_cost.in_turns(settings, measure_kernel, mtus))
 
 
 def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
@@ -83,16 +83,16 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
     from experiments.traffic.generator import Generator
 
     flows, missing = _flows(seconds)
-    with relaying.lab_of(NETWORK, ROUTING, rate_mbit, mtu) as lab:
+    with relay_cost.lab_of(NETWORK, ROUTING, rate_mbit, mtu) as lab:
         relay = lab.server(RELAY)
         _kill_missing(lab, missing)
-        idle = relaying.idle(lab, relay)
+        idle = relay_cost.idle(lab, relay)
         with closing(Generator(lab, flows, Sending(timeout_s=seconds + 10))) as sending:
             sending.prepare()
             at_s = time.monotonic() + 0.2
             sending.start(at_s)
             time.sleep(max(0.0, at_s + SETTLE_S - time.monotonic()))
-            busy = relaying.ForwarderLoad(lab, relay)
+            busy = relay_cost.ForwarderLoad(lab, relay)
             time.sleep(max(0.0, at_s + seconds - time.monotonic()))
             share = busy.end().share - idle.share
             while not sending.ended():
@@ -108,11 +108,11 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
 
 def measure_kernel(mtus: Sequence[int]) -> list[float]:
     """Return the time in µs of relaying a packet as long as each MTU under eBPF."""
-    with relaying.lab_of(NETWORK, ROUTING, None, max(mtus), relaying.EBPF) as lab:
+    with relay_cost.lab_of(NETWORK, ROUTING, None, max(mtus), relay_cost.EBPF) as lab:
         _kill_missing(lab, _flows(0.0)[1])
         (source, destination), *_ = PAIRS
         ends = lab.server(source), lab.server(RELAY), lab.server(destination)
-        return relaying.one_more(lab, ends, mtus)
+        return relay_cost.one_more(lab, ends, mtus)
 
 
 def _kill_missing(lab: Lab, missing: Iterable[int]) -> None:
@@ -147,15 +147,15 @@ def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[floa
     rows += _kernel_points(mtus, kernel)
     # The paper's relay is in the kernel; so the verdict is about the eBPF relay, if measured.
     about = [row for row in rows if row.series in (THROUGHPUT, COST_EBPF if kernel else COST)]
-    word, reasons = live.judged(about)
+    word, reasons = live_experiments.judged(about)
     return Made(
         rows,
         judged=(word, [*reasons, *_reasons(mean(costs[FAIR]) * 1e9, kernel, mtus)]),
         notes=(
             f"Cables of {rate_mbit:g} Mbit/s: rates are multiplied by "
-            f"{live.PAPERS_MBIT / rate_mbit:g} to compare. "
+            f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. "
             "The ideal of a relay's cost is that of one which only counts packets.",
-            relaying.HOW,
+            relay_cost.HOW,
         ),
     )
 

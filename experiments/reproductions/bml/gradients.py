@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from experiments.analysis.fluid.collective import phases_s
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
-from experiments.traffic.collectives.algorithms import bml_threads
 from experiments.traffic.collectives.phases import of_digits, of_ring
 from experiments.traffic.collectives.plan import most_bytes
+from experiments.traffic.collectives.schedules import bml_threads
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from topos.base.spec import parse
@@ -65,19 +65,19 @@ FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # fat-trees by number of switch po
 )
 def bml(settings: Settings) -> Made:
     """Measure the all-reduce of BML, parameter servers and rings on five systems in turns."""
-    systems = live.with_rate(settings, SYSTEMS)
+    systems = live_experiments.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
     seconds = QUICK_SECONDS if settings.quick else SECONDS
     size = volume_bytes(rate_mbit, seconds)
-    done = live.run(
+    done = live_experiments.run(
         settings,
         Experiment(
             name="bml",
             about=ABOUT,
             systems=systems,
             workload=Workload("all-reduce", size, timeout_s=20 * seconds, options={"ranks": RANKS}),
-            repeats=live.repeats(settings, REPEATS),
+            repeats=live_experiments.repeats(settings, REPEATS),
             seed=settings.seed,
         ),
     )
@@ -92,7 +92,7 @@ def volume_bytes(rate_mbit: float, seconds: float) -> int:
 
 def made(done: Run) -> Made:
     """Return the figure's points and verdict from the records, and ratios by the paths alone."""
-    found = live.believed(done)
+    found = live_experiments.believed(done)
     points = [_completion_point(found, system) for system in done.systems]
     ratios = [_ratio(found, SERVERS, paper=1 / PORTS), _ratio(found, RING)]
     claims = [Claim(ratios[0], NEAR / PORTS), Claim(ratios[1], NEAR / PORTS, wanted=1 / PORTS)]
@@ -110,7 +110,7 @@ def made(done: Run) -> Made:
             "sends as much as parameter servers do.",
             f"{RANKS} of the fat-tree's 16 servers take part. The 56.4 % are of whole jobs, which "
             "compute as well: nothing is concluded from them.",
-            *live.notes(done, live.Scale(1.0)),
+            *live_experiments.notes(done, live_experiments.Scale(1.0)),
         ),
     )
 
@@ -126,8 +126,8 @@ def _unit_s(done: Run, system: str) -> float:
 
 def _completion_point(done: Run, system: str) -> Point:
     trials = done.of(system).trials
-    ideal = live.ideal_of(trials.ideal_s)
-    return live.spread(
+    ideal = live_experiments.ideal_of(trials.ideal_s)
+    return live_experiments.spread(
         "all-reduce", system, trials.completion_s, factor=1 / _unit_s(done, system), ideal=ideal
     )
 
@@ -136,7 +136,9 @@ def _ratio(done: Run, other: str, paper: float | None = None) -> Point:
     """Return BML's time divided by another system's, by pairs of trials."""
     table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
     times = table.reindex(columns=[BML, other])
-    return live.spread(f"{BML} / {other}", "time", times[BML] / times[other], paper=paper)
+    return live_experiments.spread(
+        f"{BML} / {other}", "time", times[BML] / times[other], paper=paper
+    )
 
 
 def _time_saved(done: Run, other: str) -> Point:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from experiments.reporting.reproduced.result import Settings
-from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared import all_to_all, live_experiments
 from experiments.reproductions.shared.all_to_all import TREE
 from experiments.reproductions.shared.figure import Made, figure
 from experiments.trials.plans.experiment import System
@@ -42,9 +42,9 @@ def fig12(settings: Settings) -> Made:
     return made(*all_to_all.run(settings, "dcell-fig12", ABOUT, SYSTEMS, PAPERS_BYTES))
 
 
-def made(done: Run, scale: live.Scale) -> Made:
+def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    rows, valid = [], live.believed(done)
+    rows, valid = [], live_experiments.believed(done)
     for system in (DCELL, TREE):
         rows.append(all_to_all.completion(valid, system, scale, PAPERS_END_S[system]))
         rows.append(all_to_all.maximum(valid, system, scale, PAPERS_MOST_GBPS[system]))
@@ -59,4 +59,6 @@ def made(done: Run, scale: live.Scale) -> Made:
         all_to_all.ended(valid, DCELL, what, lambda *ends: {*ends} in neighbours, scale, paper)
     )
     rows.append(all_to_all.speed_up(valid, PAPERS_END_S))
-    return live.compared(done, scale, live.curves(done, scale, (DCELL, TREE)), rows)
+    return live_experiments.compared(
+        done, scale, live_experiments.curves(done, scale, (DCELL, TREE)), rows
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import topos
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
@@ -90,21 +90,24 @@ def fig11(settings: Settings) -> Made:
             FaultAt(f"cut {CABLE} at {moments.cut_s} until {moments.plug_s}"),
             FaultAt(f"kill {SERVER} at {moments.death_s} until {moments.back_s}"),
         ),
-        repeats=live.repeats(settings),
+        repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )
-    return made(live.run(settings, experiment), live.Scale(live.PAPERS_MBIT / rate_mbit))
+    return made(
+        live_experiments.run(settings, experiment),
+        live_experiments.Scale(live_experiments.PAPERS_MBIT / rate_mbit),
+    )
 
 
-def made(done: Run, scale: live.Scale) -> Made:
+def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
     rows = [row for system in done.systems for row in _rows(done.of(system), system)]
     word, reasons = verdict(_claims(rows))
     return Made(
-        live.curves(done, scale, points=POINTS),
+        live_experiments.curves(done, scale, points=POINTS),
         rows=rows,
         judged=(word, [*reasons, *_reasons(done)]),
-        notes=(*_paths(), *live.notes(done, scale)),
+        notes=(*_paths(), *live_experiments.notes(done, scale)),
     )
 
 
@@ -118,9 +121,11 @@ def _rows(done: Run, system: str) -> list[Point]:
             # If no flow stopped, none had to be rerouted or to recover.
             values = events[column].mask(events.stopped_flows == 0, 0.0)
             paper = PAPERS_S.get((name, column)) if system == PAPER else None
-            rows.append(live.spread(system, f"{event}: {COLUMNS[column]}", values, paper=paper))
+            rows.append(
+                live_experiments.spread(system, f"{event}: {COLUMNS[column]}", values, paper=paper)
+            )
         shares = _throughput_shares(done, name)
-        rows.append(live.spread(system, f"{event}: {SHARE}", shares, paper=1.0))
+        rows.append(live_experiments.spread(system, f"{event}: {SHARE}", shares, paper=1.0))
     return rows
 
 

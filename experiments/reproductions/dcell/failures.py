@@ -19,10 +19,10 @@ from operator import sub
 
 import numpy
 
-from experiments.analysis.simulator import dfr
-from experiments.analysis.simulator.failures import draw
+from experiments.analysis.simulator import compiled_dfr
+from experiments.analysis.simulator.breadth_first import distances, mean_and_deviation
+from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.hops import Ints, count_hops
-from experiments.analysis.simulator.search import distances, mean_and_deviation
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
@@ -80,7 +80,9 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
     up = ~broken.servers[ends[1]]
     often: list[Ints] = []
     hops = count_hops(
-        dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often), TTL, *(end[up] for end in ends)
+        compiled_dfr.fill(dcell, works, retry=MOST_RETRIES, rerouted=often),
+        TTL,
+        *(end[up] for end in ends),
     )
     lost = hops == 0
     # The number of failed destinations is known; only the fate of the others is sampled.

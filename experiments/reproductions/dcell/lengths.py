@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy
 
+from experiments.analysis.simulator.breadth_first import distances, mean_and_deviation
 from experiments.analysis.simulator.paths import lengths
-from experiments.analysis.simulator.search import distances, mean_and_deviation
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import swept
 from experiments.reproductions.shared.figure import Claim, Made, figure, point

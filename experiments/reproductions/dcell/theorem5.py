@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.fluid.links import link_count
+from experiments.analysis.fluid.directed_links import link_count
 from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy
 
-from experiments.analysis.simulator.flows import random_flows
+from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import lengths
 from experiments.analysis.simulator.walks import path_sets

@@ -10,7 +10,7 @@ import itertools
 
 import numpy
 
-from experiments.analysis.simulator.flows import all_to_all
+from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.analysis.simulator.paths import choose
 from experiments.analysis.simulator.walks import flows_forwarded
 from experiments.reporting.reproduced.result import Point, Settings

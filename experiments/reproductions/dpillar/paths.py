@@ -16,8 +16,8 @@ from operator import truediv
 import numpy
 from numpy.typing import NDArray
 
-from experiments.analysis.simulator.failures import draw
-from experiments.analysis.simulator.flows import random_flows
+from experiments.analysis.simulator.failure_sets import draw
+from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.walks import parted, path_sets
 from experiments.reporting.reproduced.result import Point, Settings

@@ -16,7 +16,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live, relaying
+from experiments.reproductions.shared import live_experiments, relay_cost
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
 
 if TYPE_CHECKING:
@@ -65,11 +65,11 @@ def fig7(settings: Settings) -> Made:
     loads, seconds = (QUICK_LOADS, QUICK_SECONDS) if settings.quick else (LOADS, SECONDS)
     cases = [(load, PACKET_BYTES) for load in loads] + [(loads[-1], SHORT_BYTES)]
     found = []
-    for turn in range(live.repeats(settings)):
+    for turn in range(live_experiments.repeats(settings)):
         settings.say(f"turn {turn + 1}: {len(cases)} loads of {seconds:g} s")
-        done = relaying.apart(measure, cases, rate_mbit, seconds)
+        done = relay_cost.apart(measure, cases, rate_mbit, seconds)
         found += [LoadMeasurement(*one) for one in done]
-    return made(found, rate_mbit, relaying.in_turns(settings, measure_kernel))
+    return made(found, rate_mbit, relay_cost.in_turns(settings, measure_kernel))
 
 
 def measure(
@@ -78,16 +78,16 @@ def measure(
     """Return the relay's processor share at each load, minus that of idling."""
     # full load in one direction; short packets have the same rate
     packets_s = rate_mbit * 125_000 / PACKET_BYTES
-    with relaying.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
+    with relay_cost.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
         a, relay, b = (lab.server(name) for name in (A, RELAY, B))
-        idle = relaying.idle(lab, relay)
+        idle = relay_cost.idle(lab, relay)
         found = []
         for load, size in cases:
             streams = [_Stream(lab, a, b, size), _Stream(lab, b, a, size)]
             for stream in streams:
                 stream.start(load * packets_s)
             time.sleep(seconds / 5)  # the first packets set up their paths
-            busy = relaying.ForwarderLoad(lab, relay)
+            busy = relay_cost.ForwarderLoad(lab, relay)
             time.sleep(seconds)
             used = busy.end()
             for stream in streams:
@@ -100,9 +100,9 @@ def measure(
 
 def measure_kernel() -> list[float]:
     """Return the time of relaying a packet under eBPF in µs, for long and for short packets."""
-    with relaying.lab_of(NETWORK, ROUTING, None, 1500, relaying.EBPF) as lab:
+    with relay_cost.lab_of(NETWORK, ROUTING, None, 1500, relay_cost.EBPF) as lab:
         ends = lab.server(A), lab.server(RELAY), lab.server(B)
-        return relaying.one_more(lab, ends, (PACKET_BYTES, SHORT_BYTES))
+        return relay_cost.one_more(lab, ends, (PACKET_BYTES, SHORT_BYTES))
 
 
 class _Stream:
@@ -168,7 +168,7 @@ def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float
         paper = PAPERS_SHARE if load == full else None
         points.append(point(series, load, own, paper))
     long, short = (_costs_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
-    papers_us = PAPERS_SHARE / (2 * live.PAPERS_MBIT * 125_000 / PACKET_BYTES) * 1e6
+    papers_us = PAPERS_SHARE / (2 * live_experiments.PAPERS_MBIT * 125_000 / PACKET_BYTES) * 1e6
     cost = point(COST, f"{PACKET_BYTES} bytes, Python", long, papers_us)
     costs = [cost]
     judged = [Claim(cost, 0.0, at_most=True)]
@@ -198,16 +198,16 @@ def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float
         judged=(word, [*reasons, *_excess_reasons(cost), length]),
         notes=(
             f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
-            f"{live.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a bound: less than "
-            "that, on a machine of 2010 or so.",
-            relaying.HOW,
+            f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a bound: "
+            "less than that, on a machine of 2010 or so.",
+            relay_cost.HOW,
         ),
     )
 
 
 def _processor_share(packet_us: float) -> float:
     """Return the processor share at 1 Gbit/s in each direction, given a packet's time."""
-    return packet_us * 1e-6 * 2 * live.PAPERS_MBIT * 125_000 / PACKET_BYTES
+    return packet_us * 1e-6 * 2 * live_experiments.PAPERS_MBIT * 125_000 / PACKET_BYTES
 
 
 def _kernel_claims(kernel: list[list[float]], papers_us: float) -> Iterator[Claim]:

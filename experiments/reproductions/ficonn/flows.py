@@ -6,8 +6,8 @@ start one after the other in the first 30 seconds; then every flow is probed eve
 The paper does not say how it computes throughput, nor how a server knows the available bandwidth.
 Our throughput is max-min fair, compared with equal shares (a flow gets the minimum of its links'
 equal shares, and any share that it cannot use is lost), and our available bandwidth is measured by
-the number of flows (`experiments.analysis.simulator.tar`). The curves are not printed as numbers;
-the claims here are from section V.
+the number of flows (`experiments.analysis.simulator.compiled_tar`). The curves are not printed as
+numbers; the claims here are from section V.
 
 The lifetime of a virtual flow (section IV.D, Algorithm 3) has several readings. `virtual_flows.py`
 compares each reading with all these claims; the figures use the routers' reading.
@@ -20,11 +20,11 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import equal_share, max_min
+from experiments.analysis.simulator.compiled_tar import TarFlows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import lengths, routes
-from experiments.analysis.simulator.tar import TarFlows
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import drawn, draws, repeats
 from experiments.reproductions.shared.figure import (

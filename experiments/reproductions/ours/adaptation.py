@@ -14,11 +14,11 @@ from collections.abc import Callable
 
 import numpy
 
-from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import max_min
 from experiments.analysis.simulator import around
 from experiments.analysis.simulator.adapting import Times, adapting
-from experiments.analysis.simulator.failures import draw
+from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.hops import Ints
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import Found, Runs, drawn, draws, repeats
@@ -211,6 +211,7 @@ def _notes(
         f"moment on. Mean of {count} draws and its 95 % confidence interval, seed {settings.seed}. "
         "Max-min fair rates over the paths after each round, beside those over the single paths.",
         "The timers are the papers': 10 s and up to 2 s at random between probes, counters read "
-        "each second (experiments/analysis/simulator/adapting/probing.py). TAR's probes go one "
-        "after the other, and see numbers of flows (experiments/analysis/simulator/tar.py).",
+        "each second (experiments/analysis/simulator/adapting/probing_flows.py). TAR's probes go "
+        "one after the other, and see numbers of flows "
+        "(experiments/analysis/simulator/compiled_tar.py).",
     )

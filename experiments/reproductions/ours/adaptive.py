@@ -12,12 +12,12 @@ from operator import sub, truediv
 
 import numpy
 
-from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator import around
 from experiments.analysis.simulator.adapting import adapting
-from experiments.analysis.simulator.failures import draw
-from experiments.analysis.simulator.flows import all_to_all
+from experiments.analysis.simulator.failure_sets import draw
+from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.degradation import BCUBE, CURVE_RUNS, SERVERS, SWITCHES
 from experiments.reproductions.shared.draws import (

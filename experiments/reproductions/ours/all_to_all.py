@@ -10,7 +10,7 @@ import math
 from typing import TYPE_CHECKING
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared import all_to_all, live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.trials.plans.experiment import System
 from topos.base.spec import parse
@@ -49,9 +49,9 @@ def six(settings: Settings) -> Made:
     return made(*all_to_all.run(settings, "six-all-to-all", ABOUT, SYSTEMS, BYTES))
 
 
-def made(done: Run, scale: live.Scale) -> Made:
+def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    valid = live.believed(done)
+    valid = live_experiments.believed(done)
     points = [_point(valid, system, scale) for system in done.systems]
     claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]
     word, short = verdict(claims)
@@ -59,8 +59,8 @@ def made(done: Run, scale: live.Scale) -> Made:
     for system in done.systems:
         trials = valid.of(system).trials
         rows.append(all_to_all.completion(valid, system, scale))
-        rows.append(live.spread(system, "fairness", trials.fairness))
-        rows.append(live.spread(system, "spread of links, of mean", trials.link_spread))
+        rows.append(live_experiments.spread(system, "fairness", trials.fairness))
+        rows.append(live_experiments.spread(system, "spread of links, of mean", trials.link_spread))
     return Made(
         points,
         rows=rows,
@@ -68,16 +68,16 @@ def made(done: Run, scale: live.Scale) -> Made:
         notes=(
             f"There is no paper to compare with: agreement is with the ideal, {GOAL:g} of it.",
             ", ".join(f"{name}: {found.spec}" for name, found in NETWORKS.items()) + ".",
-            *live.notes(done, scale),
+            *live_experiments.notes(done, scale),
         ),
     )
 
 
-def _point(done: Run, system: str, scale: live.Scale) -> Point:
+def _point(done: Run, system: str, scale: live_experiments.Scale) -> Point:
     trials = done.of(system).trials
-    factor = scale.rate / NETWORKS[system].servers / (live.PAPERS_MBIT * 1e6)
-    ideal = live.ideal_of(trials.ideal_bps)
-    return live.spread(SERIES, system, trials.goodput_bps, factor=factor, ideal=ideal)
+    factor = scale.rate / NETWORKS[system].servers / (live_experiments.PAPERS_MBIT * 1e6)
+    ideal = live_experiments.ideal_of(trials.ideal_bps)
+    return live_experiments.spread(SERIES, system, trials.goodput_bps, factor=factor, ideal=ideal)
 
 
 def _reasons(points: list[Point]) -> list[str]:

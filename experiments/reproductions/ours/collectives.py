@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from experiments.analysis.fluid.collective import phases_s
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.ours.six import SAME_PRICE, cost_usd
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.draws import repeats
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
-from experiments.traffic.collectives.algorithms import bml_threads
 from experiments.traffic.collectives.bound import all_reduce_share
 from experiments.traffic.collectives.phases import Phase, of_digits, of_ring
 from experiments.traffic.collectives.plan import most_bytes
+from experiments.traffic.collectives.schedules import bml_threads
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from topos.base.spec import parse
@@ -130,7 +130,7 @@ def _random_ranks(ranks: int, seed: int, run: int) -> Sequence[int]:
 )
 def collectives_live(settings: Settings) -> Made:
     """Run an all-reduce over the six live networks in turns."""
-    systems = live.with_rate(settings, SYSTEMS)
+    systems = live_experiments.with_rate(settings, SYSTEMS)
     rate_mbit = systems[0].rate_mbit
     assert rate_mbit is not None
     seconds = QUICK_SECONDS if settings.quick else SECONDS
@@ -138,15 +138,15 @@ def collectives_live(settings: Settings) -> Made:
     size = min(int(rate_mbit * 1e6 / 16 * seconds), most_bytes(ranks))
     workload = Workload("all-reduce", size, timeout_s=30 * seconds)
     experiment = Experiment(
-        "collectives", ABOUT_LIVE, systems, workload, repeats=live.repeats(settings),
+        "collectives", ABOUT_LIVE, systems, workload, repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )  # fmt: skip
-    return live_made(live.run(settings, experiment))
+    return live_made(live_experiments.run(settings, experiment))
 
 
 def live_made(done: Run) -> Made:
     """Return the live figure's points and verdict from the records."""
-    found = live.believed(done)
+    found = live_experiments.believed(done)
     points = [_time_over_bound(found, system) for system in done.systems]
     claims = [Claim(one, NEAR, at_most=True, wanted=1.0) for one in points if one.x in MEETS]
     return Made(
@@ -158,7 +158,7 @@ def live_made(done: Run) -> Made:
         notes=(
             "Ideal is what the same transfers take as fluids over the paths in use. Agreement: a "
             f"ring in the trees and BML in BCube are within {NEAR:.0%} of the bound.",
-            *live.notes(done, live.Scale(1.0)),
+            *live_experiments.notes(done, live_experiments.Scale(1.0)),
         ),
     )
 
@@ -167,5 +167,5 @@ def _time_over_bound(done: Run, system: str) -> Point:
     """Return the time of a system's all-reduce, relative to the lower bound."""
     trials = done.of(system).trials
     over = trials.bound_bps / trials.goodput_bps
-    ideal = live.ideal_of(trials.bound_bps / trials.ideal_bps)
-    return replace(live.spread("all-reduce", system, over), ideal=ideal)
+    ideal = live_experiments.ideal_of(trials.bound_bps / trials.ideal_bps)
+    return replace(live_experiments.spread("all-reduce", system, over), ideal=ideal)

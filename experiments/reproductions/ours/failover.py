@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from experiments.reporting.reproduced.result import DIFFERS, Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
-from experiments.reproductions.shared.rerouted import faults_of
+from experiments.reproductions.shared.rerouted_flows import faults_of
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultRate, System
 from hosts.base.faults import verb_of
@@ -66,13 +66,13 @@ def failover(settings: Settings) -> Made:
     experiment = Experiment(
         name="four-failover",
         about=ABOUT,
-        systems=live.with_rate(settings, SYSTEMS),
+        systems=live_experiments.with_rate(settings, SYSTEMS),
         workload=Workload("permutation", duration_s=at_s, tool="generator", timeout_s=at_s + 20.0),
         faults=tuple(faults),
-        repeats=live.repeats(settings),
+        repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )
-    return made(live.run(settings, experiment))
+    return made(live_experiments.run(settings, experiment))
 
 
 def made(done: Run) -> Made:
@@ -105,7 +105,7 @@ def made(done: Run) -> Made:
             "TCP, whose time-out doubles meanwhile: 1.4 s for a fault of 1 s. Where a time is "
             "missing, no flow had stopped. Flows that share what is left are as fast again when "
             f"the fault is repaired, after {LASTING_S:g} s.",
-            *live.notes(done, live.Scale(1.0)),
+            *live_experiments.notes(done, live_experiments.Scale(1.0)),
         ),
     )
 
@@ -117,7 +117,7 @@ def _faults_of_kind(events: pandas.DataFrame, system: str, kind: str) -> pandas.
 
 
 def _point(events: pandas.DataFrame, system: str, kind: str, column: str, x: str = "") -> Point:
-    return live.spread(system, x or kind, _faults_of_kind(events, system, kind)[column])
+    return live_experiments.spread(system, x or kind, _faults_of_kind(events, system, kind)[column])
 
 
 def _stuck_flow_notes(events: pandas.DataFrame, systems: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from experiments.analysis.comparison import speedups
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
@@ -72,9 +72,9 @@ def receivers(system: System, what: str) -> list[int]:
 )
 def one_to_many(settings: Settings) -> Made:
     """Send from one server to two choices of receivers, in each of four networks."""
-    systems = live.with_rate(settings, SYSTEMS)
+    systems = live_experiments.with_rate(settings, SYSTEMS)
     runs = {
-        (system.name, what): live.run(settings, _experiment(settings, system, what))
+        (system.name, what): live_experiments.run(settings, _experiment(settings, system, what))
         for system in systems
         for what in (EACH, ONE)
     }
@@ -96,7 +96,7 @@ def _experiment(settings: Settings, system: System, what: str) -> Experiment:
             timeout_s=seconds + 20.0,
             options={"source": network.address(speedups.SOURCE), "receivers": named},
         ),
-        repeats=live.repeats(settings),
+        repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )
 
@@ -105,8 +105,8 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
     """Return the figure from the runs' records, and from the paths of larger networks."""
     points, notes = [], []
     for (name, what), done in runs.items():
-        points.append(_point(name, what, live.believed(done)))
-        notes += live.notes(done, live.Scale(1.0))
+        points.append(_point(name, what, live_experiments.believed(done)))
+        notes += live_experiments.notes(done, live_experiments.Scale(1.0))
     claims = [
         Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)
         for point in points
@@ -136,7 +136,9 @@ def _point(name: str, what: str, done: Run) -> Point:
     bound = float(network.ports) if what == EACH else None
     paper = bound if name in PAPERS else None
     goodput = done.of(name).trials.goodput_bps
-    return replace(live.spread(what, name, goodput, factor=1 / link_bps, paper=paper), ideal=bound)
+    return replace(
+        live_experiments.spread(what, name, goodput, factor=1 / link_bps, paper=paper), ideal=bound
+    )
 
 
 def _rate_by_paths(system: System) -> Point:

@@ -19,7 +19,7 @@ import numpy
 
 from experiments.analysis.fluid.ideal import header_bytes
 from experiments.analysis.packets.bulk import bulk
-from experiments.analysis.packets.simulated import Tcp
+from experiments.analysis.packets.simulated_tcp import Tcp
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,

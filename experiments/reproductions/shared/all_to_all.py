@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared import live
+from experiments.reproductions.shared import live_experiments
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 
@@ -27,11 +27,13 @@ SECONDS, QUICK_SECONDS = 0.3, 0.06
 
 def run(
     settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
-) -> tuple[Run, live.Scale]:
+) -> tuple[Run, live_experiments.Scale]:
     """Run all-to-all traffic on all systems in turns; return the records, and the scale to the
     paper.
     """
-    systems = live.with_rate(settings, [replace(one, timers="paper") for one in systems])
+    systems = live_experiments.with_rate(
+        settings, [replace(one, timers="paper") for one in systems]
+    )
     rate_mbit = systems[0].rate_mbit or 0.0
     seconds = QUICK_SECONDS if settings.quick else SECONDS
     volume_bytes = int(seconds * rate_mbit * 125_000)
@@ -41,27 +43,31 @@ def run(
         systems=systems,
         # Two iperf3 processes per flow would take processor time from the network.
         workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
-        repeats=live.repeats(settings),
+        repeats=live_experiments.repeats(settings),
         seed=settings.seed,
     )
-    done = live.run(settings, experiment)
-    return done, live.Scale.to_paper(rate_mbit, volume_bytes, papers_bytes)
+    done = live_experiments.run(settings, experiment)
+    return done, live_experiments.Scale.to_paper(rate_mbit, volume_bytes, papers_bytes)
 
 
-def completion(done: Run, system: str, scale: live.Scale, paper: float | None = None) -> Point:
+def completion(
+    done: Run, system: str, scale: live_experiments.Scale, paper: float | None = None
+) -> Point:
     """Return a system's completion time, that of its last flow, as a point."""
     trials = done.of(system).trials
-    ideal = live.ideal_of(trials.ideal_s)
-    return live.spread(
+    ideal = live_experiments.ideal_of(trials.ideal_s)
+    return live_experiments.spread(
         system, "completion, s", trials.completion_s, factor=scale.time, paper=paper, ideal=ideal
     )
 
 
-def maximum(done: Run, system: str, scale: live.Scale, paper: float) -> Point:
+def maximum(done: Run, system: str, scale: live_experiments.Scale, paper: float) -> Point:
     """Return a system's maximum total throughput, averaged over a twentieth of the time."""
-    found = live.over_time(done.of(system).intervals, points=20)
+    found = live_experiments.over_time(done.of(system).intervals, points=20)
     most = found.groupby("trial").goodput_bps.max()
-    return live.spread(system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper)
+    return live_experiments.spread(
+        system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper
+    )
 
 
 def ended(
@@ -69,18 +75,22 @@ def ended(
     system: str,
     what: str,
     belongs: Callable[[str, str], bool],
-    scale: live.Scale,
+    scale: live_experiments.Scale,
     paper: float,
 ) -> Point:
     """Return the completion time of the last flow between the pairs selected by `belongs`."""
     flows = done.of(system).flows
     own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
     ends = own.groupby("trial")
-    ideal = live.ideal_of(ends.ideal_end_s.max())
-    return live.spread(system, what, ends.end_s.max(), factor=scale.time, paper=paper, ideal=ideal)
+    ideal = live_experiments.ideal_of(ends.ideal_end_s.max())
+    return live_experiments.spread(
+        system, what, ends.end_s.max(), factor=scale.time, paper=paper, ideal=ideal
+    )
 
 
 def speed_up(done: Run, papers_end_s: dict[str, float]) -> Point:
     """Return the ratio of the tree's completion time to the network's, as a point."""
     network, tree = papers_end_s
-    return live.speed_up(done, network, tree, papers_end_s[tree] / papers_end_s[network])
+    return live_experiments.speed_up(
+        done, network, tree, papers_end_s[tree] / papers_end_s[network]
+    )

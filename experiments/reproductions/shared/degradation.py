@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import numpy
 
-from experiments.analysis.fluid.links import link_count
+from experiments.analysis.fluid.directed_links import link_count
 from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.failures import draw
-from experiments.analysis.simulator.flows import all_to_all
+from experiments.analysis.simulator.failure_sets import draw
+from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import Found, Runs, drawn, draws
 from topos.base.spec import parse

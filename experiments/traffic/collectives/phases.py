@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from experiments.traffic.collectives.algorithms import Digits
+from experiments.traffic.collectives.schedules import Digits
 
 
 class Phase(NamedTuple):
@@ -34,7 +34,7 @@ def of_ring(ranks: int) -> list[Phase]:
 def of_digits(threads: Sequence[Digits]) -> list[Phase]:
     """Return the phases of an all-reduce by digits, in simultaneous threads.
 
-    >>> from experiments.traffic.collectives.algorithms import bml_threads
+    >>> from experiments.traffic.collectives.schedules import bml_threads
     >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
     [(8, 0.25, 2), (8, 0.125, 2)]
     """

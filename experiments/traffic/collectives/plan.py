@@ -13,9 +13,9 @@ from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple
 
-from experiments.traffic.collectives import algorithms
-from experiments.traffic.collectives.algorithms import Exchange
+from experiments.traffic.collectives import schedules
 from experiments.traffic.collectives.graph import MOST_SENT, Graph, Weaver
+from experiments.traffic.collectives.schedules import Exchange
 from experiments.traffic.distribution_plan import plan_of
 from experiments.traffic.flows import Flow
 from experiments.traffic.workload import Workload
@@ -64,7 +64,7 @@ class AlgorithmRequest(NamedTuple):
         """Whether the network is a BCube."""
         return self.topology.kind == BCUBE
 
-    def bml(self) -> list[algorithms.Digits]:
+    def bml(self) -> list[schedules.Digits]:
         """Return BML's threads, a digit for each level of BCube."""
         require(
             self.is_bcube,
@@ -75,7 +75,7 @@ class AlgorithmRequest(NamedTuple):
             f"BML needs all {self.topology.servers} servers of {self.topology.spec}, "
             f"not {self.ranks}: omit ranks",
         )
-        return algorithms.bml_threads(self.topology.radices()[::-1])
+        return schedules.bml_threads(self.topology.radices()[::-1])
 
     def root(self) -> int:
         """Return the rank whose data is broadcast."""
@@ -110,9 +110,9 @@ def _maker_of_threads(
 
 
 EXCHANGES: dict[str, Callable[[AlgorithmRequest], Sequence[Exchange]]] = {
-    "ring": lambda asked: [algorithms.Ring(asked.ranks)],
-    "halving-doubling": lambda asked: [algorithms.halving(asked.ranks)],
-    "bcube": lambda asked: [algorithms.bcube_scheme(asked.ranks, asked.base())],
+    "ring": lambda asked: [schedules.Ring(asked.ranks)],
+    "halving-doubling": lambda asked: [schedules.halving(asked.ranks)],
+    "bcube": lambda asked: [schedules.bcube_scheme(asked.ranks, asked.base())],
     "bml": AlgorithmRequest.bml,
 }
 
@@ -127,7 +127,7 @@ def _several_servers(asked: AlgorithmRequest) -> Graph:
 
 def _parameter_servers(asked: AlgorithmRequest, count: int) -> Graph:
     weaver = Weaver()
-    algorithms.parameter_servers(weaver, asked.ranks, count)
+    schedules.parameter_servers(weaver, asked.ranks, count)
     everything = [range(count)] * asked.ranks
     return weaver.graph(everything, everything)
 
@@ -147,13 +147,13 @@ def _trees(asked: AlgorithmRequest) -> Graph:
 
 
 def _binomial(asked: AlgorithmRequest) -> Graph:
-    tree = algorithms.binomial(asked.ranks, asked.root())
+    tree = schedules.binomial(asked.ranks, asked.root())
     return _broadcast(asked, [tree], asked.number("pieces", 1, 1))
 
 
-def _broadcast(asked: AlgorithmRequest, trees: Sequence[algorithms.Tree], pieces: int) -> Graph:
+def _broadcast(asked: AlgorithmRequest, trees: Sequence[schedules.Tree], pieces: int) -> Graph:
     weaver, everything = Weaver(), range(len(trees) * pieces)
-    algorithms.by_trees(weaver, trees, pieces)
+    schedules.by_trees(weaver, trees, pieces)
     begins = [everything if rank == asked.root() else () for rank in range(asked.ranks)]
     return weaver.graph(begins, [everything] * asked.ranks)
 
@@ -161,7 +161,7 @@ def _broadcast(asked: AlgorithmRequest, trees: Sequence[algorithms.Tree], pieces
 def _total_exchange(*, at_once: bool) -> Make:
     def make(asked: AlgorithmRequest) -> Graph:
         weaver, ranks = Weaver(), range(asked.ranks)
-        algorithms.direct_exchange(weaver, asked.ranks, at_once=at_once)
+        schedules.direct_exchange(weaver, asked.ranks, at_once=at_once)
         size = asked.ranks
         begins = [range(rank * size, (rank + 1) * size) for rank in ranks]
         return weaver.graph(begins, [range(rank, size * size, size) for rank in ranks])

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from experiments.traffic.collectives.collective_worker import CollectiveTask
 from experiments.traffic.collectives.plan import CollectivePlan
-from experiments.traffic.collectives.worker import CollectiveTask
 from experiments.traffic.flows import Flow, FlowResult, Sending
 from experiments.traffic.generator import Generator
 
@@ -31,7 +31,7 @@ class Collective(Generator):
     """Tool that runs a collective operation."""
 
     name = "collective"
-    worker = "experiments.traffic.collectives.worker"
+    worker = "experiments.traffic.collectives.collective_worker"
     most_processes = 1
 
     def __init__(

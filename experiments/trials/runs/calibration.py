@@ -152,7 +152,7 @@ def _tried(system: System, say: Say) -> Tried:
 
 def known_as(system: System) -> str:
     """Return under which words a rate is kept; empty for a routing in a file, which may change."""
-    from experiments.emulation.choices import chosen_plane, usual_routing
+    from experiments.emulation.defaults import chosen_plane, usual_routing
     from hosts.base.load import router_for
 
     topology = parse(system.network)

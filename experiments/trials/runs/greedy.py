@@ -64,9 +64,9 @@ def tried(
     """
     from contextlib import nullcontext
 
+    from experiments.trials.runs.experiment_run import order_of
     from experiments.trials.runs.outcome import outcome
-    from experiments.trials.runs.run import order_of
-    from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
+    from experiments.trials.runs.trial_process import TrialDisplay, TrialError, measure
     from experiments.trials.trust.verdict import Verdict
 
     experiment = Experiment("greedy", "", (system,), workload or greedy(system.network), seed=seed)

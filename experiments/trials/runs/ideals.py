@@ -17,7 +17,7 @@ import numpy
 from experiments.analysis.fluid.path_bound import PathBound
 from experiments.traffic.flows import FlowResult
 from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
-from experiments.trials.runs.paths import paths_of
+from experiments.trials.runs.recorded_paths import paths_of
 from hosts.base.path import Path
 from topos.base.topology import Topology
 

@@ -13,7 +13,7 @@ from experiments.traffic.collectives.bound import least_s
 from experiments.traffic.collectives.plan import CollectivePlan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs.arrived import (
+from experiments.trials.runs.arrival_results import (
     class_rows,
     flow_columns,
     late,
@@ -21,12 +21,12 @@ from experiments.trials.runs.arrived import (
     slowdowns_of,
     together_of,
 )
-from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.ideals import TrialIdeal, trial_ideal
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
-from experiments.trials.runs.paths import paths_of
+from experiments.trials.runs.recorded_paths import paths_of
 from experiments.trials.runs.recovery import recovery
 from experiments.trials.runs.statistics import jain, spread
+from experiments.trials.runs.trial_faults import killed_by
 from experiments.trials.trust.verdict import judge
 from hosts.base.path import Path
 from topos.base.spec import parse

@@ -39,7 +39,7 @@ TRIALS = {
     "ideal_bps": "float64",
     "bound_bps": "float64",  # the network's own: no routing carries more; missing if unknown
     "ideal_s": "float64",  # of the completion; missing where flows have a duration
-    # Of flows that arrive, missing for others: see experiments.trials.runs.arrived.
+    # Of flows that arrive, missing for others: see experiments.trials.runs.arrival_results.
     "load": "float64",  # that was asked for, a share; missing for a trace
     "asked_bps": "float64",  # likewise
     "offered_bps": "float64",  # what began in the time that is measured
@@ -76,7 +76,7 @@ FLOWS = {
     # Of flows that arrive, missing for others.
     "measured": "boolean",  # begins neither in the warm-up nor in the cool-down
     "completion_s": "float64",  # from the planned start to the last byte
-    "alone_s": "float64",  # that the flow alone would take: experiments.analysis.fluid.alone
+    "alone_s": "float64",  # completion time of the flow alone (analysis/fluid/unloaded_time.py)
     "slowdown": "float64",  # the one over the other
 }
 CLASSES = {  # flows that arrive and are measured, by size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.text import columns
 from experiments.traffic.flows import COMPLETED, FAILED
-from experiments.trials.runs import slowdowns, twice
+from experiments.trials.runs import aa_check, slowdowns
 from experiments.trials.runs.statistics import Comparison, Estimate, compare, estimate, paired
 from experiments.units import three_figures
 
@@ -258,9 +258,9 @@ def untrusted_rows(summary: Summary, shown: Iterable[Measure]) -> list[list[str]
 def selves(run: Run) -> Iterator[str]:
     """Yield what comes of comparing a system with itself, where the plan has one twice."""
     plan, main = run.manifest["plan"], main_of(run)
-    for places in twice.twins(plan["systems"], plan["faults"]):
+    for places in aa_check.twins(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
-        yield twice.in_words(
+        yield aa_check.in_words(
             first, second, [values(run, one, main.column) for one in (first, second)]
         )
 

@@ -1,6 +1,6 @@
 """A canary: small packets between two processes, over a cable that the network has no part in.
 
-It measures how late programs are; `pacer` measures how late the kernel is.
+It measures how late programs are; `canary_pacer` measures how late the kernel is.
 
 The cable is a pair of veth between two namespaces of its own, without a rate. What a packet waits
 for there is what every packet of the network waits for beside its queues: the kernel's soft
@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from experiments.linux.processes import forked
-from experiments.trials.trust.pacer import CanaryPacer, joined
+from experiments.trials.trust.canary_pacer import CanaryPacer, joined
 from experiments.trials.trust.readings import DurationStatistics, spread
 from hosts.linux.calls import readable
 from hosts.linux.rights import take_role
@@ -36,7 +36,7 @@ GATHER_S = 0.05  # how long the last packets may be under way at the end
 
 
 class CanaryReport(NamedTuple):
-    """What a canary found out: of itself, of its timer, and of the kernel's (see `pacer`)."""
+    """Measurements of a canary: round trips, its timer and the kernel's (see `canary_pacer`)."""
 
     round_trip: DurationStatistics
     lost: int

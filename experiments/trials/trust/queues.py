@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.linux.backlogs import QueueCounters, queues
 from experiments.linux.netlink import Netlink
+from experiments.linux.queue_counters import QueueCounters, queues
 
 LEAST_LOOKS = 4  # in a row, with packets waiting at each
 LEAST_STRETCH_S = 0.075

@@ -96,7 +96,7 @@ class Readings:
     lateness
         Of a timer that is set all the time.
     pacing, pacing_lost
-        How late the kernel sent packets that were due, and how many it lost; see `pacer`.
+        How late the kernel sent packets that were due, and how many it lost; see `canary_pacer`.
     pressure, steal, idle, foreign
         Shares of the time: in which a program waited for a processor (None where the kernel does
         not count it); that the machine's owner took away; in which processors had nothing to do;

@@ -20,7 +20,7 @@ import pytest
 from experiments.commands.up import slower
 from experiments.control.client import ask
 from experiments.linux import sandbox
-from hosts.live import bpf
+from hosts.live import lab_programs
 from tests.experiments.labs import WAIT_S, wait_until
 
 pytestmark = pytest.mark.root
@@ -184,7 +184,7 @@ def test_who_did_not_ask_for_python_is_told_why(
     broken, script = tmp_path / "broken.o", tmp_path / "nothing.txt"
     broken.write_text("no object")  # only here: this test has a mount namespace of its own
     script.touch()
-    subprocess.run(["mount", "--bind", str(broken), str(bpf.build())], check=True)
+    subprocess.run(["mount", "--bind", str(broken), str(lab_programs.build())], check=True)
     done = pillarbox("up", "bcube,2,1", "--exec", str(script))
     assert "plane python" in done.stdout
     assert re.search(
@@ -195,7 +195,7 @@ def test_who_did_not_ask_for_python_is_told_why(
 
 
 def test_where_ebpf_works_the_reason_is_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bpf, "available", str)
+    monkeypatch.setattr(lab_programs, "available", str)
     assert slower().endswith("here: Open vSwitch without the kernel's module loses its TCP")
 
 

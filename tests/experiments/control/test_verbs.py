@@ -39,10 +39,10 @@ def said(lab: Any, line: str) -> str:
 
 def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
     with lab_of("bcube,4,1", tmp_path) as lab:  # its timers notice the cut after 5 s
-        from experiments.emulation import tracing
+        from experiments.emulation import packet_tracing
 
         said(lab, "path 0.0 0.3")
-        tracing.TRACE_S = 0.5  # in this sandbox alone; the next packet is lost
+        packet_tracing.TRACE_S = 0.5  # in this sandbox alone; the next packet is lost
         assert "no carrier changes; not noticed yet by 0.0 0.1 0.2 0.3" in said(
             lab, "cut 0.0-s0 silent"
         )
@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path
 
 
 def test_a_workload_is_followed_and_finished_early(tmp_path: Path) -> None:
-    from experiments.control.under_way import finish, last_workload
+    from experiments.control.active_workload import finish, last_workload
 
     with lab_of("bcube,2,1", tmp_path) as lab, ThreadPoolExecutor() as pool:
         assert last_workload(lab, 0.0) is None

@@ -21,7 +21,7 @@ import pytest
 
 import topos
 from experiments.emulation.kits import CHOICE, KITS, missing_kit
-from experiments.emulation.tables import tables
+from experiments.emulation.switch_tables import tables
 from hosts.base.failures import Failures
 from topos.base.errors import PillarboxError
 
@@ -71,7 +71,7 @@ def live_paths(
 
     With each stands the time to live that was left of 64; 0 if the packet was lost.
     """
-    from experiments.observe.following import Follower
+    from experiments.observe.switch_tracing import Follower
     from hosts.wire.marks import udp_payload
 
     found: list[tuple[list[str], int]] = []

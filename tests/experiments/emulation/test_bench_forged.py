@@ -9,16 +9,16 @@ import pytest
 
 import topos
 from experiments.benches import forged
-from experiments.emulation.choices import usual_routing
+from experiments.emulation.defaults import usual_routing
 from hosts.base.algorithms import route
-from hosts.live import bpf
-from hosts.memory.devices import FrameHop
+from hosts.live import lab_programs
+from hosts.memory.frame_devices import FrameHop
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header
 from hosts.wire.marks import serial_of
 from topos.base.topology import Topology
 
-NO_EBPF = bpf.available()
+NO_EBPF = lab_programs.available()
 
 
 Made = tuple[Topology, list[FrameHop], list[FrameHop], forged.FloodPlace]

@@ -28,7 +28,7 @@ import sys
 import topos
 {begin}
 from mininet.log import setLogLevel
-from experiments.emulation.network import LabNet
+from experiments.emulation.lab_network import LabNet
 from experiments.emulation.resizing import resize
 setLogLevel("critical")
 sys.stdout.write("begun\\n")

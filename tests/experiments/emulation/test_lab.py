@@ -22,7 +22,7 @@ import pytest
 
 import topos
 from hosts.base.algorithms import SHORTEST, algorithms, route
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.base.failures import NONE
 from hosts.base.load import router_for
 from hosts.base.network import header_of as header_in

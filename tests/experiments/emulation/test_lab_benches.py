@@ -7,11 +7,11 @@ import pytest
 import topos
 from experiments.benches import bcube16, capacity, failover, flow_setup, growth
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, FlowResult, Interval
-from experiments.trials.plans.faults import failures_of
+from experiments.trials.plans.fault_schedule import failures_of
 from hosts.base.algorithms import route
-from hosts.live import bpf
+from hosts.live import lab_programs
 
-NO_EBPF = bpf.available()
+NO_EBPF = lab_programs.available()
 
 
 @pytest.mark.long

@@ -14,8 +14,8 @@ import pytest
 
 import topos
 from experiments.benches.failover import FAULTS, scenarios, taken
-from experiments.trials.plans.faults import failures_of
-from experiments.trials.runs.faulting import begun
+from experiments.trials.plans.fault_schedule import failures_of
+from experiments.trials.runs.trial_faults import begun
 from hosts.base.algorithms import route
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 from topos.base.errors import PillarboxError

@@ -61,7 +61,7 @@ import runpy, sys
 from experiments.linux import sandbox
 sandbox.enter()
 from mininet import net
-from experiments.emulation.links import LabLink
+from experiments.emulation.cable_links import LabLink
 from experiments.emulation.nodes import LabHost, LabSwitch
 
 usual = net.Mininet.__init__

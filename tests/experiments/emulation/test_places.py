@@ -13,13 +13,16 @@ from typing import Any, NamedTuple
 import pytest
 
 import topos
-from experiments.linux import bpf, kernel_settings, shaping
+from experiments.linux import cable_programs, kernel_settings, shaping
 from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
 LOOPBACK = 1
 # At a port of a switch, and in a patch panel.
-PRIORITIES = [(bpf.OWN, bpf.CUT, bpf.LOSS, last) for last in (bpf.STRAIGHT_ON, bpf.PATCH)]
+PRIORITIES = [
+    (cable_programs.OWN, cable_programs.CUT, cable_programs.LOSS, last)
+    for last in (cable_programs.STRAIGHT_ON, cable_programs.PATCH)
+]
 
 
 def setting_of_our_own(folder: Path, how: str = "rw") -> None:
@@ -43,14 +46,21 @@ def test_programs_stand_in_the_order_of_their_priorities(
 
     setting_of_our_own(tmp_path)
     # A panel's is for what comes in alone, and stands in the same place.
-    taps = {one: bpf.CableTap(LOOPBACK, bpf.INGRESS, alone=one == bpf.PATCH) for one in priorities}
+    taps = {
+        one: cable_programs.CableTap(
+            LOOPBACK, cable_programs.INGRESS, alone=one == cable_programs.PATCH
+        )
+        for one in priorities
+    }
     places = fabric().places
     with kernel_settings.KernelSettings():
         assert not places.by_filters
         for order in permutations(priorities):
             numbers: dict[int, int] = {}
             for priority in (*order, order[0]):  # the last in place of the first
-                places.put(taps[priority], priority, bpf.load(bpf.drop()), "try")
+                places.put(
+                    taps[priority], priority, cable_programs.load(cable_programs.drop()), "try"
+                )
                 numbers.pop(priority, None)
                 (numbers[priority],) = set(standing()) - set(numbers.values())
             assert standing() == [numbers[one] for one in priorities]
@@ -94,7 +104,7 @@ def test_a_lab_works_with_the_kernels_hurry_and_without(
 def test_frames_to_servers_pass_bridges_by_where_the_kernel_hurries(
     hurry: bool, tmp_path: Path
 ) -> None:
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
 
     setting_of_our_own(tmp_path, "rw" if hurry else "ro")
     with LabNet(topos.parse("tree,2,1")) as net:

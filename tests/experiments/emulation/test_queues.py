@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.linux import bpf, queueing, shaping
+from experiments.linux import cable_programs, queueing, shaping
 from experiments.linux.queueing import KINDS, Queue, length_bytes
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
-from experiments.trials.runs.run import run
+from experiments.trials.runs.experiment_run import run
 from hosts.linux import bpf as kernel
 from hosts.live.devices import PACKET_IGNORE_OUTGOING, SOL_PACKET
 from hosts.live.settings import LabSettings
-from hosts.wire.layout import checksum
+from hosts.wire.header_layout import checksum
 from tests.experiments.labs import EBPF, WAIT_S, lab_of, wait_until
 from topos.base.errors import PillarboxError
 
@@ -97,7 +97,7 @@ def test_what_speaks_ecn_is_marked_behind_every_header(
     header: int, service: int, marked: int
 ) -> None:
     table = queueing._moments()
-    program = bpf.load(queueing.marks(int(BYTES_S), 0, 10**9, 14 + header, table))
+    program = cable_programs.load(queueing.marks(int(BYTES_S), 0, 10**9, 14 + header, table))
     before = bytes(12) + b"\x88\xb5" + bytes(header)
     try:
         found = ran(program, before + ip_packet(service))
@@ -108,7 +108,9 @@ def test_what_speaks_ecn_is_marked_behind_every_header(
 
 @pytest.mark.root
 def test_a_short_queue_marks_nothing() -> None:
-    program = bpf.load(queueing.marks(1_000_000_000, 10**8, 10**9, 14, queueing._moments()))
+    program = cable_programs.load(
+        queueing.marks(1_000_000_000, 10**8, 10**9, 14, queueing._moments())
+    )
     frame = bytes(12) + b"\x08\0" + ip_packet(2)
     try:
         assert ran(program, frame) == frame

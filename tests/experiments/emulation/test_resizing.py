@@ -18,7 +18,7 @@ from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
 
 pytestmark = pytest.mark.root
 

@@ -17,8 +17,8 @@ import numpy
 import pytest
 
 import topos
+from experiments.trials.trust.canary_pacer import MOMENT, SO_TIMESTAMPNS
 from experiments.trials.trust.machine import between, machine
-from experiments.trials.trust.pacer import MOMENT, SO_TIMESTAMPNS
 from topos.base.errors import PillarboxError
 
 root = pytest.mark.root
@@ -30,7 +30,7 @@ LITTLE, MOST_TRIES = 0.01, 5
 def lab(spec: str = "tree,2,1", **options: Any) -> Any:
     from mininet.log import setLogLevel
 
-    from experiments.emulation.network import LabNet
+    from experiments.emulation.lab_network import LabNet
 
     setLogLevel("critical")
     return LabNet(topos.parse(spec), forwarders=False, autoStaticArp=True, **options)
@@ -209,7 +209,7 @@ def test_losses_are_as_many_as_asked_for() -> None:
 
 @root
 def test_a_delayed_cable_is_cut_and_mended_like_any_other() -> None:
-    from experiments.emulation.faults import Faults
+    from experiments.emulation.active_faults import Faults
 
     with lab(delay="1ms") as net:
         h0, faults = net["h0"], Faults(net)

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from experiments.commands.sheets import command
 from experiments.files import CHECKOUT
-from experiments.grading import engine
+from experiments.grading import grading_engine
 from experiments.grading.release import solutions_in
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 from topos.base.errors import PillarboxError
 
@@ -94,7 +94,7 @@ def test_classroom_is_a_self_check_without_a_secret(
     monkeypatch.setenv("PILLARBOX_GRADE_SECRET", "sesame")
     source = made("classroom", tmp_path)
     lab = sheet_of("3", "ada").lab
-    assert (source / "mine.py").read_text() == engine.skeleton_of(lab)
+    assert (source / "mine.py").read_text() == grading_engine.skeleton_of(lab)
     text = (source / ".github/workflows/classroom.yml").read_text()
     assert "self-check" in yaml.safe_load(text)["name"]
     assert "secret" not in text.partition("name:")[2].lower()

@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.commands.grade_all import command
-from experiments.grading import cabling, engine
-from experiments.grading.sheets import sheet_of
+from experiments.grading import cabling, grading_engine
+from experiments.grading.sheet_catalogue import sheet_of
 from tests.vagrant.labs.test_answers import LABS, WRONG, filled_in, model_of, wrong
 
 KINDS = ("model", "partial", "wrong", "hostile", "copied")
@@ -35,7 +35,7 @@ HOSTILE = (
 )
 
 
-def partial_of(sheet: engine.Sheet) -> str:
+def partial_of(sheet: grading_engine.Sheet) -> str:
     """Return an answer that is right in part, with a mistake that costs something."""
     if sheet.number == 1:  # whose models differ
         return model_of(sheet) + PARTIAL
@@ -44,7 +44,7 @@ def partial_of(sheet: engine.Sheet) -> str:
     return filled_in(wrong(sheet.number, name), sheet)
 
 
-def differ(one: engine.Sheet, other: engine.Sheet) -> bool:
+def differ(one: grading_engine.Sheet, other: grading_engine.Sheet) -> bool:
     """Tell whether the model answer to one sheet is wrong for the other."""
     if one.number == 4:  # which needs level 2's port alone: two cablings have it in common
         return len({cabling.of(sheet.values).port(2, 3) for sheet in (one, other)}) == 2

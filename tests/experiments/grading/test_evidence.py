@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import engine, handed_in, marking
+from experiments.grading import grading_engine, marking, submissions
 from experiments.grading.child import Mistake
 from experiments.grading.evidence import prints
 from experiments.grading.labs import lab7
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from experiments.grading.similarity import same_runs
 from tests.vagrant.labs.runs import model_runs
 
@@ -31,13 +31,13 @@ def runs(written: Path, tmp_path: Path) -> Path:
     return shutil.copytree(written, tmp_path / "runs")
 
 
-def read(folder: Path) -> handed_in.Files:
-    with handed_in.opened(folder) as opened:
+def read(folder: Path) -> submissions.Files:
+    with submissions.opened(folder) as opened:
         return opened.contents(marking.wanted(SHEET))
 
 
 def work(folder: Path) -> Any:
-    return engine.Work(SHEET, None, "", read(folder))  # type: ignore[arg-type]  # is not asked
+    return grading_engine.Work(SHEET, None, "", read(folder))  # type: ignore[arg-type]  # is not asked
 
 
 def change(folder: Path, file: str, old: str, new: str) -> None:

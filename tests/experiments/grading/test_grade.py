@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.commands.grade import command
-from experiments.grading import engine, live
-from experiments.grading.sheets import numbers, sheet_of
+from experiments.grading import grading_engine, live_grading
+from experiments.grading.sheet_catalogue import numbers, sheet_of
 from topos.base.errors import PillarboxError
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +91,7 @@ def test_secret_draws_other_cases_and_not_another_sheet(wrong: str) -> None:
 @pytest.mark.parametrize("number", numbers())
 def test_lab_is_whole(number: int) -> None:
     lab = sheet_of(str(number), "ada").lab
-    assert sum(check.points for check in lab.CHECKS) == engine.WHOLE
+    assert sum(check.points for check in lab.CHECKS) == grading_engine.WHOLE
     assert len({check.name for check in lab.CHECKS}) == len(lab.CHECKS)
     folder = ROOT / "vagrant" / "labs" / lab.FOLDER
     assert lab.FOLDER.startswith(f"{number}-")
@@ -147,9 +147,11 @@ def test_file_without_points_is_not_tried_live(tmp_path: Path) -> None:
 def test_live(monkeypatch: pytest.MonkeyPatch) -> None:
     # The papers' timers do not take a busy machine for a failure. The rest only guards, where all
     # answers are right.
-    monkeypatch.setattr(live, "LabSettings", partial(live.LabSettings, timers="paper"))
-    monkeypatch.setattr(live, "PING_S", 3)
-    monkeypatch.setattr(live, "RECOVERED_S", 30.0)
+    monkeypatch.setattr(
+        live_grading, "LabSettings", partial(live_grading.LabSettings, timers="paper")
+    )
+    monkeypatch.setattr(live_grading, "PING_S", 3)
+    monkeypatch.setattr(live_grading, "RECOVERED_S", 30.0)
     model = str(ANSWERS / "lab2" / "model.py")
     told = json.loads(run("2", "--student", "s0", model, "--live", "--json"))
     assert told["score"] == 120, told

@@ -24,7 +24,7 @@ import pytest
 from click.testing import CliRunner
 
 from experiments.commands.grade import command
-from experiments.grading import child, engine
+from experiments.grading import child, grading_engine
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
 from topos.base.errors import PillarboxError
 
@@ -272,7 +272,7 @@ def test_nothing_is_graded_that_is_not_sealed(tmp_path: Path) -> None:
 def test_what_is_graded_all_the_same_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "Keeper", partial(Keeper, without=["landlock"]))
+    monkeypatch.setattr(grading_engine, "Keeper", partial(Keeper, without=["landlock"]))
     (tmp_path / "mine.py").write_text("x = 1\n")
     arguments = ["1", "--student", "s0", str(tmp_path / "mine.py")]
     with pytest.raises(PillarboxError, match="--unsealed grades all the same"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import deeds, judge
+from experiments.grading import forbidden_actions, judge
 from experiments.grading.judge import Failed, Seal, answer, answers
 from topos.base.errors import PillarboxError
 
@@ -95,12 +95,14 @@ def test_no_judge_is_left_when_nobody_reads_on() -> None:
 
 def possible(seal: Seal) -> dict[str, Any]:
     """Return the attacks that succeed in a sealed judge."""
-    before = deeds.Before(os.geteuid() + 1, os.getppid(), "/etc/passwd", judge.MOST_MEMORY_BYTES)
+    before = forbidden_actions.Before(
+        os.geteuid() + 1, os.getppid(), "/etc/passwd", judge.MOST_MEMORY_BYTES
+    )
     seal()
     import decimal  # modules can still be imported
 
     assert decimal
-    return {"possible": deeds.possible(before), "text": json.dumps("\ud800")}
+    return {"possible": forbidden_actions.possible(before), "text": json.dumps("\ud800")}
 
 
 def test_a_judge_is_sealed() -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.grading import engine, live
-from experiments.grading.sheets import sheet_of
+from experiments.grading import grading_engine, live_grading
+from experiments.grading.sheet_catalogue import sheet_of
 from tests.vagrant.labs.test_answers import model_of
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -21,8 +21,8 @@ def choose(ficonn, server, destination, came, progress, backup_bps, switch_bps):
 
 def live_marks(lab: str, student: str, more: str = "") -> list[float]:
     sheet = sheet_of(lab, student)
-    report = engine.Report(sheet, [engine.Mark("in memory", 0, 1, "")])
-    live.add_live(report, model_of(sheet) + more)
+    report = grading_engine.Report(sheet, [grading_engine.Mark("in memory", 0, 1, "")])
+    live_grading.add_live(report, model_of(sheet) + more)
     return [mark.got for mark in report.marks[1:]]
 
 
@@ -43,35 +43,35 @@ def live_marks(lab: str, student: str, more: str = "") -> list[float]:
 def test_live(
     lab: str, student: str, more: str, expected: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live, "RECOVERED_S", 30.0)  # only a guard, where answers are right
+    monkeypatch.setattr(live_grading, "RECOVERED_S", 30.0)  # only a guard, where answers are right
     if more:  # what does not come about is waited for to the end
-        monkeypatch.setattr(live, "SETTLE_SPARE_S", 1.5)
-        monkeypatch.setattr(live.LiveWork, "_round_s", 0.0)
+        monkeypatch.setattr(live_grading, "SETTLE_SPARE_S", 1.5)
+        monkeypatch.setattr(live_grading.LiveWork, "_round_s", 0.0)
     assert live_marks(lab, student, more) == expected
 
 
 @pytest.mark.root
 def test_two_students_routers_share_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "RECOVERED_S", 30.0)  # only a guard, where answers are right
+    monkeypatch.setattr(live_grading, "RECOVERED_S", 30.0)  # only a guard, where answers are right
     source = (ANSWERS / "lab2" / "model.py").read_text()
     sheets = {sheet_of("2", f"s{i}").values["direction"]: f"s{i}" for i in range(8)}
 
-    def made(direction: str) -> tuple[engine.Sheet, str]:
+    def made(direction: str) -> tuple[grading_engine.Sheet, str]:
         turned = source.replace("DIRECTION = 1", f"DIRECTION = {int(direction != 'clockwise')}")
         return sheet_of("2", sheets[direction]), turned
 
     mine, his = made("clockwise"), made("counter-clockwise")
 
-    def points(partner: live.Partner) -> float:
-        report = engine.Report(mine[0], [engine.Mark("in memory", 0, 1, "")])
-        live.add_live(report, mine[1], partner=partner)
+    def points(partner: live_grading.Partner) -> float:
+        report = grading_engine.Report(mine[0], [grading_engine.Mark("in memory", 0, 1, "")])
+        live_grading.add_live(report, mine[1], partner=partner)
         (mark,) = report.marks[1:]
         return mark.got
 
-    assert points(live.Partner(*his)) == 20
+    assert points(live_grading.Partner(*his)) == 20
     # A partner who goes his own way by another's sheet: what begins in his half goes astray.
-    monkeypatch.setattr(live, "RECOVERED_S", 0.0)
-    assert points(live.Partner(his[0], mine[1])) < 20
+    monkeypatch.setattr(live_grading, "RECOVERED_S", 0.0)
+    assert points(live_grading.Partner(his[0], mine[1])) < 20
 
 
 @pytest.mark.long

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from experiments.grading import child, engine, layers
+from experiments.grading import child, grading_engine, layers
 from experiments.grading.child import Child, Keeper, Mistake, Stopped
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 
 MODEL = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1" / "model.py"
 SHEET = sheet_of("1", "s0")
@@ -126,7 +126,7 @@ def test_stopped(keeper: Keeper, name: str, says: str, monkeypatch: pytest.Monke
         ("missing", (), "no function missing"),
         ("echo", (), r"TypeError: .*missing 1 required"),
         ("reads", (__file__,), "PermissionError"),
-        ("reads", (engine.__file__,), "PermissionError"),
+        ("reads", (grading_engine.__file__,), "PermissionError"),
         ("reads", ("/proc/self/environ",), "PermissionError"),
         ("lists", ("/",), "PermissionError"),
         ("writes", (), "PermissionError"),
@@ -171,8 +171,8 @@ def test_no_process_is_left(keeper: Keeper) -> None:
     assert not [pid for pid in before if Path(f"/proc/{pid}").exists()]
 
 
-def graded(source: str) -> engine.Report:
-    return engine.grade(SHEET, source)
+def graded(source: str) -> grading_engine.Report:
+    return grading_engine.grade(SHEET, source)
 
 
 @pytest.mark.parametrize(

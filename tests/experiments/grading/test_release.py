@@ -8,7 +8,7 @@ import pytest
 
 from experiments.files import CHECKOUT
 from experiments.grading.release import release, solutions_in
-from experiments.grading.sheets import numbers, sheet_of
+from experiments.grading.sheet_catalogue import numbers, sheet_of
 from topos.base.errors import PillarboxError
 
 ANSWERS = CHECKOUT / "tests" / "vagrant" / "labs" / "answers"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from experiments.grading import engine, similarity
-from experiments.grading.sheets import sheet_of
+from experiments.grading import grading_engine, similarity
+from experiments.grading.sheet_catalogue import sheet_of
 from experiments.grading.similarity import THRESHOLD, Pair, fingerprints, partners
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -48,7 +48,7 @@ def test_work_of_ones_own_is_not() -> None:
 
 def test_what_all_were_given_is_not_counted() -> None:
     lab = sheet_of("4", "ada").lab
-    skeleton = engine.skeleton_of(lab)
+    skeleton = grading_engine.skeleton_of(lab)
     assert alike({"ada": skeleton, "bob": skeleton}, skeleton) == []
     assert alike({"ada": skeleton, "bob": skeleton})
 

@@ -8,28 +8,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.machines.computer import CARD
+from experiments.machines.local_machines import CARD
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultAt, System
 from experiments.trials.plans.trials import Trial
+from experiments.trials.runs.experiment_run import order_of
 from experiments.trials.runs.order import TrialMeasurements
-from experiments.trials.runs.run import order_of
-from experiments.trials.runs.worker import measured_in
+from experiments.trials.runs.trial_worker import measured_in
 from hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S
 
 if TYPE_CHECKING:
-    from experiments.machines.lab import LabOverMachines
+    from experiments.machines.distributed_lab import LabOverMachines
 
 SOON_S = 0.3
 
 
 @contextmanager
 def lab_over(spec: str, machines: int, folder: Path, **how: Any) -> Iterator[LabOverMachines]:
-    from experiments.emulation import tracing
-    from experiments.machines.lab import LabOverMachines
+    from experiments.emulation import packet_tracing
+    from experiments.machines.distributed_lab import LabOverMachines
 
-    tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
+    packet_tracing.TRACE_S = SOON_S  # in this sandbox alone: what is lost is sent again
     with LabOverMachines(topos.parse(spec), LabSettings(**how), folder, machines) as lab:
         lab.wait_converged()
         yield lab

@@ -17,7 +17,7 @@ import pytest
 
 import topos
 from experiments.control.client import ask, entrance
-from experiments.emulation.crossing import PACKED, SINGLE, WHOLE
+from experiments.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
 from experiments.linux import offloads
 from experiments.machines.placement import place
 from experiments.traffic.tcp_info import tcp_info
@@ -41,7 +41,7 @@ class Parts:
     """
 
     def __init__(self, folder: Path, card_mtu: int | None, crossing: str, spec: str) -> None:
-        from experiments.machines.computer import CARD, Computer
+        from experiments.machines.local_machines import CARD, Computer
 
         self.topology = topos.parse(spec)
         self.machine_of = place(self.topology, 2).machine_of.tolist()
@@ -106,7 +106,7 @@ class Parts:
 @pytest.mark.root
 def test_tunnels_hear_the_machines_alone() -> None:
     from experiments.emulation.underlay import PORT, Underlay
-    from experiments.machines.computer import Computer
+    from experiments.machines.local_machines import Computer
 
     computer = Computer(2, 1500)
     with computer.namespaces[1]:
@@ -136,7 +136,7 @@ def test_tunnels_hear_the_machines_alone() -> None:
 
 def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> None:
     from experiments.emulation.underlay import PORT, Underlay
-    from experiments.machines.computer import CARD, Computer
+    from experiments.machines.local_machines import CARD, Computer
 
     def counted(name: str, way: str) -> int:
         shown = subprocess.check_output(["ip", "-s", "-j", "link", "show", name])
@@ -182,21 +182,21 @@ def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> Non
 
 def test_a_card_is_left_as_it_was() -> None:
     from experiments.emulation.underlay import Underlay
-    from experiments.linux import bpf
+    from experiments.linux import cable_programs
     from experiments.linux.netlink import NetlinkError
-    from experiments.machines.computer import Computer
+    from experiments.machines.local_machines import Computer
 
     computer = Computer(2, 1500)
     with computer.namespaces[1]:
         underlay = Underlay(computer.addresses, 1)
-    tap = bpf.CableTap(underlay.card.ifindex, bpf.INGRESS)
+    tap = cable_programs.CableTap(underlay.card.ifindex, cable_programs.INGRESS)
     for there_before in (False, True):  # what others' programs are attached to
         underlay.guard()
-        assert not bpf.is_empty(underlay.netlink, tap)
+        assert not cable_programs.is_empty(underlay.netlink, tap)
         underlay.unguard()
-        assert bpf.is_empty(underlay.netlink, tap)
+        assert cable_programs.is_empty(underlay.netlink, tap)
         with pytest.raises(NetlinkError) if there_before else nullcontext():
-            underlay.netlink.send([bpf.hook(tap, new=True)])
+            underlay.netlink.send([cable_programs.hook(tap, new=True)])
     computer.close()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from experiments.page.client import watching
+from experiments.page.page_client import watching
 from tests.experiments.machines.over import apart, lab_over
 from tests.experiments.page.visiting import visited
 

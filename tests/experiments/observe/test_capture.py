@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.observe.packets import (
+from experiments.observe.packet_paths import (
     COMPUTED,
     DIFFERS,
     LOST,
@@ -152,7 +152,7 @@ WAIT_S = 20
 
 @pytest.mark.root
 def test_what_came_before_the_end_is_in_the_file() -> None:
-    from experiments.observe.sniff import Tapped, capture
+    from experiments.observe.port_capture import Tapped, capture
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     number, file = 600, io.BytesIO()
@@ -183,7 +183,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     spec: str, routing: str, tmp_path: Path
 ) -> None:
     from experiments.emulation.lab import running
-    from experiments.observe.sniff import Tapped, capture
+    from experiments.observe.port_capture import Tapped, capture
     from hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)

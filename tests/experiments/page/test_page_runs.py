@@ -12,7 +12,7 @@ import pytest
 from experiments.page.recording import MOST_BYTES, Recording
 from experiments.page.runs import recording_of, save_beside
 from experiments.page.standalone import MODULES, files, standalone
-from experiments.reporting.page import write_report
+from experiments.reporting.report_page import write_report
 from tests.experiments.page.protocol import SCHEMA, faults_of
 from tests.experiments.reporting.conftest import write_run
 from topos.base.errors import PillarboxError

@@ -15,9 +15,9 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from experiments.page import process, server, sheets
-from experiments.page.client import watching
+from experiments.page import page_sheets, process, server
 from experiments.page.gate import Gate
+from experiments.page.page_client import watching
 from experiments.page.process import Page
 from experiments.page.server import MOST_LETTERS, Mailbox
 from tests.experiments.page.protocol import SCHEMA, faults_of
@@ -225,11 +225,11 @@ def test_a_file_is_graded_and_can_do_nothing(with_page: Any) -> None:
 def test_where_grade_may_not_be_started_it_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(sheets, "module_command", lambda *_: [str(tmp_path / "nowhere")])
+    monkeypatch.setattr(page_sheets, "module_command", lambda *_: [str(tmp_path / "nowhere")])
 
     async def visit() -> None:
         with pytest.raises(PillarboxError, match="let all read the folder"):
-            await sheets.Sheets().values("1", "ada")
+            await page_sheets.Sheets().values("1", "ada")
 
     asyncio.run(visit())
 

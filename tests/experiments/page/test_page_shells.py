@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.page.client import Client, watching
+from experiments.page.page_client import Client, watching
 from experiments.page.shells import CREDIT
 from hosts.live.settings import LabSettings
 from tests.experiments.page.visiting import visited

@@ -7,7 +7,7 @@ from experiments.commands import demo
 from experiments.traffic.workload import Workload
 from experiments.trials.catalogue import DEMO
 from experiments.trials.runs import records
-from experiments.trials.runs.run import orders_of
+from experiments.trials.runs.experiment_run import orders_of
 from hosts.base.faults import read
 
 

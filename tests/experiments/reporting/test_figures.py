@@ -2,7 +2,7 @@ import pytest
 from matplotlib.colors import to_hex
 
 import topos
-from experiments.reporting import network, series, style
+from experiments.reporting import load_map, series, style
 from experiments.reporting.drawing.shapes import Shapes
 from experiments.reporting.figures import (
     completion_figure,
@@ -11,7 +11,7 @@ from experiments.reporting.figures import (
     links_figure,
     throughput_figure,
 )
-from experiments.reporting.reading import read
+from experiments.reporting.run_reading import read
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_cables_are_coloured_by_their_busier_direction(found):
     loads = series.link_loads(found.tables["links"], found.networks)
     loads = loads[loads["system"] == "bcube,2,1 bsr"].assign(load=0.1)
     loads.loc[(loads["from"] == "s0") & (loads["to"] == "0.0"), "load"] = 0.95
-    figure = network.network_figure(topology, loads)
+    figure = load_map.network_figure(topology, loads)
     drawn = [artist for artist in figure.axes[0].artists if isinstance(artist, Shapes)]
     edges = {shape.name: shape.edge for artist in drawn for shape in artist.shapes}
     cables = {name: colour for name, colour in edges.items() if "cable" in name}
@@ -119,7 +119,7 @@ def test_cables_are_coloured_by_their_busier_direction(found):
 
 def test_network_too_large_is_not_drawn(found):
     loads = series.link_loads(found.tables["links"], found.networks)
-    assert network.network_figure(topos.parse("bcube,8,3"), loads) is None
+    assert load_map.network_figure(topos.parse("bcube,8,3"), loads) is None
 
 
 @pytest.mark.parametrize("name", ["_hidden", "cost $x^2$", "line\nbreak", "x" * 200, "\\frac{"])

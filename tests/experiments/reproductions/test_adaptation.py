@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 import topos
-from experiments.analysis.comparison.gap import gap
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.comparison.throughput_gap import gap
+from experiments.analysis.fluid.directed_links import Routes
 from experiments.commands.gap import command
 from experiments.reporting.reproduced.result import Settings
 from experiments.reproductions.ours import adaptation

@@ -10,16 +10,16 @@ import pytest
 
 import topos
 from experiments.analysis.fluid.collective import ends_s, phases_s
+from experiments.analysis.fluid.directed_links import link_count, routes_of
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency, static_paths
-from experiments.analysis.fluid.links import link_count, routes_of
 from experiments.analysis.fluid.rates import MaxMin
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, Reproduction, Settings
 from experiments.reproductions.bml import gradients
 from experiments.reproductions.ours import collectives
-from experiments.traffic.collectives.algorithms import bml_threads, halving
 from experiments.traffic.collectives.bound import all_reduce_share
 from experiments.traffic.collectives.phases import Phase, of_digits, of_ring
 from experiments.traffic.collectives.plan import plan_for
+from experiments.traffic.collectives.schedules import bml_threads, halving
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import plain
 from tests.experiments.reproductions.test_reproductions import MadeUp, of, row, twice

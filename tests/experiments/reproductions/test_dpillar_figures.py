@@ -10,8 +10,8 @@ import pytest
 
 import topos
 from experiments import reproductions
-from experiments.analysis.comparison.checks import PaperTable, TableCheck
-from experiments.analysis.simulator.flows import random_flows
+from experiments.analysis.comparison.table_checks import PaperTable, TableCheck
+from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.reporting.reproduced.result import (
     AGREES,
     AMBIGUOUS,
@@ -20,7 +20,7 @@ from experiments.reporting.reproduced.result import (
     Settings,
 )
 from experiments.reproductions.dpillar import lengths, loads, paths
-from experiments.reproductions.shared import printed
+from experiments.reproductions.shared import paper_tables
 from experiments.reproductions.shared.draws import Runs, paired
 from experiments.reproductions.shared.figure import FIGURES
 from hosts.dpillar.paths import mp_paths, sp_path
@@ -203,9 +203,9 @@ def test_a_printed_table_differs_where_a_check_does() -> None:
         TableCheck("bcube,4,1 diameter", "O(k)", 2, None),
     ]
     figure = FIGURES["bcube-table1"]
-    found = figure.of(printed.printed(PaperTable("A table", "Nobody 2000", checks)))
+    found = figure.of(paper_tables.printed(PaperTable("A table", "Nobody 2000", checks)))
     assert found.verdict == DIFFERS
     assert found.reasons == ("bcube,4,1 cables: ours is 31, in print 32: one is missing.",)
     assert [point.paper for point in found.points] == [16, 32, 8, None]
     assert "bcube,4,1 bisection" in found.notes[1]
-    assert figure.of(printed.printed(PaperTable("", "", checks[:1]))).verdict == AGREES
+    assert figure.of(paper_tables.printed(PaperTable("", "", checks[:1]))).verdict == AGREES

@@ -17,7 +17,7 @@ from experiments.cli import cli
 from experiments.files import only_writer
 from experiments.reporting.reproduced.page import kept
 from experiments.reporting.reproduced.result import AGREES, Point, Settings
-from experiments.reproductions.shared import degradation, live, making
+from experiments.reproductions.shared import degradation, figure_cache, live_experiments
 from experiments.reproductions.shared.figure import Claim, Figure, Made
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
@@ -42,7 +42,7 @@ class Counted:
             row = Point("a <b>", "x|y", 2.0, 2.0, draws=3)
             return Made([row], [Claim(row, 0.1)], notes=("a note",))
 
-        make.__module__ = making.__name__  # whose code is there to be hashed
+        make.__module__ = figure_cache.__name__  # whose code is there to be hashed
         return Figure(name, "about", f"Title of {name}", "x", "y", make)
 
 
@@ -81,7 +81,7 @@ def test_other_code_makes_it_again(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reproduce(tmp_path)
-    monkeypatch.setattr(making, "hash_of", lambda *_, **__: "another")
+    monkeypatch.setattr(figure_cache, "hash_of", lambda *_, **__: "another")
     reproduce(tmp_path)
     assert set(counted.times.values()) == {2}
 
@@ -89,11 +89,11 @@ def test_other_code_makes_it_again(
 def test_code_that_only_live_networks_run_makes_live_figures_alone_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(making, "hash_of", lambda *_, without=(): str(without))
+    monkeypatch.setattr(figure_cache, "hash_of", lambda *_, without=(): str(without))
     settings = Settings(Path())
     of = {
         live: [
-            making.inputs_of(replace(found, live=live), settings)
+            figure_cache.inputs_of(replace(found, live=live), settings)
             for found in map(reproductions.figure, ("dcell-fig7", "dcell-fig11"))
         ]
         for live in (False, True)
@@ -112,7 +112,8 @@ def test_the_rate_of_cables_makes_live_figures_alone_again() -> None:
     for name in ("dcell-fig7", "dcell-fig11"):
         figure = reproductions.figure(name)
         slow, fast = (
-            making.inputs_of(figure, Settings(Path(), rate_mbit=rate)) for rate in (10.0, 20.0)
+            figure_cache.inputs_of(figure, Settings(Path(), rate_mbit=rate))
+            for rate in (10.0, 20.0)
         )
         assert (slow != fast) == figure.live
 
@@ -163,7 +164,7 @@ def test_figures_share_their_tasks(
             runs = degradation.runs_of(settings, small, (0.0,), 2)
             return Made([one.throughput() for one in runs])
 
-        make.__module__ = making.__name__
+        make.__module__ = figure_cache.__name__
         return replace(counted.figure(name), make=make)
 
     monkeypatch.setattr(reproductions, "figure", figure)
@@ -176,12 +177,12 @@ def test_a_live_run_goes_on_in_its_folder(tmp_path: Path) -> None:
     systems = (System("tree,2,2", rate_mbit=10.0),)
     experiment = Experiment("some", "about", systems, Workload("all-to-all", 1000))
     settings = Settings(tmp_path, inputs="0123456789abcdef")
-    same = live._records_folder(settings, experiment)
+    same = live_experiments._records_folder(settings, experiment)
     assert same == tmp_path / "some-0123456789ab"
     same.mkdir()
     write_json(same / MANIFEST, {"plan": plain(experiment)})
-    assert live._records_folder(settings, experiment) == same
+    assert live_experiments._records_folder(settings, experiment) == same
     # The machine's rate is another one by now: trials of both are not compared.
     other = replace(experiment, systems=(replace(systems[0], rate_mbit=20.0),))
-    assert live._records_folder(settings, other) != same
-    assert live._records_folder(replace(settings, inputs=""), experiment) != same
+    assert live_experiments._records_folder(settings, other) != same
+    assert live_experiments._records_folder(replace(settings, inputs=""), experiment) != same

@@ -30,7 +30,7 @@ from experiments.reproductions.dcell import failover as dcell_fig11
 from experiments.reproductions.dpillar import relay as dpillar_fig7
 from experiments.reproductions.ours import failover as four_failover
 from experiments.reproductions.ours import one_to_many
-from experiments.reproductions.shared import all_to_all, live
+from experiments.reproductions.shared import all_to_all, live_experiments
 from experiments.reproductions.shared.figure import Figure, Made, figure
 from hosts.dcell.paths import group, group_sizes
 from topos.base.errors import PillarboxError
@@ -135,7 +135,7 @@ def simulated(settings: Settings) -> Made:
     return Made(points, rows=(), judged=(DIFFERS, ("a reason",)))
 
 
-simulated.__module__ = live.__name__  # whose code is there to be hashed
+simulated.__module__ = live_experiments.__name__  # whose code is there to be hashed
 SIMULATED = Figure("made-up", "about", "Made up", "x", "y", simulated)
 
 
@@ -179,7 +179,7 @@ def test_numbers_have_digits_that_matter() -> None:
 
 def test_fig_12_of_dcell_at_the_papers_scale() -> None:
     """The paper's own numbers, as a lab of a tenth of its rate and a millionth of its volume."""
-    scale = live.Scale.to_paper(rate_mbit=100.0, volume_bytes=5e3, papers_bytes=5e9)
+    scale = live_experiments.Scale.to_paper(rate_mbit=100.0, volume_bytes=5e3, papers_bytes=5e9)
     assert scale.time == pytest.approx(1e5)
     ends = {"DCell": 2270.0, "tree": 4460.0}
     trials = [
@@ -223,9 +223,9 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
 def test_trials_that_are_not_valid_do_not_count() -> None:
     good, bad = (row("tree", trial=trial, valid=not trial) for trial in (0, 1))
     done: Any = MadeUp(["tree"], {"trials": [good, bad]})
-    assert list(live.believed(done).trials.trial) == [0]
+    assert list(live_experiments.believed(done).trials.trial) == [0]
     other: Any = MadeUp(["tree", "DCell"], {"trials": [good, row("DCell", trial=2, valid=False)]})
-    assert live.believed(other) is other
+    assert live_experiments.believed(other) is other
 
 
 def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
@@ -234,7 +234,7 @@ def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
         row("tree", source="0.0", destination="3.0", end_s=9.0),
     ]
     done: Any = MadeUp([], {"flows": flows})
-    local = bcube_all._is_local, live.Scale(1.0), bcube_all.PAPERS_LOCAL_END_S
+    local = bcube_all._is_local, live_experiments.Scale(1.0), bcube_all.PAPERS_LOCAL_END_S
     point = all_to_all.ended(done, "tree", "below one switch done, s", *local)
     assert point.ours == pytest.approx(1.0)
 
@@ -270,7 +270,7 @@ def fig_11(moved_s: float, after: float) -> Reproduction:
     ]
     tables = {"events": events, "intervals": intervals, "trials": [row(system)]}
     done = MadeUp([system], {name: twice(rows) for name, rows in tables.items()})
-    return dcell_fig11.fig11.of(dcell_fig11.made(done, live.Scale(1.0)))  # type: ignore[arg-type]
+    return dcell_fig11.fig11.of(dcell_fig11.made(done, live_experiments.Scale(1.0)))  # type: ignore[arg-type]
 
 
 def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
@@ -346,7 +346,7 @@ def test_fig_10_of_bcube_counts_when_both_connections_have_looked_for_a_path() -
     trials = [row(system) for system in (bcube_fig10.BCUBE, bcube_fig10.TREE)]
     done: Any = MadeUp([], {"intervals": twice(intervals), "trials": twice(trials)})
     done.manifest = {"plan": plan}
-    scale = live.Scale(10.0)
+    scale = live_experiments.Scale(10.0)
     points = [
         bcube_fig10._point(case, done, s, scale) for s in (bcube_fig10.BCUBE, bcube_fig10.TREE)
     ]

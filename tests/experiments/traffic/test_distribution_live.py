@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.traffic.distribution import Distribution, tool
+from experiments.traffic.file_distribution import Distribution, tool
 from experiments.traffic.flows import COMPLETED, FAILED, Sending
 from experiments.traffic.workload import Workload
 from tests.experiments import labs

@@ -9,10 +9,10 @@ from itertools import combinations
 import pytest
 
 import topos
-from experiments.traffic.distribution import hops_of, plan_for
 from experiments.traffic.distribution_plan import DistributionPlan, near_servers, plan_of
+from experiments.traffic.file_distribution import hops_of, plan_for
 from experiments.traffic.workload import Workload
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.bcube.rules import digit
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology

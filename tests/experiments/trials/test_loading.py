@@ -12,7 +12,7 @@ from experiments.trials.loading import experiment_of, load
 from experiments.trials.plans.experiment import Experiment, FaultAt, FaultRate, System
 from experiments.trials.plans.overrides import overridden
 from experiments.trials.plans.values import made, plain
-from experiments.trials.runs.run import orders_of
+from experiments.trials.runs.experiment_run import orders_of
 from topos.base.errors import PillarboxError
 
 EXPERIMENT = Experiment(

@@ -5,7 +5,7 @@ from hosts.base import router
 from hosts.base.timers import FAST
 from hosts.dpillar import multipath
 from hosts.ficonn.router import Tar
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.ipv4 import flow_key
 from hosts.wire.marks import udp_packet
 

@@ -23,8 +23,8 @@ from hosts.base.path import Step
 from hosts.base.spf import EVERYBODY, ShortestPath
 from hosts.base.timers import FAST, Timers
 from hosts.dcell.router import Dfr
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.messages import HeartBeat, LinkState

@@ -22,8 +22,8 @@ from hosts.base.timers import (
     where_processes_watch,
 )
 from hosts.dcell.plain import DCellRouting
-from hosts.live.beats import MOST_REPEATS
-from hosts.live.pacer import HEARD_WITHIN, TICK_S
+from hosts.live.heartbeat_pacer import HEARD_WITHIN, TICK_S
+from hosts.live.heartbeats import MOST_REPEATS
 
 NAMES = st.sampled_from("abcd")
 TIMES = st.integers(0, 20).map(float)

@@ -13,7 +13,7 @@ from hosts.base.load import router_for
 from hosts.base.router import Router
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 

@@ -8,7 +8,7 @@ from hosts.base.failures import parse_failures
 from hosts.bcube.broadcast import onward
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import spanning_trees, width
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame

@@ -15,8 +15,8 @@ from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
 from hosts.bcube.selection import parallel_paths
 from hosts.bcube.source_routes import hops_of, path_of, reverse
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN

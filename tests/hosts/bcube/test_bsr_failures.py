@@ -15,7 +15,7 @@ from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR
 from hosts.bcube.paths import path_set
 from hosts.bcube.selection import parallel_paths, replacement
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.memory.tryout import PROBE_S, network_of
 from topos.bcube import BCube
 

@@ -14,8 +14,8 @@ from hosts.bcube.bsr import BSR, MOST_FLOWS
 from hosts.bcube.forwarding import MOST_FAILED_LINKS, TELL_AGAIN_S
 from hosts.bcube.paths import path_set
 from hosts.bcube.source_routes import hops_of, reverse
-from hosts.memory.devices import Corrupt
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import Corrupt
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire import bcube as wire
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import Protocol

@@ -7,7 +7,7 @@ from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.timers import FAST
 from hosts.bcube.bsr import BSR
 from hosts.bcube.gateways import Gateways
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.icmp import unreachable
 from hosts.wire.ipv4 import UDP, Ipv4Header
 from topos.base.errors import PillarboxError

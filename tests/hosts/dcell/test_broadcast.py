@@ -15,7 +15,7 @@ from hosts.base.failures import NONE, Failures
 from hosts.base.path import Step
 from hosts.dcell import dfr
 from hosts.dcell.router import Dfr
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header

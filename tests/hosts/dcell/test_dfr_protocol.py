@@ -13,8 +13,8 @@ from hosts.base.failures import parse_failures
 from hosts.base.timers import FAST
 from hosts.dcell import dfr
 from hosts.dcell.router import DECIDED_ANEW, Dfr
-from hosts.memory.devices import FrameHop, FrameTap
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.messages import Unreachable, Unreached

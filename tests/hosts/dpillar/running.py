@@ -6,10 +6,10 @@ import topos
 from hosts.base.path import Path
 from hosts.base.router import Router
 from hosts.base.timers import FAST, Timers
-from hosts.dpillar import aware, light, multipath
+from hosts.dpillar import light_weight, multipath, traffic_aware
 from hosts.dpillar.tunnel import RESERVED
-from hosts.memory.devices import FrameHop
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.frame_devices import FrameHop
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.frame import ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP, Ipv4Header, Tunnel, decapsulate
 
@@ -18,8 +18,8 @@ ROUTERS = {
     "mp-ccw": multipath.MultipathCounterClockwise,
     "mp-both": multipath.BothWays,
     "mp-far-side": multipath.FarSide,
-    "mp-random": light.RandomPath,
-    "mp-aware": aware.TrafficAware,
+    "mp-random": light_weight.RandomPath,
+    "mp-aware": traffic_aware.TrafficAware,
 }
 MOST_HOPS = 64  # a packet's usual time to live, which is its tunnel's
 PROBED = ["mp", "mp-ccw", "mp-both", "mp-far-side", "mp-aware"]

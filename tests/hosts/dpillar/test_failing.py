@@ -14,7 +14,7 @@ from hosts.base.timers import FAST, PAPER, timers_for
 from hosts.dpillar import multipath
 from hosts.dpillar.paths import mp_tunnels
 from hosts.dpillar.tunnel import NO_PATH
-from hosts.memory.devices import Duplicate, FrameHop, FrameTap, Loss
+from hosts.memory.frame_devices import Duplicate, FrameHop, FrameTap, Loss
 from hosts.wire.dcn import Protocol
 from hosts.wire.ipv4 import (
     UDP,

@@ -12,7 +12,7 @@ from hosts.base.timers import FAST
 from hosts.dpillar import tunnel
 from hosts.dpillar.multipath import BothWays, FaultTolerant
 from hosts.dpillar.paths import mp_tunnels
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_IP, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header, Tunnel, encapsulate

@@ -15,10 +15,10 @@ from hosts.base.ports import arrival_port
 from hosts.base.probing import PathState
 from hosts.base.timers import FAST, PAPER
 from hosts.dpillar import multipath
-from hosts.dpillar.choices import reserves, step_back, tunnel_by_last, tunnels
 from hosts.dpillar.paths import Proxies, mp_tunnels
 from hosts.dpillar.tunnel import RESERVED, Tunnelling
-from hosts.memory.devices import FrameHop, FrameTap
+from hosts.dpillar.tunnel_choices import reserves, step_back, tunnel_by_last, tunnels
+from hosts.memory.frame_devices import FrameHop, FrameTap
 from hosts.wire.dcn import Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import (
@@ -32,7 +32,7 @@ from hosts.wire.ipv4 import (
 )
 from hosts.wire.marks import serial_of, udp_packet
 from hosts.wire.messages import PathFailure
-from hosts.wire.relayed import RelayKey
+from hosts.wire.relay_keys import RelayKey
 from tests.hosts.dpillar import running
 from tests.hosts.dpillar.running import ROUTERS, assert_each_ended_once, control
 from topos.dpillar import DPillar

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hosts.ficonn.router import Tar
-from hosts.memory.network import MemoryNetwork, Trip
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.ficonn import FiConn
 
 SMALL = FiConn(4, 1)

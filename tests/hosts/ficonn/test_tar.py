@@ -14,8 +14,8 @@ from hosts.base.algorithms import route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.path import Path, Step
 from hosts.ficonn.paths import tor_path, tor_step
+from hosts.ficonn.probe_setup import set_up, tar_path
 from hosts.ficonn.rules import BYONE, BYZERO, take
-from hosts.ficonn.setup import set_up, tar_path
 from hosts.ficonn.tar import (
     Back,
     Decision,

@@ -8,8 +8,8 @@ import pytest
 from hosts.base.actions import Relayed, Send
 from hosts.base.timers import FAST
 from hosts.ficonn.router import Tar
-from hosts.memory.devices import FrameHop, FrameTap, OneProcessor
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop, FrameTap, OneProcessor
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.header import ByHeader

@@ -17,14 +17,14 @@ from hosts.ficonn.far_side import TarFarSide
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
 from hosts.ficonn.searches import FIRST_WINDOW
-from hosts.memory.devices import Device, Duplicate, FrameHop, Loss
-from hosts.memory.network import FAILED, MemoryNetwork
+from hosts.memory.frame_devices import Device, Duplicate, FrameHop, Loss
+from hosts.memory.memory_network import FAILED, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.marks import udp_packet
 from hosts.wire.messages import PathFailure
-from hosts.wire.relayed import RelayKey
+from hosts.wire.relay_keys import RelayKey
 from tests.hosts.ficonn.small import BUSY, OTHER_PATH, SMALL, TOR_PATH, A, B, path_taken, tar_router
 from topos.ficonn import BACKUP, SWITCH, FiConn
 

@@ -12,11 +12,11 @@ from hosts.base.agenda import Agenda
 from hosts.base.bandwidth import Direction
 from hosts.base.path import Step
 from hosts.base.timers import FAST, Timers, timers_for
-from hosts.ficonn import flows, router, tar
+from hosts.ficonn import flow_table, router, tar
 from hosts.ficonn.paths import tor_path
 from hosts.ficonn.router import Tar
-from hosts.memory.devices import Device, FrameHop, FrameTap
-from hosts.memory.network import HOP_DELAY_S, MemoryNetwork
+from hosts.memory.frame_devices import Device, FrameHop, FrameTap
+from hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
@@ -324,7 +324,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
     assert (
         ours.queues.packets
         == sum(len(own.queue) for own in ours.flows.values())
-        <= flows.MOST_QUEUED
+        <= flow_table.MOST_QUEUED
     )
     assert len(ours.agenda) <= router.MOST_FLOWS + 3
     assert reasons == {"too many flows"}
@@ -344,11 +344,11 @@ def test_queues_are_bounded_each_and_together() -> None:
     ours.tor_failed.put(5, None, 0.0)
     drops = [ours.send(udp_packet(SMALL, 0, 5, serial=i), 0.0) for i in range(100)]
     reasons = [a.reason for actions in drops for a in actions if isinstance(a, Drop)]
-    assert reasons == ["queue of the flow is full"] * (100 - flows.MOST_QUEUED_OF_FLOW)
-    for i in range(flows.MOST_QUEUED):
+    assert reasons == ["queue of the flow is full"] * (100 - flow_table.MOST_QUEUED_OF_FLOW)
+    for i in range(flow_table.MOST_QUEUED):
         ours.send(udp_packet(SMALL, 0, 5, source_port=i % 500, serial=i), 0.0)
-    assert ours.queues.packets == flows.MOST_QUEUED
-    assert ours.drops["queues are full"] == flows.MOST_QUEUED_OF_FLOW
+    assert ours.queues.packets == flow_table.MOST_QUEUED
+    assert ours.drops["queues are full"] == flow_table.MOST_QUEUED_OF_FLOW
 
 
 def test_bad_probes_and_path_failures_are_dropped() -> None:
@@ -406,13 +406,13 @@ def test_departs_a_packet_without_entry_goes_on_by_tor_and_its_source_is_told() 
 
 def test_an_entry_keeps_the_way_in_use_while_probes_get_lost() -> None:
     ways = [tar.RouteEntry(None, Step(SWITCH, peer)) for peer in range(4)]
-    entry = flows.FlowEntry(settle_s=1.0)
+    entry = flow_table.FlowEntry(settle_s=1.0)
     for round_, (one, now) in enumerate(zip(ways, (0.0, 5.0, 5.5, 5.9), strict=True)):
-        entry.put(flows.Tag(round_, False), one, now)
+        entry.put(flow_table.Tag(round_, False), one, now)
         assert entry.current(lambda step: True, now) == ways[0]
     assert [one for _, one in entry.ways] == [ways[0], ways[3]]
     assert entry.current(lambda step: True, 6.9) == ways[3]
-    entry.forget_all_but(flows.Tag(3, False))
+    entry.forget_all_but(flow_table.Tag(3, False))
     assert [one for _, one in entry.ways] == [ways[3]]
     entry.forget_next(ways[3].next)
     assert entry.current(lambda step: True, 7.0) is None

@@ -37,6 +37,7 @@ from hosts.live.table import Action, DeliverDecision, RelayDecision, Unwrap
 from hosts.wire.bcube import BCubeHeader, Hop, advance
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
+from hosts.wire.header_layout import WireError, checksum
 from hosts.wire.ipv4 import (
     ICMP,
     IP_IN_IP,
@@ -47,8 +48,7 @@ from hosts.wire.ipv4 import (
     decrement_ttl,
     flow_key,
 )
-from hosts.wire.layout import WireError, checksum
-from hosts.wire.relayed import ByDestination, ByFlow, ByTunnel, RelayKey
+from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 
 pytestmark = pytest.mark.root
 

@@ -24,14 +24,14 @@ from experiments.benches._three_servers import (
     ways,
 )
 from hosts.linux import bpf as kernel
-from hosts.live import bpf
+from hosts.live import lab_programs
 from hosts.live.kernel_table import KernelTable
 from hosts.live.table import DeliverDecision, Push, RelayDecision
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import ICMP, IP_IN_IP, UDP, Ipv4Header
-from hosts.wire.relayed import ByDestination, ByTunnel
+from hosts.wire.relay_keys import ByDestination, ByTunnel
 from tests.hosts.live.cables import captured, inject, listening
 from topos.base.errors import PillarboxError
 
@@ -285,7 +285,7 @@ def test_mistakes_are_told_in_one_sentence(decided):
 def test_a_missing_interface_is_told(decided):
     lab, _ = decided
     with lab.servers[A].entered():
-        loaded = bpf.Alone(bpf.FORWARD)
+        loaded = lab_programs.Alone(lab_programs.FORWARD)
         try:
             with pytest.raises(kernel.BpfError, match="cannot be attached to interface 4000: "):
                 loaded.attach("port_in", 4000, egress=False)

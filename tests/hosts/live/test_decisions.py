@@ -14,7 +14,7 @@ from hosts.base.timers import FAST
 from hosts.live.decisions import Decisions
 from hosts.live.devices import Port
 from hosts.live.python_table import PythonTable
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.dcn import DcnHeader, broadcast
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header

@@ -14,8 +14,8 @@ import pytest
 
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
-from hosts.live.bpf import LIVENESS, Alone, Programs
 from hosts.live.devices import BROADCAST_MAC
+from hosts.live.lab_programs import LIVENESS, Alone, Programs
 from hosts.live.liveness import HeardTable, Liveness, NeighbourLink, NeighbourState, begin
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN

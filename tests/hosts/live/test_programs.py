@@ -12,8 +12,8 @@ import pytest
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, install, mac, ways
 from hosts.base.path import Step
 from hosts.linux.bpf import Map
-from hosts.live.bpf import FORWARD, LIVENESS, LabPrograms
 from hosts.live.kernel_table import KernelTable
+from hosts.live.lab_programs import FORWARD, LIVENESS, LabPrograms
 from hosts.live.liveness import Liveness, NeighbourLink
 from topos.base.errors import PillarboxError
 

@@ -22,7 +22,7 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.relayed import ByFlow
+from hosts.wire.relay_keys import ByFlow
 
 A, B = 0x0A000001, 0x0A000009
 PEER, OWN = bytes([2] * 6), bytes([4] * 6)

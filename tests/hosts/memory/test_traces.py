@@ -22,13 +22,13 @@ import topos
 from hosts.base.algorithms import algorithms
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.memory.devices import FrameHop
-from hosts.memory.network import MemoryNetwork
+from hosts.memory.frame_devices import FrameHop
+from hosts.memory.memory_network import MemoryNetwork
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, Frame
+from hosts.wire.header_layout import WireError
 from hosts.wire.ipv4 import IP_IN_IP, FlowKey, Ipv4Header
-from hosts.wire.layout import WireError
 from hosts.wire.marks import serial_of
 from hosts.wire.messages import HeartBeat, LinkState, parse_message
 from topos.base.topology import Topology

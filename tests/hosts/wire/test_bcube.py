@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hosts.wire.bcube import HOPS, BCubeHeader, Hop, advance
 from hosts.wire.dcn import DcnHeader
-from hosts.wire.layout import WireError, checksum
+from hosts.wire.header_layout import WireError, checksum
 
 hops = st.builds(Hop, st.integers(0, 3), st.integers(0, 63))
 words = st.integers(0, 2**31 - 1)

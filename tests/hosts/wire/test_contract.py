@@ -15,8 +15,8 @@ from hosts.wire import bcube, dcn, ipv4
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from hosts.wire.header_layout import REASONS, Body, HeaderLayout, WireError
 from hosts.wire.ipv4 import FlowKey, Ipv4Header
-from hosts.wire.layout import REASONS, Body, HeaderLayout, WireError
 from hosts.wire.messages import (
     BODIES,
     MESSAGES,

@@ -8,7 +8,7 @@ import pytest
 
 from experiments.benches import fuzz
 from hosts.wire.bcube import BCubeHeader
-from hosts.wire.layout import REASONS, WireError
+from hosts.wire.header_layout import REASONS, WireError
 from hosts.wire.messages import MESSAGES
 
 BCUBE = 1  # where it stands among the targets

@@ -8,7 +8,7 @@ import pytest
 
 from hosts.wire.dcn import DcnHeader, beginning
 from hosts.wire.header import Header
-from hosts.wire.layout import CHECKSUM, Field, HeaderLayout
+from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 from topos.base.errors import PillarboxError
 
 REST = [Field("ttl", 8), Field("level", 8), Field(CHECKSUM, 16), Field("destination", 32)]

@@ -11,9 +11,9 @@ from hosts.base.actions import Deliver, Drop
 from hosts.base.algorithms import algorithms
 from hosts.base.router import EXPIRED_BURST, EXPIRED_PER_S
 from hosts.wire.frame import ETH_IP, Frame
+from hosts.wire.header_layout import checksum
 from hosts.wire.icmp import time_exceeded, unreachable
 from hosts.wire.ipv4 import ICMP, TCP, UDP, Ipv4Header
-from hosts.wire.layout import checksum
 from topos.ficonn import SWITCH
 
 NOBODY = 0x04000003  # 4.0.0.3, which is what the system makes of 4.3

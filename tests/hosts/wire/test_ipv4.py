@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hosts.wire import ipv4
+from hosts.wire.header_layout import WireError, checksum
 from hosts.wire.ipv4 import (
     FlowKey,
     Ipv4Header,
@@ -18,7 +19,6 @@ from hosts.wire.ipv4 import (
     encapsulate,
     flow_key,
 )
-from hosts.wire.layout import WireError, checksum
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
 SOURCE, DESTINATION = 0x0A000001, 0x0A000002

@@ -6,8 +6,8 @@ import pytest
 
 from hosts.wire.dcn import Protocol
 from hosts.wire.ficonn import BYONE, BYZERO, PathProbe
+from hosts.wire.header_layout import WireError, checksum
 from hosts.wire.ipv4 import FlowKey
-from hosts.wire.layout import WireError, checksum
 from hosts.wire.messages import (
     BODIES,
     CableCut,

@@ -10,8 +10,8 @@ import topos
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.runs.experiment_run import run
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
-from experiments.trials.runs.run import run
 from experiments.trials.trust.readings import Readings
 from tests.experiments.trials.seen import SEEN
 

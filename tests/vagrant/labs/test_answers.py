@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.grading import cabling, engine, handed_in, marking
-from experiments.grading.sheets import sheet_of
+from experiments.grading import cabling, grading_engine, marking, submissions
+from experiments.grading.sheet_catalogue import sheet_of
 from experiments.grading.similarity import alike, fingerprints, partners
 from tests.vagrant.labs.runs import model_runs
 
@@ -61,9 +61,9 @@ def wrong(number: int, name: str) -> str:
 def marks(number: int, student: str, source: str, beside: Path | None = None) -> list[float]:
     sheet, files = sheet_of(str(number), student), {}
     if beside:
-        with handed_in.opened(beside) as folder:
+        with submissions.opened(beside) as folder:
             files = folder.contents(marking.wanted(sheet))
-    report = engine.grade(sheet, source, files=files)
+    report = grading_engine.grade(sheet, source, files=files)
     assert not report.notes
     return [mark.got for mark in report.marks]
 
@@ -81,7 +81,9 @@ ANEW = [answer for answer in OTHERS if not answer.endswith("/model")]
 )
 def test_model_answer_gets_full_marks_for_other_draws(answer: str, student: str) -> None:
     sheet = sheet_of(answer[3], student)
-    assert sum(marks(int(answer[3]), student, filled_in(model(answer), sheet))) == engine.WHOLE
+    assert (
+        sum(marks(int(answer[3]), student, filled_in(model(answer), sheet))) == grading_engine.WHOLE
+    )
 
 
 # One of each lab's; the others with --all.
@@ -97,7 +99,7 @@ def test_wrong_answer_gets_its_part(number: int, name: str, tmp_path: Path) -> N
     if number == 7:
         model_runs(tmp_path, sheet_of("7", student).values)
     assert marks(number, student, wrong(number, name), tmp_path) == expected
-    assert sum(expected) < engine.WHOLE
+    assert sum(expected) < grading_engine.WHOLE
 
 
 def test_every_file_is_tried_and_five_wrong_answers_a_lab() -> None:
@@ -116,13 +118,13 @@ def test_every_file_is_tried_and_five_wrong_answers_a_lab() -> None:
 def test_skeleton_earns_nothing_until_it_is_filled_in(number: int) -> None:
     sheet = sheet_of(str(number), "ada")
     source = (LABS / sheet.lab.FOLDER / "skeleton.py").read_text()
-    report = engine.grade(sheet, "# mine\n" + source)
+    report = grading_engine.grade(sheet, "# mine\n" + source)
     assert report.got == 0
-    assert report.marks[0].why == engine.UNFILLED
-    assert engine.grade(sheet, source + "x = 1\n").got < 10
+    assert report.marks[0].why == grading_engine.UNFILLED
+    assert grading_engine.grade(sheet, source + "x = 1\n").got < 10
 
 
-def model_of(sheet: engine.Sheet) -> str:
+def model_of(sheet: grading_engine.Sheet) -> str:
     """Return the model answer with what the sheet has drawn for the student."""
     if sheet.number == 1:
         kind = sheet.values["network"].partition(",")[0]
@@ -130,7 +132,7 @@ def model_of(sheet: engine.Sheet) -> str:
     return filled_in(model(f"lab{sheet.number}/model"), sheet)
 
 
-def filled_in(source: str, sheet: engine.Sheet) -> str:
+def filled_in(source: str, sheet: grading_engine.Sheet) -> str:
     """Return a model answer with the constants that stand on a sheet."""
     constants = {}
     if "direction" in sheet.values:
@@ -148,8 +150,8 @@ def filled_in(source: str, sheet: engine.Sheet) -> str:
 @pytest.mark.parametrize("student", [f"drawn{number}" for number in range(20)])
 def test_every_students_model_answer_gets_full_marks(number: int, student: str) -> None:
     sheet = sheet_of(str(number), student)
-    report = engine.grade(sheet, model_of(sheet), "a word")
-    assert report.got == engine.WHOLE, report.marks
+    report = grading_engine.grade(sheet, model_of(sheet), "a word")
+    assert report.got == grading_engine.WHOLE, report.marks
 
 
 # Of five who hand in another's file, so many have their ports elsewhere. All are named; in lab 6
@@ -163,7 +165,7 @@ def test_copied_file_is_worth_little_or_is_named(number: int, fail: int) -> None
     copiers = [f"copier{place}" for place in range(5)]
     sources = dict.fromkeys(copiers, f"# My own work.\n{source}") | {"author": source}
     sheet = sheet_of(str(number), "author")
-    given = fingerprints(engine.skeleton_of(sheet.lab))
+    given = fingerprints(grading_engine.skeleton_of(sheet.lab))
     prints = {student: fingerprints(text) - given for student, text in sources.items()}
     named = partners(alike(prints))
     assert all("author" in dict(named[student]) for student in copiers)

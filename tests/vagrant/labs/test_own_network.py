@@ -12,7 +12,7 @@ from click.testing import CliRunner
 import topos
 from experiments.cli import cli
 from experiments.grading.labs import lab7
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from experiments.trials.loading import load
 
 LABS = Path(__file__).parents[3] / "vagrant" / "labs"

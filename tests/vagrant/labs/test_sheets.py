@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from experiments.cli import cli
 from experiments.grading import marking
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from tests.vagrant.labs.runs import model_runs
 
 ROOT = Path(__file__).parents[3]

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.fluid.directed_links import Routes
+from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.own import own
 from topos.base.errors import require
 from topos.base.topology import Topology
 

@@ -14,10 +14,10 @@ import numpy
 from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.adapting.probing import CandidatePaths, ProbingFlows
+from experiments.analysis.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.around.bcube import path_sets
 from experiments.analysis.simulator.compiled import native
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
 from hosts.base.probing import best_of
 from hosts.base.rules import NONE

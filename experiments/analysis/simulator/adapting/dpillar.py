@@ -1,4 +1,4 @@
-"""Traffic-aware DPillarMP over time (hosts/dpillar/aware.py and choices.py).
+"""Traffic-aware DPillarMP over time (hosts/dpillar/traffic_aware.py, tunnel_choices.py).
 
 A source probes its paths, in both directions, to each of its destinations. Every flow chooses at
 its own times by the last answers, and books the bandwidth that it takes: so the flows of one source
@@ -12,11 +12,11 @@ from typing import Any
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.adapting.probing import CandidatePaths, ProbingFlows
+from experiments.analysis.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.compiled import native
-from experiments.analysis.simulator.failures import Bools, only, surviving
+from experiments.analysis.simulator.failure_sets import Bools, only, surviving
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
 from experiments.analysis.simulator.walks import repeated

@@ -7,9 +7,9 @@ from functools import partial
 from numpy.random import Generator
 
 from experiments.analysis.simulator.adapting import Times
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.compiled_tar import TarFlows
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.tar import TarFlows
 from topos.ficonn import FiConn
 
 

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes
-from experiments.analysis.simulator.failures import Bools
-from experiments.analysis.simulator.flows import working_routes
+from experiments.analysis.fluid.directed_links import Routes
+from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.failure_sets import Bools
+from experiments.analysis.simulator.flow_arrays import working_routes
 from experiments.analysis.simulator.hops import Ints, in_blocks
-from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.paths import compiled, joined
 from experiments.analysis.simulator.uncompiled import finder, routes_by
 from hosts.base.algorithms import algorithms
@@ -65,7 +65,7 @@ def routes(
     --------
     >>> import numpy
     >>> import topos
-    >>> from experiments.analysis.fluid.links import working_links
+    >>> from experiments.analysis.fluid.directed_links import working_links
     >>> from hosts.base.failures import parse_failures
     >>> dcell = topos.parse("dcell,4,1")
     >>> works = working_links(dcell, parse_failures(dcell, ["cut 0.3-4.0"]))

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes, link_count
+from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.simulator.around import Find
 from experiments.analysis.simulator.compiled import native_in_place
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
 from hosts.base.rules import NONE
 from hosts.bcube.rules import numbers, parallel, with_digit

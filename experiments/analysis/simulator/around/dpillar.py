@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.simulator.around import Around, Find
-from experiments.analysis.simulator.failures import Bools, surviving
+from experiments.analysis.simulator.failure_sets import Bools, surviving
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
 from topos.dpillar import DPillar

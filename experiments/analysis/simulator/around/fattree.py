@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes, link_of, ports_of
+from experiments.analysis.fluid.directed_links import Routes, link_of, ports_of
 from experiments.analysis.simulator.around import Find
 from experiments.analysis.simulator.compiled import native, native_in_place
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
 from hosts.base.rules import NONE
 from hosts.fattree import equal_cost, numbers, turn

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.fluid.links import Routes, link_of, ports_of
+from experiments.analysis.fluid.directed_links import Routes, link_of, ports_of
 from experiments.analysis.simulator.compiled import native, native_in_place
-from experiments.analysis.simulator.failures import Bools
+from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import (
     Fill,
     Ints,
@@ -29,10 +30,9 @@ from experiments.analysis.simulator.hops import (
     routes_of_hops,
     walk,
 )
-from experiments.analysis.simulator.own import own
 from experiments.analysis.simulator.uncompiled import fill_by, finder, routes_by
 from hosts.base.algorithms import algorithms
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.base.rules import NONE, Rule, SwitchPath
 from topos.base.errors import require
 from topos.base.topology import Topology

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.analysis.simulator import recursive
+from experiments.analysis.simulator import compiled_recursive
 from experiments.analysis.simulator.paths import Compiled, Walk
 from hosts.dcell.rules import nested
 from topos.dcell import DCell
 
 
 def _walk(dcell: DCell) -> Walk:
-    by_uid = recursive.fill_of(nested(dcell.sizes))
+    by_uid = compiled_recursive.fill_of(nested(dcell.sizes))
 
     def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
         by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)

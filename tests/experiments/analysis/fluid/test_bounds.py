@@ -7,9 +7,9 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid import bounds, program
-from experiments.analysis.fluid.certificate import Commodities, lengths_needed
-from experiments.analysis.fluid.links import working_links
+from experiments.analysis.fluid import bounds, linear_program
+from experiments.analysis.fluid.directed_links import working_links
+from experiments.analysis.fluid.optimum_bounds import Commodities, lengths_needed
 from hosts.base.failures import parse_failures
 from topos.base.errors import PillarboxError
 
@@ -87,7 +87,7 @@ def test_both_solvers_find_the_same_and_print_nothing(
     pairs = everyone(network)
     exact = solve(network, pairs, 1e9)
     assert exact.gap == 0
-    monkeypatch.setattr(program, "MOST_EXACT", 0)
+    monkeypatch.setattr(linear_program, "MOST_EXACT", 0)
     near = solve(network, pairs, 1e9)
     assert near.at_least <= exact.at_most * (1 + 1e-9)
     assert near.at_most >= exact.at_least * (1 - 1e-9)

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 from experiments.analysis.fluid.completion import completion_s
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 
 ONE_LINK = Routes(numpy.array([0, 1, 2, 3]), numpy.array([0, 0, 0]))
 

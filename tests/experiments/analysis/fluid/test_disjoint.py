@@ -9,8 +9,8 @@ import pytest
 
 import topos
 from experiments.analysis.fluid import disjoint
+from experiments.analysis.fluid.directed_links import working_links
 from experiments.analysis.fluid.disjoint import disjoint_paths
-from experiments.analysis.fluid.links import working_links
 from hosts.base.failures import parse_failures
 from topos.base.errors import PillarboxError
 

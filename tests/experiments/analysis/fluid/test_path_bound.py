@@ -74,7 +74,7 @@ def test_a_flow_that_moved_is_bound_by_the_cables_of_both_paths_alone() -> None:
 
 
 def path_over(middle: int) -> Path:
-    from experiments.trials.runs.paths import path_of
+    from experiments.trials.runs.recorded_paths import path_of
 
     found = path_of(CUBE, [CUBE.address(server) for server in (0, middle, 3)])
     assert found is not None

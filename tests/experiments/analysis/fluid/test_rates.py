@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.analysis.fluid.links import Routes
+from experiments.analysis.fluid.directed_links import Routes
 from experiments.analysis.fluid.rates import (
     MaxMin,
     bottleneck_throughput,
@@ -104,7 +104,7 @@ def test_rates_without_numba_are_the_same() -> None:
         "if blocked: sys.modules['numba'] = None\n"
         "from experiments.analysis.fluid import rates\n"
         "assert hasattr(rates._fill, 'py_func') != blocked\n"
-        "import numpy; from experiments.analysis.fluid.links import Routes\n"
+        "import numpy; from experiments.analysis.fluid.directed_links import Routes\n"
         "routes = Routes(numpy.array([0, 2, 3, 5]), numpy.array([0, 1, 1, 1, 2]))\n"
         "print(rates.MaxMin(routes, 3).rates(numpy.array([4.0, 9.0, 2.0])).tolist())"
     )

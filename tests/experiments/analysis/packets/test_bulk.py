@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 import topos
 from experiments.analysis.packets.bulk import Bulk, bulk, most_dropped
-from experiments.analysis.packets.simulated import Tcp, packets
+from experiments.analysis.packets.simulated_tcp import Tcp, packets
 from experiments.analysis.simulator.paths import routes
 from topos.base.errors import PillarboxError
 

@@ -11,13 +11,19 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import Routes, link_count, links_of, routes_of, working_links
+from experiments.analysis.fluid.directed_links import (
+    Routes,
+    link_count,
+    links_of,
+    routes_of,
+    working_links,
+)
 from experiments.analysis.fluid.rates import link_loads, max_min
 from experiments.analysis.simulator import adapting
-from experiments.analysis.simulator.adapting.probing import ProbingFlows
-from experiments.analysis.simulator.failures import Broken, draw
-from experiments.analysis.simulator.flows import random_flows
-from experiments.analysis.simulator.tar import TarFlows
+from experiments.analysis.simulator.adapting.probing_flows import ProbingFlows
+from experiments.analysis.simulator.compiled_tar import TarFlows
+from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.flow_arrays import random_flows
 from hosts.base.algorithms import route
 from hosts.base.bandwidth import NEWEST, Bandwidth
 from hosts.base.failures import NONE, Failures, parse_failures
@@ -28,9 +34,9 @@ from hosts.base.timers import FAST, PAPER
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
 from hosts.bcube.pairs import PairFlow, Pairs
 from hosts.bcube.selection import Selection
-from hosts.dpillar.aware import Scheduled
-from hosts.dpillar.choices import schedule, tunnels
-from hosts.memory.network import MemoryNetwork
+from hosts.dpillar.traffic_aware import Scheduled
+from hosts.dpillar.tunnel_choices import schedule, tunnels
+from hosts.memory.memory_network import MemoryNetwork
 from topos.base.errors import PillarboxError
 
 STEPS, FLOWS = 35, 60

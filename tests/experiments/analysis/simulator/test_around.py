@@ -4,10 +4,10 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import Routes, links_of, working_links
+from experiments.analysis.fluid.directed_links import Routes, links_of, working_links
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.failures import Broken, draw, surviving
-from experiments.analysis.simulator.flows import random_flows
+from experiments.analysis.simulator.failure_sets import Broken, draw, surviving
+from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.paths import compiled, routes
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures, parse_failures

@@ -4,7 +4,7 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import end_of, links_of
+from experiments.analysis.fluid.directed_links import end_of, links_of
 from experiments.analysis.simulator.hops import walk
 from experiments.analysis.simulator.paths import choose, compiled, lengths, routes
 from hosts.base.algorithms import algorithms, route

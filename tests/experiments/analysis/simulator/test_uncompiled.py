@@ -4,15 +4,15 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.fluid.links import routes_of, working_links
+from experiments.analysis.fluid.directed_links import routes_of, working_links
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.failures import draw
-from experiments.analysis.simulator.flows import all_to_all
-from experiments.analysis.simulator.own import own
+from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.failure_sets import draw
+from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.analysis.simulator.paths import compiled, lengths, routes
 from experiments.analysis.simulator.uncompiled import failures_of
 from hosts.base.algorithms import SHORTEST, Algorithm, algorithms, route
-from hosts.base.declared import declared
+from hosts.base.declarations import declared
 from hosts.dcell.plain import DCellRouting
 from topos.base.spec import small
 

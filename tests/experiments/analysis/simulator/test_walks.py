@@ -7,8 +7,8 @@ import numpy
 import pytest
 
 import topos
-from experiments.analysis.simulator.failures import Broken, draw
-from experiments.analysis.simulator.flows import random_flows
+from experiments.analysis.simulator.failure_sets import Broken, draw
+from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import BLOCK
 from experiments.analysis.simulator.paths import compiled, lengths
 from experiments.analysis.simulator.walks import flows_forwarded, parted, path_sets

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from experiments.grading.child import Mistake
-from experiments.grading.labs import hunting, lab10
-from experiments.grading.labs.hunting import HiddenFault, Hunt, MemoryScene, hunt
+from experiments.grading.labs import fault_hunt, lab10
+from experiments.grading.labs.fault_hunt import HiddenFault, Hunt, MemoryScene, hunt
 
 BCUBE = lab10.bcube_of("bcube,3,1")
 S0 = BCUBE.servers  # 0.0, 0.1 and 0.2 at port 0
@@ -39,7 +39,7 @@ def test_each_fault_has_a_face_of_its_own(
     assert scene.why(3, 0) == {"path": [3, 0], "arrived": True, "silent": missed_by_0}
     assert scene.ping(0, 1) is False
     assert scene.ping(3, 6) is True
-    counters = hunting.observed(scene, ["counters", 0])
+    counters = fault_hunt.observed(scene, ["counters", 0])
     assert counters[0][0] > 0
     assert (counters[0][1] > 0) == bool(heard_by_0)
 
@@ -53,7 +53,7 @@ def test_hunt_ends_with_a_name_or_after_many_steps() -> None:
     named = hunt(scene, asks(["ping", 0, 1], ["name", "switch", S0]))
     assert named == Hunt(FAULTS["switch"], 1)
     assert hunt(scene, asks(["name", "cable", S0])).named is None
-    assert hunt(scene, asks(["ping", 3, 6])).steps == hunting.MOST_STEPS
+    assert hunt(scene, asks(["ping", 3, 6])).steps == fault_hunt.MOST_STEPS
     for step in (["ping", 0, 0], ["ping", 0, 99], ["capture", 0, 2], ["look"], None, [["ping"]]):
         with pytest.raises(Mistake, match=r"is no step|is not one of"):
             hunt(scene, asks(step))

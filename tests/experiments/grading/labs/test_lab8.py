@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.analysis.comparison.paths import diameter, disjoint_paths
-from experiments.grading import engine
+from experiments.analysis.comparison.path_metrics import diameter, disjoint_paths
+from experiments.grading import grading_engine
 from experiments.grading.labs import lab8
-from experiments.grading.sheets import sheet_of
+from experiments.grading.sheet_catalogue import sheet_of
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
@@ -61,7 +61,7 @@ def test_misbehaviour_is_told(
     monkeypatch.setattr("experiments.grading.child.DECISION_S", 1.0)
     source = MODEL.read_text()
     assert source.count(old) == 1
-    report = engine.grade(sheet_of("8", "s4"), source.replace(old, new))
+    report = grading_engine.grade(sheet_of("8", "s4"), source.replace(old, new))
     assert any(says in mark.why for mark in report.marks)
     assert all("\x1b" not in mark.why for mark in report.marks)
     router = "routers" in says

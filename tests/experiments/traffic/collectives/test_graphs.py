@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import topos
 from experiments.traffic.collectives import graph as graphs
 from experiments.traffic.collectives.bound import least_s
-from experiments.traffic.collectives.checking import problems
 from experiments.traffic.collectives.plan import ALGORITHMS, CollectivePlan, plan_for
+from experiments.traffic.collectives.sum_checks import problems
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.trials import blocks
-from experiments.trials.runs.run import order_of
+from experiments.trials.runs.experiment_run import order_of
 
 SYSTEMS = tuple(System("bcube,4,1", label=label) for label in "abcdef")
 EXPERIMENT = Experiment("x", "", SYSTEMS, Workload("permutation", duration_s=1.0), repeats=4)

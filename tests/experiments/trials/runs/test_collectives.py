@@ -10,17 +10,17 @@ from click.testing import CliRunner
 
 from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
 from experiments.commands.run import command
-from experiments.reporting.operations import operations
-from experiments.reporting.reading import read
+from experiments.reporting.collective_section import operations
+from experiments.reporting.run_reading import read
 from experiments.traffic.collectives.plan import plan_for
 from experiments.traffic.collectives.tool import TransferResult
 from experiments.traffic.workload import Workload
 from experiments.trials.loading import load
 from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.runs.experiment_run import run
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
-from experiments.trials.runs.run import run
-from experiments.trials.runs.trial import TrialDisplay
-from tests.experiments.trials.runs.test_run import FakeTrials
+from experiments.trials.runs.trial_process import TrialDisplay
+from tests.experiments.trials.runs.test_experiment_run import FakeTrials
 from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from experiments.trials.plans.experiment import System
-from experiments.trials.runs import outcome, trial
+from experiments.trials.runs import outcome, trial_process
 from experiments.trials.runs.greedy import tried
 
 
@@ -17,7 +17,7 @@ def test_a_trial_whose_flows_all_failed_had_no_goodput(monkeypatch: pytest.Monke
     )
     verdict = {"valid": False, "reasons": ["16 flows failed"], "warnings": [], "figures": {}}
     judged = SimpleNamespace(record={"verdict": verdict, "goodput_bps": None})
-    monkeypatch.setattr(trial, "measure", lambda *_, **__: found)
+    monkeypatch.setattr(trial_process, "measure", lambda *_, **__: found)
     monkeypatch.setattr(outcome, "outcome", lambda *_: judged)
     result = tried(System("bcube,4,1"))
     assert (result.goodput_bps, result.carried_bits) == (0.0, 40.0)

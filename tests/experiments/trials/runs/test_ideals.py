@@ -13,10 +13,10 @@ from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs import paths
+from experiments.trials.runs import recorded_paths
 from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
 from experiments.trials.runs.outcome import outcome
-from experiments.trials.runs.paths import PathSampler
+from experiments.trials.runs.recorded_paths import PathSampler
 from hosts.base.failures import NONE, Failures, parse_failures
 from tests.experiments.trials.seen import SEEN
 
@@ -135,7 +135,7 @@ def test_paths_are_sampled_before_and_after_a_fault(monkeypatch: pytest.MonkeyPa
         lab.asked += 1
         return (used,), ((),)
 
-    monkeypatch.setattr(paths, "live_paths", live_paths)
+    monkeypatch.setattr(recorded_paths, "live_paths", live_paths)
     sampler = PathSampler(lab, flows)  # type: ignore[arg-type]
     for now_s in (-0.1, 0.0, 0.5, 0.95):
         sampler.look(now_s)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from experiments.trials.runs import records
-from experiments.trials.runs.run import order_of
-from experiments.trials.runs.trial import TrialDisplay, TrialError, measure
+from experiments.trials.runs.experiment_run import order_of
+from experiments.trials.runs.trial_process import TrialDisplay, TrialError, measure
 
 ROOT = Path(__file__).parents[4]
 DEADLINE_S = 150.0

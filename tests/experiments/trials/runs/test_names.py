@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.trials.runs import records, schema
+from experiments.trials.runs.experiment_run import run
 from experiments.trials.runs.records import load, load_with_full_names
-from experiments.trials.runs.run import run
-from tests.experiments.trials.runs.test_run import EXPERIMENT, FakeTrials
+from tests.experiments.trials.runs.test_experiment_run import EXPERIMENT, FakeTrials
 from topos.base.spec import parse
 
 EXAMPLES = [spec for kind in topos.kinds() for spec in topos.network(kind).examples]

@@ -11,8 +11,8 @@ import pytest
 
 import topos
 from experiments.traffic.flows import Flow, FlowResult, Interval
-from experiments.trials.runs.faulting import killed_by
 from experiments.trials.runs.recovery import recovery
+from experiments.trials.runs.trial_faults import killed_by
 
 STEP_S = 0.1
 

@@ -17,9 +17,9 @@ from experiments.linux.kernel_settings import KernelSettings
 from experiments.traffic.flows import Flow, Sending
 from experiments.trials.trust import Readings, Watch
 from experiments.trials.trust import canary as singing
-from experiments.trials.trust import pacer as pacing
+from experiments.trials.trust import canary_pacer as pacing
 from experiments.trials.trust.canary import Canary
-from experiments.trials.trust.pacer import CanaryPacer
+from experiments.trials.trust.canary_pacer import CanaryPacer
 from tests.experiments import labs
 from topos.base.errors import PillarboxError
 

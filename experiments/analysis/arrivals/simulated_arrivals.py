@@ -1,0 +1,256 @@
+"""Fluid simulation of arriving flows: completion times and slowdowns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.arrivals.fluid_events import Course, course
+from experiments.analysis.fluid.directed_links import Routes, cabled_links, link_count
+from experiments.analysis.fluid.ideal import header_bytes, header_efficiency
+from experiments.analysis.simulator.paths import choose, routes
+from experiments.traffic.arrivals import Arrivals, Window
+from experiments.traffic.sizes import CLASSES
+from hosts.base.algorithms import algorithms
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    Floats = NDArray[numpy.float64]
+    Bools = NDArray[numpy.bool_]
+
+RANDOM, LEAST_CROWDED = "random", "least-crowded"
+CHOICES = (RANDOM, LEAST_CROWDED)
+SAMPLE = 100_000  # number of pairs from which the mean path length is computed
+
+
+class Loads(NamedTuple):
+    """Offered and delivered load within a window, as fractions of capacity."""
+
+    offered: float  # offered by the flows that start in the window, of all cables' capacity
+    carried: float  # delivered in the window by all flows, of all cables' capacity
+    busiest: float  # highest offered load of a link
+    servers: float  # offered load of the servers' ports
+    active_before: int  # active flows at the window's start
+    # active flows at the window's end: many more mean that the network is overloaded
+    active_after: int
+
+
+class Simulated(NamedTuple):
+    """Results of the simulation of arriving flows."""
+
+    arrivals: Arrivals
+    window: Window
+    routes: Routes  # links of the path that each flow took
+    course: Course
+    slowdown: Floats  # completion time divided by that of the flow alone; missing without a path
+    loads: Loads
+
+    @property
+    def counts(self) -> Bools:
+        """Mask of the flows that start within the window."""
+        start_s = self.arrivals.start_s
+        found: Bools = (start_s >= self.window.from_s) & (start_s < self.window.until_s)
+        return found
+
+
+def goodput_bps(topology: Topology, routing: str, rate_bps: float, mtu: int = 1500) -> float:
+    """Return the goodput of a cable for full frames with the routing's headers.
+
+    >>> import topos
+    >>> round(goodput_bps(topos.parse("bcube,4,1"), "parallel", 1e9) / 1e6, 1)
+    934.2
+    """
+    return rate_bps * header_efficiency(header_of(topology, routing), mtu)
+
+
+def header_of(topology: Topology, routing: str) -> int:
+    """Return the number of header bytes that a routing adds to each packet.
+
+    A set of paths that is not a routing counts as the routing with the largest header.
+    """
+    names = [routing] if routing in algorithms(topology) else algorithms(topology)
+    return max(header_bytes(topology, name) for name in names)
+
+
+def cable_capacity_bps(
+    topology: Topology, routing: str, pairs: tuple[Any, Any], cable_bps: float
+) -> float:
+    """Return the mean total goodput of flows between such pairs when all cables are full.
+
+    A flow fills as many links as its path has, so this is all links' capacity divided by the mean
+    path length. The busiest link may be full much earlier.
+    """
+    sources, destinations = (ends[:SAMPLE] for ends in pairs)
+    found = routes(
+        topology, routing, sources, destinations, drawn_paths(topology, routing, sources, 0)
+    )
+    mean = len(found.links) / max(1, int((numpy.diff(found.starts) > 0).sum()))
+    return len(cabled_links(topology)) * cable_bps / max(mean, 1.0)
+
+
+def simulate(
+    topology: Topology,
+    routing: str,
+    arrivals: Arrivals,
+    window: Window,
+    cable_bps: float,
+    *,
+    choice: str = RANDOM,
+    seed: int = 1,
+) -> Simulated:
+    """Simulate arriving flows as fluids, each on a path of its routing.
+
+    Parameters
+    ----------
+    topology : Topology
+        The network.
+    routing : str
+        Name of the routing (see `experiments.analysis.simulator.paths`), empty for the first one.
+    arrivals : Arrivals
+        The flows.
+    window : Window
+        Interval in which the measured flows start.
+    cable_bps : float
+        Goodput of a cable in each direction (`goodput_bps`).
+    choice : str
+        Choice of a path where a pair has several: a random one for each flow, as hashing does, or
+        the one whose fullest link has the fewest flows at the flow's start, as ideal probing does.
+    seed : int
+        Seed of the random choices.
+
+    Examples
+    --------
+    >>> import topos
+    >>> columns = (numpy.array(column) for column in ([0.0, 0.0], [0, 1], [3, 3], [1000, 3000]))
+    >>> tree = topos.parse("tree,2,2")
+    >>> found = simulate(tree, "", Arrivals(*columns), Window(0.0, 1.0), 8000.0)
+    >>> found.course.end_s.tolist(), found.slowdown.round(3).tolist()
+    ([2.0, 4.0], [2.0, 1.333])
+    """
+    require(choice in CHOICES, f"a path is chosen {' or '.join(CHOICES)}, not {choice!r}")
+    flows, paths = len(arrivals.start_s), choose(topology, routing).choices(topology)
+    several = paths if choice == LEAST_CROWDED else 1
+    sources, destinations = (numpy.repeat(ends, several) for ends in arrivals[1:3])
+    if several > 1:
+        numbers = numpy.tile(numpy.arange(several), flows)
+    else:
+        numbers = drawn_paths(topology, routing, arrivals.source, seed)
+    found = routes(topology, routing, sources, destinations, numbers)
+    return over_routes(topology, arrivals, window, found, cable_bps, choices=several)
+
+
+def over_routes(
+    topology: Topology,
+    arrivals: Arrivals,
+    window: Window,
+    paths: Routes,
+    cable_bps: float,
+    *,
+    choices: int = 1,
+) -> Simulated:
+    """Simulate arriving flows as fluids on given paths (see `course`)."""
+    volume_bits: Floats = numpy.multiply(arrivals.volume_bytes, 8.0, dtype=numpy.float64)
+    capacity = numpy.full(link_count(topology), cable_bps)
+    moments: Floats = numpy.array([window.from_s, window.until_s], numpy.float64)
+    done = course(
+        paths,
+        arrivals.start_s,
+        volume_bits,
+        capacity,
+        choices=choices,
+        moments_s=moments,
+    )
+    taken = _chosen_routes(paths, done.path, choices)
+    slowdown = (done.end_s - arrivals.start_s) * cable_bps / volume_bits
+    found = Simulated(arrivals, window, taken, done, slowdown, _NO_LOADS)
+    return found._replace(loads=loads_of(topology, found, cable_bps))
+
+
+_NO_LOADS = Loads(0.0, 0.0, 0.0, 0.0, 0, 0)
+
+
+def drawn_paths(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
+    """Return the number of a random path for each flow, as hashing chooses it."""
+    count = choose(topology, routing).choices(topology)
+    return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
+
+
+def _chosen_routes(paths: Routes, path: Any, choices: int) -> Routes:
+    """Return the links of the paths that flows took."""
+    if choices == 1:
+        return paths
+    rows = numpy.arange(len(path)) * choices + path
+    counts = numpy.diff(paths.starts)[rows]
+    starts = numpy.concatenate([[0], numpy.cumsum(counts)])
+    offset = numpy.repeat(paths.starts[rows] - starts[:-1], counts)
+    return Routes(starts, paths.links[numpy.arange(starts[-1]) + offset])
+
+
+def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
+    """Return the offered and delivered load within the window, for cables of this goodput."""
+    lengths = numpy.diff(found.routes.starts)
+    asked = numpy.where(found.counts, found.arrivals.volume_bytes * 8.0, 0.0)
+    on_links = numpy.bincount(
+        found.routes.links, numpy.repeat(asked, lengths), link_count(topology)
+    )
+    lasting = found.window.lasting_s * cable_bps
+    links = cabled_links(topology)
+    ports = int((links < topology.servers * topology.ports).sum())
+    total = float(asked[lengths > 0].sum())
+    before, after = found.course.delivered_bits.tolist()
+    # Delivered bits are of all flows; on cables they count times the mean path length.
+    mean = float(on_links.sum()) / total if total else 0.0
+    active_before, active_after = found.course.active.tolist()
+    return Loads(
+        offered=float(on_links.sum()) / (lasting * len(links)),
+        carried=(after - before) * mean / (lasting * len(links)),
+        busiest=float(on_links.max(initial=0.0)) / lasting,
+        servers=total / (lasting * ports),
+        active_before=active_before,
+        active_after=active_after,
+    )
+
+
+def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
+    """Return a row of slowdowns per size class that has flows, and a row for all flows.
+
+    A flow without a slowdown is lost: it has no path.
+
+    >>> rows = by_size(numpy.array([100, 200, 5_000_000]), numpy.array([1.0, 3.0, numpy.nan]))
+    >>> [(row["sizes"], row["flows"], row["lost"], row["median"]) for row in rows]
+    [('below 10 kB', 2, 0, 2.0), ('1-10 MB', 1, 1, None), ('all', 3, 1, 2.0)]
+    """
+    rows = []
+    for name, (least, below) in CLASSES.items():
+        inside = slowdown[(volume_bytes >= least) & (volume_bytes < below)]
+        if not len(inside):
+            continue
+        known = inside[~numpy.isnan(inside)]
+        values: list[float | None] = [None] * 4
+        if len(known):
+            values = [float(known.mean()), *map(float, numpy.quantile(known, (0.5, 0.95, 0.99)))]
+        row = {"sizes": name, "flows": len(inside), "lost": len(inside) - len(known)}
+        rows.append(row | dict(zip(("mean", "median", "p95", "p99"), values, strict=True)))
+    return rows
+
+
+def last_of_groups(group: Any, end_s: Any, start_s: Any) -> Floats:
+    """Return the completion time of each group of flows, from its first start to its last end.
+
+    Groups (a shuffle, a request, a job) are numbered from 0; a group with a flow that never ends
+    has a missing time (NaN).
+
+    >>> group, starts = numpy.array([0, 1, 0]), numpy.array([1.0, 1.0, 2.0])
+    >>> last_of_groups(group, numpy.array([3.0, 2.0, 4.0]), starts).tolist()
+    [3.0, 1.0]
+    """
+    count = int(group.max(initial=-1)) + 1
+    first, last = numpy.full(count, numpy.inf), numpy.full(count, -numpy.inf)
+    numpy.minimum.at(first, group, start_s)
+    numpy.maximum.at(last, group, numpy.nan_to_num(end_s, nan=numpy.inf))
+    last[numpy.isinf(last)] = numpy.nan
+    took: Floats = last - first
+    return took

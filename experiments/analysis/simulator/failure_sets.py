@@ -1,0 +1,143 @@
+"""Failures in a large network as arrays, and the flows whose paths survive them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy
+from numpy.typing import NDArray
+
+from experiments.analysis.fluid.directed_links import Routes, link_at, link_count
+from experiments.analysis.simulator.compiled import native
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+Bools: TypeAlias = "NDArray[numpy.bool_]"
+Ints: TypeAlias = "NDArray[numpy.integer[Any]]"
+
+
+@dataclass(frozen=True)
+class Broken:
+    """Failed servers, switches and cables, by number (cables as in `cable_arrays`)."""
+
+    servers: Bools
+    switches: Bools
+    cables: Bools
+
+    def works(self, topology: Topology) -> Bools:
+        """Return for every link number whether the link is cabled and both it and its ends work."""
+        cabled = _cabled(topology)
+        nodes = numpy.concatenate([self.servers, self.switches])
+        well = ~(self.cables | nodes[cabled.a] | nodes[cabled.b])
+        works = numpy.zeros(link_count(topology), bool)
+        for links in (cabled.from_a, cabled.from_b):
+            works[links] = well
+        return works
+
+
+class Cabled(NamedTuple):
+    """The cables of a network: their end nodes, and their links in both directions."""
+
+    a: Ints
+    b: Ints
+    from_a: Ints
+    from_b: Ints
+
+
+@lru_cache(maxsize=1)  # failures are drawn many times in the same network
+def _cabled(topology: Topology) -> Cabled:
+    cables = topology.cable_arrays()
+    links = (
+        link_at(topology, node.astype(numpy.int64), port)
+        for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port))
+    )
+    return Cabled(cables.a, cables.b, *links)
+
+
+def draw(
+    topology: Topology,
+    random: numpy.random.Generator,
+    *,
+    servers: float = 0.0,
+    switches: float = 0.0,
+    cables: float = 0.0,
+    racks: float = 0.0,
+    rack_servers: int | None = None,
+) -> Broken:
+    """Return random failures: for each kind the given share, rounded to a whole number.
+
+    A rack is `rack_servers` servers with consecutive numbers (by default as many as a switch has
+    ports), and fails together with the switches that have cables to its servers only.
+
+    >>> import topos
+    >>> broken = draw(topos.parse("dcell,4,1"), numpy.random.default_rng(1), racks=0.2)
+    >>> int(broken.servers.sum()), int(broken.switches.sum()), int(broken.cables.sum())
+    (4, 1, 0)
+    """
+    for share in (servers, switches, cables, racks):
+        require(0 <= share <= 1, f"a share of failures is from 0 to 1, not {share}")
+    broken = Broken(
+        _failed_sample(topology.servers, servers, random),
+        _failed_sample(topology.switches, switches, random),
+        _failed_sample(topology.cables, cables, random),
+    )
+    if racks:
+        size = rack_servers or topology.switch_ports
+        failed = _failed_sample(-(-topology.servers // size), racks, random)
+        broken.servers[:] |= failed[numpy.arange(topology.servers) // size]
+        broken.switches[:] |= _isolated_switches(topology, failed, size)
+    return broken
+
+
+def surviving(routes: Routes, works: Bools) -> Routes:
+    """Return the same flows; those whose path has failed have no links."""
+    return only(routes, _intact_flows(works, *routes))
+
+
+def only(routes: Routes, kept: Bools) -> Routes:
+    """Return the same flows; those that are not kept have no links."""
+    return Routes(*_kept_links(kept, *routes))
+
+
+@native
+def _intact_flows(works: Any, starts: Any, links: Any) -> Any:
+    """Return for each flow whether all of its links work."""
+    alive = numpy.ones(len(starts) - 1, numpy.bool_)
+    for flow in range(len(alive)):
+        for place in range(starts[flow], starts[flow + 1]):
+            if not works[links[place]]:
+                alive[flow] = False
+                break
+    return alive
+
+
+@native
+def _kept_links(kept: Any, starts: Any, links: Any) -> Any:
+    begins = numpy.zeros(len(starts), numpy.int64)
+    for flow in range(len(kept)):
+        count = starts[flow + 1] - starts[flow] if kept[flow] else 0
+        begins[flow + 1] = begins[flow] + count
+    left = numpy.empty(begins[-1], links.dtype)
+    for flow in range(len(kept)):
+        if kept[flow]:
+            left[begins[flow] : begins[flow + 1]] = links[starts[flow] : starts[flow + 1]]
+    return begins, left
+
+
+def _failed_sample(count: int, share: float, random: numpy.random.Generator) -> Bools:
+    failed = numpy.zeros(count, bool)
+    failed[random.choice(count, round(share * count), replace=False, shuffle=False)] = True
+    return failed
+
+
+def _isolated_switches(topology: Topology, failed: Bools, size: int) -> Bools:
+    """Return the switches whose servers are all in failed racks."""
+    cables = _cabled(topology)
+    up = (cables.a < topology.servers) & (cables.b >= topology.servers)
+    switch = cables.b[up].astype(numpy.int64) - topology.servers
+    alive = numpy.bincount(switch[~failed[cables.a[up] // size]], minlength=topology.switches)
+    servers = numpy.bincount(switch, minlength=topology.switches)
+    dead: Bools = (alive == 0) & (servers > 0)
+    return dead

@@ -1,0 +1,261 @@
+"""A workload that is under way in a lab: how far its flows are, their ideal, the verdict so far.
+
+A lab has one at a time, begun by `run` at the prompt or from the live page. Samples
+of the lab show it, and `finish` ends it early.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy
+
+from experiments.traffic.collectives.plan import is_collective
+from experiments.traffic.flows import Finishing, Tool
+from experiments.trials.runs.recorded_paths import PathSampler, paths_of
+from experiments.trials.trust.verdict import judge
+from experiments.units import with_prefix
+from topos.base.errors import PillarboxError, require
+
+if TYPE_CHECKING:
+    from experiments.analysis.fluid.path_bound import PathBound
+    from experiments.emulation.lab import Lab
+    from experiments.trials.runs.order import PathSample, TrialOrder
+    from experiments.trials.trust.watch import Watch
+
+LOOK_S = 0.1  # as often as a trial's own rows
+MOST_ROWS = 300  # that are kept for who asks late
+MOST_FLOWS = 400  # that are told one by one; of more, only their sum
+# The first verdict, and then each time that the trial is a tenth longer: to judge takes time from
+# those who watch, and the more the longer they have.
+VERDICT_S, VERDICT_SHARE = 1.5, 0.1
+
+RATE_S = 1.0  # over which the goodput now is told, and the ideal at its shares
+END_S = 0.5  # for threads to see that it is over; a verdict that takes longer is not waited for
+
+# A moment, bytes delivered by each flow or by all, and bytes that could have been.
+Row = tuple[float, list[int], float | None]
+
+_LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
+_BEGINNING = threading.Lock()
+
+
+class UnderWay:
+    """One workload, from before its flows are connected until after their end."""
+
+    def __init__(
+        self,
+        lab: Lab,
+        order: TrialOrder,  # what is sent
+        what: str,  # the words that asked for it
+    ) -> None:
+        self._lab, self._order, self.what = lab, order, what
+        self.began_s = time.monotonic()
+        self.phase, self._said, self._barrier_s = "connecting", "", 0.0
+        self._tool: Tool | None = None
+        self._watch: Watch | None = None
+        self._sampler: PathSampler | None = None
+        self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
+        self._ended_flows = 0
+        self._sampled: PathSample | None = None  # that the bound is of
+        self._bound: PathBound | None = None
+        self._possible_bytes = 0.0  # that could have been delivered, as far as it is known
+        self._known_bytes = 0.0  # delivered in the time of which that is known
+        self._ideal: dict[str, Any] | None = None
+        self._verdict: dict[str, Any] | None = None
+        self._over = threading.Event()
+        followers = (self._follow, self._assess)
+        self._threads = [threading.Thread(target=one, daemon=True) for one in followers]
+        with _BEGINNING:
+            last = _LAST.get(lab)
+            require(
+                last is None or last.phase == "ended",
+                f"{last and last.what} is under way: `finish` ends it",
+            )
+            _LAST[lab] = self
+
+    def begun(self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float) -> None:
+        """Follow what sends and what watches, from the barrier on."""
+        self._tool, self._watch, self._sampler = tool, watch, sampler
+        self._barrier_s = barrier_s
+        self.phase = "sending"
+        for thread in self._threads:
+            thread.start()
+
+    def end(self, said: str) -> None:
+        """Follow no more; `said` tells what came of it."""
+        self._over.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join(END_S)
+        self._said, self.phase = said, "ended"
+
+    def finish(self) -> None:
+        """End flows that have a duration now."""
+        tool: object = self._tool
+        require(tool is not None, f"{self.what} is connecting: ask again in a moment")
+        if self._order.workload.duration_s is None or not isinstance(tool, Finishing):
+            raise PillarboxError(f"{self.what} ends by itself: it sends no flows with duration_s")
+        tool.finish()
+
+    # -- meanwhile -------------------------------------------------------------------------------
+
+    def _follow(self) -> None:
+        """Note how far the flows are, and how far they could be."""
+        assert self._tool is not None
+        at_s, before = self._barrier_s, numpy.zeros(len(self._order.flows))
+        while not self._over.wait(LOOK_S):
+            progress = self._tool.progress()
+            self._ended_flows = sum(one.ended for one in progress)
+            now_s, delivered = time.monotonic(), [one.delivered_bytes for one in progress]
+            after, active = numpy.array(delivered), numpy.array([not one.ended for one in progress])
+            possible = self._possible(after - before, active | (after > before), now_s - at_s)
+            at_s, before = now_s, after
+            row = delivered if self._tells_flows else [sum(delivered)]
+            self._rows.append((now_s, row, possible))
+
+    def _possible(self, delivered_bytes: Any, active: Any, lasted_s: float) -> float | None:
+        """Return how many bytes could have been delivered since the barrier.
+
+        None if the paths in use are not known now.
+        """
+        bound = self._bound
+        if bound is None or lasted_s <= 0:
+            return None
+        bps = bound.rates_bps(delivered_bytes * 8 / lasted_s, active)
+        self._possible_bytes += float(bps.sum()) * lasted_s / 8
+        self._known_bytes += float(delivered_bytes.sum())
+        return self._possible_bytes
+
+    def _assess(self) -> None:
+        """Find the bound of the paths in use whenever they move, and the verdict so far."""
+        verdict_s = self._barrier_s + VERDICT_S
+        while not self._over.wait(LOOK_S):
+            now_s = time.monotonic()
+            self._look_at_paths()
+            if now_s >= verdict_s:
+                self._judge(now_s)
+                verdict_s = now_s + max(VERDICT_S, VERDICT_SHARE * (now_s - self._barrier_s))
+
+    def _look_at_paths(self) -> None:
+        """Take over the latest sample of the paths; between a fault and the next there is none."""
+        assert self._sampler is not None
+        sample = self._sampler.samples[-1] if self._sampler.samples else None
+        settled = sample is not None and sample.failures == self._lab.failures()
+        if sample is None or not settled or self._lab.net.shapes.changed:
+            if self._bound:
+                self._bound = self._sampled = None
+                self._ideal = {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
+        elif self._sampled is None or sample[1:] != self._sampled[1:]:
+            self._sampled = sample
+            self._bound = bound_of_paths(self._lab, self._order, sample)
+            self._ideal = self._ideal_now()
+
+    @property
+    def _tells_flows(self) -> bool:
+        return len(self._order.flows) <= MOST_FLOWS
+
+    def _ideal_now(self) -> dict[str, Any]:
+        """Return the fair shares of the paths in use, of 0 bit/s if they are unknown."""
+        flows: list[int] = []
+        if self._bound:
+            fair = self._bound.rates_bps(numpy.zeros(len(self._order.flows)))
+            flows = [round(bps) for bps in fair.tolist()]
+        sums = {"at_s": time.monotonic(), "total_bps": sum(flows)}
+        return {**sums, "flows_bps": flows if self._tells_flows else []}
+
+    def _judge(self, now_s: float) -> None:
+        assert self._watch is not None
+        with suppress(PillarboxError):  # it ends just now
+            readings = self._watch.so_far()
+            if readings is None:
+                return
+            ideal = achieved = None
+            if self._possible_bytes:
+                # A path that moved is known a second later: only the last verdict can tell that
+                # from more than cables carry.
+                achieved = self._known_bytes
+                ideal = max(self._possible_bytes, achieved)
+            verdict = judge(readings, ideal, achieved).as_json()
+            del verdict["figures"]
+            self._verdict = {"at_s": now_s, **verdict}
+
+    # -- telling ---------------------------------------------------------------------------------
+
+    def line(self) -> str:
+        """Return how far it is, in a line."""
+        now_s, count = time.monotonic(), len(self._order.flows)
+        if self.phase != "sending":
+            return f"{self.what}: connecting {count} flows, {now_s - self.began_s:.0f} s"
+        rows = [row for row in list(self._rows) if row[0] >= now_s - RATE_S]
+        rate = ""
+        if len(rows) > 1:
+            (from_s, before, _), (to_s, after, _) = rows[0], rows[-1]
+            bps = (sum(after) - sum(before)) * 8 / (to_s - from_s)
+            rate = f", {with_prefix(bps, 'bit/s')}"
+        ended = f"{self._ended_flows} of {count} flows have ended"
+        return f"{self.what}: {max(0.0, now_s - self._barrier_s):.0f} s{rate}, {ended}"
+
+    def news(self, since_s: float) -> dict[str, Any]:
+        """Return how it is, and what is new since a moment of CLOCK_MONOTONIC.
+
+        ``flows``, its pairs of addresses, only to who has not heard of it; ``rows``: moments,
+        what each flow has delivered until then, or all of them together where they are many, and
+        how many bytes the paths in use could have carried, None if that is unknown.
+        """
+        address = self._lab.topology.address
+        found: dict[str, Any] = {
+            "began_s": self.began_s,
+            "what": self.what,
+            "phase": self.phase,
+            "said": self._said,
+            "rows": [row for row in list(self._rows) if row[0] > since_s],
+        }
+        if self.began_s > since_s:
+            flows = self._order.flows
+            pairs = [[address(one.source), address(one.destination)] for one in flows]
+            found |= {"count": len(flows), "flows": pairs if self._tells_flows else []}
+        for name, value in (("ideal", self._ideal), ("verdict", self._verdict)):
+            if value and value["at_s"] > since_s:
+                found[name] = value
+        return found
+
+
+def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound | None:
+    """Return the bound of what the flows deliver over the paths of a sample; None if unknown."""
+    rate_mbit, workload = lab.settings.rate_mbit, order.workload
+    if rate_mbit is None or lab.routing.endswith(".py"):
+        return None
+    if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
+        return None  # their flows are not all under way at once
+    from experiments.analysis.fluid.path_bound import PathBound
+
+    pairs = [(flow.source, flow.destination) for flow in order.flows]
+    paths = paths_of(lab.topology, lab.routing, pairs, sample.paths, sample.failures)
+    return PathBound(lab.topology, lab.routing, paths, rate_mbit * 1e6, lab.settings.mtu)
+
+
+def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
+    """Return how the lab's last workload is, None where it has had none."""
+    last = _LAST.get(lab)
+    return last.news(since_s) if last else None
+
+
+def line_of(lab: Lab) -> str:
+    """Return how far the workload is that is under way; nothing where none is."""
+    last = _LAST.get(lab)
+    return last.line() if last and last.phase != "ended" else ""
+
+
+def finish(lab: Lab) -> str:
+    """End the workload that is under way; return what it was."""
+    last = _LAST.get(lab)
+    require(last is not None and last.phase != "ended", "no `run` is under way")
+    assert last is not None
+    last.finish()
+    return last.what

@@ -1,0 +1,78 @@
+"""Which servers notice a fault or its end, and when: by the news of their links."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from experiments.trials.runs.trial_faults import hops_through
+from hosts.base.failures import Failures
+from hosts.base.path import Step
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+MOST_S = {"fast": 2.0, "paper": 0.5}  # to wait for news; by silence, the papers' takes 5 s
+LOOK_S = 0.01
+MOST_NAMED = 4
+
+Links = dict[int, dict[Step, bool]]  # by server, whether a link of it has come up
+
+
+def noticed(
+    lab: Lab,
+    before: Failures,  # what had failed until then
+    at_s: float,  # the moment, by CLOCK_MONOTONIC
+) -> tuple[dict[str, Any], str]:
+    """Wait for the news of what has changed since a moment; return it as data and as text."""
+    if not lab.forwarders:  # servers that do not relay have nothing to notice
+        return {}, ""
+    missing, found = _changed(lab, before), dict[int, float]()
+    deadline = time.monotonic() + MOST_S[lab.settings.timers]
+    while missing:
+        for server in list(missing):
+            moments = _moments(lab, server, missing[server], at_s)
+            if moments:
+                found[server] = (min(moments) - at_s) * 1e3
+                del missing[server]
+        if time.monotonic() > deadline:
+            break
+        time.sleep(LOOK_S if missing else 0)
+    data = {lab.name(server): round(ms, 2) for server, ms in sorted(found.items())}
+    waiting = [lab.name(server) for server in sorted(missing)]
+    return {"noticed_ms": data, "not_noticed": waiting}, _text(data, waiting)
+
+
+def _changed(lab: Lab, before: Failures) -> Links:
+    """Return the links of living servers that have changed, and how."""
+    old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
+    found: Links = {}
+    for server in (old.keys() | new.keys()) - lab.dead:
+        was, now = old.get(server, set()), new.get(server, set())
+        if was != now:
+            found[server] = {step: step in was for step in was ^ now}
+    return found
+
+
+def _moments(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> list[float]:
+    """Return when a server had news of these links."""
+    return [
+        one["at_s"]
+        for one in lab.state(server).get("news", [])
+        if one["at_s"] >= at_s
+        and links.get(Step(one["port"], lab.topology.server(one["peer"]))) == one["up"]
+    ]
+
+
+def _text(found: dict[str, float], waiting: list[str]) -> str:
+    if not found:
+        return f"not noticed yet by {_named(waiting)}" if waiting else ""
+    first, last = min(found.values()), max(found.values())
+    when = f"{first:.0f} ms" if last - first < 1 else f"{first:.0f} to {last:.0f} ms"
+    text = f"noticed by {_named(list(found))} after {when}"
+    return f"{text}, and not yet by {_named(waiting)}" if waiting else text
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return " ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

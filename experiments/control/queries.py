@@ -1,0 +1,279 @@
+"""What is seen of a running lab: the paths of packets, loads, round trips, and what TCP carries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from experiments.control.pings import echoes
+from experiments.emulation.packet_tracing import computed, named
+from experiments.text import columns
+from experiments.traffic.flows import Flow, Sending
+from experiments.trials.runs.trial_backend import means_of
+from hosts.base.algorithms import SHORTEST, algorithms, choose, route
+from hosts.base.failures import Failures
+from hosts.base.faults import Fault
+from hosts.base.path import Step
+from topos.base.errors import require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+LOAD_S = 1.0
+BUSIEST = 12
+AT_ONCE = 8  # servers that ping: more would wait for the forwarders
+LONGEST_S = 3600.0  # of an iperf
+LONGEST_LOG = 8192  # bytes that are shown of a log
+LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
+
+
+def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return the path of a packet as computed, and as it goes now."""
+    return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
+
+
+def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
+    """Return all disjoint paths that work: the paper's, or where it builds none by max-flow."""
+    topology, failures = lab.topology, lab.failures()
+    name = choose(topology, None, several=True, opposite=False)
+    if by_paper and name != SHORTEST:
+        found = route(topology, name, source, destination, failures, several=True)
+        paths = [named(topology, path, failures) for path in found.paths]
+        return {"by": name, "paths": paths}
+    from experiments.analysis.fluid.disjoint import node_disjoint_ways
+
+    ways = node_disjoint_ways(topology, source, destination, failures)
+    nodes = topology.nodes if topology.ports == 1 else topology.servers  # that are named
+    paths = [[topology.name(node) for node in way if node < nodes] for way in ways]
+    return {"by": "max-flow", "paths": paths}
+
+
+def disjoint_text(found: dict[str, Any]) -> str:
+    """Return disjoint paths as lines."""
+    lines = [f"{len(found['paths'])} disjoint, by {found['by']}"]
+    return "\n".join(lines + [" ".join(path) for path in found["paths"]])
+
+
+def log(lab: Lab, server: int) -> dict[str, str]:
+    """Return the end of what a server's forwarder wrote."""
+    require(bool(lab.forwarders), f"servers of {lab.topology.spec} relay nothing, and have no log")
+    assert lab.forwarders
+    return {"log": lab.forwarders.last_lines(server, LONGEST_LOG)}
+
+
+def path_text(found: dict[str, Any]) -> str:
+    """Return both paths as lines."""
+    taken = f"{' '.join(found['path'])} ({outcome(found)})"
+    return f"computed: {' '.join(found['computed']) or 'none'}\ntaken:    {taken}"
+
+
+def outcome(found: dict[str, Any]) -> str:
+    """Return what became of a traced packet, in a few words."""
+    if found["delivered"]:
+        return "arrived"
+    if found["dropped"]:
+        return f"dropped by {found['path'][-1]}: {found['dropped']}"
+    return f"lost on the way to {found['lost_to']}" if found["lost_to"] else "lost"
+
+
+# -- why -----------------------------------------------------------------------------------------
+
+
+def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return what became of a packet, and the reasons for it, as sentences."""
+    dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
+    because = [f"{name} is dead: revive {name}" for name in dead]
+    found: dict[str, Any] = {}
+    if source not in lab.dead:
+        found = path(lab, source, destination)
+        because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
+        usual = computed(lab.topology, lab.routing, source, destination, Failures())
+        because += _hindrance(lab, found, usual)
+        if found["delivered"]:
+            because += _detour(lab, usual, found["path"])
+        elif not dead:
+            because += _remedies(lab, source, destination)
+    because += [f"in effect: {fault} (to repair: {_repair(fault)})" for fault in in_effect(lab)]
+    others = [lab.name(server) for server in sorted(lab.dead)]
+    because += [f"dead: {name} (to repair: revive {name})" for name in others if name not in dead]
+    return {**found, "because": because}
+
+
+def in_effect(lab: Lab) -> list[Fault]:
+    """Return the faults of cables, switches and racks as commands write them."""
+    return [
+        Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]))
+        for fault in lab.faults.active
+    ]
+
+
+def _repair(fault: Fault) -> str:
+    return f"heal {'-'.join(fault.what)}"
+
+
+def _detour(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
+    """Yield the path without faults where a packet has taken another one."""
+    if lab.failures() != Failures() and usual and usual != path:
+        yield f"that is a detour: without faults the path is {' '.join(usual)}"
+
+
+def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
+    """Yield what would let a lost packet arrive: a repair, another routing, or time."""
+    names = f"{lab.name(source)} and {lab.name(destination)}"
+    if not disjoint(lab, source, destination, by_paper=False)["paths"]:
+        yield f"no path is left between {names}: no routing can help, repair a fault"
+        return
+    around = list(_routings_around(lab, source, destination))
+    yield from around
+    if not around and lab.computed(source, destination):
+        yield f"{lab.routing} has a path: the packet was lost before all servers knew: try again"
+
+
+def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
+    """Yield what is between a packet's last place and where it was to go, as far as is known."""
+    at = lab.node(found["path"][-1])
+    if found["delivered"]:
+        return
+    if not lab.relays:
+        yield from _failed_on(lab, usual)
+    if at >= lab.topology.servers:
+        return
+    if found["lost_to"]:
+        step = Step(found["lost_port"], lab.server(found["lost_to"]))
+        stopped = lab.failures().of_hop(lab.topology, at, step)
+        if stopped:
+            cable = "-".join(map(lab.name, stopped))
+            yield f"{cable} has failed, and {lab.name(at)} has not noticed yet"
+    down = [link["peer"] for link in lab.state(at).get("links", []) if not link["up"]]
+    if down:
+        yield f"{lab.name(at)} does not hear {' '.join(down)}"
+
+
+def _failed_on(lab: Lab, path: list[str]) -> Iterator[str]:
+    """Yield the first failed cable or switch of a path that names each switch."""
+    failed, nodes = lab.failures(), [lab.node(name) for name in path]
+    for a, b in pairwise(nodes):
+        if frozenset([a, b]) in failed.links:
+            yield f"{lab.name(a)}-{lab.name(b)} has failed"
+            return
+        if b in failed.nodes:
+            yield f"{lab.name(b)} has failed"
+            return
+
+
+def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
+    """Yield which routings have a path where the lab's own has none."""
+    topology, failures = lab.topology, lab.failures()
+    known = [
+        name
+        for name, one in algorithms(topology).items()
+        if one.router and (name == SHORTEST or one.path or one.path_set or one.around)
+    ]
+    works = [name for name in known if route(topology, name, source, destination, failures).paths]
+    if lab.routing in known and lab.routing not in works and works:
+        yield (
+            f"{lab.routing} has no path around this failure, {' and '.join(works)} would have one: "
+            f"up {topology.spec} --routing {works[0]}"
+        )
+
+
+# -- load ----------------------------------------------------------------------------------------
+
+
+def load(lab: Lab) -> list[dict[str, Any]]:
+    """Return what each server's ports send in the next second, the busiest first."""
+    before, start_s = lab.bytes_sent(), time.monotonic()
+    time.sleep(LOAD_S)
+    after, seconds = lab.bytes_sent(), time.monotonic() - start_s
+    topology, rate_mbit = lab.topology, lab.settings.rate_mbit
+    rows = []
+    for server in range(topology.servers):
+        for port, plug in topology.neighbours(server):
+            name = topology.interface(server, port)
+            mbit = (after.get(name, 0) - before.get(name, 0)) * 8e-6 / seconds
+            share = mbit / rate_mbit if rate_mbit else None
+            ends = {"from": topology.name(server), "to": topology.name(plug.node)}
+            rows.append({**ends, "port": port, "mbit": mbit, "share": share})
+    return sorted(rows, key=lambda row: -row["mbit"])
+
+
+def load_text(rows: list[dict[str, Any]]) -> str:
+    """Return the busiest links as a table."""
+    cells = [["from", "to", "Mbit/s", "of its rate"]]
+    for row in rows[:BUSIEST]:
+        share = "" if row["share"] is None else f"{row['share']:.0%}"
+        cells.append([row["from"], row["to"], f"{row['mbit']:.2f}", share])
+    return columns(cells, numbers=[2, 3])
+
+
+# -- measuring -----------------------------------------------------------------------------------
+
+
+def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
+    """Return the round trip of an echo in ms, None where it did not come back."""
+    require_alive(lab, source)
+    ends = {"source": lab.name(source), "destination": lab.name(destination)}
+    return {**ends, "ms": echoes(lab, source, [destination])[destination]}
+
+
+def pingall(lab: Lab) -> dict[str, Any]:
+    """Return which servers get an answer from which; dead ones ask no one."""
+    servers = range(lab.topology.servers)
+
+    def row(source: int) -> dict[str, float | None]:
+        others = [server for server in servers if server != source]
+        ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
+        return {lab.name(server): value for server, value in ms.items()}
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # those that wait for a dead server wait together
+        rows = dict(zip(map(lab.name, servers), pool.map(row, servers), strict=True))
+    sent = sum(map(len, rows.values()))
+    received = sum(value is not None for row in rows.values() for value in row.values())
+    return {"sent": sent, "received": received, "ms": rows}
+
+
+def pingall_text(found: dict[str, Any]) -> str:
+    """Return it as Mininet shows it."""
+    said = []
+    for source, row in found["ms"].items():
+        answers = (name if ms is not None else "X" for name, ms in row.items())
+        said.append(f"{source} -> {' '.join(answers)}")
+    sent, received = found["sent"], found["received"]
+    lost = (sent - received) / sent if sent else 0.0
+    return "\n".join([*said, f"{lost:.1%} dropped ({received}/{sent} received)"])
+
+
+def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, Any]:
+    """Send one TCP flow for that long; return what arrived."""
+    require_alive(lab, source)
+    require_alive(lab, destination)
+    flow = Flow(0, source, destination, duration_s=seconds)
+    with closing(means_of(lab).flow(flow, Sending(timeout_s=seconds + GRACE_S))) as tool:
+        tool.prepare()
+        tool.start(time.monotonic() + LEAD_S)
+        while not tool.ended():
+            time.sleep(LOOK_S)
+        [result] = tool.results()
+        name = tool.name
+    ends = {"source": lab.name(source), "destination": lab.name(destination)}
+    named = f"from {ends['source']} to {ends['destination']}"
+    require(result.goodput_bps is not None, f"the flow {named} has failed: {result.reason}")
+    assert result.goodput_bps is not None and result.end_s and result.begin_s is not None
+    return {
+        **ends,
+        "mbit": result.goodput_bps * 1e-6,
+        "seconds": result.end_s - result.begin_s,
+        "bytes": result.delivered_bytes,
+        "retransmits": result.retransmits,
+        "tool": name,
+    }
+
+
+def require_alive(lab: Lab, server: int) -> None:
+    """Raise PillarboxError where a server is dead."""
+    name = lab.name(server)
+    require(server not in lab.dead, f"{name} is dead: revive {name}")

@@ -1,0 +1,37 @@
+"""The prompt's verbs as commands of another terminal, with the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from experiments.arguments import answer, complete, json_option, lab
+from experiments.control.client import ask
+from experiments.control.verbs import VERBS
+from experiments.emulation import lab_registry
+
+
+def asked(number: int | None, verb: str, words: Iterable[str]) -> tuple[dict[str, Any], str]:
+    """Return what a running lab answers to a verb: data, and how it is said."""
+    found = ask(lab_registry.folder_of(number), ask=verb, words=list(words))
+    said = found.pop("said")
+    return found, said
+
+
+def command_of(verb: str) -> click.Command:
+    """Return the command that asks a running lab for a verb."""
+    form, about, keys = VERBS[verb].form, VERBS[verb].about, VERBS[verb].keys
+
+    takes = form.partition(" ")[2]
+    text = f"{about[0].upper()}{about[1:]}.\n\nAs at the prompt of a running lab: {form}."
+
+    @click.command(name=verb, help=text)
+    @click.argument("words", metavar=takes, nargs=-1, shell_complete=complete("nodes"))
+    @lab
+    @json_option(*keys)
+    def command(words: tuple[str, ...], number: int | None, as_json: bool) -> None:
+        answer(as_json, *asked(number, verb, words))
+
+    return command

@@ -1,0 +1,54 @@
+"""What the prompt shows of a workload while it waits for it, and Ctrl-C meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+SHOW_S = 0.5
+CLEAR = "\r\x1b[K"  # the line, in a terminal
+HINT = "(Ctrl-C ends it)"
+
+
+@contextmanager
+def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
+    """Show how far the lab's workload is, in one line of a terminal, until the block ends."""
+    from experiments.control.active_workload import line_of
+
+    over = threading.Event()
+
+    def show() -> None:
+        while not over.wait(SHOW_S):
+            line = line_of(lab)
+            if line:
+                print(f"{CLEAR}{line} {HINT}", end="", file=terminal, flush=True)
+
+    showing = threading.Thread(target=show, daemon=True)
+    showing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        showing.join()
+        print(CLEAR, end="", file=terminal, flush=True)
+
+
+@contextmanager
+def one_interrupt() -> Iterator[None]:
+    """Let the first Ctrl-C end the block; others do not disturb what then ends its programs."""
+
+    def first(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, first)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,83 @@
+"""A workload in a lab that runs already: its flows beside their ideals, and the verdict."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from experiments.control.active_workload import UnderWay
+from experiments.traffic.collectives.plan import ALGORITHMS
+from experiments.traffic.patterns import PATTERNS
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment, System
+from experiments.trials.plans.trials import Trial
+from experiments.trials.plans.values import fields_of, guessed, made
+from experiments.trials.runs.experiment_run import order_of
+from experiments.trials.runs.outcome import outcome
+from experiments.trials.runs.trial_worker import measured_in
+from experiments.units import with_prefix
+from topos.base.errors import PillarboxError, meant, require
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+NAME = "run"
+# upper bound for many flows to begin and to end, beyond their duration, in seconds
+GRACE_S = 30.0
+# what is sent where no amount is given: flows for some seconds; a collective operation has a size
+USUAL_DURATION, USUAL_VOLUME = {"duration_s": 3.0}, {"volume_bytes": 1_000_000}
+
+
+def run(lab: Lab, words: list[str]) -> dict[str, Any]:
+    """Send the flows of a pattern, with values as ``volume_bytes=1000000``; return the records.
+
+    They are those of an experiment's trial: what its trial.json says, and the rows of its flows.
+    """
+    workload = _workload(words)
+    system = System(network=lab.topology.spec, machines=lab.machines, **lab.settings.plain())
+    experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
+    order = order_of(experiment, Trial(0, system, 0, lab.seed))
+    traffic = UnderWay(lab, order, " ".join(words))
+    said = "it was broken off"
+    try:
+        found = outcome(order, measured_in(lab, order, lambda _: None, traffic.begun))
+        said = said_of(found.record)
+    except (PillarboxError, OSError) as error:
+        said = str(error)
+        raise
+    finally:
+        traffic.end(said)
+    return {**found.record, "rows": list(found.tables["flows"])}
+
+
+def said_of(record: dict[str, Any]) -> str:
+    """Return what came of a workload, in a line."""
+    goodput, ideal = (
+        with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
+    )
+    verdict = "valid" if record["valid"] else "not valid"
+    flows = f"{record['flows']} flows, {record['failed_flows']} failed"
+    return f"{flows}: {goodput} of {ideal} ideal; {verdict}"
+
+
+def _workload(words: list[str]) -> Workload:
+    """Return what is sent; a value that no workload has is an option of the pattern."""
+    known = [*PATTERNS, *ALGORITHMS]
+    require(
+        bool(words), f"write: run PATTERN, such as run all-to-all; there are {', '.join(known)}"
+    )
+    if words[0] not in known:
+        hint = meant(words[0], known)
+        raise PillarboxError(f"there is no traffic pattern {words[0]!r}: {hint}")
+    values: dict[str, Any] = {"pattern": words[0], "options": {}}
+    for word in words[1:]:
+        name, equals, text = word.partition("=")
+        require(bool(equals), f"{word!r} says nothing: write NAME=VALUE, as duration_s=5")
+        at = values if name in fields_of(Workload) else values["options"]
+        at[name] = guessed(name, text)
+    if not {"volume_bytes", "duration_s", "arrivals"} & values.keys():
+        usual = USUAL_VOLUME if values["pattern"] in ALGORITHMS else USUAL_DURATION
+        values |= usual
+    if "timeout_s" not in values and isinstance(values.get("duration_s"), int | float):
+        values["timeout_s"] = values["duration_s"] + GRACE_S
+    workload: Workload = made(Workload, values, NAME)
+    return workload

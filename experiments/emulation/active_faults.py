@@ -1,0 +1,181 @@
+"""Faults of cables, switches and racks in a network that runs, and their repair.
+
+Every fault is made in the fabric, where servers have no say:
+
+cut
+    The fabric's ends of a cable go down. A server at it sees its carrier gone within a millisecond
+    and keeps its routes, as with a pulled plug.
+silent cut
+    Both directions of a cable drop everything, and no carrier changes: only heart-beats show it.
+stopped switch
+    All its cables are cut, as without power.
+stopped rack
+    A switch and the servers plugged into it: all their cables are cut. What runs on the servers
+    goes on running, unless it is killed as well.
+
+Faults may overlap. A cable works again when the last fault that holds it is undone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.linux import cable_programs
+from experiments.linux.namespaces import fabric
+from experiments.linux.netlink import change
+from topos.base.errors import require
+
+
+@dataclass(frozen=True)
+class ActiveFault:
+    """A fault in effect.
+
+    Attributes
+    ----------
+    kind
+        ``cut``, ``silent cut``, ``switch`` or ``rack``.
+    what
+        The nodes it is about.
+    at_s
+        When it began, by CLOCK_MONOTONIC: just before the kernel was asked.
+    """
+
+    kind: str
+    what: tuple[str, ...]
+    at_s: float
+
+    @property
+    def of_cable(self) -> bool:
+        """Whether it is about one cable."""
+        return self.kind in ("cut", "silent cut")
+
+
+class Faults:
+    """The faults of one network; nodes are given by their Mininet names."""
+
+    def __init__(self, net: Any) -> None:
+        self.net = net
+        self._cables: dict[ActiveFault, list[Any]] = {}
+
+    @property
+    def active(self) -> list[ActiveFault]:
+        """The faults in effect, oldest first."""
+        return list(self._cables)
+
+    def cut(self, a: str, b: str) -> ActiveFault:
+        """Cut the cable between two nodes."""
+        return self._begin("cut", (a, b), self._between(a, b))
+
+    def cut_silently(self, a: str, b: str) -> ActiveFault:
+        """Let the cable between two nodes lose everything."""
+        return self._begin("silent cut", (a, b), self._between(a, b))
+
+    def stop_switch(self, switch: str) -> ActiveFault:
+        """Take the power from a switch."""
+        self._check_switch(switch)
+        return self._begin("switch", (switch,), self._at({switch}))
+
+    def stop_rack(self, switch: str) -> ActiveFault:
+        """Take the power from a switch and the servers plugged into it."""
+        self._check_switch(switch)
+        servers = {node.name for link in self._at({switch}) for node in _nodes(link)}
+        rack = {switch} | (servers & {host.name for host in self.net.hosts})
+        return self._begin("rack", (switch, *sorted(rack - {switch})), self._at(rack))
+
+    def undo(self, fault: ActiveFault) -> float:
+        """End a fault; return when, by CLOCK_MONOTONIC."""
+        require(
+            fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is over already"
+        )
+        silent = fault.kind == "silent cut"
+        before = self._held(silent)
+        del self._cables[fault]
+        mended = before - self._held(silent)
+        at_s = self._moment()
+        if silent:
+            self._pass(mended)
+        else:
+            self._switch(mended, up=True)
+        return at_s
+
+    # -- how -----------------------------------------------------------------------------------
+
+    def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
+        silent = kind == "silent cut"
+        before = self._held(silent)
+        at_s = self._moment()
+        fault = ActiveFault(kind, what, at_s)
+        self._cables[fault] = cables
+        broken = self._held(silent) - before
+        if silent:
+            self._drop(broken)
+        else:
+            self._switch(broken, up=False)
+        return fault
+
+    def _moment(self) -> float:
+        """Return when what is asked for now comes to be, by CLOCK_MONOTONIC."""
+        return time.monotonic()
+
+    def _held(self, silent: bool) -> set[Any]:
+        """Return what all faults of one sort hold: taps that drop, or interfaces that are down."""
+        return {
+            held
+            for fault, cables in self._cables.items()
+            if (fault.kind == "silent cut") == silent
+            for cable in cables
+            for held in (cable.taps if silent else cable.cuts)
+        }
+
+    def _switch(self, held: set[Any], *, up: bool) -> None:
+        switch(held, up=up)
+
+    def _drop(self, held: set[Any]) -> None:
+        drop(held)
+
+    def _pass(self, held: set[Any]) -> None:
+        let_pass(held)
+
+    def _between(self, a: str, b: str) -> list[Any]:
+        for name in (a, b):
+            require(name in self.net, f"there is no node {name!r} in this network")
+        found = self.net.linksBetween(self.net[a], self.net[b])
+        others = {node.name for link in self._at({a}) for node in _nodes(link)} - {a}
+        require(
+            bool(found), f"no cable joins {a} and {b}: {a}'s lead to {', '.join(sorted(others))}"
+        )
+        return list(found)
+
+    def _at(self, names: set[str]) -> list[Any]:
+        """Return the cables with an end at one of the nodes."""
+        return [link for link in self.net.links if any(node.name in names for node in _nodes(link))]
+
+    def _check_switch(self, name: str) -> None:
+        require(
+            any(switch.name == name for switch in self.net.switches),
+            f"there is no switch {name!r} in this network",
+        )
+
+
+def _nodes(link: Any) -> tuple[Any, Any]:
+    return link.intf1.node, link.intf2.node
+
+
+def switch(interfaces: Iterable[int], *, up: bool) -> None:
+    """Give these ends of cables in the fabric their carrier, or take it away."""
+    deed = "mend a cable" if up else "cut a cable"
+    fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
+
+
+def drop(taps: Iterable[cable_programs.CableTap]) -> None:
+    """Let everything be lost at these places."""
+    fabric().places.run(cable_programs.drop(), taps, cable_programs.CUT, "cut a cable silently")
+
+
+def let_pass(taps: Iterable[cable_programs.CableTap]) -> None:
+    """Let everything pass again at these places."""
+    for tap in sorted(taps):
+        fabric().places.take(tap, cable_programs.CUT, "mend a cable")

@@ -1,0 +1,319 @@
+"""Cables as Mininet links: a veth pair, or two that meet in a patch panel.
+
+A host's port is always in the host's namespace, and always has its other end in the fabric, where
+the cable can be cut without touching the host: taking the fabric's end down is what a pulled plug
+is to the host's. ::
+
+    host and switch      h0-eth0 ======= s0-eth0 of the bridge s0
+    switch and switch    s0-eth4 ======= s4-eth0
+    host and host        h0-eth1 ======= h0-eth1~ > < h5-eth1~ ======= h5-eth1
+    any, with a delay    h0-eth0 ======= h0-eth0~ > < s0-eth0~ ======= s0-eth0
+
+``> <`` is the panel: a BPF program on each side that lets what comes in appear at the other side's
+far end (2 us less than a bridge of two ports, and nothing to learn or flood), or the process of
+`delays`.
+"""
+
+from __future__ import annotations
+
+import functools
+from functools import partial
+from typing import Any
+
+from mininet.link import Intf, Link, TCIntf
+
+from experiments.emulation.nodes import (
+    ApplicationIntf,
+    LabHost,
+    LabIntf,
+    LabNode,
+    refuse_options,
+)
+from experiments.linux import cable_programs, netlink, shaping
+from experiments.linux.delays import DelayLine
+from experiments.linux.namespaces import Namespace, fabric
+from experiments.linux.queueing import Queue
+from topos.base.errors import require
+
+ETHERNET_MTU = 1500
+PANEL_MARK = "~"
+LONGEST_NAME = 15
+
+# What Mininet's Link and Intf take, and what LabIntf makes of it.
+LINK_OPTIONS = {"port1", "port2", "intfName1", "intfName2", "addr1", "addr2", "intf"}
+LINK_OPTIONS |= {"cls1", "cls2", "params1", "params2", "fast", "mac", "ip", "ifconfig", "up"}
+LINK_OPTIONS |= {"bw", "loss", "max_queue_size"}
+
+delay_line = DelayLine()
+
+
+class LabLink(Link):
+    """A cable between two nodes.
+
+    Parameters
+    ----------
+    node1, node2
+        The nodes; hosts of a lab, switches of a lab, or nodes in the fabric's own namespace.
+    mtu
+        Of both ports.
+    bw
+        Rate in Mbit/s, of each direction; as fast as the machine can where it is None.
+    delay, jitter
+        Of each direction, as Mininet writes them: ``"5ms"``.
+    loss
+        Percent of the frames that are lost, in each direction.
+    max_queue_size
+        Full-sized packets that each port's queue holds, in bytes.
+    queue
+        What the queue is, and how long, where it says so.
+    """
+
+    def __init__(
+        self,
+        node1: Any,
+        node2: Any,
+        *,
+        mtu: int = ETHERNET_MTU,
+        delay: str | float | None = None,
+        jitter: str | float | None = None,
+        queue: Queue = shaping.DROPTAIL,
+        **params: Any,
+    ) -> None:
+        self.queue = queue
+        refuse_options({name: params[name] for name in params.keys() - LINK_OPTIONS})
+        self.mtu = mtu
+        self.delay = shaping.checked_delay(delay, jitter)
+        self.cuts: list[int] = []  # the fabric's interfaces that are the cable: down, it is cut
+        self._indexes: dict[tuple[Any, str], int] = {}
+        self._taps: list[
+            cable_programs.CableTap
+        ] = []  # where frames from the first and second node pass
+        self._panel = False
+        self._shaped: set[LabIntf] = set()
+        self._lossy: set[cable_programs.CableTap] = set()
+        # The fabric's end at which arrives what a host's port sends, and whether it owns it.
+        self._arrivals: dict[int, int] = {}
+        self._owning: set[int] = set()
+        for key in ("intf", "cls1", "cls2"):
+            if params.get(key) in (Intf, TCIntf) or (key == "intf" and not params.get(key)):
+                params[key] = LabIntf
+        super().__init__(node1, node2, delay=delay, jitter=jitter, **params)
+
+    @property
+    def taps(self) -> tuple[cable_programs.CableTap, ...]:
+        """Where frames of either direction can be dropped."""
+        return tuple(self._taps)
+
+    def index_of(self, node: Any, name: str) -> int:
+        """Return the index of the interface of that name on one of the two nodes."""
+        return self._indexes[node, name]
+
+    def makeIntfPair(  # noqa: N802 - as Mininet calls it
+        self,
+        intfname1: str,
+        intfname2: str,
+        addr1: str | None = None,
+        addr2: str | None = None,
+        node1: Any = None,
+        node2: Any = None,
+        deleteIntfs: bool = True,  # noqa: N803
+    ) -> None:
+        """Make the interfaces where they belong."""
+        home = fabric()
+        nodes = (node1, node2)
+        ports = []
+        for node, name, mac in zip(nodes, (intfname1, intfname2), (addr1, addr2), strict=True):
+            namespace = _namespace(node)
+            ports.append(netlink.End(name, home.new_index(), namespace.descriptor, mac))
+            self._indexes[node, name] = ports[-1].ifindex
+        self._make(ports, nodes)
+        for node, port in zip(nodes, ports, strict=True):
+            awaited = isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf
+            if awaited and home.places.by_filters:
+                # For its forwarder's: of a port that is up the kernel would first stop all queues,
+                # and keep all other interfaces from being changed meanwhile.
+                incoming = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS, alone=True)
+                _namespace(node).send(cable_programs.hook(incoming))
+        if home.speaks_ipv6:
+            in_fabric = [port.ifindex for port in ports if port.namespace == home.descriptor]
+            for index in {*self.cuts, *in_fabric}:
+                home.send(netlink.change(index, no_ipv6_address=True))
+        for index in self.cuts if self._panel else ():
+            home.send(netlink.change(index, up=True))
+
+    def _make(self, ports: list[netlink.End], nodes: Any) -> None:
+        """Make what is between two ports, and they with it."""
+        hosts = [_namespace(node) is not fabric() for node in nodes]
+        by_process = self.delay is not None and not shaping.kernel_has_netem()
+        self._panel = all(hosts) or by_process
+        if self._panel:
+            self._make_panel(ports, nodes, by_process)
+        else:
+            self._make_cable(ports, nodes, hosts)
+
+    def _make_cable(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
+        home = fabric()
+        first, second = (1, 0) if hosts[0] else (0, 1)  # a switch's port is born in its bridge
+        master = getattr(nodes[first], "bridge", 0)
+        home.send(
+            netlink.cable(
+                ports[first], ports[second], mtu=self.mtu, group=home.group, bridge=master
+            )
+        )
+        self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
+        if any(hosts):
+            switch = self.cuts[0]
+            # What listens at a port itself, as Open vSwitch does, would get the clones as well.
+            self._arrivals = {ports[second].ifindex: switch} if master else {}
+            incoming, outgoing = (
+                cable_programs.CableTap(switch, cable_programs.INGRESS),
+                cable_programs.CableTap(switch, cable_programs.EGRESS),
+            )
+            self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
+        else:
+            self._plug(nodes[second], ports[second].ifindex)
+            self._taps = [
+                cable_programs.CableTap(port.ifindex, cable_programs.EGRESS) for port in ports
+            ]
+
+    def _make_panel(self, ports: list[netlink.End], nodes: Any, by_process: bool) -> None:
+        home = fabric()
+        sides = []
+        for port, other in zip(ports, reversed(ports), strict=True):
+            name = panel_name(port.name)
+            # With the MAC address of the port it stands for: frames for that one are its own.
+            side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
+            home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
+            sides.append(side)
+        for node, port in zip(nodes, ports, strict=True):
+            self._plug(node, port.ifindex)
+        self.cuts = [side.ifindex for side in sides]
+        if by_process:
+            self._taps = [
+                cable_programs.CableTap(side.ifindex, cable_programs.EGRESS)
+                for side in reversed(sides)
+            ]
+        else:
+            self._taps = [
+                cable_programs.CableTap(side.ifindex, cable_programs.INGRESS, alone=True)
+                for side in sides
+            ]
+            for port, side in zip(ports, sides, strict=True):
+                self._arrivals[port.ifindex] = side.ifindex
+            for tap, target in zip(self._taps, reversed(sides), strict=True):
+                program = cable_programs.hand_to_peer(target.ifindex)
+                home.places.run(program, [tap], cable_programs.PATCH, f"patch {target.name}")
+
+    def rename(self, intf: LabIntf, name: str, mac: str) -> None:
+        """Give one end another name and MAC address, while the cable is in use."""
+        deed = f"rename {intf.name}"
+        fresh = name if name != intf.name else None
+        fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
+        if self._panel and fresh:
+            side = self.cuts[self._side(intf)]
+            fabric().send(netlink.change(side, name=panel_name(name), deed=deed))
+        intf.name, intf.mac = name, mac
+
+    def _plug(self, node: Any, index: int) -> None:
+        bridge = getattr(node, "bridge", 0)
+        if bridge:
+            fabric().send(netlink.change(index, bridge=bridge, deed=f"plug into {node.name}"))
+
+    # -- shape ---------------------------------------------------------------------------------
+
+    def shape(
+        self,
+        intf: LabIntf,
+        bw: float | None,
+        delay: str | float | None,
+        jitter: str | float | None,
+        loss: float | None,
+        max_queue_size: int | None,
+    ) -> None:
+        """Set what one end of the cable sends: all of it anew, but the loss where none is given."""
+        wanted = shaping.checked_delay(delay, jitter)
+        by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
+        if wanted and by_process:
+            self._hold(intf, wanted)
+        require(
+            wanted is None or by_process or shaping.kernel_has_netem(),
+            f"{intf.name} cannot be delayed: this kernel has no netem, so a link has its "
+            "delay from the start or not at all",
+        )
+        by_kernel = None if by_process else wanted
+        messages = shaping.unlimited(intf.ifindex) if intf in self._shaped else []
+        messages += shaping.limited(
+            intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
+        )
+        self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
+        self._own(intf, bw is not None)
+        intf.node.live_namespace().send(*messages)
+        if messages and _is_application_side(intf):
+            intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
+        if loss is not None:
+            self._lose(intf, loss)
+
+    def _own(self, intf: LabIntf, wanted: bool) -> None:
+        """See to it that what a host sends waits in the switches' queues, not in its sockets."""
+        arrival = self._arrivals.get(intf.ifindex)
+        if arrival is not None and wanted != (arrival in self._owning):
+            tap, deed = (
+                cable_programs.CableTap(arrival, cable_programs.INGRESS),
+                f"queue what {intf.name} sends",
+            )
+            if wanted:
+                fabric().places.put(tap, cable_programs.OWN, _owning_program(), deed)
+            else:
+                fabric().places.take(tap, cable_programs.OWN, deed)
+            self._owning ^= {arrival}
+
+    def _side(self, intf: LabIntf) -> int:
+        """Return 0 for the first node's end, 1 for the second's."""
+        return list(self._indexes.values()).index(intf.ifindex)
+
+    def _lose(self, intf: LabIntf, percent: float) -> None:
+        shaping.check_loss(percent)
+        tap = self._taps[self._side(intf)]
+        if percent:
+            deed = f"lose {percent:g} % of what {intf.name} sends"
+            fabric().places.run(
+                cable_programs.drop_some(percent / 100), [tap], cable_programs.LOSS, deed
+            )
+            self._lossy.add(tap)
+        elif tap in self._lossy:
+            fabric().places.take(
+                tap, cable_programs.LOSS, f"lose nothing of what {intf.name} sends"
+            )
+            self._lossy.remove(tap)
+
+    def _hold(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:
+        side = self._side(intf)
+        source, target = self.cuts[side], self.cuts[1 - side]
+        fabric().afterwards(partial(delay_line.join, source, target, *delay))
+
+
+def panel_name(port: str) -> str:
+    """Return the name of the panel's end of a port's cable."""
+    return port[: LONGEST_NAME - 1] + PANEL_MARK
+
+
+@functools.cache
+def _owning_program() -> int:
+    """Load the program of `bpf.own`, which is the same everywhere, for as long as the lab runs."""
+    return cable_programs.load(cable_programs.own(by_filter=fabric().places.by_filters))
+
+
+def _is_application_side(intf: LabIntf) -> bool:
+    """Tell whether a host's programs send by this port, and not by a dcn0 above it."""
+    node = intf.node
+    return isinstance(node, LabHost) and ApplicationIntf.NAME not in node.nameToIntf
+
+
+def _namespace(node: Any) -> Namespace:
+    if isinstance(node, LabNode):
+        return node.live_namespace()
+    require(
+        not node.inNamespace,
+        f"{node.name} is a stock Mininet node in a namespace of its own: make it a LabHost",
+    )
+    return fabric()

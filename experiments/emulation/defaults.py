@@ -1,0 +1,29 @@
+"""What a lab runs where it is not said: its routing, and its plane."""
+
+from __future__ import annotations
+
+from hosts.base.algorithms import algorithms
+from hosts.live import lab_programs
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+
+def chosen_plane(wanted: str) -> str:
+    """Return ``python`` or ``ebpf``; for ``auto`` the faster one that this machine has."""
+    require(
+        wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
+    )
+    if wanted == "python":
+        return wanted
+    missing = lab_programs.available()
+    require(not missing or wanted == "auto", f"the eBPF plane cannot be used here: {missing}")
+    return "python" if missing else "ebpf"
+
+
+def usual_routing(topology: Topology) -> str:
+    """Return the routing that a network's servers run unless something else is asked for.
+
+    It is the one that survives failures, where there is one.
+    """
+    names = [name for name, found in algorithms(topology).items() if found.router]
+    return next((name for name in ("dfr", "bsr", "tar", "mp-far-side") if name in names), names[0])

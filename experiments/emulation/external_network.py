@@ -1,0 +1,94 @@
+"""The outside of a BCube, and the uplinks of its gateways (Guo 2009, section 5.3).
+
+The outside is a namespace with an address of its own; every gateway has a cable to it, which stands
+for its way over the aggregator. Packets keep their addresses, as in the paper: a gateway takes the
+BCube header off and forwards, its kernel by ordinary routes. Into the BCube the outside spreads its
+flows over the uplinks that have a carrier::
+
+    outside 192.0.2.1 ====== uplink of 0.0, dcn0 ... BCube ... any server
+                      ====== uplink of 3.0, dcn0 ...
+
+# Departs from the paper: there the gateways' own ports lead to the aggregator, in the place of some
+mini-switches; here the mini-switches stay, and uplinks are cables without a rate.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from experiments.emulation.lab_network import LabNet
+from experiments.emulation.routers import spread
+from experiments.linux import netlink
+from experiments.linux.namespaces import fabric, write_sysctl
+from hosts.base.load import router_for
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+NAME = "outside"
+ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: nobody's
+LOOPBACK = 1
+SYSCTLS = {
+    "net/ipv4/fib_multipath_hash_policy": "1",  # by flow
+    "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
+    "net/ipv4/conf/default/ignore_routes_with_linkdown": "1",
+}
+
+
+def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[str, Any]:
+    """Return what the routers are told of the gateways, or raise PillarboxError."""
+    parameters = inspect.signature(router_for(topology, routing)).parameters
+    require(
+        "gateways" in parameters,
+        f"{routing} of {topology.spec} knows no gateways: BCube's bsr does (Guo 2009, section 5.3)",
+    )
+    return {"gateways": {f"{PREFIX}/{PREFIX_LENGTH}": gateways}}
+
+
+class Outside:
+    """The outside of a lab's network.
+
+    Parameters
+    ----------
+    net : LabNet
+        The network, which is up.
+    gateways : list of int
+        The servers that lead there.
+    mtu : int
+        Of the uplinks.
+    """
+
+    def __init__(self, net: LabNet, gateways: list[int], mtu: int) -> None:
+        topology = net.topology
+        assert topology is not None
+        self._links: dict[int, Any] = {}
+        with fabric().batch():
+            node = net.add_bystander(NAME)
+            with node.live_namespace():
+                for name, value in SYSCTLS.items():
+                    write_sysctl(name, value)
+            node.config()
+            node.send(netlink.add_address(LOOPBACK, ADDRESS, 32))
+            for number, server in enumerate(gateways):
+                host = net[topology.node_name(server)]
+                names = {"intfName1": f"{NAME}-eth{number}", "intfName2": f"uplink{server}"}
+                link = net.addLink(node, host, bw=None, mtu=mtu, **names)
+                self._links[server] = link
+                with host.live_namespace():
+                    write_sysctl("net/ipv4/ip_forward", "1")
+                ours, theirs = link.intf1, link.intf2
+                ip = topology.ip(server)
+                node.send(netlink.add_neighbour(ours.ifindex, ip, theirs.mac))
+                host.send(
+                    netlink.add_neighbour(theirs.ifindex, ADDRESS, ours.mac),
+                    netlink.add_route(PREFIX, PREFIX_LENGTH, theirs.ifindex),
+                )
+            hops = [
+                (topology.ip(server), link.intf1.ifindex) for server, link in self._links.items()
+            ]
+            node.send(spread("10.0.0.0", 8, hops, "route the servers outside"))
+
+    def set_alive(self, server: int, alive: bool) -> None:
+        """Give a gateway's uplink its carrier, or take it: a dead server has none."""
+        for index in self._links[server].cuts if server in self._links else ():
+            fabric().send(netlink.change(index, up=alive, deed="switch an uplink"))

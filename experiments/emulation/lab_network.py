@@ -1,0 +1,295 @@
+"""A topology as a Mininet network that is made, started and stopped in batches.
+
+>>> with LabNet(topos.parse("bcube,4,1"), rate_mbit=100) as net:       # doctest: +SKIP
+...     net["h0"].cmd("ip link")
+
+Hosts are h0 ..., switches s0 ..., and interfaces, addresses and MACs are those that the topology
+computes. Every bridge has an entry for each server's port, so that nothing is ever flooded.
+
+Servers that relay speak by ``dcn0``, which their forwarder makes; ports then carry no addresses,
+and their MTU leaves room for the papers' headers. Where servers have one port and the switches do
+the work (the tree), the address sits on that port.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from mininet.log import info
+from mininet.net import Mininet
+
+from experiments.emulation.cable_links import ETHERNET_MTU, LabLink, delay_line
+from experiments.emulation.cable_shapes import CableShape, CableShapes
+from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
+from experiments.linux import cgroups, netlink, shaping
+from experiments.linux.kernel_settings import KernelSettings
+from experiments.linux.namespaces import fabric
+from experiments.linux.queueing import Queue
+from topos.base.emulated import emulated
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Plug, Topology
+
+MOST_OPEN_FILES = 1 << 20
+
+
+class LabNet(Mininet):
+    """A network that runs.
+
+    Parameters
+    ----------
+    topology
+        What is wired to what; None for an empty network to be filled as Mininet's are.
+    rate_mbit, delay, jitter, loss, queue_packets
+        Of every cable, in each direction; see `LabLink`.
+    queue
+        Of every port; see `experiments.linux.queueing`.
+    mtu
+        Of ports and switches; by default 1500, and 64 more where headers go below IP.
+    forwarders
+        Whether servers will run forwarders and so speak by dcn0; by default where they have
+        several ports.
+    spanning_tree
+        Whether switches agree on a tree first, for some seconds: where their cables form loops.
+    options
+        Mininet's own, such as ``autoStaticArp``.
+    """
+
+    def __init__(
+        self,
+        topology: Topology | None = None,
+        *,
+        rate_mbit: float | None = None,
+        delay: str | None = None,
+        jitter: str | None = None,
+        loss: float | None = None,
+        queue_packets: int | None = None,
+        queue: Queue = shaping.DROPTAIL,
+        mtu: int | None = None,
+        forwarders: bool | None = None,
+        spanning_tree: bool = False,
+        **options: Any,
+    ) -> None:
+        shaping.check_queue(queue)
+        self.topology = topology
+        several = topology is not None and topology.ports > 1
+        self.forwarders = several if forwarders is None else forwarders
+        if mtu is None:
+            mtu = shaping.port_mtu(ETHERNET_MTU, self.forwarders)
+        self.spanning_tree = spanning_tree
+        self.rate_mbit = rate_mbit
+        self.cable: dict[str, Any] = {
+            "bw": rate_mbit,
+            "delay": delay,
+            "jitter": jitter,
+            "loss": loss,
+        }
+        self.shapes = CableShapes(self, CableShape(rate_mbit, delay, loss))
+        self.cable |= {"max_queue_size": queue_packets, "mtu": mtu}
+        options = {
+            "switch": LabSwitch,
+            "host": LabHost,
+            "link": LabLink,
+            "controller": None,
+        } | options
+        topo = options.pop("topo", None)
+        if topo is None and topology is not None:
+            topo = emulated(topology)
+        allow_open_files()
+        self._kernel = KernelSettings()
+        self.cable["queue"] = queue._replace(in_bursts=shaping.in_bursts())
+        Mininet.inited = True  # its own preparations change settings of the whole machine
+        try:
+            super().__init__(topo=topo, **options)
+        except BaseException:
+            self._kernel.end()
+            raise
+
+    @property
+    def queue_bytes(self) -> int | None:
+        """What the queue of a port holds; None where cables have no rate."""
+        if self.rate_mbit is None:
+            return None
+        cable = self.cable
+        packets = cable["max_queue_size"] or shaping.QUEUE_PACKETS
+        frame_bytes = cable["mtu"] + shaping.ETHERNET_BYTES
+        return shaping.queue_bytes(self.rate_mbit, packets, frame_bytes, cable["queue"])
+
+    def __enter__(self) -> LabNet:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    # -- up ------------------------------------------------------------------------------------
+
+    def build(self) -> None:
+        """Make everything in one batch, or nothing."""
+        try:
+            with fabric().batch():
+                super().build()
+                self.tell_bridges()
+        except BaseException:
+            self.stop()
+            raise
+
+    def tell_bridges(self) -> None:
+        """Tell every bridge behind which port each server's is; once more does no harm."""
+        if self.topology is None or self.spanning_tree:
+            return
+        ports: dict[LabSwitch, dict[str, int]] = {}
+        for node, port, mac in fdb_entries(self.topology):
+            switch = self.nameToNode.get(self.topology.node_name(node))
+            if switch and switch.bridge:  # there are other switches (see `switching`)
+                ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
+        for switch, each in ports.items():
+            switch.tell(each)
+
+    def start(self) -> None:
+        """Switch everything on."""
+        with fabric().batch():
+            super().start()
+
+    def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """Add a host, and its application interface where there are forwarders."""
+        host = super().addHost(name, cls=cls, **params)
+        if self.forwarders:
+            ApplicationIntf(host)
+        return host
+
+    def add_bystander(self, name: str) -> Any:
+        """Add a host that is no server: it has no forwarder."""
+        return super().addHost(name)
+
+    def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
+        """Add a switch."""
+        if self.spanning_tree:
+            params.setdefault("stp", True)
+        return super().addSwitch(name, cls=cls, **params)
+
+    def addNAT(self, *_: Any, **__: Any) -> Any:  # noqa: N802
+        """Refuse Mininet's NAT: it routes by the machine's kernel, and not by forwarders."""
+        raise PillarboxError(
+            "a lab has no NAT: give servers of a BCube an uplink with `up --gateway SERVER`, or "
+            "run Mininet's own classes"
+        )
+
+    def addLink(self, node1: Any, node2: Any, *ports: Any, **params: Any) -> Any:  # noqa: N802
+        """Add a cable like all others, but for the parameters given."""
+        return super().addLink(node1, node2, *ports, **self.cable | params)
+
+    def staticArp(self) -> None:  # noqa: N802
+        """Tell every host every other's MAC address."""
+        with fabric().batch():
+            super().staticArp()
+
+    def bound_super_packets(self) -> None:
+        """Bound what TCP hands to dcn0 at once; forwarders have to be there."""
+        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # TCP's
+        for host in self.hosts:
+            index = index_in(host, ApplicationIntf.NAME)
+            if index:
+                host.make_super_packets(index, self.rate_mbit, mtu)
+
+    # -- down ----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End all programs of the network and remove it; once more does no harm."""
+        for controller in self.controllers:
+            controller.stop()
+        if self.terms:
+            self.stopXterms()
+        nodes = [
+            node
+            for node in self.hosts + self.switches
+            if isinstance(node, LabNode) and node.namespace is not None
+        ]
+        for node in nodes:
+            node.end_programs()
+        end_programs_in({n.live_namespace().descriptor for n in nodes if n.inNamespace})
+        delay_line.stop()
+        home = fabric()
+        home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+        home.places.close()
+        for node in self.hosts + self.switches:
+            if node in nodes:
+                node.bridge = 0
+            elif node in self.switches and not isinstance(node, LabNode):
+                node.stop()
+            node.terminate()
+        cgroups.remove()
+        self._kernel.end()
+        info("*** Done\n")
+
+
+def allow_open_files() -> None:
+    """Allow this process as many open files as many namespaces need."""
+    require(os.geteuid() == 0, "a network that runs needs root: use sudo")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may allow no more
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        except ValueError:
+            continue
+        return
+
+
+def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
+    """Yield by which port of which switch each server's port is reached: node, port, MAC.
+
+    Every switch that a frame can come to gets its entry. Where cables between switches form a loop
+    the way is the spanning tree's to choose, and there are none.
+    """
+    joined = topology.switches - 1 if topology.switches_interconnect else 0
+    between = sum(1 for cable in topology.links() if cable.a >= topology.servers)
+    if between > joined:
+        return
+    for server in range(topology.servers):
+        for port, plug in topology.neighbours(server):
+            if plug.node >= topology.servers:
+                mac = topology.mac(server, port)
+                for switch, towards in _ways(topology, plug):
+                    yield switch, towards, mac
+
+
+def _ways(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
+    """Yield each switch from which a server's plug is reached, with the port that leads there."""
+    pending = [(plug.node, plug.port)]
+    while pending:
+        switch, towards = pending.pop()
+        yield switch, towards
+        if topology.switches_interconnect:
+            pending += [
+                (far.node, far.port)
+                for port, far in topology.neighbours(switch)
+                if port != towards and far.node >= topology.servers
+            ]
+
+
+def end_programs_in(descriptors: set[int]) -> None:
+    """Kill every process in these network namespaces: daemons have left their shells' sessions.
+
+    The namespaces have no name and no other owner, so whatever runs there is the lab's.
+    """
+    places = {os.fstat(descriptor).st_ino for descriptor in descriptors}
+    group = cgroups.existing()
+    with group.no_new_processes() if group else nullcontext():
+        _kill_in(places)
+
+
+def _kill_in(places: set[int]) -> None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                if (entry / "ns/net").stat().st_ino in places:
+                    os.kill(int(entry.name), signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                # It has ended meanwhile, or is none that a container lets root look at.
+                continue

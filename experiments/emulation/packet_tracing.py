@@ -1,0 +1,169 @@
+"""Where packets go in a running lab: a marked packet is sent and followed, hop by hop.
+
+Every forwarder remembers what it did to packets with a mark (`hosts.wire.marks`), and passes them
+through its router on either plane. Where servers do not relay, a socket at the switches' ports sees
+the mark pass (`following`).
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import Counter
+from collections.abc import Collection
+from contextlib import ExitStack
+from itertools import count
+from typing import Any
+
+from experiments.emulation.forwarders import Forwarders
+from experiments.emulation.lab_network import LabNet
+from experiments.observe.switch_tracing import Follower
+from hosts.base.algorithms import route
+from hosts.base.failures import Failures
+from hosts.base.path import Path, switches_between
+from hosts.linux.calls import readable
+from hosts.wire.marks import TRACED, udp_payload
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+TRACE_PORT = 9  # "discard": no program has to listen
+TRACE_S = 2.0
+NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
+
+
+class Tracer:
+    """Sends marked packets over a network and follows them; `dead` are the servers that are."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        net: LabNet,
+        forwarders: Forwarders | None,
+        dead: Collection[int],
+    ) -> None:
+        self.topology, self._net = topology, net
+        self._forwarders, self._dead = forwarders, dead
+        self._serials = count(1)
+
+    def trace(self, source: int, destination: int, source_port: int = 0) -> dict[str, Any]:
+        """Send a marked packet and return the way that it took, hop by hop.
+
+        Where servers do not relay, the hops are the switches that it came to.
+
+        Returns
+        -------
+        dict
+            ``path``: the addresses that it came to; ``delivered``: whether it arrived; ``dropped``:
+            the reason if a server dropped it; ``lost_to`` and ``lost_port``: where it was sent
+            last, and by which port, if it never came there.
+        """
+        serial = next(self._serials)
+        if self._forwarders is None:
+            return self._trace_switches(serial, source, destination, source_port)
+        require(
+            source not in self._dead,
+            f"server {self.topology.name(source)} is dead: it sends nothing",
+        )
+        with ExitStack() as listening:
+            listeners = []
+            if destination not in self._dead:
+                # A socket is bound, so that no message about a closed port takes the way back.
+                listeners.append(listening.enter_context(self.listener(destination)))
+            self.send(serial, source, destination, source_port)
+            self._wait(listeners)
+            deadline = time.monotonic() + TRACE_S
+            found = self._followed(self._forwarders, serial, source)
+            while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
+                time.sleep(0.02)
+                found = self._followed(self._forwarders, serial, source)
+        return found
+
+    def listener(self, server: int) -> Any:
+        """Return what takes marked packets at a server, to be closed."""
+        return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
+
+    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+        """Send a marked packet."""
+        with self._udp_socket(source, "", source_port) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
+            sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
+
+    def _wait(self, listeners: list[Any]) -> None:
+        """Wait for an arrival, a little: to follow the packet is the proof."""
+        readable(listeners, TRACE_S / 20)
+
+    def _trace_switches(
+        self, serial: int, source: int, destination: int, source_port: int
+    ) -> dict[str, Any]:
+        name, target = self.topology.name(source), self.topology.ip(destination)
+        with (
+            Follower(self._net, TRACE_PORT) as follower,
+            self._udp_socket(destination, target, TRACE_PORT) as listener,
+            self._udp_socket(source, "", source_port) as sender,
+        ):
+            try:
+                sender.sendto(udp_payload(serial), (target, TRACE_PORT))
+            except OSError as error:  # a port that is down
+                dropped = f"{name} cannot send: {error.strerror}"
+                return {**NOWHERE, "path": [name], "dropped": dropped}
+            arrived = bool(readable([listener], TRACE_S))
+            path = [name, *follower.passed(serial)]
+        if arrived:
+            path.append(self.topology.name(destination))
+        dropped = "" if arrived else "switches do not say why"
+        return {**NOWHERE, "path": path, "delivered": arrived, "dropped": dropped}
+
+    def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:
+        with self._net[self.topology.node_name(server)].live_namespace():
+            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((address, port))
+        return made
+
+    def _followed(self, forwarders: Forwarders, serial: int, source: int) -> dict[str, Any]:
+        """Put together what the servers on the way have written down; a hop is one that both have.
+
+        A server that has nothing to say of the packet was not reached, whoever sent it there.
+        """
+        at, path = source, [self.topology.address(source)]
+        seen: Counter[int] = Counter()
+        found: dict[str, Any] = {**NOWHERE, "path": path}
+        while True:
+            traces = forwarders.ask(at, "trace") or []
+            own = [one for one in traces if one["serial"] == serial]
+            if len(own) <= seen[at]:
+                return found
+            if found["lost_to"]:  # it came there
+                path.append(found["lost_to"])
+                found["lost_to"], found["lost_port"] = "", None
+            what = own[seen[at]]
+            seen[at] += 1
+            if what["did"] != "sent":
+                found["delivered"] = what["did"] == "delivered"
+                found["dropped"] = what.get("reason", "")
+                return found
+            found["lost_to"], found["lost_port"] = what["peer"], what["port"]
+            at = self.topology.server(what["peer"])
+
+
+def computed(
+    topology: Topology, routing: str, source: int, destination: int, failures: Failures
+) -> list[str]:
+    """Return the way that the routing takes when all failures are known; empty for none.
+
+    Where servers do not relay, the switches are named as well. Which of several ways of equal
+    cost a live flow takes is up to the switches' own hash.
+    """
+    if routing.endswith(".py"):
+        return []
+    found = route(topology, routing, source, destination, failures)
+    return named(topology, found.paths[0], failures) if found.paths else []
+
+
+def named(topology: Topology, path: Path, failures: Failures) -> list[str]:
+    """Return the names of what a path passes; of switches, where servers do not relay."""
+    passed = [path.source]
+    for server, step in zip(path.servers, path.steps, strict=False):
+        if topology.ports == 1:
+            passed += switches_between(topology, server, step, failures.nodes, failures.links)
+        passed.append(step.peer)
+    return [topology.name(node) for node in passed]

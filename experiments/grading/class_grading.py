@@ -1,0 +1,291 @@
+"""A class's submissions: found in a folder, graded side by side, compared, and written down.
+
+A submission is ``ID.py``, or a folder ``ID`` with one Python file. Each is read and graded by a
+judge, a separate process (judge.py). If a judge fails, its student gets a sentence instead of marks
+and no other student is affected. Marks are written after each submission: if the grader is killed,
+the marks so far remain, and `--changed` continues from them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from experiments.files import output_folder
+from experiments.grading import grade_report, grading_engine, judge, submissions
+from experiments.grading.lateness import Deadline, said
+from experiments.grading.marking import GradingTask, Known, Marked, mark, marked, wanted
+from experiments.grading.sheet_catalogue import sheet_of
+from experiments.grading.similarity import Pair, alike, partners, same_runs
+from experiments.reporting.report_page import rendered
+from experiments.text import printable
+from experiments.trials.runs import manifest, store
+from topos.base.errors import PillarboxError, require
+
+IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # lengths in characters
+PAGES = "students"
+ROUNDS = 200_000  # PBKDF2 rounds that make guessing a secret expensive
+WAITING = "not graded yet"
+
+
+@dataclass
+class Graded:
+    """One submission: its marks, or why there are none."""
+
+    student: str  # printable, like `file`
+    file: str
+    identified: bool = True  # the name is a valid ID, and no other entry has the same ID
+    marks: list[grading_engine.Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    refused: str = ""
+    like: list[tuple[str, float]] = field(default_factory=list)
+    digest: str = ""  # see handed_in.Submission; unchanged submissions keep their marks
+    days_late: int = 0
+    kept: float = 1.0  # the part of the points that lateness leaves
+
+    @property
+    def got(self) -> float:
+        """The points, what lateness costs taken off."""
+        return round(sum(mark.got for mark in self.marks) * self.kept, 2)
+
+    @property
+    def remark(self) -> str:
+        """The reason for no marks or no points, or the cost of lateness."""
+        late = said(self.days_late, self.kept)
+        nothing = self.marks[0].why if self.marks and not any(m.got for m in self.marks) else ""
+        return self.refused or "; ".join(filter(None, (late, nothing)))
+
+
+@dataclass(frozen=True)
+class Class:
+    """All of them, and how they were graded."""
+
+    lab: str
+    checks: Sequence[grading_engine.GradedPart]
+    graded: list[Graded]
+    pairs: list[Pair]
+    threshold: float
+    secret: bool
+    word: str = ""  # a print of the secret: other cases are other marks
+
+    @property
+    def counts(self) -> str:
+        """Sentence that says whether the marks count."""
+        return grade_report.counts(self.secret)
+
+
+# -- grading --------------------------------------------------------------------------------------
+
+
+def grade_all(
+    lab: str,
+    folder: Path,
+    secret: str,
+    *,
+    threshold: float,
+    jobs: int,
+    unsealed: bool = False,
+    deadline: Deadline | None = None,
+    before: Mapping[str, Any] | None = None,
+    on_graded: Callable[[Class, Graded], object] = lambda *_: None,
+) -> Class:
+    """Grade all submissions of a folder, several in parallel; call `on_graded` after each.
+
+    What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
+    """
+    sheet = sheet_of(lab, "class")
+    word, title = _word_of(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
+    known = _known(before, title, word)
+    answered: dict[str, Marked] = {}
+    with submissions.opened(folder) as opened:
+        names = [name for name in opened.names() if not name.startswith(".")]
+        entries = _entries(names)
+        made = Class(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
+        to_grade = [pair for pair in zip(entries, names, strict=True) if not pair[0].refused]
+        tasks = []
+        for one, name in to_grade:
+            one.refused = WAITING
+            own = sheet_of(lab, one.student)
+            read = partial(submissions.read, opened, name, wanted(own))
+            tasks.append(GradingTask(own, read, secret, unsealed, known))
+        for number, answer in judge.answers([partial(mark, task) for task in tasks], jobs):
+            one, _ = to_grade[number]
+            one.refused, found = _result(answer, sheet.lab)
+            if found:
+                answered[one.student] = found
+                one.marks, one.notes, one.digest = found.marks, found.notes, found.digest
+                if deadline:
+                    one.days_late = deadline.days_late(one.student, found.changed_s)
+                    one.kept = deadline.kept(one.days_late)
+            on_graded(made, one)
+    made.pairs.extend(same_runs({who: found.runs for who, found in answered.items()}))
+    prints = {who: found.fingerprints for who, found in answered.items()}
+    made.pairs.extend(alike(prints, threshold))
+    like = partners(made.pairs)
+    for one in made.graded:
+        one.like = like.get(one.student, []) if one.student in answered and one.identified else []
+    return made
+
+
+def _entries(names: Sequence[str]) -> list[Graded]:
+    """Return a submission for each entry of a folder; invalid and duplicate IDs are refused."""
+    students = [name.removesuffix(".py") for name in names]
+    times = Counter(students)
+    found = []
+    for student, name in zip(students, names, strict=True):
+        one = Graded(printable(student, LONGEST_NAME), printable(name, LONGEST_NAME))
+        if not IDENTITY.fullmatch(student):
+            one.refused = "refused: its name is no student's ID"
+        elif times[student] > 1:
+            one.refused = f"refused: {student} has handed in both a file and a folder"
+        one.identified = not one.refused
+        found.append(one)
+    return found
+
+
+def _result(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked | None]:
+    """Return the reason why there are no marks, or the validated answer of a judge."""
+    try:
+        if isinstance(answer, PillarboxError | judge.Failed):
+            raise answer
+        assert isinstance(answer, dict)
+        return "", marked(answer, lab)
+    except PillarboxError as error:
+        return printable(f"refused: {error}", LONGEST_REMARK), None
+    except judge.Failed as failed:
+        return printable(f"not graded: {failed}", LONGEST_REMARK), None
+
+
+def _word_of(lab: str, secret: str) -> str:
+    """Return a one-way hash of the secret, which identifies it in marks.json."""
+    return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
+
+
+def _known(before: Any, lab: str, word: str) -> Known:
+    """Return marks and notes by digest, if they were graded with the same settings."""
+    if before is None:
+        return {}
+    require(
+        (before.get("lab"), before.get("word"), before.get("pillarbox"))
+        == (lab, word, manifest.versions()),
+        "what is there was graded otherwise (another lab, another secret or another Pillarbox): "
+        "grade all of them again, without --changed",
+    )
+    return {
+        one.get("digest", ""): (
+            [grading_engine.Mark(**mark) for mark in one["marks"]],
+            one["notes"],
+        )
+        for one in before["submissions"]
+        if one["marks"]
+    }
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def write(made: Class, folder: Path) -> None:
+    """Write marks.csv, marks.json, class.html, and a page for each student."""
+    write_marks(made, folder)
+    with _errors_of_writing(folder):
+        store.write_text(folder / "class.html", rendered("class.html", made=made, lost=lost(made)))
+        for one in made.graded:
+            if one.identified:
+                page = rendered("student.html", made=made, one=one)
+                store.write_text(folder / PAGES / f"{one.student}.html", page)
+
+
+def write_marks(made: Class, folder: Path) -> None:
+    """Replace marks.csv and marks.json atomically with the marks so far."""
+    output_folder(output_folder(folder) / PAGES)
+    with _errors_of_writing(folder):
+        store.write_text(folder / "marks.csv", as_csv(made))
+        store.write_json(folder / "marks.json", as_plain(made))
+
+
+@contextmanager
+def _errors_of_writing(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise PillarboxError(
+            f"marks cannot be written to {folder} ({error.strerror}): the marks that are there "
+            "stay; make room, and continue with --changed"
+        ) from None
+
+
+def as_csv(made: Class) -> str:
+    """Return a row for each submission."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(
+        [
+            "student",
+            "file",
+            "points",
+            *(check.name for check in made.checks),
+            "days_late",
+            "like",
+            "remark",
+        ]
+    )
+    for one in made.graded:
+        got = [mark.got for mark in one.marks] or [0.0] * len(made.checks)
+        like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
+        cells = [one.student, one.file, one.got, *got, one.days_late, like, one.remark]
+        rows.writerow([_cell(cell) for cell in cells])
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Return a cell that a spreadsheet does not interpret as a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def as_plain(made: Class) -> dict[str, Any]:
+    """Return all of it as plain data."""
+    return {
+        "lab": made.lab,
+        "secret_used": made.secret,
+        "word": made.word,
+        "pillarbox": manifest.versions(),
+        "similarity": {
+            "threshold": made.threshold,
+            "pairs": [pair._asdict() for pair in made.pairs],
+        },
+        "submissions": [
+            {
+                "student": one.student,
+                "file": one.file,
+                "points": one.got,
+                "marks": [mark._asdict() for mark in one.marks],
+                "notes": one.notes,
+                "refused": one.refused,
+                "days_late": one.days_late,
+                "like": dict(one.like),
+                "digest": one.digest,
+            }
+            for one in made.graded
+        ],
+    }
+
+
+def lost(made: Class) -> list[tuple[str, float, float]]:
+    """Return for each check its points, and how many of them the class lost on average."""
+    marked = [one.marks for one in made.graded if one.marks]
+    return [
+        (check.name, check.points, sum(check.points - marks[i].got for marks in marked))
+        for i, check in enumerate(made.checks)
+        if marked
+    ]

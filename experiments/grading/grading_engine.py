@@ -1,0 +1,343 @@
+"""Grading of a student's file: each check is a list of cases, and each case gives a share.
+
+A lab is a file in labs/ with
+
+- ``TITLE``, and ``FOLDER`` in vagrant/labs/, where its sheet and its skeleton are;
+- ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
+- ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
+- ``CHECKS``, whose points sum to 100, and perhaps a live part (live_grading.py);
+- perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py);
+- perhaps ``prepare(values)``, which computes right answers that need a compiler before the judge is
+  sealed.
+
+A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
+the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
+depend on the student and on the teacher's secret.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from experiments.files import SHEETS
+from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.sealed_router import Remote
+from experiments.grading.similarity import words
+from experiments.grading.submissions import Files
+from hosts.base.timers import FAST
+from hosts.memory.memory_network import MemoryNetwork
+from hosts.wire.marks import serial_of
+from topos.base.errors import require
+from topos.base.topology import Topology
+
+MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
+WHOLE = 100.0
+UNFILLED = "the skeleton is as it was: fill it in"
+EMPTY = "the file defines nothing: begin with the skeleton of the lab"
+MOST_SHOWN = 4  # cases of a check that are not right
+
+
+class Judgement(NamedTuple):
+    """Judgement of a case: the right share, from 0 to 1, and a sentence about the errors."""
+
+    share: float
+    wrong: str = ""
+
+
+RIGHT = Judgement(1.0)
+
+
+def judged(right: bool, wrong: str) -> Judgement:
+    """Return all or nothing."""
+    return RIGHT if right else Judgement(0.0, wrong)
+
+
+class GradedCase(NamedTuple):
+    """One thing that is asked: how to ask it again, and how to judge the answer."""
+
+    asked: str
+    judge: Callable[[], Judgement]
+
+
+@dataclass(frozen=True)
+class GradedPart:
+    """A part of a lab, with its points."""
+
+    name: str
+    points: float
+    cases: Callable[[Any], Sequence[GradedCase]]  # takes a `Work` or a `LiveWork`
+
+
+class Mark(NamedTuple):
+    """Result of one check: points and errors."""
+
+    name: str
+    points: float
+    got: float
+    why: str
+    wrong: Sequence[str] = ()  # further cases that are not right, the first of them
+
+
+class Exercise(Protocol):
+    """Interface of a lab's file in labs/, as described in the module's docstring."""
+
+    TITLE: str
+    FOLDER: str
+    MODULES: tuple[str, ...]
+    NETWORKS: tuple[str, ...]
+    CHECKS: tuple[GradedPart, ...]
+
+    def values(self, draw: random.Random) -> dict[str, Any]:
+        """Return the student's own values."""
+        ...
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A lab, a student, and the values drawn for both."""
+
+    number: int
+    student: str
+    lab: Exercise
+    values: dict[str, Any]
+
+
+@dataclass
+class Report:
+    """Marks of a student's file, with notes on how they were determined."""
+
+    sheet: Sheet
+    marks: list[Mark] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    secret: bool = False  # whether the teacher's word drew the cases
+
+    @property
+    def got(self) -> float:
+        """The points."""
+        return round(sum(mark.got for mark in self.marks), 2)
+
+    @property
+    def points(self) -> float:
+        """The points there are."""
+        return sum(mark.points for mark in self.marks)
+
+
+class Work:
+    """A student's file under test: what checks ask it through."""
+
+    def __init__(
+        self, sheet: Sheet, keeper: Keeper, secret: str, files: Files | None = None
+    ) -> None:
+        self.sheet, self.values = sheet, sheet.values
+        self.files = files or {}  # further files that were handed in
+        self.kept: dict[str, Any] = {}  # values that checks keep for later checks
+        self._keeper, self._secret = keeper, secret
+        self._child: Child | None = None
+
+    def draw(self, name: str) -> random.Random:
+        """Return a random source that the student cannot know."""
+        return random.Random(f"{self._secret}/{self.sheet.number}/{self.sheet.student}/{name}")
+
+    def call(
+        self,
+        function: str,
+        *arguments: Any,
+        network: str | None = None,
+        paths: int | None = None,
+    ) -> Any:
+        """Return the value of a function in the student's file; a network is its first argument.
+
+        `paths` is the position of an argument with paths, whose steps have `port` and `peer`. Lists
+        in the answer may have been tuples. Raises Mistake and Stopped.
+        """
+        question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
+        return self._asked(question)
+
+    def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return an attribute or method result of the file's own network, or of its class for None.
+
+        The spec's numbers make it; its name does not matter. Raises Mistake and Stopped.
+        """
+        return self._asked({"of": name, "network": network, "arguments": arguments})
+
+    def step(self, topology: Topology, server: int, destination: int, came_by: int | None) -> Any:
+        """Return the next hop that a `HopByHop` router of one server names, as a list."""
+        made = {"network": topology.spec, "server": server, "seed": 0, "now": 0.0}
+        self._asked({"router": {**made, "timers": vars(FAST)}})
+        return self._asked({"step": [destination, came_by]})
+
+    @contextmanager
+    def network(self, topology: Topology, seed: int = 0) -> Iterator[MemoryNetwork]:
+        """Give a network in memory in which every server runs the file's router, sealed."""
+        children: list[Child] = []
+        asked: Counter[str] = Counter()
+
+        def accepts(server: int, packet: bytes) -> bool:
+            serial = serial_of(packet)
+            known = serial is not None and serial < len(network.trips)
+            return known and network.trips[serial or 0].destination == server
+
+        def make(network: Topology, server: int) -> Remote:
+            child = self._keeper.child(among=topology.servers)
+            children.append(child)
+            given: Any = {"child": child, "accepts": accepts, "asked": asked}
+            return Remote(network, server, timers=FAST, seed=seed, **given)
+
+        try:
+            network = MemoryNetwork(topology, make)
+            yield network
+        finally:
+            for child in children:
+                child.close()
+
+    def close(self) -> None:
+        """End the child that functions are asked in; the next question has a new one."""
+        if self._child:
+            self._child.close()
+        self._child = None
+
+    def _asked(self, question: dict[str, Any]) -> Any:
+        if self._child is None:
+            self._child = self._keeper.child()
+        return self._child.ask(question)
+
+
+def grade(
+    sheet: Sheet,
+    source: str,
+    secret: str = "",
+    *,
+    unsealed: bool = False,
+    files: Files | None = None,
+    seal: Callable[[], None] = lambda: None,
+) -> Report:
+    """Return the marks of a student's file and of further `files` of the submission.
+
+    If this machine cannot seal the file, raise PillarboxError, or with `unsealed` add a note.
+    `seal` is called after the keeper has been started, before anything of the student is parsed.
+    """
+    report = Report(sheet, secret=bool(secret))
+    skeleton = skeleton_of(sheet.lab)
+    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+        seal()
+        found = words(source)
+        unfilled = UNFILLED if found == words(skeleton) else ""
+        if not any(map(str.strip, found)) and not files:
+            unfilled = EMPTY
+        if unfilled:
+            checks = sheet.lab.CHECKS
+            report.marks = [Mark(check.name, check.points, 0.0, unfilled) for check in checks]
+            return report
+        hindered = _fault_of_file(keeper)
+        work, stops = Work(sheet, keeper, secret, files), 0
+        for number, check in enumerate(sheet.lab.CHECKS, 1):
+            if hindered:
+                report.marks.append(Mark(check.name, check.points, 0.0, hindered))
+                continue
+            mark, stopped = marked(check, work, number)
+            report.marks.append(mark)
+            work.close()
+            stops += stopped
+            if stops == MOST_STOPS:
+                hindered = f"not tried: the file had to be stopped {stops} times before"
+        report.notes += keeper.unsealed
+    return report
+
+
+def skeleton_of(lab: Exercise) -> str:
+    """Return a lab's skeleton, empty if the sheets are not installed."""
+    file = SHEETS / lab.FOLDER / "skeleton.py"
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def _fault_of_file(keeper: Keeper) -> str:
+    """Return why the file cannot even be read; empty if it can."""
+    try:
+        keeper.child().close()
+    except Mistake as mistake:
+        return f"the file fails when it is loaded: {mistake}"
+    except Stopped as stopped:
+        return f"stopped while the file was loaded: {stopped}"
+    return ""
+
+
+class Replayed(NamedTuple):
+    """A repeated case: the question, the file's printed output and the judgement."""
+
+    asked: str
+    printed: Sequence[str]
+    judgement: Judgement
+
+
+def replay(
+    sheet: Sheet,
+    source: str,
+    case: str,
+    secret: str = "",
+    *,
+    unsealed: bool,
+    files: Files | None = None,
+    seal: Callable[[], None] = lambda: None,
+) -> Replayed:
+    """Repeat a case, given by its number in a report (``2.14``); return its result.
+
+    The cases before it are asked as well, since one may build on another.
+    """
+    part, _, place = case.partition(".")
+    checks = sheet.lab.CHECKS
+    require(
+        part.isdecimal() and place.isdecimal() and 0 < int(part) <= len(checks),
+        f"a case is written as in the report, 2.14, and there are {len(checks)} parts",
+    )
+    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+        seal()
+        hindered = _fault_of_file(keeper)
+        if hindered:
+            return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
+        work = Work(sheet, keeper, secret, files)
+        for check in checks[: int(part) - 1]:
+            marked(check, work)
+            work.close()
+        try:
+            cases = checks[int(part) - 1].cases(work)
+            require(0 < int(place) <= len(cases), f"part {part} has {len(cases)} cases")
+            for one in cases[: int(place)]:
+                keeper.printed, asked = [], one.asked
+                try:
+                    found = one.judge()
+                except Mistake as mistake:
+                    found = Judgement(0.0, str(mistake))
+        except (Mistake, Stopped) as reason:
+            asked, found = f"case {case}, or one before it", Judgement(0.0, str(reason))
+        return Replayed(asked, keeper.printed, found)
+
+
+def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
+    """Return a check's mark, and whether the file had to be stopped."""
+    shares, total, right, stopped = 0.0, 0, 0, ""
+    faults: list[str] = []
+    asked = "before the first question"
+    try:
+        cases = check.cases(work)
+        total = len(cases)
+        for place, (asked, judge) in enumerate(cases, 1):
+            try:
+                share, wrong = judge()
+            except Mistake as mistake:
+                share, wrong = 0.0, str(mistake)
+            wrong += f" (--case {number}.{place})" if number else ""
+            shares += share
+            right += share == 1.0
+            faults += [f"{asked}: {wrong}"] if share < 1.0 else []
+    except Stopped as reason:
+        stopped = f"stopped at {asked}: {reason}. "
+    except Mistake as mistake:
+        faults = [f"{asked}: {mistake}"]
+    got = round(check.points * shares / total, 2) if total else 0.0
+    why = stopped + f"{right} of {total} right" + (f"; first {faults[0]}" if faults else "")
+    return Mark(check.name, check.points, got, why, faults[1:MOST_SHOWN]), bool(stopped)

@@ -1,0 +1,312 @@
+"""Network with a hidden fault, and the observations of it: lab 10, in memory and live.
+
+The student's file names the next step, and is told what has come of all steps before it. It never
+sees the network itself. The fault strikes in silence: no carrier changes, and the lab's own `why`
+does not know of it either. So there is what servers hear, what becomes of packets, and what passes
+a port.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from experiments.grading.child import Mistake
+from experiments.grading.sealed_router import whole
+from hosts.base.load import router_for
+from hosts.base.timers import FAST, timers_for
+from hosts.memory.frame_devices import FrameHop
+from hosts.memory.memory_network import MemoryNetwork, Trip
+from hosts.memory.tryout import ARRIVAL_S
+from hosts.wire.frame import Frame
+from topos.base.errors import PillarboxError
+from topos.bcube import BCube
+
+if TYPE_CHECKING:
+    from experiments.grading.live_grading import LiveWork
+
+ROUTING = "bcube"
+MOST_STEPS = 80
+NOTICED_S = 30.0
+HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
+WATCHED_S = 5 * FAST.heart_beat_s  # while a port is looked at: neighbours are heard in it
+CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
+STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments of each step
+
+Ask = Callable[[BCube, list[Any]], Any]
+
+
+class HiddenFault(NamedTuple):
+    """Hidden fault; nodes are numbered servers first, then switches. `ONE_WAY` is (from, to)."""
+
+    kind: str
+    nodes: tuple[int, ...]
+
+    def loses(self, server: int, switch: int, peer: int) -> bool:
+        """Return True if frames between two servers on a switch are lost."""
+        if self.kind == CABLE:
+            return switch in self.nodes and (server in self.nodes or peer in self.nodes)
+        if self.kind == ONE_WAY:
+            return self.nodes in ((server, switch), (switch, peer))
+        return bool({server, switch, peer} & {*self.nodes})
+
+    def same(self, other: HiddenFault) -> bool:
+        """Return True if another fault names the same defect."""
+        if self.kind == ONE_WAY:
+            return self == other
+        return self.kind == other.kind and {*self.nodes} == {*other.nodes}
+
+    def text(self, bcube: BCube) -> str:
+        """Return the fault as text."""
+        return f"{self.kind} {'-'.join(map(bcube.name, self.nodes))}"
+
+
+def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
+    """Return a fault of that kind, anywhere."""
+    server = draw.randrange(bcube.servers)
+    switch = bcube.server_plug(server, draw.randrange(bcube.ports)).node
+    one_way = draw.choice(((server, switch), (switch, server)))
+    nodes = {CABLE: (server, switch), ONE_WAY: one_way, SWITCH: (switch,), SERVER: (server,)}
+    return HiddenFault(kind, nodes[kind])
+
+
+class HuntScene(Protocol):
+    """A network that can be asked; a dead server answers nothing, None."""
+
+    bcube: BCube
+
+    def ping(self, source: int, destination: int) -> bool | None:
+        """Return True if a packet and its answer arrive."""
+        ...
+
+    def why(self, source: int, destination: int) -> Any:
+        """Return how far a packet came, and whom its last server does not hear."""
+        ...
+
+    def capture(self, server: int, port: int) -> Any:
+        """Return the counts of frames at a port over some time: sent, and received per peer."""
+        ...
+
+
+# -- one hunt ------------------------------------------------------------------------------------
+
+
+class Hunt(NamedTuple):
+    """Result of a hunt: the named fault and the number of steps, or None with the reason."""
+
+    named: HiddenFault | None
+    steps: int
+    wrong: str = ""
+
+
+def hunt(scene: HuntScene, ask: Ask) -> Hunt:
+    """Do what the file says until it names a fault, or has asked too much."""
+    seen: list[Any] = []
+    while len(seen) < MOST_STEPS:
+        step = ask(scene.bcube, seen)
+        if isinstance(step, list) and step[:1] == ["name"]:
+            named = fault_of(scene.bcube, step[1:])
+            return Hunt(named, len(seen), "" if named else f"{step!r:.60} names no fault")
+        seen.append([step, observed(scene, step)])
+    return Hunt(None, len(seen), f"nothing is named after {MOST_STEPS} steps")
+
+
+def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
+    """Return the fault that a file names, None where that is none."""
+    if not words or words[0] not in KINDS:
+        return None
+    nodes = words[1:]
+    wanted = 2 if words[0] in (CABLE, ONE_WAY) else 1
+    known = len(nodes) == wanted and all(whole(node, bcube.nodes) for node in nodes)
+    return HiddenFault(words[0], tuple(nodes)) if known else None
+
+
+def observed(scene: HuntScene, step: Any) -> Any:
+    """Return the observation of a step; raise Mistake for an invalid step."""
+    bcube = scene.bcube
+    if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
+        raise Mistake(f"{step!r:.60} is no step: there are {', '.join(STEPS)} and name")
+    kind, *numbers = step
+    bounds = [bcube.servers, bcube.ports if kind == "capture" else bcube.servers]
+    fits = len(numbers) == STEPS[kind] and all(map(whole, numbers, bounds))
+    if not fits or (kind in ("ping", "why") and numbers[0] == numbers[1]):
+        raise Mistake(f"{step!r:.60} is not one of this network")
+    if kind == "ping":
+        return scene.ping(*numbers)
+    if kind == "why":
+        return scene.why(*numbers)
+    if kind == "capture":
+        return scene.capture(*numbers)
+    found = [scene.capture(numbers[0], port) for port in range(bcube.ports)]
+    return None if None in found else [[one["sent"], sum(one["heard"].values())] for one in found]
+
+
+# -- in memory -----------------------------------------------------------------------------------
+
+
+class Hidden:
+    """The fault as a device of a network in memory; it counts frames as well."""
+
+    def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
+        self.bcube, self.fault = bcube, fault
+        self.passed: Counter[tuple[int, int, int]] = Counter()  # server, port, peer or itself
+        self._last: tuple[int, int, Frame] | None = None
+
+    def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
+        """Yield the frame unless the fault loses it."""
+        switch = self.bcube.server_plug(hop.server, hop.port).node
+        if self._last != (hop.server, hop.port, hop.frame):  # else one frame to everyone
+            self._last = hop.server, hop.port, hop.frame
+            self.passed[hop.server, hop.port, hop.server] += 1
+        if not self.fault.loses(hop.server, switch, hop.peer):
+            self.passed[hop.peer, hop.port, hop.server] += 1  # a BCube's port is a level
+            yield 0.0, hop.frame
+
+
+class MemoryScene:
+    """Network in memory whose servers have had time to detect failures."""
+
+    def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
+        self.bcube, self.fault = bcube, fault
+        self.device = Hidden(bcube, fault)
+        router: Any = router_for(bcube, ROUTING)
+        self.network = MemoryNetwork(
+            bcube, lambda topology, server: router(topology, server, timers=FAST), [self.device]
+        )
+        self.network.run(HEARD_S)
+
+    def ping(self, source: int, destination: int) -> bool | None:
+        """Return True if a packet and a packet back arrive."""
+        if self._dead(source):
+            return None
+        return self._arrives(source, destination) and self._arrives(destination, source)
+
+    def why(self, source: int, destination: int) -> Any:
+        """Return a packet's way, up to the last server that had it."""
+        if self._dead(source):
+            return None
+        trip = self._sent(source, destination)
+        path = list(trip.path.servers)
+        if trip.steps and not trip.arrived_s and trip.lost == "lost by a device":
+            path.pop()
+        links = self.network.routers[path[-1]].state()["links"]
+        return why_says(self.bcube, path, bool(trip.arrived_s), links)
+
+    def capture(self, server: int, port: int) -> Any:
+        """Return the counts of frames at a port during the next heart-beats."""
+        if self._dead(server):
+            return None
+        self.device.passed.clear()
+        self.network.run(WATCHED_S)
+        passed = self.device.passed
+        heard = {peer: passed[server, port, peer] for peer in self.bcube.peers(server, port)}
+        return {"sent": passed[server, port, server], "heard": _some(heard)}
+
+    def _arrives(self, source: int, destination: int) -> bool:
+        return bool(self._sent(source, destination).arrived_s)
+
+    def _sent(self, source: int, destination: int) -> Trip:
+        trip = self.network.send_udp(source, destination)
+        self.network.run_until(
+            self.network.now + ARRIVAL_S, lambda: bool(trip.arrived_s or trip.lost)
+        )
+        return trip
+
+    def _dead(self, server: int) -> bool:
+        return self.fault == (SERVER, (server,))
+
+
+def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
+    """Return what `why` says: the way, whether that is all of it, and whom its end misses."""
+    silent = [[link["port"], bcube.server(link["peer"])] for link in links if not link["up"]]
+    return {"path": path, "arrived": arrived, "silent": silent}
+
+
+def _some(heard: dict[int, int]) -> dict[str, int]:
+    """Return the peers that were heard; JSON has no numbers for keys."""
+    return {str(peer): frames for peer, frames in heard.items() if frames}
+
+
+# -- live ----------------------------------------------------------------------------------------
+
+
+class LiveScene:
+    """The same of a lab."""
+
+    def __init__(self, work: LiveWork, fault: HiddenFault) -> None:
+        assert isinstance(work.lab.topology, BCube)
+        self.work, self.lab, self.bcube, self.fault = work, work.lab, work.lab.topology, fault
+
+    def ping(self, source: int, destination: int) -> bool | None:
+        """Return True if pings are answered."""
+        return None if self._dead(source) else self.work.pings(source, destination)
+
+    def why(self, source: int, destination: int) -> Any:
+        """Return what a marked packet shows, as the lab's `why` does, but not what is hidden."""
+        if self._dead(source):
+            return None
+        found = self.lab.trace(source, destination)
+        path = [self.bcube.server(name) for name in found["path"]]
+        links = self.lab.state(path[-1]).get("links", [])
+        return why_says(self.bcube, path, found["delivered"], links)
+
+    def capture(self, server: int, port: int) -> Any:
+        """Return the counts of frames at a port during the next heart-beats."""
+        if self._dead(server):
+            return None
+        from experiments.observe.port_capture import Tapped, senders
+
+        interface = self.bcube.interface(server, port)
+        beat_s = timers_for(self.bcube, self.lab.settings.timers).heart_beat_s
+        tapped = Tapped("", interface, self.lab.namespace_of(server))
+        sources = Counter(senders(tapped, WATCHED_S * beat_s / FAST.heart_beat_s))
+        mac = {peer: self.bcube.mac(peer, port) for peer in self.bcube.peers(server, port)}
+        heard = {peer: sources[mac[peer]] for peer in mac}
+        return {"sent": sources[self.bcube.mac(server, port)], "heard": _some(heard)}
+
+    def wait_noticed(self) -> None:
+        """Wait until some server misses another."""
+        deadline = time.monotonic() + NOTICED_S
+        living = [server for server in range(self.bcube.servers) if not self._dead(server)]
+        while time.monotonic() < deadline:
+            if not all(link["up"] for one in living for link in self.lab.state(one)["links"]):
+                return
+            time.sleep(0.05)
+        raise PillarboxError("no server has noticed the hidden fault: grade again")
+
+    def _dead(self, server: int) -> bool:
+        return server in self.lab.dead
+
+
+@contextmanager
+def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
+    """Inject a fault during a block into a lab that does not record it."""
+    from experiments.emulation.active_faults import drop, let_pass
+
+    lab = work.lab
+    if fault.kind == SERVER:
+        lab.kill(fault.nodes[0])
+    taps = {tap for cable in lab.net.links for tap in _taps(lab, fault, cable)}
+    drop(taps)
+    try:
+        yield LiveScene(work, fault)
+    finally:
+        let_pass(taps)
+        if fault.kind == SERVER:
+            lab.revive(fault.nodes[0])
+
+
+def _taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
+    """Return the directions in which a cable loses frames: none, one or both."""
+    ends = [lab.node(end.node.name) for end in (cable.intf1, cable.intf2)]
+    if fault.kind == SWITCH:
+        return list(cable.taps) if fault.nodes[0] in ends else []
+    if fault.kind == SERVER or {*fault.nodes} != {*ends}:
+        return []
+    if fault.kind == CABLE:
+        return list(cable.taps)
+    return [cable.taps[ends.index(fault.nodes[0])]]  # the first is where its first end's pass

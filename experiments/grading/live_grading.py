@@ -1,0 +1,278 @@
+"""Lab work on a live network: real packets, and the file's router on every server, sealed as ever.
+
+Each server's forwarder runs `SealedRouter`, which is ours, and which asks a sealed child for every
+decision. So a student's file has no more rights here than in the network in memory.
+
+A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
+made from a `LiveWork`. Their points come on top of the lab's. Where the file has functions and no
+router, ``LIVE_ROUTER`` is the `SealedRouter` of the lab's own that asks them. A lab with
+``LIVE_ROUTING`` has that routing on all servers, and asks the file through `LiveWork.student`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import topos
+from experiments.grading.child import Child, Keeper, Stopped
+from experiments.grading.grading_engine import GradedPart, Mark, Report, Sheet, Work, marked
+from experiments.grading.sealed_router import Remote
+from experiments.text import printable
+from hosts.base.actions import Action, Drop
+from hosts.base.timers import timers_for
+from hosts.live.settings import LabSettings
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab import Lab
+
+FOREVER_S = 1e9
+# timeout of an answer in whole seconds; interval between packets of a flow
+PING_S, PING_EVERY_S = 2, 0.2
+TRIES = 3  # a busy machine's heart-beats come late, and cost a packet; a wrong router loses each
+RECOVERED_S = 4.0
+SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
+FLOW_PORT = 4000
+STREAM_BYTES, STREAM_S = 1400, 60
+MOST_TEXT = 2000  # characters of a sentence
+
+ROUTER = '''"""The router that a grader's forwarders load."""
+from {module} import {name}
+
+
+class Student({name}):
+    GIVEN = {given!r}
+    PARTNER = {partner!r}
+'''
+
+
+def sealed(given: str, topology: Topology) -> Child:
+    """Return a child that has read a file; `given` is what `_given` wrote."""
+    file = json.loads(given)
+    keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
+    return keeper.child(among=topology.servers)
+
+
+class SealedRouter(Remote):
+    """A live server's router, with a sealed child of its own."""
+
+    GIVEN: ClassVar[str] = ""  # see `sealed`
+    PARTNER: ClassVar[str] = ""  # another student's, for the second half of the servers
+
+    def __init__(self, topology: Topology, server: int, **options: Any) -> None:
+        given = self.PARTNER if self.PARTNER and in_second_half(topology, server) else self.GIVEN
+        super().__init__(topology, server, child=sealed(given, topology), **options)
+
+    def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
+        """Drop everything once the child had to be stopped."""
+        self.asked.clear()  # a live network has no end of heart-beats
+        try:
+            return super()._ask(what, packet, now, *arguments)
+        except Stopped as stopped:
+            self._next_poll = now + FOREVER_S
+            return self._counted([Drop(f"stopped: {stopped}", packet)])
+
+
+def in_second_half(topology: Topology, server: int) -> bool:
+    """Return True if a server runs the partner's router."""
+    return 2 * server >= topology.servers
+
+
+class Partner(NamedTuple):
+    """Another student, whose router the second half of the servers runs."""
+
+    sheet: Sheet
+    source: str
+
+
+@dataclass
+class LiveWork:
+    """A running lab, and what its checks ask of it."""
+
+    sheet: Sheet
+    lab: Lab
+    student: Work | None = None  # the file, where no router asks it
+    partner: Sheet | None = None
+
+    def sheet_at(self, server: int) -> Sheet:
+        """Return the sheet of the student whose router a server runs."""
+        second = self.partner and in_second_half(self.lab.topology, server)
+        return self.partner if self.partner and second else self.sheet
+
+    def pings(self, source: int, destination: int) -> bool:
+        """Return True if any packet of a ping is answered; all packets belong to one flow.
+
+        The first may be lost by right: only its loss shows a source which of its paths has failed.
+        """
+        target = self.lab.topology.ip(destination)
+        until_one = ["ping", "-c", "1", "-w", str(PING_S), "-i", str(PING_EVERY_S), target]
+        ping = self.lab.host(source).popen(until_one)
+        ping.communicate()
+        return bool(ping.returncode == 0)
+
+    def way(self, source: int, destination: int) -> tuple[list[str], str]:
+        """Return the addresses that a packet passes, and why none of a few arrived."""
+        for _ in range(TRIES):
+            found = self.lab.trace(source, destination)
+            if found["delivered"]:
+                break
+        lost = "" if found["delivered"] else found["dropped"] or "it never arrived"
+        return found["path"], lost
+
+    def recovers(self, *pairs: tuple[int, int]) -> bool:
+        """Return True if pings between all pairs are answered within the time to learn routes."""
+        deadline = time.monotonic() + RECOVERED_S
+        waiting = list(pairs)
+        while waiting and time.monotonic() < deadline:
+            if self.pings(*waiting[-1]):
+                waiting.pop()
+        return not waiting
+
+    def settles(
+        self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, anew: bool = False
+    ) -> tuple[bool, list[str]]:
+        """Tell whether packets take such a way before long, and the last one's way.
+
+        They are of one flow, or `anew` of another each time: a flow that has a way keeps it until
+        it is probed again, which with FiConn's timers takes half a minute.
+        """
+        deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if anew else self._round_s)
+        for number in count():
+            found = self.lab.trace(*pair, source_port=FLOW_PORT + number * anew)
+            if found["delivered"] and fits(found["path"]):
+                return True, found["path"]
+            if time.monotonic() > deadline:
+                break
+        return False, found["path"]
+
+    @property
+    def _round_s(self) -> float:
+        """Upper bound of the interval after which a flow probes its paths again, in seconds."""
+        timers = timers_for(self.lab.topology, self.lab.settings.timers)
+        return timers.longest_probe_interval_s + timers.probe_timeout_s
+
+    @contextmanager
+    def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
+        """Have packets flow between two servers, whichever way they take, while the block runs."""
+        iperf3 = ["iperf3", "--udp", "--length", str(STREAM_BYTES), "--bitrate", str(int(rate_bps))]
+        target = self.lab.topology.ip(destination)
+        listener = self.lab.host(destination).popen(
+            ["iperf3", "--server", "--one-off", "--forceflush", "--bind", target], text=True
+        )
+        sender = None
+        try:
+            if not any("listening" in line for line in listener.stdout):
+                raise PillarboxError(f"iperf3 does not start: {listener.stderr.read()}")
+            host = self.lab.host(source)
+            sender = host.popen([*iperf3, "--client", target, "--time", str(STREAM_S)])
+            yield
+        finally:
+            for program in filter(None, (sender, listener)):
+                program.kill()
+                program.communicate()
+
+
+def add_live(
+    report: Report,
+    source: str,
+    secret: str = "",
+    *,
+    unsealed: bool = False,
+    partner: Partner | None = None,
+) -> None:
+    """Run a lab's live checks in a sandbox and add their marks to the report.
+
+    With a partner they are those in which both students' routers share a network.
+    """
+    sheet = report.sheet
+    checks = checks_of(sheet, partner)
+    what = "a partner for" if partner else "to run"
+    require(bool(checks), f"lab {sheet.number} has nothing {what} live: leave out --live")
+    require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
+    if not report.got:
+        why = "not tried: the file gets no points in memory"
+        report.marks += [Mark(check.name, check.points, 0.0, why) for check in checks]
+        return
+    from experiments.linux import sandbox
+
+    with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
+        folder = Path(name)
+        sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed, partner))
+        marks = folder / "marks.json"
+        require(marks.is_file(), "the live network ended before its checks; see above")
+        report.marks += [_shown(*mark) for mark in json.loads(marks.read_text())]
+
+
+def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
+    """Return a mark with printable texts: parts of them come from the student."""
+    return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
+
+
+def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[GradedPart]:
+    """Return the live checks of a lab, for a student alone or with a partner."""
+    found: Sequence[GradedPart] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
+    return found
+
+
+def _run(
+    sheet: Sheet,
+    source: str,
+    folder: Path,
+    secret: str,
+    unsealed: bool,
+    partner: Partner | None,
+) -> int:
+    """Run the live checks; their marks go to a file, since this is another process."""
+    lab: Any = sheet.lab
+    if routing := getattr(lab, "LIVE_ROUTING", ""):
+        with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
+            student = Work(sheet, keeper, secret)
+            marks = _marks(sheet, routing, folder, student)
+            student.close()
+    else:
+        router = folder / "router.py"
+        given = _given(sheet, source, unsealed)
+        other = _given(partner.sheet, partner.source, unsealed) if partner else ""
+        asks = getattr(lab, "LIVE_ROUTER", SealedRouter)
+        named = {"module": asks.__module__, "name": asks.__name__}
+        router.write_text(ROUTER.format(given=given, partner=other, **named))
+        marks = _marks(sheet, str(router), folder, partner=partner)
+    (folder / "marks.json").write_text(json.dumps(marks))
+    return 0
+
+
+def _given(sheet: Sheet, source: str, unsealed: bool) -> str:
+    """Return a file, what it may import and what was drawn for it: see `sealed`."""
+    modules = list(sheet.lab.MODULES)
+    file = {"source": source, "modules": modules, "values": sheet.values, "unsealed": unsealed}
+    return json.dumps(file)
+
+
+def _marks(
+    sheet: Sheet,
+    routing: str,
+    folder: Path,
+    student: Work | None = None,
+    partner: Partner | None = None,
+) -> list[Mark]:
+    from experiments.emulation.lab import Lab
+
+    lab: Any = sheet.lab
+    settings, checks = LabSettings(routing=routing, plane="python"), checks_of(sheet, partner)
+    try:
+        with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
+            work = LiveWork(sheet, live, student, partner and partner.sheet)
+            return [marked(check, work)[0] for check in checks]
+    except PillarboxError as error:
+        why = f"the live network did not come up: {error}"
+        return [Mark(check.name, check.points, 0.0, why) for check in checks]

@@ -1,0 +1,191 @@
+"""A student's network, recorded from the answers of its class about every port.
+
+The class itself runs in a sealed child only. What it says is written down here once, so that it
+can be compared, searched and wired up in memory. A cable counts if both of its ends tell the same
+of it, and one of them is a server; all others are left out, and `contradictions` says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from experiments.grading.child import Mistake
+from experiments.grading.grading_engine import Work
+from experiments.grading.sealed_router import whole
+from topos.base.polymorphic import NOTHING, Number
+from topos.base.topology import Bound, Plug, Topology
+
+MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
+MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # bounds of an address's length, and of a digit
+MOST_LEVELS = 64
+UNPLUGGED = Plug(NOTHING, 0, 0)
+
+End = tuple[int, int]  # node, port
+
+
+class Recorded(Topology):
+    """Record of the answers that a sealed child gave about a network of the file's class.
+
+    Parameters
+    ----------
+    work : Work
+        Through which the class is asked.
+    spec : str
+        Of the network; its numbers go to the class.
+
+    Raises
+    ------
+    Mistake
+        Where not even its size can be told.
+    """
+
+    def __init__(self, work: Work, spec: str) -> None:
+        super().__init__()
+        self.spec = spec
+        self.servers, self.switches, self.ports, self.switch_ports, self.cables = (
+            _size(work, spec, name)
+            for name in ("servers", "switches", "ports", "switch_ports", "cables")
+        )
+        self.contradictions: dict[int, str] = {}  # first contradiction of each node
+        self.misaddressed: dict[int, str] = {}  # reason by server
+        said = {end: self._said(work, *end) for end in self._ends()}
+        self.claimed_cables = self.cables
+        agreed = {end: self._agreed(said, end) for end in said}
+        self.cables = sum(plug != UNPLUGGED for plug in agreed.values()) // 2
+        shape = (self.nodes, max(self.ports, self.switch_ports), 3)
+        self._plugs = numpy.full(shape, NOTHING, numpy.int64)
+        for (node, port), plug in agreed.items():
+            self._plugs[node, port] = plug
+        self._digits = numpy.array(self._addresses(work))
+
+    # -- asking --------------------------------------------------------------------------------
+
+    def _ends(self) -> list[End]:
+        return [(node, port) for node in range(self.nodes) for port in range(self.ports_of(node))]
+
+    def _said(self, work: Work, node: int, port: int) -> Plug:
+        """Return the plug that the class reports for a port, UNPLUGGED if the answer is invalid."""
+        try:
+            if node < self.servers:
+                plug = work.of("server_plug", node, port, network=self.spec)
+            else:
+                plug = work.of("switch_plug", node - self.servers, port, network=self.spec)
+        except Mistake as mistake:
+            self._blame(node, f"port {port}: {mistake}")
+            return UNPLUGGED
+        if isinstance(plug, list) and len(plug) == 3:
+            if plug[0] == NOTHING:
+                return UNPLUGGED
+            far, there, level = plug
+            known = whole(far, self.nodes) and whole(there, self.ports_of(far))
+            if known and whole(level, MOST_LEVELS):
+                return Plug(far, there, level)
+        self._blame(node, f"port {port} leads to {plug!r:.50}, which does not exist")
+        return UNPLUGGED
+
+    def _agreed(self, said: dict[End, Plug], end: End) -> Plug:
+        """Return the far end of a cable that both ends know."""
+        plug = said[end]
+        if plug == UNPLUGGED:
+            return plug
+        if end[0] >= self.servers <= plug.node:
+            self._blame(end[0], f"port {end[1]} leads to a switch; here only servers relay")
+            return UNPLUGGED
+        if end[0] == plug.node:
+            self._blame(end[0], f"port {end[1]} leads to itself")
+            return UNPLUGGED
+        if said[plug.node, plug.port] == (*end, plug.level):
+            return plug
+        there = f"port {plug.port} of {self.node_name(plug.node)}"
+        self._blame(end[0], f"port {end[1]} leads to {there}, which does not lead back")
+        return UNPLUGGED
+
+    def _blame(self, node: int, what: str) -> None:
+        self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
+
+    def _addresses(self, work: Work) -> list[list[int]]:
+        """Return each server's digits; if some are wrong, each one's number instead."""
+        radices = work.of("radices", network=self.spec)
+        rows: list[list[int]] = []
+        for server in range(self.servers):
+            try:
+                rows.append(self._address(work, server, radices, rows))
+            except Mistake as mistake:
+                self.misaddressed[server] = str(mistake)
+        if self.misaddressed:
+            return [[server] for server in range(self.servers)]
+        return rows
+
+    def _address(
+        self, work: Work, server: int, radices: Any, taken: Sequence[list[int]]
+    ) -> list[int]:
+        """Return a server's digits, which lead back to it and to none before it."""
+        digits = work.of("digits", server, network=self.spec)
+        if not _fit(digits, radices):
+            raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
+        if digits in taken:
+            raise Mistake(f"digits({server}) is {digits}, which is another server's too")
+        again = work.of("server_at", digits, network=self.spec)
+        if not whole(again, self.servers) or again != server:
+            raise Mistake(f"server_at({digits}) is {again!r:.60}, not {server}")
+        return list(digits)
+
+    # -- answering -----------------------------------------------------------------------------
+
+    def server_plug(self, server: Number, port: int) -> Plug:
+        """Return the recorded plug of a server's port if both ends agree."""
+        row = self._plugs[server, port]
+        return Plug(*map(int, row)) if row.ndim == 1 else Plug(*row.T)
+
+    def switch_plug(self, switch: Number, port: int) -> Plug:
+        """Return the same for a switch."""
+        return self.server_plug(self.servers + switch, port)
+
+    def digits(self, server: Number) -> tuple[Any, ...]:
+        """Return the recorded digits, or the server's number if some digits were invalid."""
+        row = self._digits[server]
+        return tuple(map(int, row)) if row.ndim == 1 else tuple(row.T)
+
+    def server_at(self, digits: Sequence[Number]) -> Any:
+        """Return the server with these digits, -1 where there is none."""
+        asked = numpy.stack(numpy.broadcast_arrays(*digits), axis=-1)
+        same = (self._digits == asked[..., None, :]).all(axis=-1)
+        found = numpy.where(same.any(axis=-1), same.argmax(axis=-1), NOTHING)
+        return found if found.ndim else int(found)
+
+    def radices(self) -> tuple[int, ...]:
+        """Return the radix of each digit: one more than the largest digit in its place."""
+        return tuple(int(largest) + 1 for largest in self._digits.max(axis=0))
+
+    def switch_label(self, switch: int) -> str:
+        """Return its name."""
+        return f"s{switch}"
+
+    def diameter_bound(self) -> Bound:
+        """Return no bound: the bound that the class claims is to be checked."""
+        return Bound(None, "not asked", "recorded")
+
+    bisection = disjoint_paths = diameter_bound
+
+
+def _size(work: Work, spec: str, name: str) -> int:
+    """Return one of a network's counts, such as its number of servers."""
+    count = work.of(name, network=spec)
+    least = {"servers": 2, "ports": 1}.get(name, 0)
+    if not whole(count, MOST[name] + 1) or count < least:
+        wanted = f"{least} to {MOST[name]} can be graded"
+        raise Mistake(f"{name} of {spec} is {count!r:.30}: {wanted}")
+    return int(count)
+
+
+def _fit(digits: Any, radices: Any) -> bool:
+    """Return True if digits are valid for their radices."""
+    if not isinstance(digits, list) or not isinstance(radices, list):
+        return False
+    if not 0 < len(digits) == len(radices) <= MOST_DIGITS:
+        return False
+    pairs = zip(digits, radices, strict=True)
+    return all(whole(radix, MOST_VALUES) and whole(digit, radix) for digit, radix in pairs)

@@ -1,0 +1,53 @@
+"""Backend of trials over several machines; see `experiments.trials.runs.trial_backend`."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from experiments.emulation.lab import Lab
+from experiments.machines.distributed_sending import Generators
+from experiments.machines.distributed_watch import WatchOverMachines
+from experiments.machines.trial_support import Machines
+from experiments.traffic.flows import Flow, Sending, Tool
+from experiments.trials.runs.order import TrialOrder
+from experiments.trials.runs.trial_backend import Means
+from experiments.trials.trust.watch import Watch
+
+
+class MeansOverMachines(Means):
+    """Backend of a trial whose flows and watches run on every machine, led by this process.
+
+    Parameters
+    ----------
+    lab : Lab
+        The running lab.
+    machines : Machines
+        The same lab, as the interface to its machines.
+    """
+
+    lead_s = 0.6  # time to send the start barrier to all machines: three calls to each
+
+    def __init__(self, lab: Lab, machines: Machines) -> None:
+        super().__init__(lab)
+        self.machines = machines
+
+    def prepare(self) -> dict[str, Any]:
+        """Pin the TCP sysctls on all machines; return the lab's facts for the manifest."""
+        found = self.machines.ask_machines(self.machines.to_living({"ask": "prepare"}))
+        first: dict[str, Any] = found[self.machines.machine_of(0)]
+        return {**first, "machines": self.machines.about()}
+
+    def watch(self, *, come_and_go: bool) -> Watch:
+        """Return the watch over all machines, ready to begin."""
+        return cast(Watch, WatchOverMachines(self.machines, come_and_go=come_and_go))
+
+    def tool(self, order: TrialOrder) -> Tool:
+        """Return the traffic generator for all flows of a trial."""
+        workload = order.workload
+        sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
+        arrive = workload.arrivals is not None
+        return Generators(self.machines, order.flows, sending, arrive=arrive)
+
+    def flow(self, flow: Flow, sending: Sending) -> Tool:
+        """Return the traffic generator for one flow."""
+        return Generators(self.machines, [flow], sending)

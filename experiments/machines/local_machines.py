@@ -1,0 +1,223 @@
+"""Machines as network namespaces of one computer, with a bridge between them.
+
+Each machine has one network card, ``card``, with an address of 198.18.0.0/15, the block reserved
+for benchmarks (RFC 2544). The first address belongs to the lab itself, which talks to all machines.
+Frames between machines are switched by eBPF before they reach the bridge, which saves a queue.
+
+Dask's scheduler runs in the lab's own process, and a worker in each machine's namespace.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import time
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from experiments.emulation.underlay import TUNNEL_BYTES
+from experiments.interpreter import module_command
+from experiments.linux import cable_programs, netlink, offloads
+from experiments.linux.namespaces import Namespace, fabric
+from experiments.linux.shaping import HEADER_ROOM
+from experiments.machines.dask_process import CONFIG
+from experiments.machines.dask_processes import Started, order_for
+from topos.base.errors import PillarboxError, require
+
+CARD, LAB = "card", "198.18.0.1"
+MOST = 250
+PORT = 8786  # Dask's usual port; the network is the lab's own
+JOIN_S = 60.0
+LEAST_MTU = 9000  # jumbo frames, as usual in data centers
+PREFIX_LENGTH = 15
+
+
+def address_of(machine: int) -> str:
+    """Return a machine's IP address.
+
+    >>> address_of(0), address_of(1)
+    ('198.18.0.2', '198.18.0.3')
+    """
+    return f"198.18.0.{machine + 2}"
+
+
+class Computer:
+    """Machines of one computer, as network namespaces, from construction until `close`.
+
+    Parameters
+    ----------
+    machines : int
+        Number of machines.
+    mtu : int
+        MTU of a lab's packets; the machines' network carries them with all headers.
+    card_mtu : int, optional
+        MTU of the machines' cards (default: large enough for `mtu`).
+    cuts_tunnels : bool
+        Whether the cards segment super-packets in tunnels; many real cards do not.
+    """
+
+    def __init__(
+        self, machines: int, mtu: int, card_mtu: int | None = None, *, cuts_tunnels: bool = True
+    ) -> None:
+        require(1 < machines <= MOST, f"a computer can be 2 to {MOST} machines, not {machines}")
+        self._card_mtu = card_mtu or max(LEAST_MTU, mtu + HEADER_ROOM + TUNNEL_BYTES)
+        self._cuts_tunnels = cuts_tunnels
+        home, self._bridge = fabric(), fabric().new_index()
+        self.namespaces: list[Namespace] = []
+        self._switch = cable_programs.load(cable_programs.hand_to_named_peer())
+        with home.batch():
+            home.send(netlink.bridge("machines", self._bridge, group=home.group))
+            home.send(netlink.change(1, up=True))  # the loopback interface
+            home.send(netlink.add_address(self._bridge, LAB, PREFIX_LENGTH))
+            home.send(netlink.change(self._bridge, up=True))
+        for _ in range(machines):
+            self.add()
+
+    @property
+    def addresses(self) -> list[str]:
+        """IP addresses of the machines."""
+        return [address_of(machine) for machine in range(len(self.namespaces))]
+
+    def add(self) -> int:
+        """Add a machine; return its number."""
+        home, machine, namespace = fabric(), len(self.namespaces), Namespace()
+        self.namespaces.append(namespace)
+        plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
+        named = cable_programs.mac_of_peer(plug.ifindex)
+        card = netlink.End(CARD, home.new_index(), namespace.descriptor, named)
+        how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
+        home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
+        tap, deed = (
+            cable_programs.CableTap(plug.ifindex, cable_programs.INGRESS),
+            f"switch frames from {plug.name}",
+        )
+        home.send(
+            cable_programs.hook(tap),
+            cable_programs.attach(tap, cable_programs.PATCH, self._switch, deed),
+        )
+        namespace.send(
+            netlink.change(1, up=True),
+            netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
+            netlink.change(card.ifindex, up=True),
+        )
+        if not self._cuts_tunnels:
+            with namespace:
+                offloads.switch_off(CARD, [offloads.TUNNEL_SEGMENTS])
+        return machine
+
+    def close(self) -> None:
+        """Remove all machines and their cards."""
+        os.close(self._switch)
+        for namespace in self.namespaces:
+            namespace.close()
+        home = fabric()
+        home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+
+
+class OneComputer:
+    """Machine provider whose machines are namespaces in this sandbox; a `Ground`.
+
+    Parameters
+    ----------
+    machines : int
+        Number of machines.
+    cuts_tunnels : bool
+        Whether the machines' cards segment super-packets in tunnels.
+    """
+
+    lead = LAB
+    weights: tuple[int, ...] = ()
+    lossy: tuple[str, ...] = ()
+    is_here = True
+
+    def __init__(self, machines: int, *, cuts_tunnels: bool = True) -> None:
+        self.machines, self._cuts_tunnels = machines, cuts_tunnels
+        self.addresses: list[str] = []
+        self.computer: Computer | None = None
+        self._scheduler: Any = None
+        self._started: list[Started] = []  # workers of all machines, including lost ones
+
+    def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
+        """Create the machines, start the scheduler here and a worker on each machine."""
+        import dask
+        from distributed import Client, LocalCluster
+        from distributed.security import Security
+
+        dask.config.set(CONFIG)
+        self.computer = Computer(self.machines, mtu, cuts_tunnels=self._cuts_tunnels)
+        self.addresses = self.computer.addresses
+        security = Security.temporary()
+        self._scheduler = LocalCluster(
+            n_workers=0,
+            host=LAB,
+            scheduler_port=PORT,
+            protocol="tls://",
+            security=security,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        )
+        self._folder, self._security = folder, security
+        for machine in range(self.machines):
+            self._start(machine)
+        self.workers = [self._joined(machine) for machine in range(self.machines)]
+        address = self._scheduler.scheduler_address
+        client = Client(address, security=security, timeout=JOIN_S, direct_to_workers=True)
+        return client, self.workers
+
+    def _start(self, machine: int) -> None:
+        """Start a machine's Dask worker."""
+        assert self.computer
+        command = module_command("experiments.machines.dask_process")
+        here, named = address_of(machine), {"name": str(machine)}
+        named["scheduler_ip"] = self._scheduler.scheduler_address
+        order = order_for("worker", here, self._folder, self._security, remove=False, **named)
+        log = self._folder / f"machine{machine}.log"
+        with self.computer.namespaces[machine]:
+            started = Started(command, order, log)
+        self._started.append(started)
+
+    def _joined(self, machine: int) -> str:
+        """Return the address of a machine's worker, or raise PillarboxError if it did not start."""
+        try:
+            return self._started[machine].address(time.monotonic() + JOIN_S)
+        except PillarboxError as error:
+            raise PillarboxError(f"the worker of machine {machine} did not join: {error}") from None
+
+    def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
+        """Create another machine; yield its worker's address and its IP address."""
+        assert self.computer
+        machine = self.computer.add()
+        self._start(machine)
+        yield self._joined(machine), address_of(machine)
+
+    def parts_folder(self, folder: Path, lab: str) -> Path:
+        """Return the path prefix of the parts' folders, inside the lab's folder."""
+        return folder / "machine"
+
+    def keys(self) -> Path | None:
+        """Return None: no other process connects to the workers."""
+        return None
+
+    def started(self, machine: int) -> Started:
+        """Return the process of a machine's worker."""
+        assert self.computer
+        return self._started[self.computer.addresses.index(self.addresses[machine])]
+
+    def last_words(self, machine: int) -> str:
+        """Return the last line that a machine's worker wrote."""
+        return self.started(machine).last_words()
+
+    def close(self) -> None:
+        """End workers and scheduler, and remove the machines."""
+        for worker in self._started:
+            with suppress(ProcessLookupError):
+                # the parts have ended, and the namespace has no other process
+                worker.process.kill()
+            worker.end()
+        if self._scheduler is not None:
+            self._scheduler.close(timeout=JOIN_S)
+        if self.computer:
+            self.computer.close()

@@ -1,0 +1,417 @@
+"""Replacements for a lab's own network, forwarders and faults in a lab over machines.
+
+The classes have the interface of a lab's own network, forwarders and faults, and forward calls to
+the parts, so that code for a lab works on a lab over machines. The parts send pings and traces.
+Programs start in a server's namespace, which its part passes as an open file; on another computer
+its worker starts programs (`worker_program`).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from experiments.control.client import entrance
+from experiments.emulation.active_faults import Faults
+from experiments.emulation.cable_shapes import CableShape
+from experiments.emulation.packet_tracing import NOWHERE, Tracer
+from experiments.emulation.routers import Switches
+from experiments.linux import cgroups
+from experiments.machines.clock import Clocks
+from experiments.machines.dask_cluster import Cluster
+from experiments.machines.half_cables import AHEAD_S, FarShapes, HalfCable
+from experiments.machines.trial_support import Machines
+from hosts.base.failures import Failures
+from hosts.linux.calls import inside
+from topos.base.errors import PillarboxError, require
+from topos.base.topology import Topology
+
+
+class FarNamespace:
+    """A server's network and UTS namespace; ``with namespace:`` runs code inside both."""
+
+    def __init__(self, descriptor: int, host_name: int) -> None:
+        self.descriptor, self._host_name = descriptor, host_name
+        self._stay: AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> FarNamespace:
+        self._stay = inside(self.descriptor, self._host_name)
+        self._stay.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        assert self._stay
+        self._stay.__exit__(*error)
+
+
+class Entrances:
+    """Open network namespaces of servers, each requested from its part once.
+
+    Parameters
+    ----------
+    topology : Topology
+        Topology of the lab.
+    folders : sequence of Path
+        Folder of each machine's part.
+    machine_of : sequence of int
+        Machine of each node.
+    reach : callable
+        Returns the command that runs a program on a server of another computer, empty if local.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        folders: Sequence[Path],
+        machine_of: Sequence[int],
+        reach: Callable[[int], list[str]],
+    ) -> None:
+        self._topology, self._folders, self._machine_of = topology, folders, machine_of
+        self.reach = reach
+        self._open: dict[int, tuple[int, int]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, server: int) -> int:
+        """Return a living server's network namespace, as an open file."""
+        return self.both(server)[0]
+
+    def both(self, server: int) -> tuple[int, int]:
+        """Return a living server's network and UTS namespace, as open files."""
+        require(
+            not self.reach(server),
+            f"{self._topology.name(server)} is on another computer: programs run there, but "
+            "its network cannot be inspected from here",
+        )
+        with self._lock:
+            if server not in self._open:
+                folder = self._folders[self._machine_of[server]]
+                network, host_name, *others = entrance(folder, self._topology.address(server)).files
+                self._open[server] = network, host_name
+                for descriptor in others:
+                    os.close(descriptor)
+            return self._open[server]
+
+    def opened(self, servers: Iterable[int]) -> set[int]:
+        """Return the network namespaces that are open of these."""
+        return {self._open[server][0] for server in servers if server in self._open}
+
+    def close(self, servers: Iterable[int] | None = None) -> None:
+        """Close the namespaces of the given servers, or all namespaces."""
+        with self._lock:
+            for server in list(self._open) if servers is None else servers:
+                for descriptor in self._open.pop(server, ()):
+                    os.close(descriptor)
+
+
+class FarNode:
+    """A server or switch on one of the machines."""
+
+    waiting = False  # Mininet's prompt reads it: no shell runs inside the node
+
+    def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
+        self.name, self._node, self._is_server = name, node, is_server
+        self._entrances = entrances
+
+    def live_namespace(self) -> FarNamespace:
+        """Return the network namespace of a live server."""
+        require(self._is_server, f"{self.name} is a bridge on its machine: programs run on servers")
+        return FarNamespace(*self._entrances.both(self._node))
+
+    def popen(self, command: Sequence[str], **options: Any) -> Any:
+        """Start a program in the server's namespace, in a session of its own."""
+        options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
+        return self.program(command, start_new_session=True, **options)
+
+    def program(
+        self, command: Sequence[str], by: Sequence[str] = (), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """Start a program on the server; `by` is a local command that wraps the program."""
+        reach = self._entrances.reach(self._node) if self._is_server else []
+        if reach:
+            return subprocess.Popen([*by, *reach, *command], **options)
+        command = cgroups.programs().command(command)
+        with self.live_namespace():
+            return subprocess.Popen([*by, *command], **options)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise PillarboxError(f"{self.name} is on another machine, and Mininet knows no more of it")
+
+
+class FarCable(NamedTuple):
+    """A cable whose ends may be on two machines."""
+
+    intf1: Any
+    intf2: Any
+    halves: frozenset[HalfCable]
+
+    @property
+    def cuts(self) -> frozenset[HalfCable]:
+        """Halves that lose their carrier when the cable is cut."""
+        return self.halves
+
+    @property
+    def taps(self) -> frozenset[HalfCable]:
+        """Halves on which frames are dropped for a silent fault."""
+        return self.halves
+
+
+class FarNet(dict[str, FarNode]):
+    """All nodes and cables of a lab over machines, by name."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        machine_of: Sequence[int],
+        entrances: Entrances,
+        usual: CableShape,
+        machines: Machines,
+    ) -> None:
+        self.shapes = FarShapes(self, usual, machines)
+        self.queue_bytes: int | None = None  # bytes of each port's queue, as the parts report
+        nodes = [
+            FarNode(topology.node_name(node), node, node < topology.servers, entrances)
+            for node in range(topology.nodes)
+        ]
+        super().__init__({node.name: node for node in nodes})
+        self.hosts, self.switches = nodes[: topology.servers], nodes[topology.servers :]
+        self.links = [
+            FarCable(
+                SimpleNamespace(node=nodes[cable.a]),
+                SimpleNamespace(node=nodes[cable.b]),
+                frozenset(HalfCable(machine_of[end], number) for end in (cable.a, cable.b)),
+            )
+            for number, cable in enumerate(topology.links())
+        ]
+
+    def linksBetween(self, a: FarNode, b: FarNode) -> list[FarCable]:  # noqa: N802
+        """Return the cables between two nodes."""
+        return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
+
+    def bound_super_packets(self) -> None:
+        """Do nothing: the parts bound the size of super-packets."""
+
+
+class _FarListener:
+    """Listener for marked packets at a server, which its part keeps open."""
+
+    def __enter__(self) -> _FarListener:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class FarTracer(Tracer):
+    """Traces packets on a lab over machines: the parts send, receive and follow marked packets.
+
+    `ask` sends a request to a server's part, `ask_all` to the parts of all machines.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        net: Any,
+        forwarders: Any,
+        dead: Collection[int],
+        ask: Callable[..., Any],
+        ask_all: Callable[..., dict[int, Any]],
+    ) -> None:
+        super().__init__(topology, net, forwarders, dead)
+        self._ask, self._ask_all = ask, ask_all
+
+    def listener(self, server: int) -> Any:
+        """Open a listener for marked packets in the server's part."""
+        self._ask(server, ask="trace listen")
+        return _FarListener()
+
+    def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
+        """Send a marked packet from the source's part."""
+        self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
+
+    def _trace_switches(
+        self, serial: int, source: int, destination: int, source_port: int
+    ) -> dict[str, Any]:
+        self._ask_all(ask="follow", serial=serial, keep=True)
+        self.listener(destination)
+        path, dropped = [self.topology.name(source)], "switches do not say why"
+        try:
+            self.send(serial, source, destination, source_port)
+        except PillarboxError as error:
+            dropped = f"{path[0]} cannot send: {error}"
+        arrived: bool = self._ask(destination, ask="trace arrived", serial=serial)
+        answers = self._ask_all(ask="follow", serial=serial, keep=False)
+        path += self._in_order(source, [one for heard in answers.values() for one in heard])
+        if arrived:
+            path.append(self.topology.name(destination))
+        return {
+            **NOWHERE,
+            "path": path,
+            "delivered": arrived,
+            "dropped": "" if arrived else dropped,
+        }
+
+    def _in_order(self, source: int, heard: list[tuple[int, str]]) -> list[str]:
+        """Return switches in path order: by time to live, then by adjacency."""
+        left = {self.topology.node(name): ttl for ttl, name in heard}
+        at, passed = source, []
+        while left:
+            adjacent = {plug.node for _, plug in self.topology.neighbours(at)}
+            at = max(left, key=lambda one: (left[one], one in adjacent))
+            passed.append(self.topology.name(at))
+            del left[at]
+        return passed
+
+    def _wait(self, listeners: list[Any]) -> None:
+        """Do nothing: the request for an arrival waits long enough."""
+
+
+class FarSwitches(Switches):
+    """Routing switches of all machines; `tell` sends a request to all parts."""
+
+    def __init__(self, alike: Switches, tell: Callable[..., object]) -> None:
+        super().__init__(alike.topology, alike.routing, alike.seed)
+        self.name, self._tell = alike.name, tell
+
+    def set_failures(self, failures: Failures) -> None:
+        """Inform the switches of all parts about failures."""
+        nodes, links = sorted(failures.nodes), sorted(map(sorted, failures.links))
+        self._tell(ask="inform", nodes=nodes, links=links)
+
+
+class FarForwarders:
+    """The forwarders of all machines, or the servers of a network whose servers do not relay."""
+
+    def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
+        self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks
+        self.words: dict[int, str] = {}  # last error lines of forwarders that ended unexpectedly
+
+    def ask(self, server: int, what: str, **details: str) -> Any:
+        """Return a forwarder's ``state`` or ``trace``, None if it is dead."""
+        try:
+            return self._request(server, "forwarder", what=what, **details)
+        except PillarboxError:  # the server's machine is lost
+            return None
+
+    def start(self, servers: Sequence[int]) -> None:
+        """Start dead servers again."""
+        for server in servers:
+            self._do(server, "revive")
+
+    def kill(self, server: int) -> None:
+        """End a server immediately, as a power failure would."""
+        self._do(server, "kill")
+
+    def last_words(self, server: int) -> str:
+        """Return the last line that an ended forwarder wrote."""
+        return self.words.get(server, "it left no message")
+
+    def last_lines(self, server: int, longest: int) -> str:
+        """Return the end of a forwarder's log, at most `longest` bytes."""
+        lines: str = self._request(server, "log", longest=longest)
+        return lines
+
+    def _do(self, server: int, deed: str) -> None:
+        """Have a server's part act at an agreed instant."""
+        at_s = self._clocks.there(self._machine_of[server], time.monotonic() + AHEAD_S)
+        self._request(server, deed, at_s=at_s)
+
+    def _request(self, server: int, request: str, **details: Any) -> Any:
+        machine = self._machine_of[server]
+        return self._cluster.ask(machine, ask=request, server=server, **details)
+
+
+class FarFaults(Faults):
+    """Faults of cables whose ends may be on two machines, injected at both at an agreed instant.
+
+    Parameters
+    ----------
+    net : FarNet
+        Network with all nodes and cables.
+    cluster : Cluster
+        Cluster of the lab's machines.
+    clocks : Clocks
+        Clocks of the machines.
+    on_late : callable
+        Called with a machine and its delay in seconds, if the machine acted late.
+    """
+
+    def __init__(
+        self, net: Any, cluster: Cluster, clocks: Clocks, on_late: Callable[[int, float], None]
+    ) -> None:
+        super().__init__(net)
+        self._cluster, self._clocks, self._on_late = cluster, clocks, on_late
+        self._lost: set[int] = set()
+        self._agreed_s = 0.0
+
+    def _moment(self) -> float:
+        self._agreed_s = super()._moment() + AHEAD_S
+        return self._agreed_s
+
+    def lose(self, machine: int) -> None:
+        """Take the carrier from other machines' halves of the cables to a lost machine."""
+        self._moment()
+        before = self._held(silent=False)
+        self._lost.add(machine)
+        without_carrier = self._held(silent=False) - before
+        for other in {half.machine for half in without_carrier}:
+            with suppress(PillarboxError):  # the other machine is being lost as well
+                self._switch({half for half in without_carrier if half.machine == other}, up=False)
+
+    def regain(self, machine: int) -> None:
+        """Restore the carrier of cables to a replaced machine, except cut cables."""
+        self._moment()
+        before = self._held(silent=False)
+        self._lost.discard(machine)
+        held = self._held(silent=False)
+        self._switch({half for half in held if half.machine == machine}, up=False)
+        self._drop({half for half in self._held(silent=True) if half.machine == machine})
+        self._switch(before - held, up=True)
+
+    def _held(self, silent: bool) -> set[Any]:
+        held = super()._held(silent)
+        if not silent and self._lost:
+            held |= {
+                half
+                for link in self.net.links
+                if any(half.machine in self._lost for half in link.halves)
+                for half in link.halves
+            }
+        return held
+
+    def _switch(self, held: set[Any], *, up: bool) -> None:
+        self._ask(held, {"ask": "switch", "up": up})
+
+    def _drop(self, held: set[Any]) -> None:
+        self._ask(held, {"ask": "silence", "silent": True})
+
+    def _pass(self, held: set[Any]) -> None:
+        self._ask(held, {"ask": "silence", "silent": False})
+
+    def _ask(self, held: set[HalfCable], request: Mapping[str, Any]) -> None:
+        cables: dict[int, list[int]] = {}
+        for half in sorted(held):
+            if half.machine not in self._lost:
+                cables.setdefault(half.machine, []).append(half.cable)
+        asked = {
+            machine: {
+                **request,
+                "cables": numbers,
+                "at_s": self._clocks.there(machine, self._agreed_s),
+            }
+            for machine, numbers in cables.items()
+        }
+        for machine, late_s in self._cluster.ask_all(asked).items():
+            if late_s:
+                self._on_late(machine, late_s)

@@ -1,0 +1,152 @@
+"""Wireshark dissector, generated from the header layouts that servers use.
+
+Each header's layout is defined once, in `hosts.wire`; ``dissector.lua`` interprets tables of
+layouts. So a new field in a layout is dissected without further code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hosts.base.network import headers
+from hosts.wire import dcn, ficonn, ipv4
+from hosts.wire.dcn import MOST_UID, Protocol
+from hosts.wire.frame import ETH_DCN
+from hosts.wire.header import WORD_BYTES, Header
+from hosts.wire.header_layout import Field, HeaderLayout
+from hosts.wire.messages import BODIES
+from topos.base.topology import Topology
+
+RUNTIME = Path(__file__).with_name("dissector.lua")
+MOST_NAMED = 100_000  # upper bound of servers with names, since Wireshark stores a string for each
+UIDS = ("source", "destination", "proxy", "heard", "peer", "server", "previous", "entry")
+
+
+def lua(topology: Topology | None = None) -> str:
+    """Return the dissector's Lua source; with a topology it shows servers by their addresses.
+
+    >>> '["prefix"] = "heart_beat"' in lua()
+    True
+    """
+    meanings: dict[str, dict[int, str]] = {}
+    layouts: dict[str, dict[str, Any]] = {}
+    known = {header.version: _header(header, layouts, meanings) for header in headers()}
+    messages: dict[int, dict[str, Any]] = {}
+    for number, body in BODIES.items():
+        name = Protocol(number).name.lower()
+        layouts[name] = _layout(body.head, name, meanings)
+        messages[number] = {"name": name, "title": name.replace("_", "-"), "head": name}
+        if body.each is not None:
+            layouts[f"{name}_entry"] = _layout(body.each, f"{name}.entry", meanings)
+            messages[number]["each"] = f"{name}_entry"
+    if topology is not None:
+        _name_servers(topology, layouts, meanings)
+    numbers = {
+        "order": list(layouts),
+        "ethertype": ETH_DCN,
+        "ipv4": int(Protocol.IPV4),
+        "returned": int(Protocol.RETURNED),
+        "ip_in_ip": ipv4.IP_IN_IP,
+        "usual_version": dcn.VERSION,
+        "most_uid": MOST_UID,
+        "byone": ficonn.BYONE,
+    }
+    text = RUNTIME.read_text(encoding="utf-8")
+    tables = {
+        "LAYOUTS": layouts,
+        "HEADERS": known,
+        "MESSAGES": messages,
+        "MEANINGS": meanings,
+        "NUMBERS": numbers,
+    }
+    for name, table in tables.items():
+        text = text.replace(f"--[[{name}]] nil", _lua_literal(table))
+    return text
+
+
+def _header(
+    header: Header, layouts: dict[str, dict[str, Any]], meanings: dict[str, dict[int, str]]
+) -> dict[str, Any]:
+    """Return the table of a header: its forms by length, and its path fields if it has a path."""
+    for form in header.forms:
+        layouts[form.name] = _layout(form.layout, header.name, meanings)
+    forms = {form.size // WORD_BYTES: form.name for form in header.forms}
+    described = {"name": header.name, "forms": forms, "usual": header.forms[0].name}
+    if header.route:
+        hops = [field.name for field in header.forms[0].hops]
+        described["path"] = {
+            "hops": hops,
+            "length": header.route.length,
+            "taken": header.route.taken,
+        }
+    return described
+
+
+def _layout(
+    layout: HeaderLayout, prefix: str, meanings: dict[str, dict[int, str]]
+) -> dict[str, Any]:
+    fields = [_field(field, at, prefix, meanings) for at, field in layout.places()]
+    return {"title": layout.title, "prefix": prefix, "size": layout.size, "fields": fields}
+
+
+def _field(
+    field: Field, at: int, prefix: str, meanings: dict[str, dict[int, str]]
+) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "name": field.name,
+        "title": field.title,
+        "bits": field.bits,
+        "at": at,
+        "reason": field.reason,
+    }
+    if field.constant is not None:
+        described["constant"] = field.constant
+    elif field.most < 2**field.bits - 1:
+        described["most"] = field.most
+    meaning = dict(field.meaning or {})
+    if field.name == "flags":
+        meaning[0] = "none"
+    elif field.name == "destination" and prefix == "dcn":
+        meaning |= {dcn.broadcast(scope): f"broadcast, scope {scope}" for scope in range(8)}
+    if meaning:
+        described["meaning"] = f"{prefix}.{field.name}"
+        meanings[described["meaning"]] = meaning
+    return described
+
+
+def _name_servers(
+    topology: Topology, layouts: Mapping[str, Any], meanings: dict[str, dict[int, str]]
+) -> None:
+    """Add the servers' addresses to the value names of all fields that hold a server."""
+    servers = range(min(topology.servers, MOST_NAMED))
+    addresses = {topology.uid(server): topology.address(server) for server in servers}
+    for layout in layouts.values():
+        for field in layout["fields"]:
+            if field["name"] in UIDS and field["bits"] == 32:
+                name = field.setdefault("meaning", f"{layout['prefix']}.{field['name']}")
+                meanings[name] = addresses | meanings.get(name, {})
+
+
+def _lua_literal(value: Any) -> str:
+    """Return plain data as a Lua literal.
+
+    >>> _lua_literal({"a": [1, "x"], 7: True})
+    '{ ["a"] = { 1, "x" }, [7] = true }'
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, str):
+        return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    if isinstance(value, Mapping):
+        return _braced(
+            f"[{_lua_literal(key)}] = {_lua_literal(item)}" for key, item in value.items()
+        )
+    return _braced(map(_lua_literal, value))
+
+
+def _braced(parts: Iterable[str]) -> str:
+    return "{ " + ", ".join(parts) + " }"

@@ -1,0 +1,63 @@
+"""The network of a run, drawn as its paper draws it, its cables coloured by their load."""
+
+from __future__ import annotations
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from experiments.reporting import style
+from experiments.reporting.drawing.drawing_files import MOST_SERVERS
+from experiments.reporting.drawing.network_figure import LegendEntry, topology_figure
+from topos.base.topology import Cable, Topology
+
+STEPS = (0.2, 0.4, 0.6, 0.8)  # of the load, between the colours
+UNUSED = "#CCCCCC"
+THIN, THICK = 0.8, 3.2  # points, from no load to full
+
+
+def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
+    """Return the picture, or None where the network is too large to be drawn or has no loads.
+
+    `loads` are those of one system (see series.link_loads); a cable shows its busier direction.
+    """
+    if topology.servers > MOST_SERVERS or loads.empty:
+        return None
+    by_port = {
+        (topology.node(start), int(port)): float(load)
+        for start, port, load in zip(loads["from"], loads["port"], loads["load"], strict=True)
+    }
+
+    def load_of(cable: Cable) -> float:
+        ends = ((cable.a, cable.a_port), (cable.b, cable.b_port))
+        return max(by_port.get(end, 0.0) for end in ends)
+
+    return topology_figure(
+        topology,
+        title=False,
+        width_of=lambda cable: width_at(load_of(cable)),
+        colour_of=lambda cable: colour_at(load_of(cable)),
+        legend=legend(),
+    )
+
+
+def colour_at(load: float) -> str:
+    """Return the colour of a load, a share of the rate."""
+    if load <= 0:
+        return UNUSED
+    return style.RAMP[sum(load >= step for step in STEPS)]
+
+
+def width_at(load: float) -> float:
+    """Return how wide a cable of that load is drawn, in points."""
+    return THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
+
+
+def legend() -> list[LegendEntry]:
+    """Return what the colours mean."""
+    edges = (0.0, *STEPS, 1.0)
+    return [
+        LegendEntry(
+            f"{low * 100:.0f} to {high * 100:.0f} %", colour, width=width_at((low + high) / 2)
+        )
+        for low, high, colour in zip(edges, edges[1:], style.RAMP, strict=False)
+    ]

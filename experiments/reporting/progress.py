@@ -1,0 +1,295 @@
+"""What a run shows while it goes on: bars and a table in a terminal, plain lines elsewhere.
+
+There is no thread here, so that a process may be forked at any moment: the screen is drawn when
+something is told. Between two trials nothing is on the screen that has to be drawn over, and so
+it does not matter which process tells of a trial.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from experiments import units
+from experiments.output import styled
+from experiments.text import printable_lines
+from experiments.traffic.flows import Flow, Progress
+from experiments.trials.runs.trial_process import TrialDisplay
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+WINDOW_S = 1.0  # over which "now" is measured
+REDRAW_S = 0.2
+LINE_S = 5.0  # between two plain lines of the same phase
+SHOWN = 8  # flows in the table
+EVENTS = 3  # the last ones stay on the screen
+EARLY = 0.95  # of its time: who ends sooner did not end by itself
+
+
+@dataclass
+class Current:
+    """The trial that is going on."""
+
+    name: str
+    flows: dict[int, Flow]
+    label: Callable[[int], str]
+    phase: str = "starting"
+    now_s: float = 0.0
+    told_s: float = -LINE_S  # when a plain line, or the screen, was last written
+    events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS))
+    samples: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
+    ended: dict[int, float] = field(default_factory=dict)  # when a flow was first seen to have
+    delivered: dict[int, int] = field(default_factory=dict)
+
+    def take(self, now_s: float, progress: Sequence[Progress]) -> None:
+        """Note how far the flows are."""
+        self.now_s = now_s
+        for number, delivered_bytes, ended in progress:
+            self.delivered[number] = delivered_bytes
+            if ended:
+                self.ended.setdefault(number, now_s)
+        self.samples.append((now_s, dict(self.delivered)))
+        while len(self.samples) > 2 and self.samples[1][0] <= now_s - WINDOW_S:
+            self.samples.popleft()
+
+    def rates_bps(self) -> dict[int, float]:
+        """Return what each flow delivered per second in the last second or so."""
+        (then_s, before), (now_s, now) = self.samples[0], self.samples[-1]
+        elapsed = max(now_s - then_s, 1e-9)
+        return {flow: (now[flow] - before.get(flow, 0)) * 8 / elapsed for flow in now}
+
+    def failed(self) -> list[int]:
+        """Return the flows that ended before they had done what they were to do."""
+        return [number for number, at_s in self.ended.items() if self._fell_short(number, at_s)]
+
+    def _fell_short(self, number: int, at_s: float) -> bool:
+        flow = self.flows[number]
+        if flow.volume_bytes is not None:
+            return self.delivered[number] < flow.volume_bytes
+        return at_s < flow.start_s + EARLY * (flow.duration_s or 0.0)
+
+    def done(self) -> float:
+        """Return how much of the whole is done, from 0 to 1."""
+        volumes = [flow.volume_bytes for flow in self.flows.values()]
+        if volumes and all(volumes):
+            return sum(self.delivered.values()) / sum(filter(None, volumes))
+        end_s = max((f.start_s + (f.duration_s or 0.0) for f in self.flows.values()), default=0.0)
+        return min(self.now_s / end_s, 1.0) if end_s else 0.0
+
+    def counts(self) -> str:
+        """Return the flows in one line."""
+        failed = len(self.failed())
+        total = sum(self.rates_bps().values()) if self.samples else 0.0
+        failures = f", {failed} failed" if failed else ""
+        return (
+            f"{len(self.ended) - failed} of {len(self.flows)} flows done{failures}, "
+            f"{units.rate(total)} now"
+        )
+
+
+class Live(TrialDisplay):
+    """Shows how a run goes on; a context manager.
+
+    Parameters
+    ----------
+    trials : int
+        How many there will be, as far as is known.
+    title : str
+        What is run.
+    console : rich.console.Console, optional
+        Where to; standard error by default, so that results can be piped.
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        trials: int,
+        title: str,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        from rich.console import Console
+
+        self.trials, self.title, self.clock = trials, title, clock
+        self._begun_s, self._ended = clock(), 0  # trials of this sitting, to tell what is left
+        self.console = console or Console(file=styled(sys.stderr), markup=False, highlight=False)
+        self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
+        self.number = 0
+        self._current: Current | None = None
+        self._screen: Any = None
+
+    def __enter__(self) -> Live:
+        self._line(f"{self.title}: {self.trials} trial{'' if self.trials == 1 else 's'}")
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._stop_screen()
+        if self.moving:
+            self.console.print()  # results come below
+            self.console.show_cursor(True)  # the process that hid it may have been killed
+
+    # -- what the runner tells -----------------------------------------------------------------
+
+    def begin_trial(
+        self,
+        name: str,
+        flows: Sequence[Flow],
+        *,
+        number: int | None = None,
+        address: Callable[[int], str] = str,
+    ) -> None:
+        """Begin a trial; `number` counts from 1, `address` names a server."""
+        self._stop_screen()
+        self.number = self.number + 1 if number is None else number
+        self.trials = max(self.trials, self.number)
+        self._current = Current(name, {flow.number: flow for flow in flows}, address)
+        if self.moving:
+            from rich.live import Live as Screen
+
+            self._screen = Screen(console=self.console, auto_refresh=False, transient=True)
+            self._screen.start()
+            self._draw()
+        else:
+            self._line(f"{self._counted()} {name}: {len(flows)} flows")
+
+    def phase(self, text: str) -> None:
+        """Say what the trial is doing now, such as "converging"."""
+        trial = self._trial()
+        trial.phase, trial.told_s = text, trial.now_s - LINE_S
+        self._draw() if self.moving else self._line(f"  {text}")
+
+    def progress(self, now_s: float, progress: Sequence[Progress]) -> None:
+        """Say how far the flows are; cheap enough to be called as often as one likes."""
+        trial = self._trial()
+        trial.take(now_s, progress)
+        if now_s - trial.told_s < (REDRAW_S if self.moving else LINE_S):
+            return
+        trial.told_s = now_s
+        if self.moving:
+            self._draw()
+        else:
+            self._line(f"  {now_s:.0f} s: {trial.done() * 100:.0f} %, {trial.counts()}")
+
+    def event(self, text: str) -> None:
+        """Tell of a fault, or of its end."""
+        trial = self._trial()
+        trial.events.append(text)
+        self._draw() if self.moving else self._line(f"  ! {text}")
+
+    def end_trial(self, verdict: str, summary: str = "") -> None:
+        """End the trial: a line of it stays, on a terminal without advice on what to do."""
+        trial = self._trial()
+        self._stop_screen()
+        if self.moving:
+            verdict = verdict.partition("; ")[0]
+        line = " · ".join(filter(None, (f"{self._counted()} {trial.name}", summary, verdict)))
+        self._line(self._wrapped(line) if self.moving else line)
+        self._current = None
+        self._ended += 1
+
+    # -- how it is shown -----------------------------------------------------------------------
+
+    def _trial(self) -> Current:
+        if self._current is None:
+            raise RuntimeError("begin_trial comes first")
+        return self._current
+
+    def _counted(self) -> str:
+        return f"[{self.number}/{self.trials}]"
+
+    def _line(self, text: str) -> None:
+        text = printable_lines(text)
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _wrapped(self, text: str) -> str:
+        return textwrap.fill(text, max(self.console.width, 20), subsequent_indent="    ")
+
+    def _left(self) -> str:
+        """Return about how long the trials to come will take, as those before did."""
+        if not self._ended:
+            return ""
+        each_s = (self.clock() - self._begun_s) / (self._ended + self._trial().done())
+        left_s = each_s * (self.trials - self.number + 1 - self._trial().done())
+        return f", about {left_s / 60:.0f} min left" if left_s >= 90 else f", {left_s:.0f} s left"
+
+    def _stop_screen(self) -> None:
+        if self._screen is not None:
+            self._screen.stop()
+            self._screen = None
+
+    def _draw(self) -> None:
+        if self._screen is not None:
+            from rich.console import Group
+
+            trial = self._trial()
+            parts: list[Table | Text] = [self._bars(trial)]
+            if trial.samples:
+                parts += [_plain(trial.counts()), _table(trial)]
+            parts += [_plain(f"! {text}", style="yellow") for text in trial.events]
+            self._screen.update(Group(*parts), refresh=True)
+
+    def _bars(self, trial: Current) -> Table:
+        """Return the two bars: of all trials, and of this one."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        whole = (self.number - 1 + trial.done()) / max(self.trials, 1)
+        grid = Table.grid(padding=(0, 1))
+        grid.add_column(no_wrap=True)
+        grid.add_column(width=24)
+        grid.add_column(no_wrap=True)
+        bars = (
+            (self.title, whole, f"trial {self.number} of {self.trials}{self._left()}"),
+            (trial.name, trial.done(), trial.phase),
+        )
+        for name, done, text in bars:
+            bar = ProgressBar(total=1.0, completed=done, width=24)
+            grid.add_row(_plain(name), bar, _plain(f"{done:4.0%}  {text}".replace("%", " %")))
+        return grid
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Return text that holds no markup, whatever it holds."""
+    from rich.text import Text
+
+    return Text(printable_lines(text), style=style, overflow="ellipsis")
+
+
+def _table(trial: Current) -> Table:
+    """Return the flows that failed, those that go on, the last first, and those that are done."""
+    from rich.table import Table
+
+    failed, rates = set(trial.failed()), trial.rates_bps()
+
+    def place(flow: int) -> tuple[bool, bool, int]:
+        return flow not in failed, flow in trial.ended, trial.delivered[flow]
+
+    order = sorted(trial.delivered, key=place)
+    table = Table(box=None, padding=(0, 2), header_style="dim")
+    for title in ("flow", "from", "to"):
+        table.add_column(title)
+    table.add_column("delivered", justify="right", min_width=9)
+    table.add_column("now", justify="right", min_width=11)
+    for number in order[:SHOWN]:
+        flow = trial.flows[number]
+        state = "failed" if number in failed else "done" if number in trial.ended else ""
+        table.add_row(
+            str(number),
+            _plain(trial.label(flow.source)),
+            _plain(trial.label(flow.destination)),
+            units.size(trial.delivered[number]),
+            state or units.rate(rates[number]),
+            style="red" if number in failed else "",
+        )
+    if len(order) > SHOWN:
+        table.add_row("", "", "", f"{len(order) - SHOWN} more", "", style="dim")
+    return table

@@ -1,0 +1,87 @@
+"""The flows of a trial whose flows arrive: drawn for its network, or taken from a trace."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.analysis.comparison.load_capacity import capacity_bps
+from experiments.emulation.defaults import usual_routing
+from experiments.traffic.arrivals import Arrivals, Window, drawn, window_of
+from experiments.traffic.demand import DEADLINE
+from experiments.traffic.patterns import MOST_FLOWS
+from experiments.traffic.traces import read_trace
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import System
+from topos.base.errors import require
+from topos.base.spec import parse
+
+
+def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
+    """Return what arrives in a trial of a system.
+
+    Raises PillarboxError for what cannot arrive there.
+    """
+    require(workload.arrivals is not None, "this workload has no arrivals")
+    require(
+        not workload.options.get("distribute"),
+        "a file that is passed on has no arrivals of its own",
+    )
+    require(
+        workload.tool in ("auto", "generator"),
+        f"{workload.tool} sends no flows that arrive: leave tool away, for the generator",
+    )
+    topology = parse(system.network)
+    deadline_s = workload.options.get(DEADLINE)
+    number = isinstance(deadline_s, int | float) and not isinstance(deadline_s, bool)
+    require(
+        deadline_s is None or (number and deadline_s > 0),
+        f"{DEADLINE} is a number of seconds above 0, not {deadline_s!r}",
+    )
+    if workload.trace is not None:
+        found = read_trace(topology, Path(workload.trace))
+    else:
+        require(
+            system.rate_mbit is not None,
+            f"{system.name} has cables without a rate, and a load is a share of it: give a rate",
+        )
+        found = drawn(
+            topology, workload, seed, capacity_of(system, workload, seed), load_of(system, workload)
+        )
+    require(
+        len(found.start_s) <= MOST_FLOWS,
+        f"{len(found.start_s):,} flows would arrive, more than {MOST_FLOWS:,}: choose a shorter "
+        "duration_s, or larger sizes (size_scale)",
+    )
+    last_s = float(found.start_s[-1]) if len(found.start_s) else 0.0
+    window = measured_window(workload, found)
+    inside = (found.start_s >= window.from_s) & (found.start_s <= window.until_s)
+    require(
+        bool(inside.any()),
+        f"no flow begins between {window.from_s:g} s and {window.until_s:g} s, which is what is "
+        "measured: choose a longer duration_s, or a shorter warm_up_s",
+    )
+    require(
+        last_s < workload.timeout_s,
+        f"the last flow begins at {last_s:g} s, and timeout_s is {workload.timeout_s:g}: let it be "
+        "longer",
+    )
+    return found
+
+
+def measured_window(workload: Workload, arrivals: Arrivals) -> Window:
+    """Return the time in which the flows that count begin."""
+    last_s = float(arrivals.start_s[-1]) if len(arrivals.start_s) else 0.0
+    return window_of(workload, last_s)
+
+
+def load_of(system: System, workload: Workload) -> float | None:
+    """Return the load that a system has, None for a trace's."""
+    return workload.load if system.at_load is None else system.at_load
+
+
+def capacity_of(system: System, workload: Workload, seed: int) -> float:
+    """Return what the load is a share of, in bit/s."""
+    assert system.rate_mbit is not None
+    topology = parse(system.network)
+    routing = system.routing or usual_routing(topology)
+    return capacity_bps(topology, workload, seed, routing, system.rate_mbit * 1e6, system.mtu)

@@ -1,0 +1,49 @@
+"""Checks of a whole experiment, made when it is loaded: nothing that cannot happen is accepted."""
+
+from __future__ import annotations
+
+from experiments.emulation.setting_checks import check_settings
+from experiments.traffic.tools import AUTO, TOOLS
+from experiments.traffic.workload import Workload
+from experiments.trials.plans.experiment import Experiment
+from hosts.base.faults import read
+from topos.base.errors import InvalidValueError, PillarboxError, meant
+from topos.base.spec import parse
+
+
+def check_experiment(experiment: Experiment) -> None:
+    """Raise InvalidValueError, which names the key, if a value can have no effect or no meaning."""
+    for number, system in enumerate(experiment.systems):
+        place = f"systems.{number}"
+        try:
+            topology = parse(system.network)
+        except PillarboxError as error:
+            raise InvalidValueError(str(error), f"{place}.network") from None
+        try:
+            check_settings(topology, system)
+        except InvalidValueError as error:
+            raise InvalidValueError(str(error), f"{place}.{error.key}") from None
+    tools = (AUTO, *TOOLS)
+    if experiment.workload.tool not in tools:
+        hint = meant(experiment.workload.tool, tools)
+        raise InvalidValueError(
+            f"there is no traffic tool {experiment.workload.tool!r}: {hint}", "workload.tool"
+        )
+    end_s = end_of(experiment.workload)
+    for number, fault in enumerate(experiment.faults):
+        at_s = getattr(fault, "from_s", None)
+        if at_s is None:
+            at_s = read(fault.fault).at_s
+        if at_s >= end_s:
+            raise InvalidValueError(
+                f"the fault {fault.fault!r} begins at {at_s:g} s, and the flows end by "
+                f"{end_s:g} s: let it begin earlier, or the flows last longer",
+                f"faults.{number}",
+            )
+
+
+def end_of(workload: Workload) -> float:
+    """Return the time by which all flows have ended, in seconds after they began."""
+    if workload.arrivals is not None or workload.duration_s is None:
+        return workload.timeout_s
+    return min(workload.duration_s, workload.timeout_s)

@@ -1,0 +1,204 @@
+"""What became of flows that arrived: completion times, slowdowns by size, and loads.
+
+A flow's time counts from the moment at which it was to begin, not from its first byte: a source
+that comes late must not make the network look fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from experiments.traffic.arrivals import Window
+from experiments.traffic.demand import (
+    DEADLINE,
+    INCAST,
+    REQUESTS,
+    SHUFFLE,
+    requests,
+    together,
+)
+from experiments.traffic.flows import COMPLETED, FlowResult
+from experiments.traffic.open_loop import lateness_s
+from experiments.traffic.sizes import ALL, CLASSES
+from experiments.trials.plans.drawn_arrivals import capacity_of, load_of
+from experiments.trials.plans.experiment import System
+from experiments.trials.trust.readings import DurationStatistics, spread
+from topos.base.spec import parse
+
+if TYPE_CHECKING:
+    from experiments.trials.runs.order import TrialMeasurements, TrialOrder
+
+Row = dict[str, Any]
+
+SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+
+
+def window_of_trial(order: TrialOrder) -> Window:
+    """Return the time in which the flows of a trial begin that count."""
+    from experiments.traffic.arrivals import window_of
+
+    return window_of(order.workload, max(flow.start_s for flow in order.flows))
+
+
+def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
+    """Return what each flow's row has beyond a greedy flow's."""
+    window, alone = window_of_trial(order), _alone_s(order.trial.system, found)
+    rows = []
+    for at, result in enumerate(found.results):
+        took_s = _took_s(result)
+        rows.append(
+            {
+                "measured": window.from_s <= result.flow.start_s <= window.until_s,
+                "completion_s": took_s,
+                "alone_s": None if alone is None else float(alone[at]),
+                "slowdown": None if alone is None or took_s is None else took_s / alone[at],
+            }
+        )
+    return rows
+
+
+def _took_s(result: FlowResult) -> float | None:
+    if result.status != COMPLETED or result.end_s is None:
+        return None
+    return result.end_s - result.flow.start_s
+
+
+def _alone_s(system: System, found: TrialMeasurements) -> Any:
+    """Return what each flow takes alone; None where the cables' rate or headers are not known."""
+    if system.rate_mbit is None or found.routing.endswith(".py"):
+        return None
+    from experiments.analysis.fluid.ideal import header_bytes
+    from experiments.analysis.fluid.unloaded_time import alone_s, cables_of
+    from experiments.linux.shaping import burst_bytes, catch_up_s, checked_delay
+
+    topology = parse(system.network)
+    flows = [result.flow for result in found.results]
+    delay = checked_delay(system.delay, None)
+    return alone_s(
+        [flow.volume_bytes or 0 for flow in flows],
+        cables_of(topology, found.routing, [(flow.source, flow.destination) for flow in flows]),
+        system.rate_mbit * 1e6,
+        system.mtu,
+        header_bytes(topology, found.routing),
+        delay.delay_s if delay else 0.0,
+        burst_bytes(system.rate_mbit, system.mtu, catch_up_s(system.catch_up)),
+    )
+
+
+def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return a row for each class of sizes that flows which count are in, and one for all.
+
+    `flows` are rows of the table of flows.
+    """
+    counted = [row for row in flows if row.get("measured")]
+    rows = []
+    for name, (least, below) in CLASSES.items():
+        inside = [row for row in counted if least <= row["volume_bytes"] < below]
+        if not inside:
+            continue
+        row: Row = {
+            "sizes": name,
+            "flows": len(inside),
+            "failed_flows": sum(row["status"] != COMPLETED for row in inside),
+            "mean_bytes": float(numpy.mean([row["volume_bytes"] for row in inside])),
+        }
+        for column in ("completion_s", "slowdown"):
+            row |= _shares(column, [row[column] for row in inside if row[column] is not None])
+        rows.append(row)
+    return rows
+
+
+def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return the slowdowns of a trial, over all flows that count: columns of schema.TRIALS."""
+    found = next((row for row in class_rows(flows) if row["sizes"] == ALL), {})
+    names = ("slowdown_mean", "slowdown_median", "slowdown_p99")
+    return {name: found.get(name) for name in names}
+
+
+def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
+    """Return how long flows took that arrive at once, of those that count, until the last is over.
+
+    They are a request's answers, or a shuffle. One of which a flow failed has not met its deadline,
+    and has no time. A shuffle is told as so many times what its busiest port takes, all of a
+    server's ports sending or receiving: no routing is below 1.
+    """
+    workload, topology = order.workload, parse(order.trial.system.network)
+    if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
+        return {}
+    counted = [row for row in flows if row["measured"]]
+    small = requests(topology, workload)
+    if small:
+        counted = [row for row in counted if row["volume_bytes"] == small.volume_bytes]
+    groups: dict[float, list[Mapping[str, Any]]] = {}
+    for row in counted:
+        groups.setdefault(row["start_s"], []).append(row)
+    took = numpy.array([max(map(_ended_s, group)) for group in groups.values()])
+    whole, deadline_s = took[numpy.isfinite(took)], workload.options.get(DEADLINE)
+    found = {
+        "requests": len(took),
+        "request_median_s": float(numpy.median(whole)) if len(whole) else None,
+        "request_p99_s": float(numpy.quantile(whole, 0.99)) if len(whole) else None,
+        "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
+    }
+    if workload.pattern == SHUFFLE and len(whole) and counted[0]["alone_s"] is not None:
+        each = together(topology, workload)
+        busiest = max(1.0, max(each.senders, each.receivers) / topology.ports)
+        bound = numpy.array([group[0]["alone_s"] * busiest for group in groups.values()])
+        found["shuffle_slowdown"] = float(numpy.mean((took / bound)[numpy.isfinite(took)]))
+    return found
+
+
+def _ended_s(row: Mapping[str, Any]) -> float:
+    return numpy.inf if row["completion_s"] is None else float(row["completion_s"])
+
+
+def _shares(column: str, values: Sequence[float]) -> Row:
+    """Return the mean and the percentiles of a column; missing where there is no value."""
+    if not values:
+        return {}
+    stem, unit = (column[:-2], "_s") if column.endswith("_s") else (column, "")
+    found = {f"{stem}_mean{unit}": float(numpy.mean(values))}
+    for name, share in SHARES.items():
+        found[f"{stem}_{name}{unit}"] = float(numpy.quantile(values, share))
+    return found
+
+
+def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
+    """Return a trial's loads: asked for, offered, and carried within the time that counts."""
+    system, window = order.trial.system, window_of_trial(order)
+    offered = sum(
+        result.flow.volume_bytes or 0
+        for result in found.results
+        if window.from_s <= result.flow.start_s <= window.until_s
+    )
+    carried = sum(_within(result, window) for result in found.results)
+    asked = None
+    if order.workload.trace is None:
+        load = load_of(system, order.workload)
+        asked = (load or 0.0) * capacity_of(system, order.workload, order.trial.seed)
+    lasting_s = max(window.lasting_s, 1e-9)
+    return {
+        "load": load_of(system, order.workload),
+        "asked_bps": asked,
+        "offered_bps": offered * 8 / lasting_s,
+        "carried_bps": carried * 8 / lasting_s,
+        "late_p99_s": late(found).p99_s,
+    }
+
+
+def late(found: TrialMeasurements) -> DurationStatistics:
+    """Return by how much flows began after their moments."""
+    return spread(lateness_s(found.results))
+
+
+def _within(result: FlowResult, window: Window) -> float:
+    """Return how many bytes of a flow were delivered within a window."""
+    total = 0.0
+    for one in result.intervals:
+        shared_s = min(one.end_s, window.until_s) - max(one.begin_s, window.from_s)
+        if shared_s > 0:
+            total += one.delivered_bytes * shared_s / max(one.end_s - one.begin_s, 1e-9)
+    return total

@@ -1,0 +1,321 @@
+"""Flow tables of a FiConn server: routing entries of passing flows, and state of its own flows."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hosts.base.actions import Action, Drop, Relayed
+from hosts.base.agenda import Agenda
+from hosts.base.bandwidth import Bandwidth, Direction
+from hosts.base.bounded import Bounded
+from hosts.base.path import Step
+from hosts.ficonn.tar import RouteEntry
+from hosts.wire.ipv4 import FlowKey
+from hosts.wire.relay_keys import ByFlow
+from topos.base.topology import Topology
+from topos.ficonn import BACKUP, SWITCH
+
+MOST_ENTRIES = 4096
+MOST_QUEUED = 1024  # queued packets of all flows
+MOST_QUEUED_OF_FLOW = 64  # queued packets of one flow
+
+
+class Tag(NamedTuple):
+    """The probe that set up a path: its round, and True if the probe was itself a response."""
+
+    round: int
+    returning: bool
+
+
+@dataclass
+class FlowEntry:
+    """The routing entry of one flow: hops of the path in use, and hops that a newer probe sets up.
+
+    If both exist, the new hops are used only after `settle_s`: until then Source ReRoute may still
+    remove them, and servers further along the path may not have an entry for the flow yet.
+
+    >>> old, new = RouteEntry(None, Step(0, 1)), RouteEntry(None, Step(1, 9))
+    >>> entry = FlowEntry(settle_s=0.2)
+    >>> entry.put(Tag(1, False), old, now=0.0)
+    >>> entry.put(Tag(2, False), new, now=5.0)
+    >>> [entry.current(lambda step: True, now) == new for now in (5.1, 5.2)]
+    [False, True]
+    >>> entry.current(lambda step: step != old.next, now=5.1) == new
+    True
+    """
+
+    settle_s: float
+    bytes: int = 0  # bytes of the flow since the last probe
+    probed_s: float = 0.0
+    _ways: list[tuple[Tag, float, RouteEntry]] = field(
+        default_factory=list
+    )  # oldest first, at most two
+
+    def put(self, tag: Tag, way: RouteEntry, now: float) -> None:
+        """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
+        others = [one for one in self._ways if one[0] != tag]
+        if len(others) == 2:
+            others = others[1:] if self._is_settled(others[1], now) else others[:1]
+        self._ways = [*others, (tag, now, way)]
+        self.bytes, self.probed_s = 0, now
+
+    def of(self, tag: Tag) -> RouteEntry | None:
+        """Return the hops that a probe has set up, None without them."""
+        return next((way for known, _, way in self._ways if known == tag), None)
+
+    def current(self, works: Callable[[Step], bool], now: float) -> RouteEntry | None:
+        """Return the hops that packets use, None if no link to a next hop works."""
+        usable = [one for one in self._ways if works(one[2].next)]
+        if len(usable) == 2 and not self._is_settled(usable[1], now):
+            return usable[0][2]
+        return usable[-1][2] if usable else None
+
+    def forget(self, tag: Tag) -> None:
+        """Remove the hops that a probe has set up."""
+        self._ways = [one for one in self._ways if one[0] != tag]
+
+    def forget_all_but(self, tag: Tag | None) -> None:
+        """Remove all hops except those that a probe is setting up."""
+        self._ways = [one for one in self._ways if one[0] == tag]
+
+    def forget_next(self, step: Step) -> list[RouteEntry]:
+        """Remove all hops that lead to `step`; return the removed ones."""
+        gone = [way for _, _, way in self._ways if way.next == step]
+        self._ways = [one for one in self._ways if one[2].next != step]
+        return gone
+
+    def rate_bps(self, now: float) -> float:
+        """Return the rate of the flow's packets since the last probe."""
+        return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
+
+    @property
+    def ways(self) -> list[tuple[Tag, RouteEntry]]:
+        """All hops of the entry with the tags of their probes, oldest first."""
+        return [(tag, way) for tag, _, way in self._ways]
+
+    def _is_settled(self, one: tuple[Tag, float, RouteEntry], now: float) -> bool:
+        return now >= one[1] + self.settle_s
+
+
+class FlowTable(Bounded[FlowKey, FlowEntry]):
+    """The routing entries of a server, one per flow."""
+
+    def __init__(self, settle_s: float, idle_s: float, works: Callable[[Step], bool]) -> None:
+        super().__init__(MOST_ENTRIES, idle_s)
+        self.settle_s, self.works = settle_s, works
+
+    def of(self, flow: FlowKey, tag: Tag) -> RouteEntry | None:
+        """Return the hops that a probe has set up for a flow, None without them."""
+        entry = self.get(flow)
+        return entry.of(tag) if entry else None
+
+    def next(self, flow: FlowKey, now: float) -> Step | None:
+        """Return the next hop of a flow's packets, None without a usable entry."""
+        entry = self.get(flow)
+        way = entry.current(self.works, now) if entry else None
+        return way.next if way else None
+
+    def set_up(
+        self, flow: FlowKey, tag: Tag, way: RouteEntry, now: float, *, alone: bool
+    ) -> FlowKey | None:
+        """Store the hops that a probe sets up; return the flow whose entry was evicted, if any.
+
+        `alone` removes all other hops of the flow.
+        """
+        entry, gone = self.use(flow, now), None
+        if entry is None:
+            entry = FlowEntry(self.settle_s)
+            gone = self.put(flow, entry, now)
+        elif alone:
+            entry.forget_all_but(tag)
+        entry.put(tag, way, now)
+        return gone
+
+    def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
+        """Return the look-up key of packets that will follow a probe to `step`, None without any.
+
+        A source sends a burst when the probe response arrives; a data plane that has the entry in
+        advance need not ask about any of these packets.
+        """
+        way = self.of(flow, tag)
+        if way is None or way.previous is None or not way.next == step == self.next(flow, now):
+            return None
+        return Relayed(ByFlow(flow, way.previous.port))
+
+    def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
+        """Remove the hops that a probe has set up, and the entry if no hops are left."""
+        entry = self.use(flow, now)
+        if entry:
+            entry.forget(tag)
+            self.tidy(flow)
+
+    def tidy(self, flow: FlowKey) -> None:
+        """Remove the entry of a flow if it has no hops left."""
+        entry = self.get(flow)
+        if entry and not entry.ways:
+            self.pop(flow)
+
+
+@dataclass
+class SourceFlow:
+    """A flow of this server's own applications.
+
+    `ready` means that its path is set up, as far as this server knows. Without a path, packets are
+    forwarded by TOR, or queued if a failure is known on TOR's path.
+    """
+
+    destination: int
+    round: int
+    ready: bool = False
+    # True if the other end's packets came first: its probes set up both directions
+    follows: bool = False
+    announced: bool = False  # True if the other end knows, or need not know, which end came first
+    waiting: bool = False  # True while waiting for a probe response, or for a turn to send a probe
+    # True while waiting for a turn, or for the other end's probe: no probe is outstanding
+    awaits_turn: bool = False
+    probed_s: float = 0.0  # time at which the last probe was sent
+    # Earliest time at which a packet forwarded by TOR starts a search.
+    probe_from_s: float = -math.inf
+    tries: int = 0  # consecutive unanswered probes while there is no path
+    failed: bool = False  # True if the path in use has failed and no other is known yet
+    queue: deque[bytes] = field(default_factory=deque)
+    # Hops that each unanswered probe has set up, and the time at which the probe was sent.
+    unanswered: dict[Tag, tuple[RouteEntry, float]] = field(default_factory=dict)
+
+    def rest(self) -> None:
+        """Reset the probing state after a round."""
+        self.waiting = self.awaits_turn = False
+        self.tries = 0
+        self.failed = False
+        self.unanswered.clear()
+
+    @property
+    def probing(self) -> Tag | None:
+        """The tag of the outstanding probe, None without one."""
+        on_its_way = self.waiting and not self.awaits_turn
+        return Tag(self.round, returning=False) if on_its_way else None
+
+
+class Queues:
+    """The packets queued for their flows' paths, limited per flow and in total."""
+
+    def __init__(self) -> None:
+        self.packets = 0
+
+    def add(self, own: SourceFlow, packet: bytes) -> list[Action]:
+        """Queue a packet of a flow, or drop the packet if a queue limit is reached."""
+        if len(own.queue) >= MOST_QUEUED_OF_FLOW:
+            return [Drop("queue of the flow is full", packet)]
+        if self.packets >= MOST_QUEUED:
+            return [Drop("queues are full", packet)]
+        own.queue.append(packet)
+        self.packets += 1
+        return []
+
+    def take(self, own: SourceFlow) -> list[bytes]:
+        """Remove and return a flow's queued packets."""
+        taken = list(own.queue)
+        self.packets -= len(taken)
+        own.queue.clear()
+        return taken
+
+    def drop(self, own: SourceFlow, reason: str) -> list[Action]:
+        """Drop all queued packets of a flow."""
+        return [Drop(reason, packet) for packet in self.take(own)]
+
+
+class Moves:
+    """Notifies the data plane when packets of a flow change to another next hop.
+
+    Some flows change immediately, others when a new path has settled; the latter share one timer.
+    """
+
+    def __init__(
+        self,
+        settle_s: float,
+        next_of: Callable[[FlowKey, float], Step | None],
+        changed: Callable[[FlowKey], None],
+        agenda: Agenda,
+    ) -> None:
+        self.next_of, self.changed, self.agenda = next_of, changed, agenda
+        self.period_s = 1.01 * settle_s  # longer than settle_s, to be safe from rounding of times
+        self._before: Bounded[FlowKey, Step] = Bounded(MOST_ENTRIES, settle_s)
+
+    def note(self, flow: FlowKey, before: Step | None, now: float) -> None:
+        """Handle a probe that passed; the flow's packets went to `before` until then."""
+        if before is None:
+            return
+        if self.next_of(flow, now) != before:
+            self.changed(flow)
+            return
+        self._before.put(flow, before, now)
+        if "settle" not in self.agenda:
+            self.agenda.set("settle", now + self.period_s, self._settle)
+
+    def _settle(self, now: float) -> list[Action]:
+        for flow, before in self._before.expire(now):
+            if self.next_of(flow, now) != before:
+                self.changed(flow)
+        if len(self._before):
+            self.agenda.set("settle", now + self.period_s, self._settle)
+        return []
+
+
+def free_bps(
+    bandwidth: Bandwidth, own: tuple[int, float] | None, flows: int, virtual: int
+) -> tuple[float, float]:
+    """Return the bandwidth available to a flow on the backup and level-0 link, minus virtual flows.
+
+    Parameters
+    ----------
+    own : tuple of int and float, optional
+        Port that the flow uses now, and its rate in bit/s.
+    flows, virtual : int
+        Number of flows that cross this server, and number of virtual flows.
+    """
+    out = Direction.OUT
+    used = {port: bandwidth.used_bps(port, out) for port in (SWITCH, BACKUP)}
+    free = {port: bandwidth.available_bps(port, out) for port in used}
+    # Departs from the paper: a flow does not compete with itself. Otherwise a flow would leave the
+    # link that it fills at every round, and return at the next.
+    if own:
+        port, rate_bps = own
+        free[port] += min(rate_bps, used[port])
+    volume_bps = sum(used.values()) / max(1, flows)  # rate of the average flow
+    return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
+
+
+def described(
+    topology: Topology, flows: Bounded[FlowKey, SourceFlow], ways: Bounded[FlowKey, FlowEntry]
+) -> dict[str, Any]:
+    """Return the flows and entries of a server as plain data, with servers' addresses."""
+
+    def name(step: Step | None) -> str | None:
+        return topology.address(step.peer) if step else None
+
+    return {
+        "flows": [
+            {
+                "flow": tuple(flow),
+                "destination": topology.address(own.destination),
+                "ready": own.ready,
+                "round": own.round,
+                "queued": len(own.queue),
+            }
+            for flow, own in flows.items()
+        ],
+        "entries": [
+            {
+                "flow": tuple(flow),
+                "round": tag.round,
+                "previous": name(way.previous),
+                "next": name(way.next),
+            }
+            for flow, entry in ways.items()
+            for tag, way in entry.ways
+        ],
+    }

@@ -1,0 +1,419 @@
+"""The pacer: the process that sends the heart-beats of all servers of a lab on time.
+
+The content of heart-beats is up to the servers, which pass their frames to the pacer, and new
+frames whenever they change. The pacer does nothing but send them on time: it has a real-time
+priority, so that busy servers are not taken for dead. It always sleeps at least half of the time:
+the processors are needed for forwarding.
+
+A server passes the sockets of its ports and one end of a connection to the pacer. The kernel closes
+the other end when the server's forwarder ends, for whatever reason; then the pacer stops sending
+for the server. A forwarder that hangs is not detected.
+
+When the pacer ends, the nursery starts another one, and every forwarder whose connection was closed
+registers its sockets again. Meanwhile no link goes down: the clock in the kernel's table of links
+stands still, and the new pacer continues this clock once all servers have registered.
+
+All servers have the same interval. The interval is divided into ticks, over which segments (a
+switch with its cables, or a cable between two servers) are spread, so that the work of a tick is
+short. The ports of one segment send one after the other: all of them hear each other, and what the
+kernel keeps of a port is fetched from memory once for all heart-beats that it then receives, which
+is most of their cost.
+
+While all ports of a segment hear each other, and report so, each port sends a unicast heart-beat to
+one other port only, the next one at each interval. A received frame proves that the sender's cable
+works outwards and the receiver's inwards: if each port was heard by one other and heard one other,
+all cables of the segment work, and all its servers are alive. So each port counts as heard by all.
+The pacer then sends only the first heart-beat: the kernel of the receiver sends the receiver's own
+to the next port, and so on, so that heart-beats go round. When one is missed, or its content
+changes, all ports broadcast for a while: with long queues a round takes longer than its timeout.
+
+A heart-beat that was not received is sent again a moment later: the kernel's table of links
+(liveness.h) shows which neighbour misses it. So heart-beats need not be frequent enough to tolerate
+the loss of one. If this pacer does not send a neighbour's heart-beats, since the neighbour runs on
+another computer, the table does not show losses, and heart-beats are twice as frequent there.
+
+The pacer shows the kernel the time up to which it has sent all due heart-beats. If the pacer is
+late, for example since the whole machine stood still, no neighbour counts as silent before the
+pacer has caught up.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import mmap
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+import traceback
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from hosts.linux.bpf import Map
+from hosts.linux.calls import end_with, readable
+from hosts.linux.rights import take_role
+from hosts.live.heartbeats import MOST_REPEATS, BeatPort, Round, Segment, Tick
+from hosts.live.liveness import HeardTable, Liveness
+from topos.base.topology import Topology
+
+TICK_S = 0.005  # duration of a tick
+MOST_PORTS = 250  # limit of sockets in one message
+LONGEST_MESSAGE = 1 << 18
+PRIORITY = 1  # real-time priority
+RLIMIT_RTTIME = 15  # number of this limit in sys/resource.h
+CATCH_UP = 1.5  # upper bound for the clock's progress in one tick, in ticks
+HEARD_WITHIN = 3  # ticks after which an unreceived heart-beat is sent again
+REGISTERED_S = 0.5  # upper bound for all forwarders to register with a restarted pacer
+MOST_LATE_S = 1.0  # limit of the clock's lag that the kernel accepts (MOST_LATE_NS of liveness.h)
+# Limit of real-time work without sleep; the kernel kills the process beyond.
+MOST_AT_ONCE_US = 500_000
+NS = 1_000_000_000
+_FRAME = struct.Struct("=HH")
+
+
+def segment(servers: int, server: int, far: int) -> int:
+    """Return the number shared by a server's port and all ports that hear it.
+
+    >>> segment(20, 3, 21), segment(20, 3, 16), segment(20, 16, 3)
+    (21, -76, -76)
+    """
+    return far if far >= servers else -(min(server, far) * servers + max(server, far))
+
+
+class HeartbeatPort(NamedTuple):
+    """A port for which the pacer sends heart-beats: its socket, segment and links."""
+
+    socket: socket.socket  # socket for heart-beats only
+    segment: int  # number shared by all ports that hear this port
+    hears: Mapping[int, int] = {}  # indices of its links in the kernel's table, by neighbour
+
+
+def outlets(
+    topology: Topology,
+    server: int,
+    sockets: Mapping[int, socket.socket],
+    liveness: Liveness | None,
+) -> dict[int, HeartbeatPort]:
+    """Return a server's ports by number, with links' table indices if `liveness` is used."""
+    found = {}
+    for port, plug in topology.neighbours(server):
+        hears = liveness.places(port) if liveness else {}
+        found[port] = HeartbeatPort(
+            sockets[port], segment(topology.servers, server, plug.node), hears
+        )
+    return found
+
+
+class HeartBeats:
+    """The connection of one server's forwarder to the pacer.
+
+    Parameters
+    ----------
+    pacer : socket
+        Socket on which the pacer registers servers.
+    server : int
+        Number of this server.
+    ports : mapping of int to Outlet
+        This server's ports.
+    interval_s : float
+        Interval between heart-beats, in seconds.
+    """
+
+    def __init__(
+        self,
+        pacer: socket.socket,
+        server: int,
+        ports: Mapping[int, HeartbeatPort],
+        interval_s: float,
+    ) -> None:
+        self._places = {port: place for place, port in enumerate(ports)}
+        self._pacer, self._sockets = pacer, [one.socket for one in ports.values()]
+        described = [(one.segment, list(one.hears.items())) for one in ports.values()]
+        self._message = {"server": server, "interval_s": interval_s, "ports": described}
+        self._connection = self._register()
+
+    def _register(self) -> socket.socket:
+        """Register the ports with the pacer; return the connection to the pacer."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
+            socket.send_fds(self._pacer, [json.dumps(self._message).encode()], descriptors)
+        return ours
+
+    def register_again(self) -> None:
+        """Register the ports with a new pacer, after the previous one has ended."""
+        self._connection.close()
+        self._connection = self._register()
+
+    def say(self, frames: Mapping[int, bytes]) -> None:
+        """Set the heart-beats that are sent from now on, one frame per port."""
+        parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
+        with suppress(BrokenPipeError, ConnectionResetError):  # `fileno` signals the pacer's end
+            self._connection.send(b"".join(parts) or b"\0")
+
+    def fileno(self) -> int:
+        """Return the descriptor that becomes readable when the pacer has ended."""
+        return self._connection.fileno()
+
+    def close(self) -> None:
+        """Stop this server's heart-beats for good."""
+        for each in (self._connection, *self._sockets):
+            each.close()
+
+
+class _SentTick(NamedTuple):
+    """The heart-beats sent in a tick."""
+
+    to_all: Sequence[Segment] = ()
+    round: Round | None = None
+    at_ns: int = 0  # start time of the round, in ns
+
+
+@dataclass(eq=False)
+class _Server:
+    connection: socket.socket
+    ports: list[BeatPort]
+
+    def learn(self) -> bool:
+        """Receive new frames from the forwarder; return False if the server has ended."""
+        message = self.connection.recv(LONGEST_MESSAGE)
+        if not message:
+            return False
+        for port in self.ports:
+            port.frame = b""
+        at = 0
+        while at + _FRAME.size < len(message):
+            place, size = _FRAME.unpack_from(message, at)
+            at += _FRAME.size
+            self.ports[place].frame = message[at : at + size]
+            at += size
+        return True
+
+    def close(self) -> None:
+        for each in (self.connection, *(port.socket for port in self.ports)):
+            each.close()
+
+
+class SendingClock:
+    """The time up to which all due heart-beats were sent, which lags while the sender is late.
+
+    The clock catches up gradually, so that the intervals between a server's heart-beats are never
+    much longer by this clock than planned.
+
+    >>> clock = SendingClock(now_s=10.0)
+    >>> round(clock.after_tick(10.005), 6), round(clock.after_tick(10.505), 6)
+    (10.005, 10.0125)
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._to_s = now_s
+
+    def after_tick(self, now_s: float) -> float:
+        """Return the clock's time after the work of a tick."""
+        self._to_s = min(now_s, self._to_s + CATCH_UP * TICK_S)
+        return self._to_s
+
+
+def show_tables(
+    pacer: socket.socket, maps: Mapping[str, Map], running: Collection[int] = ()
+) -> None:
+    """Give the pacer the kernel tables: for its clock, in ns, and for the links of all servers.
+
+    `running` are the servers for which an earlier pacer has sent heart-beats.
+    """
+    files = [maps[name].fd for name in ("paced", "links", "vouched", "answers")]
+    message = {"links": maps["links"].entries, "running": list(running)}
+    socket.send_fds(pacer, [json.dumps(message).encode()], files)
+
+
+class HeartbeatPacer:
+    """The event loop that sends the heart-beats of all registered servers."""
+
+    def __init__(self, arrivals: socket.socket) -> None:
+        self._arrivals = arrivals
+        self._servers: dict[int, _Server] = {}  # by descriptor of the connection
+        self._segments: dict[int, Segment] = {}
+        self._ticks: list[Tick] = []
+        # Segments with new frames, which are sent in the next tick.
+        self._changed: set[Segment] = set()
+        # Heart-beats of the last ticks, oldest first.
+        self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
+        self._clock_memory = memoryview(bytearray(8)).cast("Q")
+        self._heard_table: HeardTable | None = None
+        self._clock = SendingClock(time.monotonic())
+        self._awaited: set[int] = set()  # servers that have not registered again yet
+        self._awaited_until_s = 0.0
+        self._events = select.epoll()
+        self._events.register(arrivals.fileno(), select.EPOLLIN)
+
+    def run(self) -> None:
+        """Send heart-beats until the last server has ended and no more servers can start."""
+        tick, due_s = 0, time.monotonic()
+        while self._servers or self._arrivals.fileno() >= 0:
+            wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
+            # Epoll's timeout has millisecond resolution, so the wait is done elsewhere.
+            if readable([self._events], wait_s):
+                self._process_messages()
+            began_s = time.monotonic()
+            if wait_s is None:  # no server was registered, so the clock need not catch up
+                due_s = began_s
+                if not self._awaited:
+                    self._clock = SendingClock(began_s)
+            if began_s < due_s or not self._ticks:
+                continue
+            self._send_tick(tick)
+            ended_s = time.monotonic()
+            due_s = max(due_s + TICK_S, ended_s + (ended_s - began_s))
+            tick = (tick + 1) % len(self._ticks)
+            if not self._awaited or ended_s > self._awaited_until_s:
+                self._awaited.clear()
+                self._clock_memory[0] = int(self._clock.after_tick(ended_s) * NS)
+
+    def _send_tick(self, number: int) -> None:
+        tick, half_way = self._ticks[number], self._ticks[number - len(self._ticks) // 2]
+        due = tick.segments + [each for each in half_way.segments if not each.is_whole]
+        due += self._changed.difference(due)
+        self._changed.clear()
+        for segment in due:
+            segment.repeats = MOST_REPEATS
+        again = self._segments_to_repeat(due)
+        for segment in again:
+            segment.repeats -= 1
+        for segment in due + again:
+            segment.beat()
+        going = tick.next_round()
+        self._unconfirmed.append(_SentTick(due + again, going, going.burst.send() if going else 0))
+
+    def _segments_to_repeat(self, due: list[Segment]) -> list[Segment]:
+        """Return the segments that must send again; segments that are due are left out."""
+        earlier, table = self._unconfirmed.popleft(), self._heard_table
+        if not table:
+            return []
+        missed = [each for each in earlier.to_all if each not in due and each.is_missed(table)]
+        if earlier.round:
+            missed += earlier.round.confirm(table, earlier.at_ns)
+        return missed
+
+    def _process_messages(self) -> None:
+        for descriptor, _ in self._events.poll(0):
+            if descriptor == self._arrivals.fileno():
+                self._accept_message()
+                continue
+            server = self._servers[descriptor]
+            before = [port.frame for port in server.ports]
+            if server.learn():
+                for port, frame in zip(server.ports, before, strict=True):
+                    # Unchanged frames are news, too: perhaps a neighbour does not hear this server.
+                    self._segments[port.segment].begin_anew()
+                    if port.frame not in (frame, b""):
+                        self._changed.add(self._segments[port.segment])
+            else:
+                del self._servers[descriptor]
+                for port in server.ports:
+                    self._remove_port(port)
+                server.close()
+
+    def _accept_message(self) -> None:
+        data, descriptors, _, _ = socket.recv_fds(self._arrivals, LONGEST_MESSAGE, MOST_PORTS + 1)
+        if not data:
+            self._events.unregister(self._arrivals.fileno())
+            self._arrivals.close()
+            return
+        message = json.loads(data)
+        if "links" in message:
+            clock, links, vouched, answers = descriptors
+            self._clock_memory = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
+            self._heard_table = HeardTable(links, vouched, answers, message["links"])
+            for each in descriptors:
+                os.close(each)
+            for server in self._servers.values():
+                for port in server.ports:
+                    self._heard_table.leave_cells_of(port.hears.values())
+            self._continue_for(set(message["running"]))
+            return
+        if not self._ticks:
+            ticks = max(1, round(message["interval_s"] / TICK_S))
+            self._ticks = [Tick() for _ in range(ticks)]
+        connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
+        ports = []
+        for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
+            ports.append(BeatPort(message["server"], end, segment, dict(hears)))
+            self._add_port(ports[-1])
+        self._servers[connection.fileno()] = _Server(connection, ports)
+        self._events.register(connection.fileno(), select.EPOLLIN)
+        self._awaited.discard(message["server"])
+
+    def _continue_for(self, running: set[int]) -> None:
+        """Continue the clock of the previous pacer, once these servers have registered."""
+        if running:
+            registered = {port.server for one in self._servers.values() for port in one.ports}
+            self._awaited = running - registered
+            now_s = time.monotonic()
+            self._awaited_until_s = now_s + REGISTERED_S
+            if self._clock_memory[0]:
+                self._clock = SendingClock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
+
+    def _add_port(self, port: BeatPort) -> None:
+        if port.segment not in self._segments:
+            self._segments[port.segment] = Segment(min(self._ticks, key=len))
+        self._segments[port.segment].join(port)
+        if self._heard_table and self._awaited:
+            self._heard_table.leave_cells_of(port.hears.values())
+
+    def _remove_port(self, port: BeatPort) -> None:
+        segment = self._segments[port.segment]
+        segment.leave(port)
+        if not segment.ports:
+            del self._segments[port.segment]
+            self._changed.discard(segment)
+            segment.tick.segments.remove(segment)
+
+
+def arrivals() -> tuple[socket.socket, socket.socket]:
+    """Return the sockets for registration: the servers' end, and the pacer's end.
+
+    The process that starts pacers holds both, so that messages without a pacer wait for the next
+    one.
+    """
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def start(theirs: socket.socket, lifeline: int) -> int:
+    """Fork the pacer, which registers servers from socket `theirs`; return its process number.
+
+    The pacer ends when the last writer of the pipe `lifeline` does.
+    """
+    process = os.fork()
+    if process:
+        return process
+    try:
+        signal.set_wakeup_fd(-1)
+        kept = sorted((2, theirs.fileno(), lifeline))
+        for below, above in pairwise([*kept, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]):
+            os.closerange(below + 1, above)
+        end_with(lifeline)
+        prefer()
+        take_role("heart-beats")
+        gc.disable()
+        HeartbeatPacer(theirs).run()
+        os._exit(0)
+    finally:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def prefer() -> None:
+    """Set this process's real-time priority, if permitted, and its resource limits."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))
+    with suppress(PermissionError):  # not permitted in some containers: normal priority remains
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

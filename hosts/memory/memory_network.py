@@ -1,0 +1,323 @@
+"""A whole network in memory: routers connected by perfect cables, in virtual time.
+
+Frames cross a hop in `hop_delay_s`, pass the devices (loss, delay, corruption: see
+frame_devices.py) and are lost at failed nodes and links. Only the devices and the routers' seeded
+sources are random: the same calls give the same run.
+
+Packets made by `send_udp` carry a number, and the network records the trip of each: its hops, and
+its arrival time or the reason for its loss. Every packet ends in one of these two ways.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import count
+
+from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
+from hosts.base.failures import Failures
+from hosts.base.path import Path, Step
+from hosts.base.ports import arrival_port
+from hosts.base.router import Router
+from hosts.memory.frame_devices import Device, FrameHop, through
+from hosts.wire.marks import serial_of, udp_packet
+from topos.base.polymorphic import NOTHING
+from topos.base.topology import Topology
+
+HOP_DELAY_S = 20e-6
+OBSERVE_S = 0.05  # interval at which routers read their ports' byte counters
+ETHERNET_BYTES = 14
+FAILED = "lost where something has failed"
+
+MakeRouter = Callable[[Topology, int], Router]
+
+
+@dataclass
+class Trip:
+    """The recorded trip of one packet."""
+
+    source: int
+    destination: int
+    sent_s: float
+    steps: list[tuple[int, Step]] = field(default_factory=list)  # (server, its hop)
+    arrived_s: list[float] = field(default_factory=list)
+    lost: str = ""  # drop reason, "" if not dropped
+
+    @property
+    def path(self) -> Path:
+        """The path that the packet took until it was delivered or lost."""
+        return Path(self.source, tuple(step for _, step in self.steps))
+
+
+class MemoryNetwork:
+    """Servers and cables of a topology; `make_router` returns the router of a server."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        make_router: MakeRouter,
+        devices: Iterable[Device] = (),
+        hop_delay_s: float = HOP_DELAY_S,
+    ) -> None:
+        self.topology = topology
+        self.make_router = make_router
+        self.devices = tuple(devices)
+        self.hop_delay_s = hop_delay_s
+        self.now = 0.0
+        self.routers = [make_router(topology, server) for server in range(topology.servers)]
+        self.failures = Failures()
+        self.trips: list[Trip] = []
+        self.losses: Counter[str] = Counter()  # frames lost in the network itself, by reason
+        # Extra load by (server, port): in, out.
+        self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}
+        # Bytes, by (server, port).
+        self._received: dict[tuple[int, int], float] = defaultdict(float)
+        self._sent: dict[tuple[int, int], float] = defaultdict(float)
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = count()
+        self._polls = [math.inf] * topology.servers
+        self._loss_reasons: dict[tuple[int, Step], str] = {}
+        self._cache_topology(topology)
+        for server in range(topology.servers):
+            self._schedule_poll(server)
+        self.at(0.0, self._observe)
+
+    def _cache_topology(self, topology: Topology) -> None:
+        """Cache ports and peers, which every frame needs and the topology would recompute."""
+        self._peers = cache(topology.peers)
+        self._arrival_port = cache(partial(arrival_port, topology))
+        self._cabled = [
+            (server, port)
+            for server in range(topology.servers)
+            for port in range(topology.ports)
+            if topology.server_plug(server, port).node != NOTHING
+        ]
+
+    def resize(self, topology: Topology) -> None:
+        """Add or remove servers (see `Topology.resized`); no switch may have failed."""
+        before, self.topology = self.topology.servers, topology
+        self._cache_topology(topology)
+        self._loss_reasons.clear()
+        self._polls = [*self._polls, *[math.inf] * topology.servers][: topology.servers]
+        for server in range(before, topology.servers):
+            self.routers.append(self.make_router(topology, server))
+            self._schedule_poll(server)
+        del self.routers[topology.servers :]
+        for server in range(min(before, topology.servers)):
+            self._act(server, self.routers[server].resize(topology, self.now))
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def at(self, when: float, deed: Callable[[], None]) -> None:
+        """Schedule a function at a virtual time."""
+        heapq.heappush(self._events, (when, next(self._order), deed))
+
+    def run(self, seconds: float) -> None:
+        """Advance virtual time by `seconds`."""
+        self.run_until(self.now + seconds)
+
+    def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
+        """Advance virtual time to `end`, or until `done`; return True if `done` was reached."""
+        while self._events and self._events[0][0] <= end:
+            when, _, deed = heapq.heappop(self._events)
+            self.now = max(self.now, when)
+            deed()
+            if done and done():
+                return True
+        self.now = end
+        return bool(done and done())
+
+    # -- packets ---------------------------------------------------------------------------------
+
+    def send_udp(
+        self, source: int, destination: int, *, source_port: int = 4000, size: int = 0
+    ) -> Trip:
+        """Send a UDP packet from a server's application; the returned trip is filled in later."""
+        serial = len(self.trips)
+        trip = Trip(source, destination, self.now)
+        self.trips.append(trip)
+        packet = udp_packet(
+            self.topology, source, destination, serial=serial, source_port=source_port, size=size
+        )
+        self.send(source, packet)
+        return trip
+
+    def send(self, source: int, packet: bytes) -> None:
+        """Send an IPv4 packet from a server's application."""
+        if source in self.failures.nodes:
+            self._record_loss(packet, "source server is dead")
+        else:
+            self._act(source, self.routers[source].send(packet, self.now))
+
+    def stream(
+        self, source: int, destination: int, every_s: float, seconds: float, *, source_port: int
+    ) -> list[Trip]:
+        """Send a packet per interval from now on; the returned list is filled in later."""
+        trips: list[Trip] = []
+
+        def send() -> None:
+            trips.append(self.send_udp(source, destination, source_port=source_port))
+
+        for i in range(round(seconds / every_s)):
+            self.at(self.now + i * every_s, send)
+        return trips
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def fail(self, more: Failures) -> None:
+        """Add failures, which no port notices."""
+        self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
+        self._loss_reasons.clear()
+
+    def cut(self, a: int, b: int, *, silent: bool = False) -> None:
+        """Cut the cable between two nodes, or the link between two servers over a switch.
+
+        The ports at the cable's ends lose their carrier, unless the cut is silent.
+        """
+        self.fail(Failures(links=frozenset([frozenset((a, b))])))
+        if not silent:
+            self._notify_carrier(a, b, up=False)
+
+    def heal(self, a: int, b: int) -> None:
+        """Heal a cable or link that was cut."""
+        self._remove_failures(Failures(links=frozenset([frozenset((a, b))])))
+        self._notify_carrier(a, b, up=True)
+
+    def kill(self, server: int) -> None:
+        """Kill a server's router; its ports keep their carrier, so only heart-beats are missed."""
+        self.fail(Failures(frozenset([server])))
+
+    def revive(self, server: int) -> None:
+        """Restart a killed server, without any of its former state."""
+        self._remove_failures(Failures(frozenset([server])))
+        self.routers[server] = self.make_router(self.topology, server)
+        self._schedule_poll(server)
+
+    def stop_switch(self, switch: int, *, silent: bool = False) -> None:
+        """Stop a switch; the ports of its cables lose their carrier, unless `silent`."""
+        node = self.topology.servers + switch
+        self.fail(Failures(frozenset([node])))
+        if not silent:
+            for _, plug in self.topology.neighbours(node):
+                self._notify_carrier(node, plug.node, up=False)
+
+    def start_switch(self, switch: int) -> None:
+        """Start a stopped switch."""
+        node = self.topology.servers + switch
+        self._remove_failures(Failures(frozenset([node])))
+        for _, plug in self.topology.neighbours(node):
+            self._notify_carrier(node, plug.node, up=True)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def _remove_failures(self, less: Failures) -> None:
+        self.failures = Failures(self.failures.nodes - less.nodes, self.failures.links - less.links)
+        self._loss_reasons.clear()
+
+    def _notify_carrier(self, a: int, b: int, *, up: bool) -> None:
+        for node, far in ((a, b), (b, a)):
+            if node >= self.topology.servers or node in self.failures.nodes:
+                continue
+            for port, plug in self.topology.neighbours(node):
+                if plug.node == far:
+                    self._act(node, self.routers[node].carrier(port, up, self.now))
+
+    def _schedule_poll(self, server: int) -> None:
+        when = max(self.now, self.routers[server].next_poll)
+        if when < self._polls[server]:
+            self._polls[server] = when
+            self.at(when, lambda: self._poll(server, when))
+
+    def _poll(self, server: int, when: float) -> None:
+        if server >= len(self.routers) or self._polls[server] != when:
+            return  # the server was removed, or polled earlier
+        self._polls[server] = math.inf
+        if server not in self.failures.nodes:
+            self._act(server, self.routers[server].poll(self.now))
+
+    def _act(self, server: int, actions: list[Action]) -> None:
+        for action in actions:
+            if isinstance(action, Send):
+                self._transmit(server, action)
+            elif isinstance(action, Deliver):
+                trip = self._trip(action.packet)
+                if trip:
+                    trip.arrived_s.append(self.now)
+                    if server != trip.destination:
+                        raise RuntimeError(f"{trip} was delivered to server {server}")
+            elif isinstance(action, Drop):
+                trip = self._trip(action.packet)
+                if trip:
+                    trip.lost = action.reason
+        self._schedule_poll(server)
+
+    def _transmit(self, server: int, send: Send) -> None:
+        peers = self._peers(server, send.port) if send.peer == EVERYONE else [send.peer]
+        data = send.frame.data
+        self._sent[server, send.port] += ETHERNET_BYTES + len(data)
+        trip = self._trip(data)
+        for peer in peers:
+            step = Step(send.port, peer)
+            if trip:
+                trip.steps.append((server, step))
+            reason = self._loss_reason(server, step)
+            if reason:
+                self._record_loss(data, reason)
+                continue
+            hop = FrameHop(server, send.port, peer, send.frame)
+            if not self.devices:
+                self._arrive_later(hop, self.hop_delay_s)
+                continue
+            copies = list(through(self.devices, hop, self.now))
+            if not copies:
+                self._record_loss(data, "lost by a device")
+            for delay, frame in copies:
+                self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
+
+    def _arrive_later(self, hop: FrameHop, delay: float) -> None:
+        self.at(self.now + delay, lambda: self._arrive(hop))
+
+    def _arrive(self, hop: FrameHop) -> None:
+        if hop.peer in self.failures.nodes or hop.peer >= len(self.routers):
+            self._record_loss(hop.frame.data, FAILED)
+            return
+        port = self._arrival_port(hop.server, hop.step)
+        self._received[hop.peer, port] += ETHERNET_BYTES + len(hop.frame.data)
+        actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
+        self._act(hop.peer, actions)
+
+    def _loss_reason(self, server: int, step: Step) -> str:
+        """Return the reason why a frame cannot cross a hop, "" if it can."""
+        key = server, step
+        if key not in self._loss_reasons:
+            reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""
+            if step.peer not in self._peers(server, step.port):
+                reason = "no such neighbour on that port"
+            self._loss_reasons[key] = reason
+        return self._loss_reasons[key]
+
+    def _record_loss(self, data: bytes, reason: str) -> None:
+        self.losses[reason] += 1
+        trip = self._trip(data)
+        if trip:
+            trip.lost = reason
+
+    def _trip(self, data: bytes) -> Trip | None:
+        serial = serial_of(data)
+        return self.trips[serial] if serial is not None and serial < len(self.trips) else None
+
+    def _observe(self) -> None:
+        """Pass the byte counters of all ports to the routers, including the load of `load_bps`."""
+        self.at(self.now + OBSERVE_S, self._observe)
+        for plug in self._cabled:
+            if plug in self.load_bps:
+                in_bps, out_bps = self.load_bps[plug]
+                self._received[plug] += in_bps * OBSERVE_S / 8
+                self._sent[plug] += out_bps * OBSERVE_S / 8
+            server, port = plug
+            received, sent = int(self._received[plug]), int(self._sent[plug])
+            self.routers[server].bandwidth.observe(port, received, sent, self.now)
