@@ -121,7 +121,7 @@ class Seal:
     def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
         self.modules, self.without = modules, without
         self.layers, self.deeds = (
-            import_module(f"experiments.grading.{name}") for name in ("layers", "deeds")
+            import_module(f"experiments.grading.{name}") for name in ("layers", "forbidden_actions")
         )
         self.missing: dict[str, str] = {}  # reasons by missing layer
         self.layers.hide_memory()  # children of the same user must not read the keeper's memory

@@ -29,7 +29,7 @@ CONTRACTS = {  # and how many tests of the network each has at least
     "hosts/base/test_algorithms.py": 2,
     "hosts/live/test_decisions.py": 2,
     "experiments/analysis/simulator/test_uncompiled.py": 2,
-    "experiments/analysis/simulator/test_search.py": 1,
+    "experiments/analysis/simulator/test_breadth_first.py": 1,
     "experiments/test_compare.py": 1,
     "experiments/test_drawing.py": 1,
 }

@@ -212,13 +212,13 @@ READS = {
 }
 # Functions that read files of the teacher, of Pillarbox or of this process; * means all.
 TEACHERS = {
-    ("handed_in", "*"),  # the one reader
-    *((module, "*") for module in ("deeds", "layers", "release")),
+    ("submissions", "*"),  # the one reader
+    *((module, "*") for module in ("forbidden_actions", "layers", "release")),
     *(("autograder", name) for name in ("make", "_private", "_pillarbox", "_sheet_text")),
-    ("engine", "skeleton_of"),
+    ("grading_engine", "skeleton_of"),
     ("lab4", "_surely_arrives"),  # `walk` of a network
     ("lateness", "times_of"),
-    ("live", "add_live"),  # marks of its own child, in a folder of its own
+    ("live_grading", "add_live"),  # marks of its own child, in a folder of its own
     ("grade", "secret_of"),
     ("judge", "_run"),  # /dev/null
 }

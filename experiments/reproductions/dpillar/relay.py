@@ -198,8 +198,8 @@ def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float
         judged=(word, [*reasons, *_excess_reasons(cost), length]),
         notes=(
             f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
-            f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a bound: "
-            "less than that, on a machine of 2010 or so.",
+            f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a "
+            "bound: less than that, on a machine of 2010 or so.",
             relay_cost.HOW,
         ),
     )
