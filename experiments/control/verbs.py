@@ -305,38 +305,34 @@ VERBS = {
         _status,
         (*HOW, MORE),
     ),
-    "cut": Verb("cut A-B [silent]", "cut a cable; silent: no port notices", _cut, DONE),
-    "stop": Verb("stop SWITCH", "take the power from a switch", _stop, DONE),
-    "rack": Verb(
-        "rack SWITCH", "take the power from a switch and from the servers on it", _rack, DONE
-    ),
-    "heal": Verb("heal A-B | SWITCH | all", "undo what was cut or stopped", _heal, DONE),
+    "cut": Verb("cut A-B [silent]", "cut a cable; silent: ports keep their carrier", _cut, DONE),
+    "stop": Verb("stop SWITCH", "power off a switch", _stop, DONE),
+    "rack": Verb("rack SWITCH", "power off a switch and all servers attached to it", _rack, DONE),
+    "heal": Verb("heal A-B | SWITCH | all", "repair a cable, a switch, or everything", _heal, DONE),
     "cable": Verb(
         "cable A-B [rate_mbit=R] [delay=D] [loss=PERCENT]",
-        "change a cable; without values it is as usual again",
+        "change rate, delay or loss of a cable; without values: reset it",
         _cable,
         ("cable", *CableShape._fields),
     ),
-    "kill": Verb("kill A", "let a server die, its forwarder and all its programs", _kill, DONE),
-    "revive": Verb("revive A", "start a dead server anew", _revive, DONE),
+    "kill": Verb("kill A", "kill a server with its forwarder and all its programs", _kill, DONE),
+    "revive": Verb("revive A", "start a dead server again", _revive, DONE),
     "grow": Verb(
         "grow [SERVERS | all]",
-        "let servers join, as many as join at once or so many",
+        "add servers: the smallest number that can join, or this many",
         _grow,
         ("network", "servers", "switches"),
     ),
     "shrink": Verb(
         "shrink [SERVERS]",
-        "let those that joined last leave",
+        "remove the servers that joined last",
         _shrink,
         ("network", "servers", "switches"),
     ),
-    "ping": Verb(
-        "ping A B", "send one echo from A to B and back", _ping, ("source", "destination", "ms")
-    ),
+    "ping": Verb("ping A B", "ping once from A to B", _ping, ("source", "destination", "ms")),
     "pingall": Verb(
         "pingall",
-        "send an echo from every server to every other",
+        "ping every server from every other",
         _pingall,
         ("sent", "received", "ms"),
     ),
@@ -347,11 +343,11 @@ VERBS = {
         ("rows", MORE),
     ),
     "finish": Verb(
-        "finish", "end what `run` sends now, and have its result", _finish, ("finished",)
+        "finish", "end the running workload and show its result", _finish, ("finished",)
     ),
     "iperf": Verb(
         "iperf A B [SECONDS]",
-        "measure what one TCP connection carries from A to B",
+        "measure the throughput of one TCP connection from A to B",
         _iperf,
         ("source", "destination", "mbit", "seconds", "bytes", "retransmits", "tool"),
     ),
