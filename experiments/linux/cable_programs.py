@@ -184,9 +184,9 @@ def is_control() -> bytes:
             instruction(0xBF, 0x16),  # r6 = r1
             instruction(0x28, 0, 0, ETHERTYPE_AT),
             instruction(0x15, 0, 5, ETH_DCN),  # equal: jump to the load of DCN's protocol
-            instruction(0x55, 0, 9, ETH_IP),  # not equal: no match
+            instruction(0x55, 0, 9, ETH_IP),  # unequal: no match
             instruction(0x30, 0, 0, IP_PROTOCOL_AT),
-            instruction(0x55, 0, 3, IP_IN_IP),  # not equal: check the outer protocol
+            instruction(0x55, 0, 3, IP_IN_IP),  # unequal: check the outer protocol
             instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
             instruction(0x05, 0, 1),
             instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
@@ -220,7 +220,7 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
     end = instruction(0x20, 0, 0, 14 + 12)
     end += b"".join(instruction(0x16, 0, len(known) - at + 1, one) for at, one in enumerate(known))
     end += set_register(0, ACT_SHOT) + EXIT
-    for read, wanted in reversed(tests):  # not equal: jump to the last two instructions
+    for read, wanted in reversed(tests):  # unequal: jump to the last two instructions
         end = read + instruction(0x55, 0, len(end) // 8, wanted) + end
     return end + set_register(0, ACT_UNSPEC) + EXIT
 

@@ -75,7 +75,7 @@ def account_of(name: str) -> Account:
 
 
 def least_account() -> Account:
-    """Return the account of the user who called sudo, or nobody's, without further groups."""
+    """Return the account of the user who called sudo, or of `nobody`, without further groups."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     try:
         if uid.isdecimal() and gid.isdecimal() and int(uid):

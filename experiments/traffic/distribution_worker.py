@@ -121,7 +121,7 @@ class Relaying(Loop):
                 feeds[tree, one.flow.source].onward.append(hop)
             feeds[tree, one.flow.destination] = hop
             self._hops.append(hop)
-        for hop in self._hops:  # in this order a failed hop comes before the hops that it fails
+        for hop in self._hops:  # Order: a failed hop comes before the hops that depend on it.
             for onward in hop.onward if hop.connection.ended else ():
                 onward.connection.fail(self._relay_failure_reason(hop))
 

@@ -257,7 +257,7 @@ class Loop:
     def _time_is_over(self, one: FlowConnection) -> None:
         if one.ended:
             return
-        one.end_s = self._now  # not the last byte's time: silence at the end counts as well
+        one.end_s = self._now  # later than the last byte: silence at the end counts as well
         self._end(one, "" if one.delivered else f"nothing arrived in {one.flow.duration_s:g} s")
 
     def _end(self, one: FlowConnection, reason: str = "") -> None:

@@ -75,7 +75,7 @@ class ControlSocket:
         try:
             asked = json.loads(request)
             answer = self._answer(asked) if isinstance(asked, dict) else None
-        except (ValueError, RecursionError):  # not JSON, or nested too deeply
+        except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
             answer = None
         line = {"error": "ask with one line of JSON"} if answer is None else answer
         return json.dumps(line).encode() + b"\n"

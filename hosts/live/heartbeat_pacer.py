@@ -239,7 +239,7 @@ class HeartbeatPacer:
 
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
-        self._servers: dict[int, _Server] = {}  # by descriptor of the connection
+        self._servers: dict[int, _Server] = {}  # keys: descriptors of the connections
         self._segments: dict[int, Segment] = {}
         self._ticks: list[Tick] = []
         # Segments with new frames, which are sent in the next tick.
@@ -415,5 +415,5 @@ def prefer() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))
-    with suppress(PermissionError):  # not permitted in some containers: normal priority remains
+    with suppress(PermissionError):  # some containers forbid it: normal priority remains
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

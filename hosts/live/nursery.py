@@ -147,7 +147,7 @@ class Nursery:
             return
         prepared = _prepare(name, LabSettings(**request["settings"]))
         if not self._prepared_networks and not self._continues:
-            with suppress(PillarboxError):  # with plane "ebpf", each server reports the error
+            with suppress(PillarboxError):  # each server reports the error if its plane is "ebpf"
                 self._programs = _load(prepared)
                 self._show_tables()
             self._hand_over()
@@ -357,7 +357,7 @@ def main(channel: int, lifeline: int) -> None:
     """Run the nursery of the lab that holds the other ends of channel and lifeline."""
     end_with(lifeline)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the prompt
-    with suppress(OSError):  # not writable in some containers
+    with suppress(OSError):  # read-only in some containers
         Path("/proc/self/oom_score_adj").write_text(SPARED)
     take_role("nursery")
     with suppress(ConnectionError):  # the lab has ended with unread messages

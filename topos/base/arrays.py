@@ -72,7 +72,7 @@ def _upward_cables(
     """Return the cables from this port of the nodes to higher-numbered nodes."""
     far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
     cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)
-    keep = far > nodes  # also excludes NOTHING, which is below every node number
+    keep = far > nodes  # excludes NOTHING as well, which is below every node number
     if keep.all():  # always true from servers to switches; saves five array copies
         return cables
     return CableArrays(*(column[keep] for column in cables))

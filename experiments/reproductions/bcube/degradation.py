@@ -45,7 +45,7 @@ SHARES = (0.0, 0.02, 0.06, 0.12, 0.2)
 QUICK_SHARES = (0.0, 0.2)
 LAST = SHARES[-1]
 # Number of runs where the paper has a number. The busiest link decides, and it depends on a few
-# switches: single draws differ so much that fewer runs would leave the verdict to chance.
+# switches: single draws differ widely, and fewer runs would leave the verdict to chance.
 RUNS, QUICK_RUNS = 5, 1
 MORE_RUNS = {
     (BCUBE, SWITCHES, 0.2): 12,
