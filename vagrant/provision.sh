@@ -492,7 +492,7 @@ link_mininet() {
 # servers forward in Python, and `pillarbox up --plane ebpf` says why.
 compile_programs() {
     command -v clang >/dev/null || return 0
-    logged as_owner "$venv/bin/python" -I -c 'from hosts.live import bpf; bpf.build()' ||
+    logged as_owner "$venv/bin/python" -I -c 'from hosts.live import lab_programs; lab_programs.build()' ||
         say "the eBPF programs cannot be compiled, so that servers will forward in Python" \
             "(full log: $log)"
 }

@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from experiments.emulation.forwarders import Forwarders
-from experiments.emulation.lab_network import LabNet
 from experiments.observe.switch_tracing import Follower
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
@@ -25,6 +24,9 @@ from hosts.linux.calls import readable
 from hosts.wire.marks import TRACED, udp_payload
 from topos.base.errors import require
 from topos.base.topology import Topology
+
+if TYPE_CHECKING:
+    from experiments.emulation.lab_network import LabNet
 
 TRACE_PORT = 9  # "discard": no program has to listen
 TRACE_S = 2.0

@@ -83,7 +83,7 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
 
     >>> with_ips(dcell, ["ping", "9.9"])
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: 9 stands where the numbers go from 0 to 4; ping would send to 9.0.0.9
+    topos.base.errors.PillarboxError: '9.9' is not a server of dcell,4,1: digit 9 is out of range: the numbers go from 0 to 4; ping would send to 9.0.0.9
     """  # noqa: E501
     found, program = [], ""
     for before, word in zip(["", *words], words, strict=False):

@@ -45,8 +45,9 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Distri
     """Return the plan from the source to the receivers: the network's trees, or a pipeline.
 
     >>> import topos
-    >>> plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
-    Plan(source=0, receivers=(1, 2, 3), trees=(((0, 1), (1, 2), (2, 3)),), kind='pipeline')
+    >>> plan = plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
+    >>> plan.kind, plan.trees
+    ('pipeline', (((0, 1), (1, 2), (2, 3)),))
     >>> len(plan_of(topos.parse("bcube,4,1"), 0, range(1, 16)).trees)
     2
     """

@@ -68,7 +68,7 @@ class LinkStates:
     >>> states.next_steps[19]
     Step(port=0, peer=3)
     >>> states.hear(3, 1, [Step(0, peer) for peer in (0, 1, 2)], now=0.1)  # 0.3 has lost 4.0
-    <Heard.NEWS: 'news'>
+    <ReceivedLinkState.NEWS: 'news'>
     >>> states.next_steps[19], states.generation
     (Step(port=0, peer=2), 1)
     """

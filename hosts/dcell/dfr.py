@@ -131,7 +131,7 @@ def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> InnerRoutes:
     """Convert a server's next hops inside its DCell_b to the numbers that the rules work with.
 
     >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # server 0's table
-    Inside(nearest=[1, 3], ports=[-1, 0, -1, 0, -1, -1], peers=[-1, 1, -1, 1, -1, -1])
+    InnerRoutes(nearest=[1, 3], ports=[-1, 0, -1, 0, -1, -1], peers=[-1, 1, -1, 1, -1, -1])
     """
     size = dcell.sizes[b]
     nearest = [dcell.uid(server) % size for server in next_steps]

@@ -110,8 +110,8 @@ def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> 
     own_bps : float
         Rate of the flow on its current path, in bit/s.
 
-    >>> from hosts.base.probing import State
-    >>> paths = [Candidate(Path(0, ()), State.WORKING, 1e9) for _ in range(3)]
+    >>> from hosts.base.probing import PathState
+    >>> paths = [Candidate(Path(0, ()), PathState.WORKING, 1e9) for _ in range(3)]
     >>> [schedule(paths, None, 0.0) for _ in range(6)]
     [0, 1, 2, 0, 1, 2]
     """

@@ -139,7 +139,9 @@ def test_marks_stay_where_the_grader_is_ended(
     assert points == [("100.0", ""), ("100.0", ""), ("0.0", "not graded yet")]
     monkeypatch.undo()
     asked: list[str] = []
-    monkeypatch.setattr(class_grading.engine, "grade", lambda sheet, *_, **__: asked.append(sheet))
+    monkeypatch.setattr(
+        class_grading.grading_engine, "grade", lambda sheet, *_, **__: asked.append(sheet)
+    )
     rows = graded("1", folder, "--jobs", "1", "--changed")
     assert [row["points"] for row in rows.values()] == ["100.0", "100.0", "0.0"]
     assert "not graded: the grader cannot handle it" in rows["s2.py"]["remark"]

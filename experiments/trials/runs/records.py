@@ -227,7 +227,10 @@ class Run:
 
     def _table(self, table: str) -> pandas.DataFrame:
         kinds = self.kinds if self.full_names else {}
-        parts = [self._part(one["trial"], table, kinds.get(one["system"])) for one in self.records]
+        parts = [
+            self._part(one["trial"], table, kinds.get(one.get("system", "")))
+            for one in self.records
+        ]
         whole = [part for part in parts if len(part)]
         return pandas.concat(whole, ignore_index=True) if whole else frame(table, ())
 

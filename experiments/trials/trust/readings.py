@@ -21,7 +21,7 @@ def spread(durations_s: Sequence[float]) -> DurationStatistics:
     """Return the spread of durations.
 
     >>> spread([0.001] * 98 + [0.004, 0.009])
-    Spread(times=100, median_s=0.001, p99_s=0.004, most_s=0.009)
+    DurationStatistics(times=100, median_s=0.001, p99_s=0.004, most_s=0.009)
     """
     if not durations_s:
         return DurationStatistics(0, 0.0, 0.0, 0.0)

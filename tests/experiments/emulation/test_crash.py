@@ -42,7 +42,7 @@ while True:
     net.stop()
 """
 SANDBOXED = BUILDER.format(begin="from experiments.linux import sandbox; sandbox.enter()")
-RECORDED = BUILDER.format(begin="from experiments.linux import sweep; sweep.Run.begin()")
+RECORDED = BUILDER.format(begin="from experiments.linux import sweep; sweep.SweptLab.begin()")
 EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
 
 

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.skipif(
 UNSEALED = """
 import functools, sys
 from experiments.cli import main
-from experiments.grading import child, engine
-engine.Keeper = functools.partial(child.Keeper, without=["landlock", "calls", "user"])
+from experiments.grading import child, grading_engine
+grading_engine.Keeper = functools.partial(child.Keeper, without=["landlock", "calls", "user"])
 main(sys.argv[1:])
 """
 

@@ -241,7 +241,7 @@ def check_capture(number: str, file: Path) -> None:
     lab = ["--lab", number]
     ends = [topos.parse(SPEC).address(server) for server in (FIRST, LAST)]
     without = pillarbox("capture", *lab, "-o", str(file))
-    assert "has an end: --seconds" in without.stderr
+    assert "needs a duration: --seconds" in without.stderr
     pings = subprocess.Popen(
         [sys.executable, "-m", "experiments", "exec", *lab, ends[0], "ping", "-i0.1", ends[1]],
         env=environment(),

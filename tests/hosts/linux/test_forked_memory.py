@@ -15,7 +15,7 @@ needs_immortals = pytest.mark.skipif(
 CHILD = """
 import os, sys
 import hosts.live.nursery
-from hosts.linux import sharing
+from hosts.linux import forked_memory
 
 def private_kib():
     with open("/proc/self/smaps_rollup") as lines:
@@ -37,22 +37,22 @@ def look():
             getattr(one, "__code__", None)
 
 if sys.argv[1] == "immortal":
-    assert sharing.make_immortal() > 10_000
-    assert sharing.make_immortal() < 100  # what came to be meanwhile
+    assert forked_memory.make_immortal() > 10_000
+    assert forked_memory.make_immortal() < 100  # what came to be meanwhile
 tell_of_child(look)
 """
 MAKES = """
 some = [bytes(100 + i % 300) for i in range(40_000)]
 del some[::20]
 if sys.argv[1] == "filled":
-    sharing.fill_gaps()
+    forked_memory.fill_gaps()
 tell_of_child(lambda: [bytes(100 + i % 300) for i in range(1_000)])
 """
 USES = """
 import gc, json, sys, weakref
 import hosts.live.nursery
-from hosts.linux import sharing
-sharing.keep_shared()
+from hosts.linux import forked_memory
+forked_memory.keep_shared()
 class Each: pass
 some = [Each() for _ in range(10_000)]
 gone = weakref.ref(some[0])
