@@ -148,7 +148,7 @@ def test_a_module_command_runs_neither_it_nor_what_variables_name(planted: Path)
 
 def test_the_checkouts_script_starts_python_isolated(planted: Path) -> None:
     """PYTHONPATH, and a user's site-packages, would be read before any code of Pillarbox."""
-    starts = re.findall(r"exec (.*)", (CHECKOUT / "pillarbox").read_text())
+    starts = re.findall(r"\bexec (\".*)", (CHECKOUT / "pillarbox").read_text())
     assert len(starts) == 2
     for start in starts:
         assert re.fullmatch(r'"\$venv/bin/python" -I( -B)? "\$venv/bin/pillarbox" "\$@"', start)
