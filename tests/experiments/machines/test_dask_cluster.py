@@ -355,7 +355,7 @@ def check_loss(lab: LabOverMachines, *, spare: bool) -> None:
         lambda: echoes(lab, living[0], [living[-1]], SOON_S)[living[-1]] is not None,
         "the others do not go on",
     )
-    with nullcontext() if spare else pytest.raises(PillarboxError, match="no other is there"):
+    with nullcontext() if spare else pytest.raises(PillarboxError, match="no unused machine"):
         lab.revive(LAST)
         assert not lab.dead and lab.status()["machines"][1]["address"] == "198.18.0.4"
         lab.wait_converged()
