@@ -158,9 +158,7 @@ class Forwarders:
             "settings": self.settings.plain(),
         }
         namespaces = [self._namespace_of(server) for server in servers]
-        with suppress(
-            BrokenPipeError, ConnectionResetError
-        ):  # the request is repeated to the next nursery
+        with suppress(BrokenPipeError, ConnectionResetError):  # the next nursery gets the request
             socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
 
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:

@@ -158,9 +158,7 @@ class PartNet(LabNet):
         self._machine_of, self._underlay, self._how = machine_of, underlay, crossing
         packed = crossing == PACKED
         self.packing = TunnelPrograms(underlay, topology.cables) if packed else None
-        self.crossing: dict[
-            int, CrossLink
-        ] = {}  # cables to other machines, by index in `Topology.links`
+        self.crossing: dict[int, CrossLink] = {}  # cables by index in `Topology.links`
         here = {node for node, machine in enumerate(machine_of) if machine == underlay.machine}
         topo = emulated(topology, nodes=here)
         super().__init__(topology, topo=topo, **options)
