@@ -64,7 +64,7 @@ def dump(topology: Topology, failures: Failures) -> str:
 
 
 def interfaces(topology: Topology, own: Sequence[str]) -> str:
-    """Return a table of each node's interfaces; `own` are interfaces of servers other than ports."""
+    """Return a table of each node's interfaces; `own` are those of servers that are not ports."""
     rows = []
     for node in range(topology.nodes):
         more = own if node < topology.servers else ()
