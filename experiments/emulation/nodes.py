@@ -100,7 +100,7 @@ class LabNode(Node):
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Start a program in the node's namespace, in a new session."""
         if self.privateDirs or "mncmd" in kwargs:
-            return super().popen(*args, **kwargs)  # with the shell's mounts
+            return super().popen(*args, **kwargs)  # uses the shell's mounts
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
         in_shell = options.pop("shell", False)
         if len(args) == 1 and isinstance(args[0], str):
