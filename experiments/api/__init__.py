@@ -1,1 +1,1 @@
-"""The Python API: what `import pillarbox` offers, without the command line."""
+"""The Python API: names exported by `import pillarbox`, without the command line."""

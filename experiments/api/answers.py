@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """What was done to a lab, and after how many ms each server had noticed."""
+    """A change of a lab, and the detection delay of each server in ms."""
 
     did: str
     noticed_ms: dict[str, float]
@@ -22,16 +22,16 @@ class Size(NamedTuple):
 
 
 class Way(NamedTuple):
-    """The path of a packet: servers that it reached, and why it went no further."""
+    """The path of a packet: the servers it reached, and the reason if it was dropped."""
 
     servers: list[str]
     delivered: bool
-    dropped: str  # reason
+    dropped: str  # reason of the drop
     lost_to: str  # next hop of a packet that never arrived there
     computed: list[str]  # path that the routing computes
 
     def __str__(self) -> str:
-        """Return the addresses, and the reason if the packet was lost."""
+        """Return the addresses on the path, and the reason if the packet was lost."""
         text = " ".join(self.servers)
         lost = self.dropped or (f"lost on the way to {self.lost_to}" if self.lost_to else "lost")
         return text if self.delivered else f"{text} ({lost})"
@@ -50,7 +50,7 @@ class Iperf(NamedTuple):
 
     source: str
     destination: str
-    mbit: float  # per second
+    mbit: float  # throughput in Mbit/s
     seconds: float
     bytes: int
     retransmits: int | None
@@ -60,11 +60,11 @@ class Iperf(NamedTuple):
 class Link(NamedTuple):
     """Load of one direction of a cable."""
 
-    source: str  # server, or switch
+    source: str  # sending server or switch
     destination: str
-    port: int  # of the source
-    mbit: float  # per second
-    share: float | None  # of the cable's rate; None if the cable has no limit
+    port: int  # port number of the source
+    mbit: float  # throughput in Mbit/s
+    share: float | None  # fraction of the cable's rate; None if the rate is unlimited
 
 
 class Captured(NamedTuple):

@@ -1,4 +1,4 @@
-"""Labs as objects: a network that runs in a process, and is asked by its socket."""
+"""Labs as objects: networks that run in separate processes, queried over control sockets."""
 
 from __future__ import annotations
 
@@ -29,36 +29,37 @@ END_S = 30.0  # upper bound for a lab to end, in seconds
 
 
 class Lab:
-    """A network that runs, in a process of its own.
+    """A running network, in a separate process.
 
     Parameters
     ----------
     network : str
-        Such as ``dcell,4,1``.
+        Specification of the network, such as ``dcell,4,1``.
     routing : str
-        Name of a routing, or FILE.py with a router; the network's usual one by default.
+        Name of a routing, or FILE.py with a router (default: the network's usual routing).
     plane : str
-        What forwards packets: ``"ebpf"``, ``"python"``, ``"ovs"``; by default the best available.
+        Forwarding plane: ``"ebpf"``, ``"python"``, ``"ovs"`` (default: the best available).
     timers : str
-        ``"fast"``, or ``"paper"`` for those of the papers.
+        Protocol timers: ``"fast"``, or ``"paper"`` for the values of the papers.
     rate_mbit : float
-        Rate of every cable; 0 means no limit.
+        Rate of every cable in Mbit/s; 0 means no limit.
     switches : str
-        ``"bridges"``, or an application of an OpenFlow controller for Open vSwitch.
+        Type of the switches: ``"bridges"``, or an application of an OpenFlow controller
+        for Open vSwitch.
     delay : str, optional
-        Of every cable, such as ``"5ms"``.
+        Delay of every cable, such as ``"5ms"``.
     loss : float, optional
-        Of every cable, in percent.
+        Packet loss of every cable, in percent.
     mtu : int
         Size of the largest packet, in bytes.
     queue : str
         Queueing discipline of every port.
     queue_length : str
-        Of every port: ``"100 packets"``, ``"150 kB"``, ``"10ms"``.
+        Queue limit of every port: ``"100 packets"``, ``"150 kB"``, ``"10ms"``.
     gateways : sequence of str
         Servers with an uplink.
     machines : int, optional
-        Number of machines, each a network namespace of this computer.
+        Number of emulated machines, each a network namespace of this computer.
     cluster : str, optional
         Name of a running cluster whose computers hold the network.
     weights : sequence of int
@@ -115,10 +116,10 @@ class Lab:
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
                 module_command("experiments", "up", network, "--hold", *words),
-                stdin=subprocess.PIPE,  # its end is the lab's
+                stdin=subprocess.PIPE,  # closing this pipe ends the lab
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                start_new_session=True,  # Ctrl-C is for this process
+                start_new_session=True,  # Ctrl-C reaches only the calling process
             )
             try:
                 said = self._until_ready()
@@ -159,18 +160,18 @@ class Lab:
         return f"<lab {self.number}: {self.network}>"
 
     def close(self) -> None:
-        """End the lab, and wait until nothing of it is left; once more does no harm."""
+        """End the lab and wait until its processes have exited; repeated calls have no effect."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # and the kernel everything in its sandbox
+            self._process.kill()  # the kernel then kills everything in the sandbox
             self._process.wait()
         self._process.stdout.close()
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
-        """Return what a verb of the prompt answers, as data."""
+        """Return the answer to a verb of the prompt, as data."""
         require(self._process.poll() is None, "this lab has ended: make another")
         answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
         return answer
@@ -178,7 +179,7 @@ class Lab:
     # -- servers ---------------------------------------------------------------------------------
 
     def __getitem__(self, address: str) -> Server:
-        """Return a server, by its address or its host name: ``lab["0.0"]``, ``lab["h0"]``."""
+        """Return the server with an address or host name: ``lab["0.0"]``, ``lab["h0"]``."""
         topology = self._topology()
         server = topology.node(address)
         require(server < topology.servers, f"{address} is a switch: name a server")
@@ -200,15 +201,15 @@ class Lab:
     # -- faults ----------------------------------------------------------------------------------
 
     def fault(self, text: str) -> Change:
-        """Cause a fault, as it is written everywhere: ``cut 0.3-4.0 silent``, ``kill 1.3``."""
+        """Inject a fault, in the usual notation: ``cut 0.3-4.0 silent``, ``kill 1.3``."""
         return self._change(*text.split())
 
     def cut(self, a: str, b: str, *, silent: bool = False) -> Change:
-        """Cut the cable between two nodes; silently: no port notices."""
+        """Cut the cable between two nodes; silent: the ports keep their carrier."""
         return self._change("cut", f"{a}-{b}", *(["silent"] if silent else []))
 
     def heal(self, *what: str) -> Change:
-        """Repair a cable, by its ends, or a switch; everything, if nothing is named."""
+        """Repair a cable, named by its ends, or a switch; without arguments, repair all faults."""
         return self._change("heal", "-".join(what) or "all")
 
     def stop(self, switch: str) -> Change:
@@ -220,7 +221,7 @@ class Lab:
         return self._change("rack", switch)
 
     def kill(self, server: str) -> Change:
-        """Kill a server, with all its programs."""
+        """Kill a server and all its programs."""
         return self._change("kill", server)
 
     def revive(self, server: str) -> Change:
@@ -236,7 +237,7 @@ class Lab:
         delay: str | None = None,
         loss: float | None = None,
     ) -> Mapping[str, Any]:
-        """Change the rate, the delay or the loss (in percent) of a cable; all as usual without."""
+        """Change the rate, delay or loss (in percent) of a cable; without values, reset all."""
         values = {"rate_mbit": rate_mbit, "delay": delay, "loss": loss}
         given = (f"{name}={value}" for name, value in values.items() if value is not None)
         found = self.ask("cable", f"{a}-{b}", *given)
@@ -250,11 +251,11 @@ class Lab:
     # -- growing and shrinking -------------------------------------------------------------------
 
     def grow(self, servers: int | None = None) -> Size:
-        """Let servers join a partial network: as many as can join together, by default."""
+        """Add servers to a partial network (default: the smallest number that can join)."""
         return self._resize("grow", servers)
 
     def shrink(self, servers: int | None = None) -> Size:
-        """Let the servers that joined last leave."""
+        """Remove the servers that joined last."""
         return self._resize("shrink", servers)
 
     def _resize(self, verb: str, servers: int | None) -> Size:
@@ -266,7 +267,7 @@ class Lab:
     # -- queries and measurements ----------------------------------------------------------------
 
     def status(self, server: str | None = None) -> Mapping[str, Any]:
-        """Return the lab's state, or what a server knows."""
+        """Return the state of the lab, or of one server."""
         found = self.ask("status", *([server] if server else []))
         del found["said"]
         return found
@@ -283,7 +284,7 @@ class Lab:
         return sentences
 
     def load(self) -> list[Link]:
-        """Return what every port of a server sends during the next second, busiest first."""
+        """Return the load of every link during the next second, busiest first."""
         rows = self.ask("load")["links"]
         return [
             Link(*(row[key] for key in ("from", "to", "port", "mbit", "share"))) for row in rows
@@ -309,11 +310,11 @@ class Lab:
         ports : sequence of str
             Servers (``"0.3"``) or their ports (``"0.3:1"``); all ports by default.
         seconds, frames
-            Limits at which the capture ends, for `Capture.wait`.
+            Limits at which the capture ends, in seconds and in frames, for `Capture.wait`.
         snap_bytes : int
             Number of bytes kept of each frame.
         heart_beats : bool
-            Include heart-beats and link states, which servers send continuously.
+            Include heartbeats and link states, which servers send continuously.
         overwrite : bool
             Replace a file that exists.
 
@@ -344,9 +345,10 @@ class Lab:
         return Iperf(*(found[name] for name in Iperf._fields))
 
     def run(self, traffic: Traffic) -> pd.DataFrame:
-        """Send flows; return a row for each, as docs/records.md has them.
+        """Send flows; return a table with one row per flow, in the form of docs/records.md.
 
-        Its ``attrs`` are the trial: ``valid`` and ``verdict``, ``goodput_bps``, ``ideal_bps``.
+        The ``attrs`` of the table describe the trial: ``valid`` and ``verdict``, ``goodput_bps``,
+        ``ideal_bps``.
         """
         import pandas as pd
 
@@ -366,7 +368,7 @@ def _option(name: str) -> str:
 
 
 def _in_python(why: str, options: Mapping[str, object]) -> str:
-    """Return the command line's error message in the names of keyword parameters.
+    """Return the error message of the command line, rewritten with keyword parameter names.
 
     >>> _in_python("Invalid value for '--mtu': 3 is not in it. (up --help tells more)", {"mtu": 3})
     'Invalid value for mtu: 3 is not in it.'

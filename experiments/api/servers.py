@@ -1,4 +1,4 @@
-"""Programs on servers of a lab, and captures at their ports, each in a process of its own."""
+"""Programs on servers of a lab, and captures at their ports, each in a separate process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Stream = int | IO[bytes] | IO[str] | None
 
 
 class Program(subprocess.Popen[str]):
-    """A program on a server: signals reach it and all processes that it has started."""
+    """A program on a server; signals reach the program and all processes it has started."""
 
     def send_signal(self, sig: int) -> None:
         """Send a signal to the program and its children."""
@@ -35,8 +35,8 @@ class Program(subprocess.Popen[str]):
 class Server(NamedTuple):
     """A server of a running lab, where programs can be started.
 
-    A command that is one text is run by a shell, as at the prompt; a list is a program and its
-    arguments. In both, addresses of servers become their IP addresses unless they are quoted.
+    A command given as a string is run by a shell, as at the prompt; a list is a program and its
+    arguments. In both forms, addresses of servers become their IP addresses unless they are quoted.
     """
 
     lab: int
@@ -98,7 +98,7 @@ class Server(NamedTuple):
     ) -> Program:
         """Start a program and return its process, as `subprocess.Popen` does.
 
-        `terminate` and `kill` reach the program and its children; it ends with the lab.
+        `terminate` and `kill` reach the program and its children; the program ends with the lab.
         """
         words = self._words(command)
         options = ["--user", user] if user else []
@@ -108,11 +108,11 @@ class Server(NamedTuple):
             stdout=stdout,
             stderr=stderr,
             text=True,
-            start_new_session=True,  # Ctrl-C is for this process
+            start_new_session=True,  # Ctrl-C reaches only the calling process
         )
 
     def _words(self, command: Command) -> list[str]:
-        """Return the words behind ``exec``; raise PillarboxError if the server is dead."""
+        """Return the arguments of ``exec``; raise PillarboxError if the server is dead."""
         require(bool(command), "the command is empty: name a program")
         found = ask(LABS / str(self.lab), ask="enter", server=self.address)
         if not isinstance(command, str):
@@ -122,7 +122,7 @@ class Server(NamedTuple):
 
 
 class Capture:
-    """A capture that runs; it ends with its block, or by `stop`, or by `wait` at its limit."""
+    """A running capture; its block, `stop`, or its limit (see `wait`) ends it."""
 
     def __init__(self, words: Sequence[str | int]) -> None:
         self._captured: Captured | None = None
@@ -132,7 +132,7 @@ class Capture:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # Ctrl-C is for this process
+            start_new_session=True,  # Ctrl-C reaches only the calling process
         )
         assert self._process.stderr
         first = self._process.stderr.readline()

@@ -1,4 +1,4 @@
-"""Flows between servers, as objects: a class for each usual pattern (docs/experiments.md)."""
+"""Flows between servers, as objects: one class per usual pattern (docs/experiments.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Servers = int | Sequence[str]  # number of servers to draw, or their addresses
 
 
 class Traffic:
-    """Flows between servers, by the name of a pattern.
+    """Flows between servers, given by the name of a traffic pattern.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Traffic:
     volume : str or int, optional
         Size of each flow, in bytes or as ``"1MB"``.
     seconds : float, optional
-        Duration of each flow, instead of its size.
+        Duration of each flow in seconds, instead of its size.
     tool : str
         Program that sends: the built-in ``"generator"``, ``"iperf3"``, or ``"auto"``.
     congestion : str
@@ -78,7 +78,7 @@ class AllToAll(Traffic):
 
 
 class Permutation(Traffic):
-    """Every server sends to one other and receives from one, drawn at random."""
+    """Every server sends to one server and receives from one server, drawn at random."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class OneToAll(Traffic):
 
 
 class OneToOne(Traffic):
-    """One server sends to another; `flows` is one for each disjoint path by default."""
+    """One server sends to another; `flows` defaults to the number of disjoint paths."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class OneToOne(Traffic):
 
 
 class OneToSeveral(Traffic):
-    """One server sends to some others: addresses, or the number of servers to draw."""
+    """One server sends to several others, given by address or as a number of servers to draw."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class OneToSeveral(Traffic):
 
 
 class SeveralToOne(Traffic):
-    """Some servers, by address or number, send to one."""
+    """Several servers, given by address or as a number to draw, send to one server."""
 
     def __init__(
         self,

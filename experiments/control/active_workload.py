@@ -1,7 +1,7 @@
-"""A workload that is under way in a lab: how far its flows are, their ideal, the verdict so far.
+"""The active workload of a lab: progress of its flows, ideal rates, preliminary verdict.
 
-A lab has one at a time, begun by `run` at the prompt or from the live page. Samples
-of the lab show it, and `finish` ends it early.
+A lab has one workload at a time, started by `run` at the prompt or from the live page. Samples
+of the lab report its progress, and `finish` ends it early.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
     from experiments.trials.runs.order import PathSample, TrialOrder
     from experiments.trials.trust.watch import Watch
 
-LOOK_S = 0.1  # as often as a trial's own rows
-MOST_ROWS = 300  # that are kept for who asks late
-MOST_FLOWS = 400  # that are told one by one; of more, only their sum
-# The first verdict, and then each time that the trial is a tenth longer: to judge takes time from
-# those who watch, and the more the longer they have.
+LOOK_S = 0.1  # sampling interval in seconds, the same as for the rows of a trial
+MOST_ROWS = 300  # number of rows kept for late clients
+MOST_FLOWS = 400  # upper bound for reporting flows individually; above it only the sum is reported
+# Time of the first verdict in seconds, and the growth of the trial's duration between verdicts: a
+# verdict costs the watchers CPU time, and the cost grows with the number of readings.
 VERDICT_S, VERDICT_SHARE = 1.5, 0.1
 
-RATE_S = 1.0  # over which the goodput now is told, and the ideal at its shares
-END_S = 0.5  # for threads to see that it is over; a verdict that takes longer is not waited for
+RATE_S = 1.0  # averaging interval of the reported goodput, in seconds
+END_S = 0.5  # time for threads to stop, in seconds; a slower verdict is abandoned
 
-# A moment, bytes delivered by each flow or by all, and bytes that could have been.
+# Timestamp, bytes delivered per flow (or in total), and bytes the paths could have delivered.
 Row = tuple[float, list[int], float | None]
 
 _LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
@@ -46,13 +46,13 @@ _BEGINNING = threading.Lock()
 
 
 class UnderWay:
-    """One workload, from before its flows are connected until after their end."""
+    """One workload, from before its flows connect until after they end."""
 
     def __init__(
         self,
         lab: Lab,
-        order: TrialOrder,  # what is sent
-        what: str,  # the words that asked for it
+        order: TrialOrder,  # description of the flows
+        what: str,  # command line of the workload
     ) -> None:
         self._lab, self._order, self.what = lab, order, what
         self.began_s = time.monotonic()
@@ -62,10 +62,10 @@ class UnderWay:
         self._sampler: PathSampler | None = None
         self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
-        self._sampled: PathSample | None = None  # that the bound is of
+        self._sampled: PathSample | None = None  # sample the bound was computed from
         self._bound: PathBound | None = None
-        self._possible_bytes = 0.0  # that could have been delivered, as far as it is known
-        self._known_bytes = 0.0  # delivered in the time of which that is known
+        self._possible_bytes = 0.0  # upper bound of bytes delivered while paths were known
+        self._known_bytes = 0.0  # bytes delivered while paths were known
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
@@ -80,7 +80,7 @@ class UnderWay:
             _LAST[lab] = self
 
     def begun(self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float) -> None:
-        """Follow what sends and what watches, from the barrier on."""
+        """Start to follow the sending tool and the watch, from the start barrier on."""
         self._tool, self._watch, self._sampler = tool, watch, sampler
         self._barrier_s = barrier_s
         self.phase = "sending"
@@ -88,7 +88,7 @@ class UnderWay:
             thread.start()
 
     def end(self, said: str) -> None:
-        """Follow no more; `said` tells what came of it."""
+        """Stop following the workload; `said` is its result in one line."""
         self._over.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -103,10 +103,10 @@ class UnderWay:
             raise PillarboxError(f"{self.what} ends by itself: it sends no flows with duration_s")
         tool.finish()
 
-    # -- meanwhile -------------------------------------------------------------------------------
+    # -- following -------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Note how far the flows are, and how far they could be."""
+        """Record the delivered bytes of the flows and the bytes the paths could have delivered."""
         assert self._tool is not None
         at_s, before = self._barrier_s, numpy.zeros(len(self._order.flows))
         while not self._over.wait(LOOK_S):
@@ -120,9 +120,9 @@ class UnderWay:
             self._rows.append((now_s, row, possible))
 
     def _possible(self, delivered_bytes: Any, active: Any, lasted_s: float) -> float | None:
-        """Return how many bytes could have been delivered since the barrier.
+        """Return the number of bytes that could have been delivered since the barrier.
 
-        None if the paths in use are not known now.
+        The result is None if the paths in use are currently unknown.
         """
         bound = self._bound
         if bound is None or lasted_s <= 0:
@@ -133,7 +133,7 @@ class UnderWay:
         return self._possible_bytes
 
     def _assess(self) -> None:
-        """Find the bound of the paths in use whenever they move, and the verdict so far."""
+        """Update the bound whenever the paths in use change, and the preliminary verdict."""
         verdict_s = self._barrier_s + VERDICT_S
         while not self._over.wait(LOOK_S):
             now_s = time.monotonic()
@@ -143,7 +143,7 @@ class UnderWay:
                 verdict_s = now_s + max(VERDICT_S, VERDICT_SHARE * (now_s - self._barrier_s))
 
     def _look_at_paths(self) -> None:
-        """Take over the latest sample of the paths; between a fault and the next there is none."""
+        """Use the latest sample of the paths; after a fault there is none until the next sample."""
         assert self._sampler is not None
         sample = self._sampler.samples[-1] if self._sampler.samples else None
         settled = sample is not None and sample.failures == self._lab.failures()
@@ -161,7 +161,7 @@ class UnderWay:
         return len(self._order.flows) <= MOST_FLOWS
 
     def _ideal_now(self) -> dict[str, Any]:
-        """Return the fair shares of the paths in use, of 0 bit/s if they are unknown."""
+        """Return the fair shares of the paths in use, 0 bit/s if the paths are unknown."""
         flows: list[int] = []
         if self._bound:
             fair = self._bound.rates_bps(numpy.zeros(len(self._order.flows)))
@@ -171,24 +171,24 @@ class UnderWay:
 
     def _judge(self, now_s: float) -> None:
         assert self._watch is not None
-        with suppress(PillarboxError):  # it ends just now
+        with suppress(PillarboxError):  # the workload is ending
             readings = self._watch.so_far()
             if readings is None:
                 return
             ideal = achieved = None
             if self._possible_bytes:
-                # A path that moved is known a second later: only the last verdict can tell that
-                # from more than cables carry.
+                # A path change is reported a second later: only the final verdict can distinguish
+                # it from a goodput above the capacity of the cables.
                 achieved = self._known_bytes
                 ideal = max(self._possible_bytes, achieved)
             verdict = judge(readings, ideal, achieved).as_json()
             del verdict["figures"]
             self._verdict = {"at_s": now_s, **verdict}
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------
 
     def line(self) -> str:
-        """Return how far it is, in a line."""
+        """Return the progress of the workload in one line."""
         now_s, count = time.monotonic(), len(self._order.flows)
         if self.phase != "sending":
             return f"{self.what}: connecting {count} flows, {now_s - self.began_s:.0f} s"
@@ -202,11 +202,12 @@ class UnderWay:
         return f"{self.what}: {max(0.0, now_s - self._barrier_s):.0f} s{rate}, {ended}"
 
     def news(self, since_s: float) -> dict[str, Any]:
-        """Return how it is, and what is new since a moment of CLOCK_MONOTONIC.
+        """Return the state of the workload, and its news since a time of CLOCK_MONOTONIC.
 
-        ``flows``, its pairs of addresses, only to who has not heard of it; ``rows``: moments,
-        what each flow has delivered until then, or all of them together where they are many, and
-        how many bytes the paths in use could have carried, None if that is unknown.
+        ``flows``, the address pairs, is included only if the workload began after that time.
+        Each of the ``rows`` has a timestamp, the bytes delivered until then by each flow (by all
+        flows together if there are more than `MOST_FLOWS`), and the bytes that the paths in use
+        could have carried, None if unknown.
         """
         address = self._lab.topology.address
         found: dict[str, Any] = {
@@ -227,12 +228,12 @@ class UnderWay:
 
 
 def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound | None:
-    """Return the bound of what the flows deliver over the paths of a sample; None if unknown."""
+    """Return the upper bound of the flows' rates over the paths of a sample; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
     if rate_mbit is None or lab.routing.endswith(".py"):
         return None
     if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
-        return None  # their flows are not all under way at once
+        return None  # the flows of these workloads are not all active simultaneously
     from experiments.analysis.fluid.path_bound import PathBound
 
     pairs = [(flow.source, flow.destination) for flow in order.flows]
@@ -241,19 +242,19 @@ def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound
 
 
 def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
-    """Return how the lab's last workload is, None where it has had none."""
+    """Return the state of the lab's last workload, None if there was none."""
     last = _LAST.get(lab)
     return last.news(since_s) if last else None
 
 
 def line_of(lab: Lab) -> str:
-    """Return how far the workload is that is under way; nothing where none is."""
+    """Return the progress of the active workload in one line, "" if there is none."""
     last = _LAST.get(lab)
     return last.line() if last and last.phase != "ended" else ""
 
 
 def finish(lab: Lab) -> str:
-    """End the workload that is under way; return what it was."""
+    """End the active workload; return its command line."""
     last = _LAST.get(lab)
     require(last is not None and last.phase != "ended", "no `run` is under way")
     assert last is not None

@@ -1,4 +1,4 @@
-"""Asking a running lab, from another process: by its control socket (`service`)."""
+"""Client of a running lab's control socket (`service`), for other processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any, NamedTuple
 from topos.base.errors import PillarboxError, require
 
 NAME = "lab.sock"
-PROTOCOL = 1  # raised when what was understood is not understood any more
-NAMESPACES = ("mnt", "pid")  # of the lab
-MOST_FILES = 2 + len(NAMESPACES)  # of an answer: the server's network and UTS namespace come first
+PROTOCOL = 1  # protocol version, increased by every incompatible change
+NAMESPACES = ("mnt", "pid")  # kinds of the lab's namespaces in an answer
+MOST_FILES = 2 + len(NAMESPACES)  # files in an answer: network and UTS namespace first
 CONNECT_S = 5.0
 
 
 class LabEntrance(NamedTuple):
     """A server's network and host name, and the lab's mounts and processes, as open files.
 
-    A server of another computer has none: there `reach` is the command that runs another on it.
-    `group` is the control group that programs on servers join (`experiments.linux.cgroups`).
-    `prompt` is what a shell on the server shows as its prompt (PS1).
+    A server on another computer has no files: there `reach` is the command prefix that runs
+    programs on it. `group` is the control group that programs on servers join
+    (`experiments.linux.cgroups`). `prompt` is the prompt of a shell on the server (PS1).
     """
 
     network: str
@@ -33,7 +33,7 @@ class LabEntrance(NamedTuple):
 
 
 def ask(folder: Path, **request: Any) -> Any:
-    """Return a running lab's answer; raise PillarboxError where it refuses or is gone."""
+    """Return a running lab's answer; raise PillarboxError if it refuses or has ended."""
     answer, files = _asked(folder, request)
     for descriptor in files:
         os.close(descriptor)
@@ -41,7 +41,7 @@ def ask(folder: Path, **request: Any) -> Any:
 
 
 def entrance(folder: Path, server: str) -> LabEntrance:
-    """Return the way into a server of this computer that lives."""
+    """Return the entrance of a live server on this computer."""
     found = entrance_anywhere(folder, server)
     require(
         not found.reach,
@@ -52,7 +52,7 @@ def entrance(folder: Path, server: str) -> LabEntrance:
 
 
 def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
-    """Return the way into a server that lives, wherever it is."""
+    """Return the entrance of a live server on any computer."""
     answer, files = _asked(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
     return LabEntrance(answer["network"], files, reach, group, answer["prompt"])
@@ -63,7 +63,7 @@ def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(CONNECT_S)
             client.connect(str(folder / NAME))
-            client.settimeout(None)  # an answer takes as long as it takes, or the lab ends
+            client.settimeout(None)  # answers have no timeout; a lab that ends closes the socket
             client.sendall(json.dumps(request).encode() + b"\n")
             data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES)
             while not data.endswith(b"\n"):

@@ -1,6 +1,7 @@
-"""Tab at the prompt: commands, addresses, cables, patterns with their options, and programs.
+"""Tab completion of commands, addresses, cables, patterns with their options, and programs.
 
-What a command takes is read off its form, such as ``cut A-B [silent]``: A is a server, A-B a cable.
+The arguments of a command follow from its form, such as ``cut A-B [silent]``: A is a server, A-B
+a cable.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import fields_of
 from topos.base.topology import Topology
 
-MOST_CABLES = 2000  # names that are computed at each key
+MOST_CABLES = 2000  # upper bound of cable names computed per key press
 # Command forms that are not verbs of a lab.
 FORMS = {
     "link": "link A B up|down",
@@ -31,9 +32,9 @@ FORMS = {
 
 
 def words_for(topology: Topology, form: str, given: list[str], begun: str) -> list[str]:
-    """Return the words that can stand after `given` in a command and begin with `begun`."""
+    """Return the words that can follow `given` in a command and begin with `begun`."""
     kinds = form.replace("[", "").replace("]", "").split()[1:]
-    if "|" in kinds:  # alternatives for one word
+    if "|" in kinds:  # alternatives for a single word
         kinds = ["|".join(kind for kind in kinds if kind != "|")]
     if given[:1] and "NAME=VALUE..." in kinds:
         return _begin(_options(given[0]), begun)
@@ -53,14 +54,14 @@ def addresses(topology: Topology) -> list[str]:
 
 
 def after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
-    """Return what can follow a server: a program, and then addresses and files."""
+    """Return the words that can follow a server: a program, then addresses and files."""
     if not given or given[-1] in {"|", ";", "&&", "||", "sudo", "time"}:
         return _begin(programs(os.environ.get("PATH", "")), begun)
     return _begin(addresses(topology), begun) + files(begun)
 
 
 def files(begun: str) -> list[str]:
-    """Return the paths that begin so; folders end in a slash."""
+    """Return the file paths with a prefix; folders end in a slash."""
     folder, _, name = begun.rpartition("/")
     place = Path(folder or ("/" if begun.startswith("/") else "."))
     try:
@@ -75,18 +76,18 @@ def files(begun: str) -> list[str]:
 
 @cache
 def programs(path: str) -> tuple[str, ...]:
-    """Return the programs of the folders of a PATH."""
+    """Return the names of the programs in the folders of a PATH."""
     found: set[str] = set()
     for folder in filter(None, path.split(":")):
         try:
             found.update(one.name for one in Path(folder).iterdir() if os.access(one, os.X_OK))
-        except OSError:  # missing, or not for this user
+        except OSError:  # missing or unreadable folder
             continue
     return tuple(sorted(found))
 
 
 def patterns() -> list[str]:
-    """Return the patterns that `run` knows: those of flows, then collective operations."""
+    """Return the patterns of `run`: flow patterns, then collective operations."""
     return [*PATTERNS, *ALGORITHMS]
 
 
@@ -97,7 +98,7 @@ def _of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
         if topology.cables > MOST_CABLES:
             return ()
         ends = [(topology.name(one.a), topology.name(one.b)) for one in topology.links()]
-        # A cable can be named from either end; unasked each is listed once.
+        # A cable can be named from either end; without a prefix each cable is listed once.
         both = ends + [(b, a) for a, b in ends] if begun else ends
         return (f"{a}-{b}" for a, b in both)
     if kind == "SWITCH":

@@ -1,4 +1,4 @@
-"""Labs without a prompt: how they are left to themselves, and how they end."""
+"""Labs without a prompt: detaching them from the caller, and ending them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NoReturn
 from experiments.emulation.lab_registry import LabFolder
 from hosts.linux.calls import close_files
 
-READY = b"\0"  # written behind what the lab has to say when it is there
+READY = b"\0"  # marks the end of the lab's start messages: the lab is ready
 
 
 def end_by_signal() -> None:
-    """Let SIGTERM, which `down` sends, end the lab as its prompt's end does."""
+    """Handle SIGTERM, which `down` sends: end the lab as the end of its prompt does."""
     signal.signal(signal.SIGTERM, _end)
 
 
@@ -24,9 +24,9 @@ def _end(*_: object) -> NoReturn:
 
 
 def detached() -> int | None:
-    """Fork: return None in the process of the lab, and in the caller an exit code when it is there.
+    """Fork; return None in the lab's process, and an exit code in the caller when the lab is ready.
 
-    What the lab says until it is ready is passed on; later words go into its folder.
+    Messages of the lab are passed on until it is ready; later messages go into its folder.
     """
     said, says = os.pipe()
     sys.stdout.flush()
@@ -37,7 +37,7 @@ def detached() -> int | None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, place in ((nothing, 0), (says, 1), (says, 2)):
             os.dup2(descriptor, place)
-        close_files(3)  # a lock of the caller's, say, ends with the caller
+        close_files(3)  # open files of the caller, such as locks, end with the caller
         return None
     os.close(says)
     text = b""
@@ -56,7 +56,7 @@ def detached() -> int | None:
 
 
 def leave_alone(log: Path) -> None:
-    """Say that all is there; further words go into a log."""
+    """Report that the lab is ready, and redirect further messages into a log file."""
     sys.stdout.flush()
     os.write(1, READY)
     words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -65,7 +65,7 @@ def leave_alone(log: Path) -> None:
 
 
 def ready(place: LabFolder, detach: bool) -> None:
-    """Say that the lab is there, and wait for its end."""
+    """Report that the lab is ready, and wait for its end."""
     if detach:
         leave_alone(place.folder / "lab.log")
         while True:

@@ -1,4 +1,4 @@
-"""Which servers notice a fault or its end, and when: by the news of their links."""
+"""Detection of faults and repairs by servers, with delays, read from their link-state events."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from hosts.base.path import Step
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_S = {"fast": 2.0, "paper": 0.5}  # to wait for news; by silence, the papers' takes 5 s
+MOST_S = {"fast": 2.0, "paper": 0.5}  # longest wait in seconds; the papers' timeout is 5 s
 LOOK_S = 0.01
 MOST_NAMED = 4
 
-Links = dict[int, dict[Step, bool]]  # by server, whether a link of it has come up
+Links = dict[int, dict[Step, bool]]  # changed links by server; True if the link has come up
 
 
 def noticed(
     lab: Lab,
-    before: Failures,  # what had failed until then
-    at_s: float,  # the moment, by CLOCK_MONOTONIC
+    before: Failures,  # failures before the change
+    at_s: float,  # time of the change, by CLOCK_MONOTONIC
 ) -> tuple[dict[str, Any], str]:
-    """Wait for the news of what has changed since a moment; return it as data and as text."""
-    if not lab.forwarders:  # servers that do not relay have nothing to notice
+    """Wait until servers have detected a change; return the delays as data and as text."""
+    if not lab.forwarders:  # servers that do not relay detect no faults
         return {}, ""
     missing, found = _changed(lab, before), dict[int, float]()
     deadline = time.monotonic() + MOST_S[lab.settings.timers]
@@ -44,7 +44,7 @@ def noticed(
 
 
 def _changed(lab: Lab, before: Failures) -> Links:
-    """Return the links of living servers that have changed, and how."""
+    """Return the changed links of live servers, True for a link that came up."""
     old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
     found: Links = {}
     for server in (old.keys() | new.keys()) - lab.dead:
@@ -55,7 +55,7 @@ def _changed(lab: Lab, before: Failures) -> Links:
 
 
 def _moments(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> list[float]:
-    """Return when a server had news of these links."""
+    """Return the times at which a server recorded an event of these links."""
     return [
         one["at_s"]
         for one in lab.state(server).get("news", [])

@@ -1,11 +1,11 @@
-"""Open MPI on the servers of a lab: how its processes come to all servers, and keep to the network.
+"""Open MPI on the servers of a lab: process start on all servers, traffic over the lab's network.
 
-``mpirun`` runs on one server and starts a daemon on every other, by what it takes for a remote
-shell: this file, as a program. It enters the server by the lab's control socket, and needs neither
-ssh nor keys. Every daemon has its server's host name: Open MPI takes daemons with the same host
-name for one machine, on which processes would share memory.
+``mpirun`` runs on one server and starts a daemon on every other server through its remote shell,
+for which this file, run as a program, is configured. The program enters the server through the
+lab's control socket, and needs neither ssh nor keys. Every daemon has its server's host name: Open
+MPI treats daemons with the same host name as one machine, on which processes would share memory.
 
-Traffic, of MPI and of the daemons, goes by TCP over the servers' own addresses alone.
+Traffic of MPI and of the daemons uses only TCP over the servers' own addresses.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
-FAR_START = "--mpirun"  # what `experiments.machines.part_program` is told
-WAY = Path(__file__).parents[2]  # what imports of this package begin from
+FAR_START = "--mpirun"  # option passed to `experiments.machines.part_program`
+WAY = Path(__file__).parents[2]  # import path of this package
 
 
 def mpirun() -> str | None:
-    """Return the program, None where Open MPI is not installed."""
+    """Return the path of the mpirun program, None if Open MPI is not installed."""
     return next(filter(None, map(shutil.which, MPIRUN)), None)
 
 
 def command(
-    program: str,  # what `mpirun` returns
-    folder: Path,  # the lab's
-    scratch: Path,  # where Open MPI keeps its files
-    hosts: Sequence[str],  # names of servers, each with its slots behind a colon
+    program: str,  # path returned by `mpirun`
+    folder: Path,  # folder of the lab
+    scratch: Path,  # folder for the session files of Open MPI
+    hosts: Sequence[str],  # names of servers, each followed by a colon and its slots
 ) -> list[str]:
-    """Return what starts Open MPI: the user's own words follow."""
+    """Return the command that starts Open MPI, to be followed by the user's arguments."""
     from experiments.interpreter import script_command
 
     agent = " ".join(script_command(Path(__file__).resolve())) + f" {folder}"
     settings = {
-        "plm": "^slurm",  # by a remote shell: `rsh` in Open MPI 4, `ssh` in 5
+        "plm": "^slurm",  # remote shell launcher: `rsh` in Open MPI 4, `ssh` in 5
         "plm_rsh_agent": agent,
         "plm_ssh_agent": agent,
-        "plm_rsh_no_tree_spawn": "1",  # all servers are one step away
+        "plm_rsh_no_tree_spawn": "1",  # mpirun reaches all servers directly
         "plm_ssh_no_tree_spawn": "1",
         "btl": "tcp,self",
         "pml": "ob1",
         "btl_tcp_if_include": INTERFACE,
         "oob_tcp_if_include": INTERFACE,
-        # A server that died says nothing any more: mpirun asks after so many seconds of silence,
-        # and takes it for dead when nothing answers. A new path is found long before.
+        # Seconds of silence after which mpirun probes a server; a server that does not answer
+        # is declared dead. Rerouting takes much less time.
         "oob_tcp_keepalive_time": "10",
         "oob_tcp_keepalive_intvl": "5",
         "oob_tcp_keepalive_probes": "4",
         "orte_tmpdir_base": str(scratch),
         "prte_tmpdir_base": str(scratch),
-        # All servers have the same processors: no process may keep one, waiting or not.
+        # All servers share the same cores: a waiting process must yield its core.
         "mpi_yield_when_idle": "1",
     }
     words = [program, "--allow-run-as-root", "--bind-to", "none", "--host", ",".join(hosts)]
@@ -67,7 +67,7 @@ def command(
 
 
 def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Sequence[str]) -> int:
-    """Run a program of Open MPI's, from the first of the hosts; return its exit code."""
+    """Run an Open MPI program, started on the first of the hosts; return its exit code."""
     import tempfile
 
     from experiments.control.server_program import run_within
@@ -80,14 +80,14 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
         start = command(found, folder, scratch, hosts)
-        # It ends, and all its daemons, with the command that started it.
+        # The program and all its daemons end with the command that started it.
         return run_within(namespaces, [*start, *words], partial(die_with_parent, signal.SIGTERM))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Be the remote shell: FOLDER HOST COMMAND..., the last of which is a line for sh."""
+    """Act as the remote shell with arguments FOLDER HOST COMMAND...; COMMAND is a line for sh."""
     from experiments.control.client import entrance_anywhere
     from hosts.linux.calls import die_with_parent, enter
     from topos.base.errors import PillarboxError
@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> NoReturn:
     if found.reach:
         command = [*found.reach, *shell]
         os.execv(command[0], command)
-    for namespace in found.files[:2]:  # this is inside the lab already
+    for namespace in found.files[:2]:  # the process is already in the lab's other namespaces
         enter(namespace, any_kind=True)
     for namespace in found.files:
         os.close(namespace)

@@ -1,4 +1,4 @@
-"""What Mininet's `nodes`, `net`, `links`, `dump` and `intfs` print, in addresses."""
+"""Output of Mininet's `nodes`, `net`, `links`, `dump` and `intfs`, with addresses as names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def net(topology: Topology) -> str:
 
 
 def links(topology: Topology, failures: Failures) -> str:
-    """Return each cable as faults name it, its state, and the interfaces at its ends."""
+    """Return a table of cables: name as in faults, state, and interfaces at both ends."""
     rows = []
     for cable in topology.links():
         a, b = topology.name(cable.a), topology.name(cable.b)
@@ -53,7 +53,7 @@ def links(topology: Topology, failures: Failures) -> str:
 
 
 def dump(topology: Topology, failures: Failures) -> str:
-    """Return each node with its state and ports; servers with host name and IP address."""
+    """Return a table of nodes with state and ports; servers also with host name and IP address."""
     rows = []
     for node in range(topology.nodes):
         is_server = node < topology.servers
@@ -64,7 +64,7 @@ def dump(topology: Topology, failures: Failures) -> str:
 
 
 def interfaces(topology: Topology, own: Sequence[str]) -> str:
-    """Return the interfaces of each node; `own` are those of servers that are no ports."""
+    """Return a table of each node's interfaces; `own` are those of servers that are not ports."""
     rows = []
     for node in range(topology.nodes):
         more = own if node < topology.servers else ()

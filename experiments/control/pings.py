@@ -1,6 +1,6 @@
-"""Pings from many servers at once, by ICMP sockets in their namespaces.
+"""Simultaneous pings from many servers, by ICMP sockets in their namespaces.
 
-They are this process's, or those of the lab's part that has the server.
+The sockets belong to this process, or to the part of the lab that runs the server.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 REQUEST, REPLY = 8, 0
 WAIT_S = 1.0
-BODY = b"pillarbox".ljust(56, b".")  # as long as ping's
+BODY = b"pillarbox".ljust(56, b".")  # payload of the same size as that of ping
 LARGEST = 1 << 16
-_SERIALS = count(os.getpid())  # each echo is a flow of its own, as each ping is
+_SERIALS = count(os.getpid())  # each echo is a separate flow, as with ping
 
 
 def echoes(
     lab: Lab, source: int, destinations: Sequence[int], wait_s: float = WAIT_S
 ) -> dict[int, float | None]:
-    """Send an echo to each; return the round trips in ms, None where none came back in time."""
+    """Send an echo to each destination; return round-trip times in ms, None after a timeout."""
     if not lab.whole:
         how = {"destinations": list(destinations), "wait_s": wait_s}
         answers = lab.ask_part(source, ask="echo", **how)
@@ -46,7 +46,7 @@ def echoes(
             sent_s[server] = time.monotonic()
             try:
                 made.sendto(_request(serial), (lab.topology.ip(server), 0))
-            except OSError:  # no way there
+            except OSError:  # no route to the server
                 waiting.pop(lab.topology.ipv4(server), None)
         deadline = time.monotonic() + wait_s
         while waiting and readable([made], deadline - time.monotonic()):
@@ -62,7 +62,7 @@ def _request(serial: int) -> bytes:
 
 
 def _replier(packet: bytes, serial: int) -> int:
-    """Return the IPv4 address that has answered, 0 where it is no answer to this."""
+    """Return the IPv4 address that has sent a reply, 0 if the packet is not a matching reply."""
     try:
         header, body = Ipv4Header.parse(packet)
     except WireError:

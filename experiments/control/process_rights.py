@@ -13,16 +13,16 @@ from hosts.linux.rights import CAPABILITIES, MACHINE, PREFIX, ROLES
 
 PROC = Path("/proc")
 KEYS = ["process", "user", "effective", "bounding", "seccomp", "no_new_privs", "namespaces"]
-KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")  # of namespaces
+KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")  # kinds of namespaces
 SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 
 
 def processes_of(lock: Path) -> list[dict[str, Any]]:
-    """Return the processes of the lab that holds the lock, in order of their ids."""
+    """Return the processes of the lab that holds the lock, in order of their process ids."""
     parents = _parents()
     holders = set(_holders(lock, parents)) - {os.getpid()}
     members = holders.union(*(_descendants(process, parents) for process in holders))
-    # A program of `exec` has a parent elsewhere, but is in the lab's process namespace.
+    # A program of `exec` has a parent outside the lab, but is in the lab's process namespace.
     inside = {_namespace(process, "pid") for process in members} - {_namespace("self", "pid"), ""}
     members |= {process for process in parents if _namespace(process, "pid") in inside}
     found = _rights_of(members)
@@ -33,12 +33,12 @@ def processes_of(lock: Path) -> list[dict[str, Any]]:
 
 
 def processes_below(process: int) -> list[dict[str, Any]]:
-    """Return the children of a process, their children, and so on, in order of their ids."""
+    """Return all descendants of a process, in order of their process ids."""
     return _rights_of(_descendants(process, _parents()))
 
 
 def rows(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
-    """Return a table of processes; those with the same rights share a row."""
+    """Return a table of processes; processes with the same rights share a row."""
     alike: Counter[tuple[str, ...]] = Counter()
     files: dict[tuple[str, ...], list[int]] = {}
     for one in processes:
@@ -58,7 +58,7 @@ def _text(value: Any) -> str:
 
 
 def _parents() -> dict[int, int]:
-    """Return the parent of each process."""
+    """Return the parent process id of each process."""
     found: dict[int, int] = {}
     for entry in PROC.iterdir():
         if entry.name.isdecimal():
@@ -69,7 +69,7 @@ def _parents() -> dict[int, int]:
 
 
 def _holders(lock: Path, processes: Iterable[int]) -> Iterator[int]:
-    """Yield the processes that have a file open."""
+    """Yield the processes that have the lock file open."""
     wanted = lock.stat()
     for process in processes:
         with suppress(OSError):
@@ -89,7 +89,7 @@ def _descendants(process: int, parents: dict[int, int]) -> Iterator[int]:
 def _rights_of(processes: Iterable[int]) -> list[dict[str, Any]]:
     found = []
     for process in sorted(processes):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             found.append(_rights(process))
     return found
 
@@ -113,7 +113,7 @@ def _rights(process: int) -> dict[str, Any]:
 
 
 def _text_of(file: Path) -> str:
-    """Return a file of /proc; a process names itself, and may choose a name that is no text."""
+    """Return the text of a /proc file; unprintable bytes of process names are replaced."""
     text = file.read_text(encoding="utf-8", errors="replace")
     return "".join(one if one.isprintable() or one in "\t\n" else "\ufffd" for one in text)
 
@@ -121,7 +121,8 @@ def _text_of(file: Path) -> str:
 def capabilities(mask: str) -> list[str]:
     """Return the capabilities of a mask in hexadecimal.
 
-    Of many, "all" stands for those of this kernel, and "-machine" says that `MACHINE` is missing.
+    In long lists, "all" stands for all capabilities of this kernel, and "-machine" means that
+    those in `MACHINE` are missing.
 
     >>> capabilities("3000"), capabilities("0")
     (['net_admin', 'net_raw'], [])
@@ -138,12 +139,12 @@ def capabilities(mask: str) -> list[str]:
 
 
 def _own_namespaces(process: int) -> list[str]:
-    """Return the kinds of namespaces that are not those of the calling process."""
+    """Return the kinds of namespaces in which a process differs from the calling process."""
     return [kind for kind in KINDS if _namespace(process, kind) != _namespace("self", kind)]
 
 
 def _namespace(process: int | str, kind: str) -> str:
-    """Return the name of a process's namespace, "" where the process has ended."""
+    """Return the name of a process's namespace, "" if the process has ended."""
     with suppress(OSError):
         return str((PROC / str(process) / "ns" / kind).readlink())
     return ""

@@ -1,4 +1,4 @@
-"""What a running lab counts, in Prometheus' text format (version 0.0.4)."""
+"""Metrics of a running lab, in Prometheus' text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from topos.base.topology import Topology
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"
-CLIENT_S = 5.0  # for a client to say what it asks
-MOST_CLIENTS = 32  # at one time; the next one takes the place of the oldest
+CLIENT_S = 5.0  # timeout for a client's request, in seconds
+MOST_CLIENTS = 32  # simultaneous clients; a further client replaces the oldest
 
 
 class Metric(NamedTuple):
-    """A metric: its type, its labels, and what it counts."""
+    """A metric: its type, its labels, and its description."""
 
     kind: str
     labels: tuple[str, ...]
@@ -59,13 +59,13 @@ FAMILIES = {
 
 
 def scraped(folder: Path) -> str:
-    """Return the metrics of a running lab, asked for at its socket."""
+    """Return the metrics of a running lab, read from its control socket."""
     sample, status = ask(folder, ask="sample"), ask(folder, ask="status")
     return as_text(parse(sample["network"]), sample, status)
 
 
 def as_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> str:
-    """Return a lab's sample (`Sampler.sample`) and status as Prometheus reads them."""
+    """Return a lab's sample (`Sampler.sample`) and status in Prometheus' text format."""
     values = _values(topology, sample, status)
     lines = []
     for name, rows in values.items():
@@ -126,19 +126,19 @@ def _escaped(value: str) -> str:
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers in a thread for each client, for a bounded number of clients, and logs nothing."""
+    """HTTP server with one thread per client, a bounded number of clients, and no log."""
 
     daemon_threads = True
     request_queue_size = 128
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._clients: dict[Any, None] = {}  # in the order in which they came
+        self._clients: dict[Any, None] = {}  # connected clients, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer a client, and disconnect the oldest one if there are too many."""
         if len(self._clients) >= MOST_CLIENTS:
-            with suppress(OSError, StopIteration):  # it has just been answered
+            with suppress(OSError, StopIteration):  # the oldest client has just been answered
                 next(iter(self._clients)).shutdown(socket.SHUT_RDWR)
         self._clients[request] = None
         super().process_request(request, client_address)
@@ -149,11 +149,11 @@ class MetricsServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no traceback: clients cause errors by leaving early."""
+        """Print no traceback: clients that disconnect early cause errors."""
 
 
 def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
-    """Return a server, not begun, of a lab's metrics at an ``ADDRESS:PORT`` of this machine."""
+    """Return an HTTP server, not yet started, of a lab's metrics at a local ``ADDRESS:PORT``."""
     host, _, port = address.rpartition(":")
     try:
         ip, number = ip_address(host.strip("[]")), int(port)
@@ -183,7 +183,7 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
             self.wfile.write(content.encode())
 
         def log_message(self, *_words: object) -> None:
-            """Say nothing of each request."""
+            """Suppress the log of requests."""
 
     try:
         return MetricsServer((str(ip), number), Handler)

@@ -1,8 +1,8 @@
-"""The prompt of a running lab: programs on servers, the lab's own verbs, and what Mininet's has.
+"""The prompt of a running lab: programs on servers, the lab's verbs, and Mininet's commands.
 
-It is Mininet's prompt with other hands. Mininet runs programs in a shell that stays on the node: to
-it goes what is typed meanwhile, and its death is never noticed. Here each line is a program of its
-own (`terminal`). Mininet's commands that send packets or fail links do so by the lab's verbs.
+The prompt extends Mininet's. Mininet runs programs in a permanent shell on the node: the shell
+receives all input typed meanwhile, and its death is never detected. Here each line is a separate
+program (`terminal`). Mininet's commands that send packets or fail links use the lab's verbs.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ OWN = (
     ("metrics", "print the counters of the lab, as Prometheus reads them"),
     ("page", "say how to open the lab in a browser"),
 )
-CAPTURE_S = 5  # at the prompt, unless a limit is given
-WIDE = 120  # characters of the widest help
-QUICK_S = 1.0  # within which a window that cannot be opened says so
+CAPTURE_S = 5  # default duration of a capture at the prompt, in seconds
+WIDE = 120  # maximum width of the help text, in characters
+QUICK_S = 1.0  # time for a window to report that it cannot be opened, in seconds
 
 
 class Prompt(CLI):
-    """Reads commands until the end; a server is written as its address or its host name."""
+    """Interpreter of commands; a server is given by its address or its host name."""
 
     prompt = "pillarbox> "
 
     def __init__(
         self,
         lab: Lab,
-        script: Path | None = None,  # a file of lines to be run instead
-        out: TextIO | None = None,  # where answers go
+        script: Path | None = None,  # file of command lines to run instead of the prompt
+        out: TextIO | None = None,  # output of answers
     ) -> None:
         self.lab = lab
-        self.failed = 0  # lines that did not do what they say
-        self._reading = 0  # files, one within another
+        self.failed = 0  # number of failed lines
+        self._reading = 0  # nesting depth of `source` files
         options = {"script": str(script)} if script else {}
         super().__init__(lab.net, **({"stdout": out} if out else {}), **options)
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; whatever is wrong with it is said, and the prompt goes on."""
+        """Run a line; errors are printed, and the prompt continues."""
         if line.lstrip().startswith("#"):
             return None
         first, _, rest = line.strip().partition(" ")
@@ -84,13 +84,13 @@ class Prompt(CLI):
             return answer(self.lab, verb, words).said
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
-        """Return the commands, servers and switches that begin like that."""
+        """Return the commands, servers and switches that begin with a prefix."""
         topology = self.lab.topology
         names = [*self._commands(), *map(topology.name, range(topology.nodes))]
         return sorted({name for name in names if name.startswith(text)} - {"EOF"}, key=names.index)
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
-        """Return the words that can stand after a command, or after a server."""
+        """Return the words that can follow a command or a server."""
         from experiments.control import completion
 
         first, *given = line[:begin].split()
@@ -112,7 +112,7 @@ class Prompt(CLI):
         return [name for name in self._commands() if name.startswith(text)]
 
     def preloop(self) -> None:
-        """Let Tab complete whole words: an address has dots, and a cable a hyphen."""
+        """Make Tab complete whole words: addresses contain dots, and cables a hyphen."""
         with suppress(ImportError):
             import readline
 
@@ -129,7 +129,7 @@ class Prompt(CLI):
     # -- programs --------------------------------------------------------------------------------
 
     def default(self, line: str) -> None:
-        """Run a program on a server or switch: its address or name first."""
+        """Run a program on a server or switch; the line begins with the node's address or name."""
         first, _, command = line.strip().partition(" ")
         node = self._node(first)
         topology = self.lab.topology
@@ -148,7 +148,7 @@ class Prompt(CLI):
         return f"PS1={shlex.quote(shown)} exec bash --norc"
 
     def _node(self, name: str) -> Any:
-        """Return the node on which a program can run."""
+        """Return a node by name, on which a program can run."""
         server = self._server(name)
         if server is None:
             require(name in self.mn, self._unknown(name))
@@ -157,7 +157,7 @@ class Prompt(CLI):
         return self.lab.host(server)
 
     def _unknown(self, name: str) -> str:
-        """Return what is wrong with the first word of a line."""
+        """Return the error message for the unknown first word of a line."""
         first = self.lab.topology.address(0)
         if name[:1].isdigit():
             try:
@@ -218,7 +218,7 @@ class Prompt(CLI):
         self.stdout.flush()
         capturing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.stdout)
         while capturing.returncode is None:
-            with suppress(KeyboardInterrupt):  # the program got it as well, and ends
+            with suppress(KeyboardInterrupt):  # the program also receives the signal, and ends
                 capturing.wait()
         self.failed += capturing.returncode != 0
 
@@ -229,7 +229,7 @@ class Prompt(CLI):
         nodes = [self._node(name) for name in names]
         here = f"write `{names[0]}` for a shell in this terminal"
         display = os.environ.get("DISPLAY", "")
-        # The lab has a network of its own: only a display with a socket in the file system is seen.
+        # The lab has its own network namespace: only a display with a Unix socket is reachable.
         why = "" if display.startswith((":", "unix:")) else "there is no display here"
         why = f"the display {display} is reached by TCP, a lab is not" if display and why else why
         why = why or ("" if shutil.which("xterm") else "xterm is not installed (apt install xterm)")
@@ -347,7 +347,7 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _listed(rows: Sequence[Sequence[str]], width: int) -> str:
-    """Return forms with their meaning, on a line of its own after a long form."""
+    """Return command forms with descriptions; a description after a long form gets its own line."""
     most = max(len(form) for form, _ in rows if len(form) <= width // 3)
     lines = []
     for form, about in rows:
@@ -363,7 +363,7 @@ def _listed(rows: Sequence[Sequence[str]], width: int) -> str:
 
 
 def run(lab: Lab, script: Path | None = None) -> int:
-    """Give the prompt until its end; return how many lines of a script have failed."""
+    """Run the prompt until its end; return the number of failed lines of a script."""
     prompt = Prompt(lab, script)
     sys.stdout.flush()
     return prompt.failed if script else 0

@@ -1,4 +1,4 @@
-"""What is seen of a running lab: the paths of packets, loads, round trips, and what TCP carries."""
+"""Queries of a running lab: paths of packets, link loads, round-trip times, TCP throughput."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 
 LOAD_S = 1.0
 BUSIEST = 12
-AT_ONCE = 8  # servers that ping: more would wait for the forwarders
-LONGEST_S = 3600.0  # of an iperf
-LONGEST_LOG = 8192  # bytes that are shown of a log
+AT_ONCE = 8  # servers that ping simultaneously; more would wait for the forwarders
+LONGEST_S = 3600.0  # longest duration of an iperf, in seconds
+LONGEST_LOG = 8192  # bytes shown from the end of a log
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
 def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return the path of a packet as computed, and as it goes now."""
+    """Return the computed path of a packet, and the path of a packet sent now."""
     return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
 
 
 def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) -> dict[str, Any]:
-    """Return all disjoint paths that work: the paper's, or where it builds none by max-flow."""
+    """Return all working disjoint paths: the paper's paths, or max-flow paths if it has none."""
     topology, failures = lab.topology, lab.failures()
     name = choose(topology, None, several=True, opposite=False)
     if by_paper and name != SHORTEST:
@@ -47,32 +47,32 @@ def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) 
     from experiments.analysis.fluid.disjoint import node_disjoint_ways
 
     ways = node_disjoint_ways(topology, source, destination, failures)
-    nodes = topology.nodes if topology.ports == 1 else topology.servers  # that are named
+    nodes = topology.nodes if topology.ports == 1 else topology.servers  # nodes named in paths
     paths = [[topology.name(node) for node in way if node < nodes] for way in ways]
     return {"by": "max-flow", "paths": paths}
 
 
 def disjoint_text(found: dict[str, Any]) -> str:
-    """Return disjoint paths as lines."""
+    """Return disjoint paths as text, one per line."""
     lines = [f"{len(found['paths'])} disjoint, by {found['by']}"]
     return "\n".join(lines + [" ".join(path) for path in found["paths"]])
 
 
 def log(lab: Lab, server: int) -> dict[str, str]:
-    """Return the end of what a server's forwarder wrote."""
+    """Return the end of a forwarder's log."""
     require(bool(lab.forwarders), f"servers of {lab.topology.spec} relay nothing, and have no log")
     assert lab.forwarders
     return {"log": lab.forwarders.last_lines(server, LONGEST_LOG)}
 
 
 def path_text(found: dict[str, Any]) -> str:
-    """Return both paths as lines."""
+    """Return the computed and the taken path as two lines of text."""
     taken = f"{' '.join(found['path'])} ({outcome(found)})"
     return f"computed: {' '.join(found['computed']) or 'none'}\ntaken:    {taken}"
 
 
 def outcome(found: dict[str, Any]) -> str:
-    """Return what became of a traced packet, in a few words."""
+    """Return the outcome of a traced packet as a short phrase."""
     if found["delivered"]:
         return "arrived"
     if found["dropped"]:
@@ -84,7 +84,7 @@ def outcome(found: dict[str, Any]) -> str:
 
 
 def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return what became of a packet, and the reasons for it, as sentences."""
+    """Return the trace of a packet, with the reasons for its outcome as sentences."""
     dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
     because = [f"{name} is dead: revive {name}" for name in dead]
     found: dict[str, Any] = {}
@@ -104,7 +104,7 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
 
 
 def in_effect(lab: Lab) -> list[Fault]:
-    """Return the faults of cables, switches and racks as commands write them."""
+    """Return the active faults of cables, switches and racks, in the notation of commands."""
     return [
         Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]))
         for fault in lab.faults.active
@@ -116,13 +116,13 @@ def _repair(fault: Fault) -> str:
 
 
 def _detour(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
-    """Yield the path without faults where a packet has taken another one."""
+    """Yield a sentence with the fault-free path if a packet has taken a different path."""
     if lab.failures() != Failures() and usual and usual != path:
         yield f"that is a detour: without faults the path is {' '.join(usual)}"
 
 
 def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
-    """Yield what would let a lost packet arrive: a repair, another routing, or time."""
+    """Yield the remedies for a lost packet: a repair, another routing, or waiting."""
     names = f"{lab.name(source)} and {lab.name(destination)}"
     if not disjoint(lab, source, destination, by_paper=False)["paths"]:
         yield f"no path is left between {names}: no routing can help, repair a fault"
@@ -134,7 +134,7 @@ def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
 
 
 def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
-    """Yield what is between a packet's last place and where it was to go, as far as is known."""
+    """Yield the known failures between a packet's last position and its next hop."""
     at = lab.node(found["path"][-1])
     if found["delivered"]:
         return
@@ -154,7 +154,7 @@ def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[st
 
 
 def _failed_on(lab: Lab, path: list[str]) -> Iterator[str]:
-    """Yield the first failed cable or switch of a path that names each switch."""
+    """Yield the first failed cable or switch on a path that includes switches."""
     failed, nodes = lab.failures(), [lab.node(name) for name in path]
     for a, b in pairwise(nodes):
         if frozenset([a, b]) in failed.links:
@@ -166,7 +166,7 @@ def _failed_on(lab: Lab, path: list[str]) -> Iterator[str]:
 
 
 def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
-    """Yield which routings have a path where the lab's own has none."""
+    """Yield the routings that have a path if the lab's routing has none."""
     topology, failures = lab.topology, lab.failures()
     known = [
         name
@@ -185,7 +185,7 @@ def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
 
 
 def load(lab: Lab) -> list[dict[str, Any]]:
-    """Return what each server's ports send in the next second, the busiest first."""
+    """Return the load of each server's ports during the next second, busiest first."""
     before, start_s = lab.bytes_sent(), time.monotonic()
     time.sleep(LOAD_S)
     after, seconds = lab.bytes_sent(), time.monotonic() - start_s
@@ -214,14 +214,14 @@ def load_text(rows: list[dict[str, Any]]) -> str:
 
 
 def ping(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return the round trip of an echo in ms, None where it did not come back."""
+    """Return the round-trip time of an echo in ms, None after a timeout."""
     require_alive(lab, source)
     ends = {"source": lab.name(source), "destination": lab.name(destination)}
     return {**ends, "ms": echoes(lab, source, [destination])[destination]}
 
 
 def pingall(lab: Lab) -> dict[str, Any]:
-    """Return which servers get an answer from which; dead ones ask no one."""
+    """Return round-trip times between all pairs of servers; dead servers send no echoes."""
     servers = range(lab.topology.servers)
 
     def row(source: int) -> dict[str, float | None]:
@@ -229,7 +229,7 @@ def pingall(lab: Lab) -> dict[str, Any]:
         ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
         return {lab.name(server): value for server, value in ms.items()}
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # those that wait for a dead server wait together
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # timeouts for a dead server overlap
         rows = dict(zip(map(lab.name, servers), pool.map(row, servers), strict=True))
     sent = sum(map(len, rows.values()))
     received = sum(value is not None for row in rows.values() for value in row.values())
@@ -237,7 +237,7 @@ def pingall(lab: Lab) -> dict[str, Any]:
 
 
 def pingall_text(found: dict[str, Any]) -> str:
-    """Return it as Mininet shows it."""
+    """Return the result of `pingall` as text, in Mininet's format."""
     said = []
     for source, row in found["ms"].items():
         answers = (name if ms is not None else "X" for name, ms in row.items())
@@ -248,7 +248,7 @@ def pingall_text(found: dict[str, Any]) -> str:
 
 
 def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, Any]:
-    """Send one TCP flow for that long; return what arrived."""
+    """Send one TCP flow for a number of seconds; return its throughput."""
     require_alive(lab, source)
     require_alive(lab, destination)
     flow = Flow(0, source, destination, duration_s=seconds)
@@ -274,6 +274,6 @@ def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, 
 
 
 def require_alive(lab: Lab, server: int) -> None:
-    """Raise PillarboxError where a server is dead."""
+    """Raise PillarboxError if a server is dead."""
     name = lab.name(server)
     require(server not in lab.dead, f"{name} is dead: revive {name}")

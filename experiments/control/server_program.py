@@ -1,4 +1,4 @@
-"""A program on a server of a running lab: it sees the server's network, and ends with the lab."""
+"""Programs on a server of a running lab, inside the server's network; they end with the lab."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.linux.unprivileged import NOT_FOUND, Account, run_as
 from hosts.linux.calls import close_files, die_with_parent, enter
 from topos.base.errors import require
 
-AS_USER = "--user"  # what `experiments.machines.part_program` is told, with the user's name
+AS_USER = "--user"  # option passed to `experiments.machines.part_program`, before a user name
 
 
 def run_within(
@@ -24,21 +24,22 @@ def run_within(
     before: Callable[[], object] = lambda: None,
     account: Account | None = None,
 ) -> int:
-    """Run a program on a server; return its exit code, negative where a signal ended it.
+    """Run a program on a server; return its exit code, negative if a signal ended it.
 
-    As root it shares this process's terminal, and else has a session and a terminal of its own.
+    As root, the program shares this process's terminal; as another user, it has a separate session
+    and terminal.
 
     Parameters
     ----------
     namespaces : sequence of int
-        The server's network and host name, and the lab's mounts and processes, as
-        `client.entrance` has them.
+        Open namespaces: the server's network and host name, and the lab's mounts and processes,
+        in the order of `client.entrance`.
     words : sequence of str
-        The program, and its arguments.
+        Program and its arguments.
     before : callable
-        What the child does first: there it is inside, and nothing else is changed by it.
+        First action of the child process: runs inside the namespaces and affects only the child.
     account : Account, optional
-        The user who runs it, root by default.
+        User to run the program as (default: root).
     """
     network, host_name, mounts, processes = namespaces
     folder = os.getcwd()  # noqa: PTH109
@@ -47,9 +48,9 @@ def run_within(
     if account and account.uid:
         return run_as(account, words, folder)
     os.chdir(folder)
-    # Ctrl-C is for the program, which decides; a wait that it broke off could lose what came of it.
+    # Ctrl-C is left to the program; an interrupted wait could lose the program's exit code.
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Only a child is in the lab's process namespace, and so ends with the lab.
+    # Only a child process is in the lab's process namespace, and therefore ends with the lab.
     child = os.fork()
     if child == 0:
         try:
@@ -62,7 +63,7 @@ def run_within(
             click.echo(f"pillarbox: cannot run {words[0]}: {error.strerror}", err=True)
         finally:
             os._exit(NOT_FOUND)
-    # SIGTERM is passed on, so that the program can clean up; SIGKILL reaches it by the kernel.
+    # SIGTERM is passed on, so that the program can clean up; the kernel passes on SIGKILL.
     at_end = signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
     status = os.waitpid(child, 0)[1]
     signal.signal(signal.SIGTERM, at_end)
@@ -71,16 +72,16 @@ def run_within(
 
 
 def exit_code(code: int, killed: str) -> int:
-    """Return what a shell would for `run_within`'s code; say `killed` where the lab ended it."""
+    """Return a shell's exit code for that of `run_within`; raise `killed` if the lab has ended."""
     require(code != -signal.SIGKILL, killed)
     sys.stdout.flush()
     return code if code >= 0 else 128 - code
 
 
 def end_as(code: int) -> NoReturn:
-    """End this process as another has ended, by its exit code or less than 0 for a signal."""
+    """End this process with an exit code, or with a signal if the code is negative."""
     if code < 0:
-        with suppress(OSError):  # of what cannot be caught
+        with suppress(OSError):  # SIGKILL and SIGSTOP have no handlers
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)

@@ -1,8 +1,9 @@
-"""A lab's own control socket: what others may ask of it while its prompt is in use.
+"""The control socket of a lab: requests from other processes while the prompt is in use.
 
-One line of JSON in, one line of JSON out, as for servers (`hosts.live.control`). Each verb of the
-prompt can be asked for, with the same words: ``{"ask": "cut", "words": ["0.3-4.0", "silent"]}``.
-Only ``enter`` also hands over open files: the namespaces in which a program on a server is to run.
+A request is one line of JSON, and so is the answer, as for servers (`hosts.live.control`). Each
+verb of the prompt is available with the same arguments:
+``{"ask": "cut", "words": ["0.3-4.0", "silent"]}``. Only ``enter`` also passes open files: the
+namespaces in which a program on a server runs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from experiments.linux import cgroups
 from hosts.linux.calls import current_host_name
 from topos.base.errors import PillarboxError, require
 
-CLIENT_S = 5.0  # for a client to say what it asks, and to take the answer
+CLIENT_S = 5.0  # timeout for a client's request, and for it to read the answer, in seconds
 MOST_CLIENTS = 32
 LONGEST_REQUEST = 1 << 16
 
@@ -35,16 +36,16 @@ Further: TypeAlias = "Callable[[dict[str, Any]], Any]"
 
 
 class Service:
-    """Answers at the lab's socket, from threads of its own, until it is closed.
+    """Server at the lab's control socket; it answers in its own threads until it is closed.
 
     Parameters
     ----------
     lab : Lab
-        The lab.
+        Lab that answers.
     further : mapping of str to callable, optional
-        What can be asked beside, each given the whole request.
+        Additional requests by name; each function receives the whole request.
     longest : int
-        Of a request, in bytes.
+        Maximum size of a request, in bytes.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Service:
         self._thread.start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Close the socket and stop answering."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -77,7 +78,7 @@ class Service:
         while True:
             try:
                 client, _ = self._socket.accept()
-            except OSError:  # closed
+            except OSError:  # the socket is closed
                 return
             self._places.acquire()
             threading.Thread(target=self._attend, args=[client], daemon=True).start()
@@ -86,7 +87,7 @@ class Service:
         try:
             with client:
                 client.settimeout(CLIENT_S)
-                with suppress(OSError):  # the client did not wait
+                with suppress(OSError):  # the client has disconnected
                     self._answer(client)
         finally:
             self._places.release()
@@ -150,7 +151,7 @@ class Service:
         return {**data, "said": said}
 
     def _about(self) -> dict[str, Any]:
-        """Return what the lab is, without asking its servers."""
+        """Return the description of the lab, without queries to its servers."""
         lab = self._lab
         return {
             "network": lab.topology.spec,
@@ -162,7 +163,7 @@ class Service:
         }
 
     def _hosts(self) -> list[dict[str, Any]]:
-        """Return the servers that live, as other programs know them."""
+        """Return the live servers, with their names and addresses for other programs."""
         topology = self._lab.topology
         living = (one for one in range(topology.servers) if one not in self._lab.dead)
         return [
@@ -199,7 +200,7 @@ class Service:
 def _request(line: bytes) -> dict[str, Any]:
     try:
         asked = json.loads(line)
-    except (ValueError, RecursionError):  # no JSON, or brackets without end
+    except (ValueError, RecursionError):  # invalid JSON, or too deeply nested brackets
         asked = None
     known = isinstance(asked, dict) and isinstance(asked.get("ask"), str)
     require(known, "ask with one line of JSON")

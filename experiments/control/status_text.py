@@ -1,4 +1,4 @@
-"""The answer of `status` as tables: of a lab, and of one of its servers."""
+"""The answer of `status` as tables, for a lab and for one of its servers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from experiments.text import columns
 
 MOST_ROWS = 12
-FIRST = ("server", "plane", "links", "dead")  # keys of a server that have a place of their own
+FIRST = ("server", "plane", "links", "dead")  # keys of a server's state that are printed separately
 
 
 def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
-    """Return the state of a lab: what it is, what has failed, what was dropped."""
+    """Return the state of a lab as text: its settings, faults and dropped packets."""
     rate = status["rate_mbit"]
     shape = f"{rate:g} Mbit/s" if rate else "no limit of the rate"
     queue = status["queue_bytes"]
@@ -29,7 +29,7 @@ def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
 
 
 def server_text(state: dict[str, Any]) -> str:
-    """Return the state of a server: its links, what it counted, and what it knows."""
+    """Return the state of a server as text: its links, counters and tables."""
     name = state["server"]
     if set(state) <= {"server", "dead"}:
         relays = f"{name} is alive; it relays nothing, and so counts nothing"
@@ -57,7 +57,7 @@ def _is_counts(value: Any) -> bool:
 
 
 def _counts(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Return what is above zero as one table, or no table."""
+    """Return a list with one table of the nonzero counters, empty if there are none."""
     rows = [
         [title, name, f"{value:,}"]
         for title, counts in groups
@@ -68,7 +68,7 @@ def _counts(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _listed(title: str, values: list[Any], server: str) -> str:
-    """Return a list as a table of its first rows."""
+    """Return a table of a list's first rows."""
     shown = values[:MOST_ROWS]
     if all(isinstance(one, dict) for one in shown):
         keys = list(dict.fromkeys(key for one in shown for key in one))

@@ -1,8 +1,8 @@
-"""A program on a server, with this terminal.
+"""A program on a server, connected to the user's terminal.
 
-It gets a terminal of its own, to and from which what is typed and printed is copied: so Ctrl-C and
-all else that is typed is the program's as long as it runs, and what it has not read is the prompt's
-afterwards. It ends with its server, and then so does the waiting for it.
+The program gets its own pseudo-terminal, to and from which input and output are copied: while the
+program runs, it receives Ctrl-C and all other input; unread input goes to the prompt afterwards.
+The program ends with its server, which also ends the wait for it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from experiments.emulation.nodes import OWN_SYS
 from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
-# A program in the background outlives the terminal of the line that started it.
+# A program in the background outlives the terminal of its command line.
 UNHANGED = 'trap "" HUP\n'
 
 
 class ProgramEnd(NamedTuple):
-    """How a program ended: its exit code, or less than 0 for a signal; and lines that it left."""
+    """The end of a program: its exit code, negative for a signal, and the input lines not read."""
 
     code: int
     unread: tuple[str, ...] = ()
@@ -32,18 +32,18 @@ class ProgramEnd(NamedTuple):
 def run_line(
     node: Any, line: str, typed: IO[str], shown: IO[str], *, interactive: bool
 ) -> ProgramEnd:
-    """Run a shell's line on a node until it ends.
+    """Run a shell command line on a node until it ends.
 
     Parameters
     ----------
     node : LabNode
-        In whose namespace.
+        Node in whose namespace the line runs.
     line : str
-        For bash. What it leaves in the background goes on, with nothing to read.
+        Command line for bash. Programs left in the background continue, without input.
     typed, shown : file
-        From and to the user.
+        Input from the user, and output to the user.
     interactive : bool
-        Whether `typed` is a terminal that a user sits at.
+        Whether `typed` is a terminal with a user.
     """
     shown.flush()
     command = [*OWN_SYS, "bash", "-c", UNHANGED + line]
@@ -54,16 +54,16 @@ def run_line(
         stdin=subprocess.DEVNULL,
         stdout=shown,
         stderr=subprocess.STDOUT,
-        # Ctrl-C is for what is in the foreground.
+        # Ctrl-C reaches only programs in the foreground.
         start_new_session=in_background(line),
     )
     while True:
-        with suppress(KeyboardInterrupt):  # the program got it as well, and decides
+        with suppress(KeyboardInterrupt):  # the program also receives the signal, and handles it
             return ProgramEnd(program.wait())
 
 
 def in_background(line: str) -> bool:
-    """Tell whether a line leaves its last program in the background.
+    """Return True if a line leaves its last program in the background.
 
     >>> in_background("iperf3 -s &"), in_background("true && true")
     (True, False)
@@ -89,10 +89,10 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Progr
 
 
 def _unread(terminal: int) -> tuple[str, ...]:
-    """Return the lines that no program has read."""
+    """Return the input lines that no program has read."""
     os.set_blocking(terminal, False)
     lines = b""
     with suppress(BlockingIOError):
-        while line := os.read(terminal, CHUNK):  # one at a time
+        while line := os.read(terminal, CHUNK):  # each read returns a single line
             lines += line
     return tuple(lines.decode(errors="replace").splitlines())

@@ -1,4 +1,4 @@
-"""The prompt's verbs as commands of another terminal, with the same words."""
+"""The prompt's verbs as commands for other terminals, with the same arguments."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from experiments.emulation import lab_registry
 
 
 def asked(number: int | None, verb: str, words: Iterable[str]) -> tuple[dict[str, Any], str]:
-    """Return what a running lab answers to a verb: data, and how it is said."""
+    """Return a running lab's answer to a verb, as data and as text."""
     found = ask(lab_registry.folder_of(number), ask=verb, words=list(words))
     said = found.pop("said")
     return found, said
 
 
 def command_of(verb: str) -> click.Command:
-    """Return the command that asks a running lab for a verb."""
+    """Return the command that runs a verb in a running lab."""
     form, about, keys = VERBS[verb].form, VERBS[verb].about, VERBS[verb].keys
 
     takes = form.partition(" ")[2]

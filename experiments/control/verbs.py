@@ -1,8 +1,8 @@
-"""What can be done to a running lab and asked of it: one function for each verb.
+"""The verbs of a running lab, actions and queries: one function for each verb.
 
-The prompt, the lab's socket, the command line and the Python API all come here, with the same words
-behind the same verb: ``cut 0.3-4.0 silent``. What a verb answers is data, and what is to be said of
-it to a user.
+The prompt, the lab's socket, the command line and the Python API all call these functions, with
+the same verbs and arguments: ``cut 0.3-4.0 silent``. The answer to a verb consists of data, and of
+a text for users.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What a verb found or did, and how it is said."""
+    """The answer to a verb: data, and a text for users."""
 
     data: dict[str, Any]
     said: str
 
 
 class Verb(NamedTuple):
-    """A verb: what words it takes, what it is for, and what it does."""
+    """A verb: its form with arguments, description, function, and keys of its answer."""
 
     form: str
     about: str
     do: Callable[[Lab, list[str]], Answer]
-    keys: tuple[str, ...]  # of its answer
+    keys: tuple[str, ...]  # keys of the answer's data
 
 
 def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
-    """Do what a verb says, or raise PillarboxError."""
+    """Run a verb and return its answer; raise PillarboxError if it fails."""
     if verb not in VERBS:
         hint = meant(verb, VERBS)
         raise PillarboxError(f"there is no {verb!r}: {hint}")
@@ -124,7 +124,7 @@ def _faults_of(lab: Lab, words: list[str]) -> list[ActiveFault]:
 
 
 def _cable(lab: Lab, words: list[str]) -> Answer:
-    """Change what is given of a cable; without any, make it as usual again."""
+    """Change the given properties of a cable; without values, reset it."""
     require(bool(words), f"write: {VERBS['cable'].form}")
     a, b = (lab.topology.node_name(lab.node(end)) for end in ends_of(words[0]))
     shapes = lab.net.shapes
@@ -138,7 +138,7 @@ def _cable(lab: Lab, words: list[str]) -> Answer:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """Return a value that a cable is given, by its name."""
+    """Return the name and the value of a cable property, parsed from ``name=value``."""
     name, equals, text = word.partition("=")
     require(bool(equals) and name in CableShape._fields, f"write: {VERBS['cable'].form}")
     if name == "delay":
@@ -150,7 +150,7 @@ def _setting(word: str) -> tuple[str, Any]:
 
 
 def _changed(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
-    """Return what was done, and who has noticed."""
+    """Return the answer to a change, with the delays after which servers have detected it."""
     data, news = noticed(lab, before, at_s)
     return Answer({"did": said, **data}, f"{said}; {news}" if news else said)
 
@@ -177,7 +177,7 @@ def _size(lab: Lab) -> Answer:
     return Answer({"network": topology.spec, **size}, said)
 
 
-# -- looking -------------------------------------------------------------------------------------
+# -- queries -------------------------------------------------------------------------------------
 
 
 def _path(lab: Lab, words: list[str]) -> Answer:
@@ -253,7 +253,7 @@ def _finish(lab: Lab, words: list[str]) -> Answer:
 
 
 def _fault(verb: str, words: list[str]) -> Written:
-    """Return the fault that is written; it begins now."""
+    """Return the fault given by a command, which begins now."""
     fault = read([verb, *words])
     require(
         (fault.at_s, fault.until_s) == (0.0, None),
@@ -275,7 +275,7 @@ def _server(lab: Lab, words: list[str], verb: str) -> int:
 
 
 def _number(words: list[str], verb: str) -> int | None:
-    """Return the one number among the words, None where there is no word."""
+    """Return the only argument as a number, None if there are no arguments."""
     require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {VERBS[verb].form}")
     return int(words[0]) if words else None
 

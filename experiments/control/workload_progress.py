@@ -1,4 +1,4 @@
-"""What the prompt shows of a workload while it waits for it, and Ctrl-C meanwhile."""
+"""Progress display of a workload at the prompt, and its handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 SHOW_S = 0.5
-CLEAR = "\r\x1b[K"  # the line, in a terminal
+CLEAR = "\r\x1b[K"  # clears the current line of a terminal
 HINT = "(Ctrl-C ends it)"
 
 
 @contextmanager
 def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
-    """Show how far the lab's workload is, in one line of a terminal, until the block ends."""
+    """Show the progress of the lab's workload in one line of a terminal until the block ends."""
     from experiments.control.active_workload import line_of
 
     over = threading.Event()
@@ -41,7 +41,7 @@ def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
 
 @contextmanager
 def one_interrupt() -> Iterator[None]:
-    """Let the first Ctrl-C end the block; others do not disturb what then ends its programs."""
+    """Let the first Ctrl-C end the block; ignore further ones while its programs are ended."""
 
     def first(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""A workload in a lab that runs already: its flows beside their ideals, and the verdict."""
+"""A workload in a running lab: goodput of its flows, ideal goodput, and verdict."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NAME = "run"
-# upper bound for many flows to begin and to end, beyond their duration, in seconds
+# upper bound for many flows to begin and to end, in addition to their duration, in seconds
 GRACE_S = 30.0
-# what is sent where no amount is given: flows for some seconds; a collective operation has a size
+# Default amounts: a duration for flow patterns, a size for collective operations.
 USUAL_DURATION, USUAL_VOLUME = {"duration_s": 3.0}, {"volume_bytes": 1_000_000}
 
 
 def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     """Send the flows of a pattern, with values as ``volume_bytes=1000000``; return the records.
 
-    They are those of an experiment's trial: what its trial.json says, and the rows of its flows.
+    The records are those of an experiment's trial: the content of trial.json, and the rows of its
+    flows.
     """
     workload = _workload(words)
     system = System(network=lab.topology.spec, machines=lab.machines, **lab.settings.plain())
@@ -50,7 +51,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
 
 
 def said_of(record: dict[str, Any]) -> str:
-    """Return what came of a workload, in a line."""
+    """Return the result of a workload in one line."""
     goodput, ideal = (
         with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
     )
@@ -60,7 +61,7 @@ def said_of(record: dict[str, Any]) -> str:
 
 
 def _workload(words: list[str]) -> Workload:
-    """Return what is sent; a value that no workload has is an option of the pattern."""
+    """Return the workload; values that are not fields of `Workload` are pattern options."""
     known = [*PATTERNS, *ALGORITHMS]
     require(
         bool(words), f"write: run PATTERN, such as run all-to-all; there are {', '.join(known)}"

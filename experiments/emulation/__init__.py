@@ -1,7 +1,8 @@
-"""Networks that really run: namespaces, bridges and cables made in batches, and their faults.
+"""Live networks: namespaces, bridges and cables made in batches, and their faults.
 
-`lab_network` makes a Mininet network from a topology; `nodes` has its hosts, switches and links,
-which also serve Mininet itself; `shaping` its rates, delays and losses; `active_faults` cuts and
-stops its parts. `sandbox` lets nothing outlive a lab; where a lab cannot have that, `sweep` finds
-what a dead one left behind. `netlink`, `namespaces` and `bpf` are how the kernel is asked.
+`lab_network` makes a Mininet network from a topology; `nodes` contains its hosts, switches and
+links, which also work in Mininet itself; `shaping` sets rates, delays and losses; `active_faults`
+cuts cables and stops switches. `sandbox` ends all parts of a lab with the lab; on machines without
+sandboxes, `sweep` finds the remains of dead labs. `netlink`, `namespaces` and `bpf` are the
+interfaces to the kernel.
 """

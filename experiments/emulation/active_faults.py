@@ -1,19 +1,19 @@
-"""Faults of cables, switches and racks in a network that runs, and their repair.
+"""Faults of cables, switches and racks in a running network, and their repair.
 
-Every fault is made in the fabric, where servers have no say:
+Every fault is made in the fabric, outside the servers' control:
 
 cut
-    The fabric's ends of a cable go down. A server at it sees its carrier gone within a millisecond
-    and keeps its routes, as with a pulled plug.
+    The fabric's ends of a cable go down. A server at the cable loses its carrier within a
+    millisecond and keeps its routes, as with a pulled plug.
 silent cut
-    Both directions of a cable drop everything, and no carrier changes: only heart-beats show it.
+    Both directions of a cable drop all frames, and no carrier changes: only heartbeats detect it.
 stopped switch
-    All its cables are cut, as without power.
+    All cables of the switch are cut, as after a power failure.
 stopped rack
-    A switch and the servers plugged into it: all their cables are cut. What runs on the servers
-    goes on running, unless it is killed as well.
+    All cables of a switch and of the servers attached to it are cut. Programs on the servers
+    continue to run, unless they are killed as well.
 
-Faults may overlap. A cable works again when the last fault that holds it is undone.
+Faults may overlap. A cable works again when the last fault that affects it is repaired.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class ActiveFault:
     kind
         ``cut``, ``silent cut``, ``switch`` or ``rack``.
     what
-        The nodes it is about.
+        Nodes that the fault affects: the ends of a cable, or a switch.
     at_s
-        When it began, by CLOCK_MONOTONIC: just before the kernel was asked.
+        Start time by CLOCK_MONOTONIC, taken immediately before the request to the kernel.
     """
 
     kind: str
@@ -49,12 +49,12 @@ class ActiveFault:
 
     @property
     def of_cable(self) -> bool:
-        """Whether it is about one cable."""
+        """True if the fault affects a single cable."""
         return self.kind in ("cut", "silent cut")
 
 
 class Faults:
-    """The faults of one network; nodes are given by their Mininet names."""
+    """The active faults of one network; nodes are given by their Mininet names."""
 
     def __init__(self, net: Any) -> None:
         self.net = net
@@ -62,7 +62,7 @@ class Faults:
 
     @property
     def active(self) -> list[ActiveFault]:
-        """The faults in effect, oldest first."""
+        """Active faults, oldest first."""
         return list(self._cables)
 
     def cut(self, a: str, b: str) -> ActiveFault:
@@ -70,23 +70,23 @@ class Faults:
         return self._begin("cut", (a, b), self._between(a, b))
 
     def cut_silently(self, a: str, b: str) -> ActiveFault:
-        """Let the cable between two nodes lose everything."""
+        """Cut the cable between two nodes silently: all frames are lost, the carrier stays up."""
         return self._begin("silent cut", (a, b), self._between(a, b))
 
     def stop_switch(self, switch: str) -> ActiveFault:
-        """Take the power from a switch."""
+        """Power off a switch."""
         self._check_switch(switch)
         return self._begin("switch", (switch,), self._at({switch}))
 
     def stop_rack(self, switch: str) -> ActiveFault:
-        """Take the power from a switch and the servers plugged into it."""
+        """Power off a switch and all servers attached to it."""
         self._check_switch(switch)
         servers = {node.name for link in self._at({switch}) for node in _nodes(link)}
         rack = {switch} | (servers & {host.name for host in self.net.hosts})
         return self._begin("rack", (switch, *sorted(rack - {switch})), self._at(rack))
 
     def undo(self, fault: ActiveFault) -> float:
-        """End a fault; return when, by CLOCK_MONOTONIC."""
+        """Repair a fault; return the time of the repair, by CLOCK_MONOTONIC."""
         require(
             fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is over already"
         )
@@ -101,7 +101,7 @@ class Faults:
             self._switch(mended, up=True)
         return at_s
 
-    # -- how -----------------------------------------------------------------------------------
+    # -- implementation ------------------------------------------------------------------------
 
     def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
         silent = kind == "silent cut"
@@ -117,11 +117,11 @@ class Faults:
         return fault
 
     def _moment(self) -> float:
-        """Return when what is asked for now comes to be, by CLOCK_MONOTONIC."""
+        """Return the time at which a change requested now takes effect, by CLOCK_MONOTONIC."""
         return time.monotonic()
 
     def _held(self, silent: bool) -> set[Any]:
-        """Return what all faults of one sort hold: taps that drop, or interfaces that are down."""
+        """Return the taps that drop frames (silent faults), or the interfaces that are down."""
         return {
             held
             for fault, cables in self._cables.items()
@@ -165,17 +165,17 @@ def _nodes(link: Any) -> tuple[Any, Any]:
 
 
 def switch(interfaces: Iterable[int], *, up: bool) -> None:
-    """Give these ends of cables in the fabric their carrier, or take it away."""
+    """Set the given cable ends in the fabric up or down, and so the carrier of the cables."""
     deed = "mend a cable" if up else "cut a cable"
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
 def drop(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Let everything be lost at these places."""
+    """Drop all frames at the given taps."""
     fabric().places.run(cable_programs.drop(), taps, cable_programs.CUT, "cut a cable silently")
 
 
 def let_pass(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Let everything pass again at these places."""
+    """Stop dropping frames at the given taps."""
     for tap in sorted(taps):
         fabric().places.take(tap, cable_programs.CUT, "mend a cable")

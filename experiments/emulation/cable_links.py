@@ -1,17 +1,17 @@
-"""Cables as Mininet links: a veth pair, or two that meet in a patch panel.
+"""Cables as Mininet links: one veth pair, or two veth pairs joined by a patch panel.
 
-A host's port is always in the host's namespace, and always has its other end in the fabric, where
-the cable can be cut without touching the host: taking the fabric's end down is what a pulled plug
-is to the host's. ::
+A host's port is always in the host's namespace, and its other end always in the fabric, where the
+cable can be cut without touching the host: for the host, setting the fabric's end down has the
+effect of a pulled plug. ::
 
     host and switch      h0-eth0 ======= s0-eth0 of the bridge s0
     switch and switch    s0-eth4 ======= s4-eth0
     host and host        h0-eth1 ======= h0-eth1~ > < h5-eth1~ ======= h5-eth1
     any, with a delay    h0-eth0 ======= h0-eth0~ > < s0-eth0~ ======= s0-eth0
 
-``> <`` is the panel: a BPF program on each side that lets what comes in appear at the other side's
-far end (2 us less than a bridge of two ports, and nothing to learn or flood), or the process of
-`delays`.
+``> <`` is the panel: a BPF program on each side that redirects incoming frames to the far end of
+the other side (2 us less than a bridge with two ports, without learning or flooding), or the
+process of `delays`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ ETHERNET_MTU = 1500
 PANEL_MARK = "~"
 LONGEST_NAME = 15
 
-# What Mininet's Link and Intf take, and what LabIntf makes of it.
+# Options of Mininet's Link and Intf, which LabIntf accepts.
 LINK_OPTIONS = {"port1", "port2", "intfName1", "intfName2", "addr1", "addr2", "intf"}
 LINK_OPTIONS |= {"cls1", "cls2", "params1", "params2", "fast", "mac", "ip", "ifconfig", "up"}
 LINK_OPTIONS |= {"bw", "loss", "max_queue_size"}
@@ -53,19 +53,19 @@ class LabLink(Link):
     Parameters
     ----------
     node1, node2
-        The nodes; hosts of a lab, switches of a lab, or nodes in the fabric's own namespace.
+        Nodes at the ends: hosts or switches of a lab, or nodes in the fabric's own namespace.
     mtu
-        Of both ports.
+        MTU of both ports, in bytes.
     bw
-        Rate in Mbit/s, of each direction; as fast as the machine can where it is None.
+        Rate of each direction in Mbit/s; None means no limit.
     delay, jitter
-        Of each direction, as Mininet writes them: ``"5ms"``.
+        Delay and jitter of each direction, in Mininet's notation: ``"5ms"``.
     loss
-        Percent of the frames that are lost, in each direction.
+        Frame loss of each direction, in percent.
     max_queue_size
-        Full-sized packets that each port's queue holds, in bytes.
+        Queue limit of each port as a number of full-sized packets; the queue counts bytes.
     queue
-        What the queue is, and how long, where it says so.
+        Queueing discipline of each port, and optionally its limit.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class LabLink(Link):
         refuse_options({name: params[name] for name in params.keys() - LINK_OPTIONS})
         self.mtu = mtu
         self.delay = shaping.checked_delay(delay, jitter)
-        self.cuts: list[int] = []  # the fabric's interfaces that are the cable: down, it is cut
+        self.cuts: list[int] = []  # fabric interfaces of the cable; set down to cut the cable
         self._indexes: dict[tuple[Any, str], int] = {}
         self._taps: list[
             cable_programs.CableTap
-        ] = []  # where frames from the first and second node pass
+        ] = []  # taps passed by frames from the first and the second node
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[cable_programs.CableTap] = set()
-        # The fabric's end at which arrives what a host's port sends, and whether it owns it.
+        # Fabric interface that receives a host port's frames, by port; those with the OWN program.
         self._arrivals: dict[int, int] = {}
         self._owning: set[int] = set()
         for key in ("intf", "cls1", "cls2"):
@@ -101,11 +101,11 @@ class LabLink(Link):
 
     @property
     def taps(self) -> tuple[cable_programs.CableTap, ...]:
-        """Where frames of either direction can be dropped."""
+        """Taps at which frames of either direction can be dropped."""
         return tuple(self._taps)
 
     def index_of(self, node: Any, name: str) -> int:
-        """Return the index of the interface of that name on one of the two nodes."""
+        """Return the index of the interface with a name on one of the two nodes."""
         return self._indexes[node, name]
 
     def makeIntfPair(  # noqa: N802 - as Mininet calls it
@@ -118,7 +118,7 @@ class LabLink(Link):
         node2: Any = None,
         deleteIntfs: bool = True,  # noqa: N803
     ) -> None:
-        """Make the interfaces where they belong."""
+        """Make both interfaces in their nodes' namespaces."""
         home = fabric()
         nodes = (node1, node2)
         ports = []
@@ -130,8 +130,8 @@ class LabLink(Link):
         for node, port in zip(nodes, ports, strict=True):
             awaited = isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf
             if awaited and home.places.by_filters:
-                # For its forwarder's: of a port that is up the kernel would first stop all queues,
-                # and keep all other interfaces from being changed meanwhile.
+                # Prepare the hook of the forwarder's program before the port is up: later, the
+                # kernel would first stop all queues, and block changes of all other interfaces.
                 incoming = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS, alone=True)
                 _namespace(node).send(cable_programs.hook(incoming))
         if home.speaks_ipv6:
@@ -142,7 +142,7 @@ class LabLink(Link):
             home.send(netlink.change(index, up=True))
 
     def _make(self, ports: list[netlink.End], nodes: Any) -> None:
-        """Make what is between two ports, and they with it."""
+        """Make the two ports of the cable, and the interfaces between them."""
         hosts = [_namespace(node) is not fabric() for node in nodes]
         by_process = self.delay is not None and not shaping.kernel_has_netem()
         self._panel = all(hosts) or by_process
@@ -153,7 +153,7 @@ class LabLink(Link):
 
     def _make_cable(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
         home = fabric()
-        first, second = (1, 0) if hosts[0] else (0, 1)  # a switch's port is born in its bridge
+        first, second = (1, 0) if hosts[0] else (0, 1)  # a switch's port is created in its bridge
         master = getattr(nodes[first], "bridge", 0)
         home.send(
             netlink.cable(
@@ -163,7 +163,7 @@ class LabLink(Link):
         self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
         if any(hosts):
             switch = self.cuts[0]
-            # What listens at a port itself, as Open vSwitch does, would get the clones as well.
+            # Listeners at the port, such as Open vSwitch, would also receive the clones.
             self._arrivals = {ports[second].ifindex: switch} if master else {}
             incoming, outgoing = (
                 cable_programs.CableTap(switch, cable_programs.INGRESS),
@@ -181,7 +181,7 @@ class LabLink(Link):
         sides = []
         for port, other in zip(ports, reversed(ports), strict=True):
             name = panel_name(port.name)
-            # With the MAC address of the port it stands for: frames for that one are its own.
+            # The panel's end has the MAC address of the opposite port, and accepts frames to it.
             side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
             sides.append(side)
@@ -205,7 +205,7 @@ class LabLink(Link):
                 home.places.run(program, [tap], cable_programs.PATCH, f"patch {target.name}")
 
     def rename(self, intf: LabIntf, name: str, mac: str) -> None:
-        """Give one end another name and MAC address, while the cable is in use."""
+        """Change the name and MAC address of one end while the cable is in use."""
         deed = f"rename {intf.name}"
         fresh = name if name != intf.name else None
         fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
@@ -230,7 +230,7 @@ class LabLink(Link):
         loss: float | None,
         max_queue_size: int | None,
     ) -> None:
-        """Set what one end of the cable sends: all of it anew, but the loss where none is given."""
+        """Replace the shape of one end's sending direction; without `loss`, keep the loss."""
         wanted = shaping.checked_delay(delay, jitter)
         by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
         if wanted and by_process:
@@ -254,7 +254,7 @@ class LabLink(Link):
             self._lose(intf, loss)
 
     def _own(self, intf: LabIntf, wanted: bool) -> None:
-        """See to it that what a host sends waits in the switches' queues, not in its sockets."""
+        """Make a host's frames wait in the switches' queues, not in its sockets, or undo that."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = (
@@ -268,7 +268,7 @@ class LabLink(Link):
             self._owning ^= {arrival}
 
     def _side(self, intf: LabIntf) -> int:
-        """Return 0 for the first node's end, 1 for the second's."""
+        """Return the side of an interface: 0 for the first node's end, 1 for the second's."""
         return list(self._indexes.values()).index(intf.ifindex)
 
     def _lose(self, intf: LabIntf, percent: float) -> None:
@@ -293,18 +293,18 @@ class LabLink(Link):
 
 
 def panel_name(port: str) -> str:
-    """Return the name of the panel's end of a port's cable."""
+    """Return the name of the panel's interface for a port."""
     return port[: LONGEST_NAME - 1] + PANEL_MARK
 
 
 @functools.cache
 def _owning_program() -> int:
-    """Load the program of `bpf.own`, which is the same everywhere, for as long as the lab runs."""
+    """Load the program of `bpf.own` once, for all cables, until the end of the lab."""
     return cable_programs.load(cable_programs.own(by_filter=fabric().places.by_filters))
 
 
 def _is_application_side(intf: LabIntf) -> bool:
-    """Tell whether a host's programs send by this port, and not by a dcn0 above it."""
+    """Return True if a host's programs send through this port, and not through dcn0."""
     node = intf.node
     return isinstance(node, LabHost) and ApplicationIntf.NAME not in node.nameToIntf
 

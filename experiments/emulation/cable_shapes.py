@@ -1,4 +1,4 @@
-"""Cables that differ from the others of a running network: their rate, delay and loss."""
+"""Individual rates, delays and losses of the cables of a running network."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from topos.base.errors import require
 
 
 class CableShape(NamedTuple):
-    """What a cable is like, in each direction; None where it has no such limit."""
+    """The rate, delay and loss of a cable in each direction; None if unset."""
 
     rate_mbit: float | None
     delay: str | None
     loss: float | None
 
     def __str__(self) -> str:
-        """Return it in words.
+        """Return the shape as text.
 
         >>> str(CableShape(20.0, "5ms", None)), str(CableShape(None, None, 1.5))
         ('20 Mbit/s, 5ms late', 'any rate, loses 1.5 %')
@@ -33,9 +33,9 @@ class CableShapes:
     Attributes
     ----------
     usual
-        What all cables were made like.
+        Initial shape of all cables.
     changed
-        By the two ends of a cable: what it is like now, where that is not as usual.
+        Current shapes of cables that differ from `usual`, by the two ends of the cable.
     """
 
     def __init__(self, net: Any, usual: CableShape) -> None:
@@ -43,16 +43,16 @@ class CableShapes:
         self.changed: dict[frozenset[str], CableShape] = {}
 
     def of(self, a: str, b: str) -> CableShape:
-        """Return what the cable between two nodes is like."""
+        """Return the shape of the cable between two nodes."""
         return self.changed.get(frozenset([a, b]), self.usual)
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
-        """Give the cable between two nodes that shape, in both directions, at once."""
+        """Set and record the shape of the cable between two nodes, in both directions."""
         self.shape(self.links(a, b), wanted)
         self.note(a, b, wanted)
 
     def links(self, a: str, b: str) -> list[Any]:
-        """Return the cables between two nodes, or refuse where there is none."""
+        """Return the cables between two nodes; raise PillarboxError if there are none."""
         for name in (a, b):
             require(name in self._net, f"there is no node {name!r} in this network")
         links: list[Any] = self._net.linksBetween(self._net[a], self._net[b])
@@ -60,7 +60,7 @@ class CableShapes:
         return links
 
     def shape(self, links: list[Any], wanted: CableShape) -> None:
-        """Give cables that shape, as far as their ends are here."""
+        """Set the shape of cables at those ends that are in this process's fabric."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
         for link in links:
@@ -69,14 +69,14 @@ class CableShapes:
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
 
     def note(self, a: str, b: str, wanted: CableShape) -> None:
-        """Keep in mind what the cable between two nodes is like."""
+        """Record the shape of the cable between two nodes."""
         self.changed.pop(frozenset([a, b]), None)
         if wanted != self.usual:
             self.changed[frozenset([a, b])] = wanted
 
 
 def _check(wanted: CableShape, links: list[Any]) -> None:
-    """Refuse a shape before any of it is made."""
+    """Raise PillarboxError if a shape is invalid, before anything is changed."""
     shaping.check_rate(wanted.rate_mbit)
     shaping.check_loss(wanted.loss)
     delay = shaping.checked_delay(wanted.delay, None)

@@ -1,14 +1,15 @@
-"""The OpenFlow controller of a lab's switches: an application of os-ken, or of Ryu.
+"""The OpenFlow controller of a lab's switches: an application of os-ken or Ryu.
 
     python -m experiments.emulation.controller SPEC ROUTING SEED PORT
 
-It puts into every switch what `switch_tables` says, one flow entry for each server, and says
-``ready`` when all have them. A switch reports the state of its ports; a routing that goes around
-failures gets other tables then, and only what differs is sent.
+The controller installs the tables of `switch_tables` in every switch, one flow entry for each
+server, and prints ``ready`` when all switches have theirs. Switches report the state of their
+ports; if the routing avoids failures, the tables are recomputed, and only differences are sent.
 
-An entry lowers the time to live, as a router does; the last switch also writes the server's MAC
-address. Where several ports lead to a server, a hash of addresses and ports picks one, with another
-basis on each switch (else all would send the flows that the first sent left to the left).
+An entry decrements the time to live, as a router does; the last switch also sets the server's MAC
+address. If several ports lead to a server, a hash of addresses and ports selects one, with a
+different basis on each switch (with the same basis, every switch would make the same choice for
+the flows it receives: hash polarisation).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from topos.base.topology import Topology
 ETH_IP = 0x0800
 PRIORITY = 1
 HASH_BASES = 1 << 16
-# Open vSwitch's own extensions (nicira-ext.h), the same in both kits.
+# Constants of Open vSwitch's extensions (nicira-ext.h), the same in both kits.
 ADDRESSES_AND_PORTS = 3  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP
 HIGHEST_RANDOM_WEIGHT = 1  # NX_BD_ALG_HRW
 
@@ -38,7 +39,7 @@ Application: Any = application()
 
 
 class TableKeeper(Application):
-    """Keeps every switch's entries at what the routing wants."""
+    """The application that keeps every switch's entries equal to the routing's tables."""
 
     OFP_VERSIONS = (protocol.OFP_VERSION,)
 
@@ -48,14 +49,14 @@ class TableKeeper(Application):
         super().__init__(*args, **others)
         self.topology, self.routing, self.seed = topology, routing, seed
         self._wanted = tables(topology, routing)
-        self._datapaths: dict[int, Any] = {}  # of the switches that are connected
-        self._entries: dict[int, Table] = {}  # that these have
-        self._down: dict[int, set[int]] = {}  # their ports without a carrier
-        self._ready: set[int] | None = set()  # None once all were
+        self._datapaths: dict[int, Any] = {}  # connections of the connected switches
+        self._entries: dict[int, Table] = {}  # installed tables of the connected switches
+        self._down: dict[int, set[int]] = {}  # ports without a carrier, by switch
+        self._ready: set[int] | None = set()  # switches with a table; None after all had one
 
     @handler.set_ev_cls(events.EventOFPPortDescStatsReply, handler.CONFIG_DISPATCHER)
     def connected(self, event: Any) -> None:
-        """Take in a new switch and its ports, and give it its table."""
+        """Register a new switch with its ports, and install its table."""
         datapath = event.msg.datapath
         switch = datapath.id - 1
         self._datapaths[switch], self._entries[switch] = datapath, {}
@@ -67,7 +68,7 @@ class TableKeeper(Application):
 
     @handler.set_ev_cls(events.EventOFPBarrierReply, handler.MAIN_DISPATCHER)
     def has_table(self, event: Any) -> None:
-        """Say so when the last switch has its table."""
+        """Print ``ready`` when the last switch has its table."""
         if self._ready is not None:
             self._ready.add(event.msg.datapath.id - 1)
             if len(self._ready) == self.topology.switches:
@@ -76,7 +77,7 @@ class TableKeeper(Application):
 
     @handler.set_ev_cls(events.EventOFPPortStatus, handler.MAIN_DISPATCHER)
     def port_changed(self, event: Any) -> None:
-        """Take in that a cable lost its carrier, or has it again."""
+        """Record that a port has lost or regained its carrier."""
         switch, port = event.msg.datapath.id - 1, event.msg.desc
         change = self._down[switch].add if _is_down(port) else self._down[switch].discard
         change(port.port_no - 1)
@@ -84,7 +85,7 @@ class TableKeeper(Application):
 
     @handler.set_ev_cls(events.EventOFPStateChange, handler.DEAD_DISPATCHER)
     def gone(self, event: Any) -> None:
-        """Forget a switch that is not connected any more."""
+        """Remove a switch that has disconnected."""
         if event.datapath.id is not None:
             self._datapaths.pop(event.datapath.id - 1, None)
 
@@ -98,13 +99,13 @@ class TableKeeper(Application):
         servers, links = self.topology.servers, set()
         for switch, ports in self._down.items():
             for port in ports:
-                if 0 <= port < self.topology.switch_ports:  # no local one
+                if 0 <= port < self.topology.switch_ports:  # skips the bridge's local port
                     far = self.topology.switch_plug(switch, port).node
                     links.add(frozenset((servers + switch, far)))
         return Failures(links=frozenset(links))
 
     def _bring(self, switch: int) -> None:
-        """Send a switch what its entries lack, and take away what they should not have."""
+        """Send a switch its missing entries, and delete obsolete ones."""
         before, wanted = self._entries[switch], self._wanted[switch]
         datapath = self._datapaths[switch]
         for server in before.keys() - wanted.keys():
@@ -132,7 +133,7 @@ class TableKeeper(Application):
         )
 
     def _spread(self, datapath: Any, ports: Ports) -> Any:
-        """Return the action that spreads flows over ports; it leaves out those that are down."""
+        """Return the action that spreads flows over those ports that are up."""
         basis = crc32(b"%d %d" % (self.seed, datapath.id)) % HASH_BASES
         return datapath.ofproto_parser.NXActionBundle(
             algorithm=HIGHEST_RANDOM_WEIGHT,
@@ -146,7 +147,7 @@ class TableKeeper(Application):
         )
 
     def _delete(self, datapath: Any, server: int | None = None) -> Any:
-        """Return the request to delete the entry for a server, or all there are."""
+        """Return the request to delete the entry for a server, or all entries."""
         return datapath.ofproto_parser.OFPFlowMod(
             datapath,
             command=protocol.OFPFC_DELETE,

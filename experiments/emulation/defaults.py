@@ -1,4 +1,4 @@
-"""What a lab runs where it is not said: its routing, and its plane."""
+"""The default routing and the default plane of a lab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topos.base.topology import Topology
 
 
 def chosen_plane(wanted: str) -> str:
-    """Return ``python`` or ``ebpf``; for ``auto`` the faster one that this machine has."""
+    """Return the plane, ``python`` or ``ebpf``; for ``auto``, the faster one available here."""
     require(
         wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
     )
@@ -21,9 +21,9 @@ def chosen_plane(wanted: str) -> str:
 
 
 def usual_routing(topology: Topology) -> str:
-    """Return the routing that a network's servers run unless something else is asked for.
+    """Return the default routing of a network's servers.
 
-    It is the one that survives failures, where there is one.
+    The default is a routing that survives failures, if there is one.
     """
     names = [name for name, found in algorithms(topology).items() if found.router]
     return next((name for name in ("dfr", "bsr", "tar", "mp-far-side") if name in names), names[0])

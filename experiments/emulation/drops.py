@@ -1,15 +1,15 @@
-"""What servers dropped, and why, from what their forwarders tell."""
+"""Packets dropped by servers, with reasons, from the states of their forwarders."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-DROPPED = "drop "  # what the kernel program's counters of drops begin with
+DROPPED = "drop "  # prefix of the kernel program's drop counters
 
 
 def all_drops(state: dict[str, Any]) -> Counter[str]:
-    """Return what a server dropped, by reason, from its forwarder's state.
+    """Return the dropped packets of a server by reason, from its forwarder's state.
 
     >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
     Counter({'TTL expired': 2, 'kernel: for another mac': 1})

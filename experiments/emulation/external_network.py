@@ -1,15 +1,15 @@
 """The outside of a BCube, and the uplinks of its gateways (Guo 2009, section 5.3).
 
-The outside is a namespace with an address of its own; every gateway has a cable to it, which stands
-for its way over the aggregator. Packets keep their addresses, as in the paper: a gateway takes the
-BCube header off and forwards, its kernel by ordinary routes. Into the BCube the outside spreads its
-flows over the uplinks that have a carrier::
+The outside is a namespace with its own address; every gateway has a cable to it, which represents
+the gateway's path over the aggregator. Packets keep their addresses, as in the paper: a gateway
+removes the BCube header, and its kernel forwards by ordinary routes. Towards the BCube, the outside
+spreads its flows over the uplinks that have a carrier::
 
     outside 192.0.2.1 ====== uplink of 0.0, dcn0 ... BCube ... any server
                       ====== uplink of 3.0, dcn0 ...
 
-# Departs from the paper: there the gateways' own ports lead to the aggregator, in the place of some
-mini-switches; here the mini-switches stay, and uplinks are cables without a rate.
+# Departs from the paper: there the gateways' own ports lead to the aggregator, in place of some
+mini-switches; here the mini-switches stay, and uplinks are cables without a rate limit.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 NAME = "outside"
-ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: nobody's
+ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: documentation
 LOOPBACK = 1
 SYSCTLS = {
-    "net/ipv4/fib_multipath_hash_policy": "1",  # by flow
+    "net/ipv4/fib_multipath_hash_policy": "1",  # hash policy: per flow
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv4/conf/default/ignore_routes_with_linkdown": "1",
 }
 
 
 def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[str, Any]:
-    """Return what the routers are told of the gateways, or raise PillarboxError."""
+    """Return the routers' options for the gateways; raise PillarboxError if unsupported."""
     parameters = inspect.signature(router_for(topology, routing)).parameters
     require(
         "gateways" in parameters,
@@ -51,11 +51,11 @@ class Outside:
     Parameters
     ----------
     net : LabNet
-        The network, which is up.
+        Running network.
     gateways : list of int
-        The servers that lead there.
+        Servers with an uplink to the outside.
     mtu : int
-        Of the uplinks.
+        MTU of the uplinks, in bytes.
     """
 
     def __init__(self, net: LabNet, gateways: list[int], mtu: int) -> None:
@@ -89,6 +89,6 @@ class Outside:
             node.send(spread("10.0.0.0", 8, hops, "route the servers outside"))
 
     def set_alive(self, server: int, alive: bool) -> None:
-        """Give a gateway's uplink its carrier, or take it: a dead server has none."""
+        """Set a gateway's uplink up or down: the uplink of a dead server has no carrier."""
         for index in self._links[server].cuts if server in self._links else ():
             fabric().send(netlink.change(index, up=alive, deed="switch an uplink"))

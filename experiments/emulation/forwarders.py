@@ -1,7 +1,7 @@
-"""The forwarders of a lab: started by the nursery, watched, ended and started again.
+"""The forwarders of a lab: start by the nursery, supervision, end and restart.
 
-The nursery (`hosts.live.nursery`) is a process of its own that has nothing loaded but what servers
-need. This is its other end, and the servers' control sockets.
+The nursery (`hosts.live.nursery`) is a separate process that has loaded only the modules of
+servers. This module is its client, and the client of the servers' control sockets.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 LONGEST_MESSAGE = 1 << 16
-LONGEST_LINE = 4096  # bytes at the end of a log, in which its last line is looked for
-# All forwarders are there by then, or something is wrong; of thousands each has so much.
+LONGEST_LINE = 4096  # upper bound for the last line of a log, in bytes
+# Time limit for starting all forwarders, and per forwarder in large networks, in seconds.
 START_S, START_EACH_S = 60.0, 0.1
 END_S = 5.0
-MOST_FILES = 250  # open files that one message of the nursery's may carry
-MOST_RESTARTS = 5  # of the nursery: one that ends so often has a fault that a restart keeps
+MOST_FILES = 250  # maximum number of open files in one message of the nursery
+MOST_RESTARTS = 5  # maximum restarts of the nursery; more indicate a permanent defect
 NURSERY_ENDED = (
     "the process that starts forwarders has ended and cannot be started again, so no server can be "
     "revived: end this lab and start it anew"
@@ -40,25 +40,25 @@ NURSERY_ENDED = (
 
 
 class Forwarders:
-    """One forwarder for each server, in the namespaces given.
+    """The forwarders of a network, one for each server, in the servers' namespaces.
 
     Parameters
     ----------
     topology : Topology
         The network.
     settings : LabSettings
-        How each forwarder runs; routing and plane are chosen.
+        Settings of each forwarder, with the routing and the plane already chosen.
     seed : int
-        Of what routers draw at random.
+        Seed of the routers' random choices.
     folder : Path
-        Where logs and control sockets are; only root may look into it.
+        Folder of logs and control sockets, accessible only to root.
     namespace_of : callable of int to int
-        A server's network namespace, as an open file.
+        Function that returns a server's network namespace as an open file.
     on_event : callable
-        Called with (server, event, details) when something happened to a forwarder, and with
+        Callback with (server, event, details) for events of a forwarder, and with
         (None, event, details) when the nursery or the pacer has ended ("nursery ended", "pacer
-        ended") or no nursery can be started any more ("nursery lost"). It is called from a thread
-        of its own.
+        ended") or the nursery cannot be restarted ("nursery lost"). It is called from a separate
+        thread.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Forwarders:
         check_tun()
         self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
         self._namespace_of, self._on_event = namespace_of, on_event
-        self._kernel = KernelSettings()  # before the nursery looks
+        self._kernel = KernelSettings()  # must be set before the nursery reads them
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
-        self._asked: dict[int, float] = {}  # not ready yet, and how long others take
-        self._handover: tuple[dict[str, Any], list[int]] | None = None  # for the next nursery
+        self._asked: dict[int, float] = {}  # start time limits of servers not yet ready, in s
+        self._handover: tuple[dict[str, Any], list[int]] | None = None  # state for the next nursery
         self._restarts = 0
-        self._lost = False  # no nursery runs, nor will
+        self._lost = False  # the nursery has ended and cannot be restarted
         self._closing = False
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
@@ -87,7 +87,7 @@ class Forwarders:
         self._begin_nursery()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-        self._request([], 0.0)  # it has the time in which cables are made
+        self._request([], 0.0)  # preparation runs while cables are made
 
     def _begin_nursery(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -102,19 +102,19 @@ class Forwarders:
 
     @property
     def nursery(self) -> int:
-        """The process that starts forwarders."""
+        """Process id of the nursery, which starts forwarders."""
         return self._nursery.pid
 
     @property
     def pacer(self) -> int:
-        """The process that sends heart-beats; 0 while none is known."""
+        """Process id of the pacer, which sends heartbeats; 0 if unknown."""
         return self._handover[0]["pacer"] if self._handover else 0
 
     def start(self, servers: list[int]) -> None:
-        """Start these servers' forwarders and wait until each is ready.
+        """Start the forwarders of the given servers and wait until all are ready.
 
-        No more than some start at a time. Where a thousand did, the kernel had no processor left to
-        hand heart-beats on, and those that ran took each other for dead.
+        At most `MOST_AT_ONCE` start simultaneously. With a thousand simultaneous starts, the CPU
+        was overloaded, heartbeats were late, and running servers declared each other dead.
         """
         limit_s = start_limit_s(len(servers))
         end_s = time.monotonic() + limit_s
@@ -136,9 +136,9 @@ class Forwarders:
         )
 
     def _request(self, servers: list[int], start_s: float) -> None:
-        """Ask for servers' forwarders, or with none for what comes before the first.
+        """Request the start of servers' forwarders; with an empty list, request the preparation.
 
-        All that start with them may take so long.
+        The time limit `start_s` applies to all forwarders that start together.
         """
         with self._news:
             require(not self._lost, NURSERY_ENDED)
@@ -158,11 +158,11 @@ class Forwarders:
             "settings": self.settings.plain(),
         }
         namespaces = [self._namespace_of(server) for server in servers]
-        with suppress(BrokenPipeError, ConnectionResetError):  # the next nursery is asked again
+        with suppress(BrokenPipeError, ConnectionResetError):  # the next nursery gets the request
             socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
 
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:
-        """Wait until all these but so many are ready, or one will not be."""
+        """Wait until all but at most `most` servers are ready, or until one has failed."""
         with self._news:
             self._news.wait_for(lambda: self._decided(servers, most), end_s - time.monotonic())
 
@@ -171,7 +171,7 @@ class Forwarders:
         return self._lost or failed or len(set(servers) - self._ready) <= most
 
     def kill(self, server: int) -> None:
-        """End a forwarder as a power failure would."""
+        """Kill a forwarder, as a power failure would."""
         with self._news:
             pid = self.pids.get(server)
             require(bool(pid), f"server {self.topology.address(server)} is dead already")
@@ -180,11 +180,11 @@ class Forwarders:
             self._news.wait_for(lambda: not self.pids.get(server), END_S)
 
     def alive(self, server: int) -> bool:
-        """Tell whether a server's forwarder runs."""
+        """Return True if a server's forwarder is running."""
         return bool(self.pids.get(server))
 
     def ask(self, server: int, what: str, **details: str) -> Any:
-        """Ask a forwarder for its ``state`` or its ``trace``; None if it is dead."""
+        """Return a forwarder's answer to ``state`` or another query; None if it is dead."""
         if not self.alive(server):
             return None
         try:
@@ -193,7 +193,7 @@ class Forwarders:
             return None
 
     def resize(self, topology: Topology, servers: list[int]) -> None:
-        """Tell these servers, and all that start from now on, how large the network is."""
+        """Set the size of the network for the given servers, and for all servers started later."""
         self.topology = topology
         for server in servers:
             answer = self.ask(server, "resize", network=topology.spec)
@@ -207,8 +207,8 @@ class Forwarders:
         """End all forwarders."""
         with self._news:
             self._closing = True
-            self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends
-        os.close(self._held)  # and all others
+            self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends with its channel
+        os.close(self._held)  # the other processes end with the lifeline
         self._watcher.join()
         self._channel.close()
         os.close(self._lifeline)
@@ -221,15 +221,15 @@ class Forwarders:
         self._kernel.end()
 
     def log(self, server: int) -> Path:
-        """Return where a forwarder writes what it has to say."""
+        """Return the path of a forwarder's log."""
         return self.folder / f"{self.topology.node_name(server)}.log"
 
     def control(self, server: int) -> Path:
-        """Return a forwarder's control socket."""
+        """Return the path of a forwarder's control socket."""
         return self.folder / f"{self.topology.node_name(server)}.sock"
 
     def last_lines(self, server: int, longest: int) -> str:
-        """Return the end of what a forwarder wrote, at most so many bytes of it."""
+        """Return the end of a forwarder's log, at most `longest` bytes."""
         log = self.log(server)
         if not log.exists():
             return ""
@@ -238,14 +238,14 @@ class Forwarders:
             return file.read(longest).decode(errors="replace").strip()
 
     def last_words(self, server: int) -> str:
-        """Return the last line that a forwarder wrote."""
+        """Return the last line of a forwarder's log."""
         lines = self.last_lines(server, LONGEST_LINE).splitlines()
         return lines[-1] if lines else "it left no message"
 
     # -- news ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Take in the nursery's news, and start another one whenever it ends."""
+        """Process the nursery's messages, and restart the nursery whenever it ends."""
         while True:
             while message := self._message():
                 data, files = message
@@ -266,12 +266,12 @@ class Forwarders:
         flags = socket.MSG_CMSG_CLOEXEC
         try:
             data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES, flags)
-        except ConnectionResetError:  # it ended before it had read all requests
+        except ConnectionResetError:  # the nursery ended before it had read all requests
             return None
         return (data, files) if data else None
 
     def _began_again(self) -> bool:
-        """Start another nursery, which continues where the one before has ended, if that can be."""
+        """Restart the nursery with the state of the previous one; return False if impossible."""
         self._nursery.wait()
         self._restarts += 1
         if self._handover is None or self._restarts > MOST_RESTARTS:
@@ -284,7 +284,7 @@ class Forwarders:
             handed = json.dumps({**message, "running": running}).encode()
             socket.send_fds(self._channel, [handed], files)
         asked = [server for server in self._asked if not self.pids.get(server)]
-        self._send([], 0.0)  # else the first server that is revived waits for all to be prepared
+        self._send([], 0.0)  # prepares the nursery before the first server is revived
         for server in asked:
             self._send([server], self._asked[server])
         return True
@@ -301,7 +301,7 @@ class Forwarders:
             return
         server, pid = news.pop("server", None), news.get("pid", 0)
         if event == "started":
-            self.pids.setdefault(server, pid)  # its own first words can be faster than this
+            self.pids.setdefault(server, pid)  # a forwarder's first message can arrive earlier
         elif event == "ready":
             self.pids[server] = pid
             self._ready.add(server)
@@ -315,7 +315,7 @@ class Forwarders:
 
 
 def start_limit_s(servers: int) -> float:
-    """Return how long so many forwarders may take to start.
+    """Return the time limit for starting a number of forwarders, in seconds.
 
     >>> start_limit_s(420), start_limit_s(2000)
     (60.0, 200.0)

@@ -1,6 +1,6 @@
-"""The kits that OpenFlow controllers are written with: os-ken, and Ryu, from which it descends.
+"""The frameworks ("kits") of OpenFlow controllers: os-ken, and its predecessor Ryu.
 
-The environment's PILLARBOX_KIT chooses where both are installed.
+The environment variable PILLARBOX_KIT selects a kit if both are installed.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-KITS = ("os_ken", "ryu")  # the first is maintained
+KITS = ("os_ken", "ryu")  # os-ken is maintained, Ryu is not
 CHOICE = "PILLARBOX_KIT"
 
 
 def kits() -> list[str]:
-    """Return the kits that can be taken, by the names of their packages, the best first."""
+    """Return the package names of the available kits, the preferred kit first."""
     wish = os.environ.get(CHOICE)
     return [kit for kit in KITS if kit == (wish or kit) and find_spec(kit)]
 
 
 def missing_kit() -> str:
-    """Return why no kit can be taken; empty if one can."""
+    """Return the reason why no kit is available, "" if one is."""
     if kits():
         return ""
     wish = os.environ.get(CHOICE)
@@ -32,27 +32,27 @@ def missing_kit() -> str:
 
 
 def application() -> Any:
-    """Return the class from which the kit's applications derive."""
+    """Return the base class of the kit's applications."""
     manager = kit_module("base.app_manager")
     return getattr(manager, "OSKenApp", None) or manager.RyuApp
 
 
 def kit_module(name: str) -> Any:
-    """Return a module of the kit that is taken."""
+    """Return a module of the selected kit."""
     kit = kits()[0]
     if kit == "ryu":
-        # Ryu 4.34 asks for a name that eventlet had until 0.30.2.
+        # Ryu 4.34 imports a name that eventlet had until 0.30.2.
         wsgi = importlib.import_module("eventlet.wsgi")
         wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
     return importlib.import_module(f"{kit}.{name}")
 
 
 def serve(module: str, port: str, **network: Any) -> None:
-    """Serve switches at a port of the loopback with a module's application until the end."""
+    """Run a module's application for switches at a loopback port until the process ends."""
     options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
     kit_module("cfg").CONF(args=options, project="pillarbox", version="")
     applications = kit_module("base.app_manager").AppManager.get_instance()
-    # Loaded by its name, not as the program that it is: the kit looks for its classes there.
+    # The module is loaded by name, not as __main__: the kit searches the named module for classes.
     applications.load_apps([module])
     contexts = applications.create_contexts()
     kit_module("lib.hub").joinall(applications.instantiate_apps(**contexts, **network))

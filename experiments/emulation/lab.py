@@ -1,12 +1,12 @@
-"""A running lab: cables and bridges, a forwarder on every server, faults, and a log of it all.
+"""A running lab: cables and bridges, a forwarder on every server, faults, and an event log.
 
 >>> with Lab(topos.parse("bcube,4,1"), LabSettings()) as lab:            # doctest: +SKIP
 ...     lab.net["h0"].cmd("ping -c 1", lab.net["h15"].IP())
 ...     lab.kill(3)
 ...     lab.trace(0, 15)
 
-Its folder holds the forwarders' logs and control sockets and ``events.jsonl``: one line for every
-fault, repair and death, with the moment by the monotonic clock.
+The lab's folder contains the forwarders' logs and control sockets, and ``events.jsonl``: one line
+for every fault, repair and death, with its time by the monotonic clock.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CONVERGED_S = 30.0
-# Most servers of a network without relays that know all MAC addresses from the start. The kernel
-# refuses to learn more than 1024 of them (gc_thresh3), and counts those of all servers together.
+# Largest number of servers, in a network without relays, that get static entries of all MAC
+# addresses. The kernel accepts at most 1024 learned entries (gc_thresh3) of all servers together.
 MOST_STATIC_ARP = 256
 
 
@@ -58,19 +58,19 @@ class Lab:
     topology : Topology
         The network.
     settings : LabSettings
-        How it runs.
+        Settings of the lab.
     folder : Path
-        The lab's own folder.
+        Folder of the lab's files.
     seed : int
-        Of what routers draw at random.
+        Seed of the routers' random choices.
     gateways : sequence of int
-        The servers that lead to the outside (see `outside`).
+        Servers with an uplink to the outside (see `outside`).
     """
 
-    whole = True  # whether all of it is in this process's fabric
+    whole = True  # True if the whole lab is in this process's fabric
     machines = 1
-    means: Any = None  # of trials, where they are others than on one machine (`trials.runs.means`)
-    ahead_s = 0.0  # so long before its moment a fault has to be asked for
+    means: Any = None  # trial backend of labs on several machines (`trials.runs.means`)
+    ahead_s = 0.0  # lead time of a fault request before the fault takes effect, in seconds
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Lab:
         return LabNet(self.topology, **self._cables())
 
     def _cables(self) -> dict[str, Any]:
-        """Return what the network's cables and nodes are like."""
+        """Return the parameters of the network's cables and nodes."""
         settings = self.settings
         return {
             "rate_mbit": settings.rate_mbit,
@@ -125,7 +125,7 @@ class Lab:
         return Faults(self.net)
 
     def _queue(self) -> Queue:
-        """Return the queue of every port; data packets have the routing's header before IP."""
+        """Return the queue of every port; data packets carry the routing's header before IP."""
         router = router_for(self.topology, self.routing) if self.relays else None
         header = router.header_bytes() if router else 0
         at_once_s = shaping.catch_up_s(self.settings.catch_up)
@@ -160,7 +160,7 @@ class Lab:
     # -- up and down -----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Switch everything on, and wait until every forwarder is ready."""
+        """Start the network, and wait until every forwarder is ready."""
         self.net.start()
         if not self.relays and self.topology.servers <= MOST_STATIC_ARP:
             self.net.staticArp()
@@ -178,15 +178,15 @@ class Lab:
         server_names.make_known(self.topology, map(self.host, self.here()))
 
     def about_machines(self) -> str:
-        """Return over how many machines it is, in a few words; nothing where it is on one."""
+        """Return the number of machines as a short phrase, "" for a single machine."""
         return ""
 
     def here(self) -> list[int]:
-        """Return the servers that this process has: all of them, unless it is a machine's part."""
+        """Return the servers in this process: all servers, unless it runs a machine's part."""
         return list(range(self.topology.servers))
 
     def stop(self) -> None:
-        """End everything."""
+        """End the lab with all its processes."""
         self.log("down")
         if self.forwarders:
             self.forwarders.close()
@@ -196,11 +196,11 @@ class Lab:
         self._events.close()
 
     def nodes_here(self) -> list[int]:
-        """Return the servers and switches that this process has."""
+        """Return the servers and switches in this process."""
         return list(range(self.topology.nodes))
 
     def wait_converged(self) -> None:
-        """Wait until no server takes anything for down that works."""
+        """Wait for convergence: no server considers a working link down."""
         if not self.forwarders:
             return
         deadline = time.monotonic() + CONVERGED_S
@@ -218,7 +218,7 @@ class Lab:
         )
 
     def _missed(self, server: int) -> str:
-        """Return what one server misses that works."""
+        """Return a phrase naming the working links that a server considers down."""
         assert self.forwarders
         known = self.forwarders.ask(server, "down")
         if not known:
@@ -242,12 +242,12 @@ class Lab:
             return self._began(begin(*names))
 
     def stop_switch(self, switch: int) -> ActiveFault:
-        """Take the power from a switch."""
+        """Power off a switch."""
         with self._lock:
             return self._began(self.faults.stop_switch(f"s{switch}"))
 
     def stop_rack(self, switch: int) -> ActiveFault:
-        """Take the power from a switch and from the servers on it, which die."""
+        """Power off a switch and all servers attached to it, which die."""
         with self._lock:
             fault = self._began(self.faults.stop_rack(f"s{switch}"))
             for name in fault.what:
@@ -256,7 +256,7 @@ class Lab:
             return fault
 
     def heal(self, fault: ActiveFault) -> None:
-        """Undo a fault; the servers of a rack start anew."""
+        """Repair a fault; the servers of a rack are restarted."""
         with self._lock:
             at_s = self.faults.undo(fault)
             self.log("healed", at_s, fault=fault.kind, what=self.names_in(fault))
@@ -271,17 +271,17 @@ class Lab:
         return fault
 
     def _inform_switches(self) -> None:
-        """Let switches that route know what has failed, except what is cut silently."""
+        """Report failures to switches that route, except for silent cuts."""
         if self.switches:
             loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
             self.switches.set_failures(self._failures(loud, set()))
 
     def names_in(self, fault: ActiveFault) -> list[str]:
-        """Return what a fault is about, as addresses and names of switches."""
+        """Return the nodes of a fault, as server addresses and switch names."""
         return [self.name(self.node(name)) for name in fault.what]
 
     def failures(self) -> Failures:
-        """Return all that has failed, as the algorithms take it."""
+        """Return all current failures, in the form used by the algorithms."""
         return self._failures(self.faults.active, self.dead)
 
     def _failures(self, faults: list[ActiveFault], dead: set[int]) -> Failures:
@@ -297,13 +297,13 @@ class Lab:
     # -- names -----------------------------------------------------------------------------------
 
     def server(self, text: str) -> int:
-        """Return the server with that address, or that host name (``h7``)."""
+        """Return the server with an address or host name (``h7``)."""
         node = self.node(text)
         require(node < self.topology.servers, f"{text} is a switch: name a server")
         return node
 
     def node(self, text: str) -> int:
-        """Return the node with that address or name."""
+        """Return the node with an address or name."""
         return self.topology.node(text)
 
     def name(self, node: int) -> str:
@@ -321,29 +321,29 @@ class Lab:
         return int(self.host(server).live_namespace().descriptor)
 
     def reach(self, server: int) -> list[str]:
-        """Return the command that runs another on a server, where its namespace is out of reach."""
+        """Return the command prefix for programs on a server, empty on this machine."""
         return []
 
     def ask_part(self, server: int, **request: Any) -> Any:
-        """Ask the part of the lab that has a server: for labs that have parts (not `whole`)."""
+        """Query the part of the lab that runs a server, in labs with parts (not `whole`)."""
         raise NotImplementedError
 
     def kill(self, server: int) -> None:
-        """Let a server die: its forwarder and every program on it."""
+        """Kill a server: its forwarder and all its programs."""
         with self._lock:
             require(server not in self.dead, f"server {self.name(server)} is dead already")
             self.dead.add(server)
             self.log("kill", server=self.name(server))
             if self.forwarders:
                 self.forwarders.kill(server)
-            else:  # else its kernel would go on answering
+            else:  # otherwise the server's kernel would continue to answer
                 self.host(server).intfs[0].ifconfig("down")
             if self.outside:
                 self.outside.set_alive(server, False)
             end_programs_in({self.namespace_of(server)})
 
     def revive(self, server: int) -> None:
-        """Start a dead server anew."""
+        """Restart a dead server."""
         with self._lock:
             require(server in self.dead, f"server {self.name(server)} is alive")
             if self.forwarders:
@@ -361,19 +361,19 @@ class Lab:
     # -- growing and shrinking -------------------------------------------------------------------
 
     def grow(self, servers: int | None = None) -> None:
-        """Let so many servers more join, as many as join at once if it is not said: `resize`."""
+        """Add servers (default: the smallest number that can join); see `resize`."""
         self.resize(self.topology.servers + (servers or self.topology.growth))
 
     def shrink(self, servers: int | None = None) -> None:
-        """Let so many servers leave, those that joined last: `resize`."""
+        """Remove the servers that joined last; see `resize`."""
         self.resize(self.topology.servers - (servers or self.topology.growth))
 
     def resize(self, servers: int) -> None:
-        """Let servers join or leave until there are so many, while the others go on.
+        """Add or remove servers until the network has a given size, while the others keep running.
 
-        They join by AddDCell (Guo 2008, section 5) or as whole BCubes of the level below (Guo 2009,
-        section 5.1). Nothing goes their way before they are ready: the others are told last. Those
-        that leave are left by all paths first.
+        Servers join by AddDCell (Guo 2008, section 5) or as whole BCubes of the level below (Guo
+        2009, section 5.1). New servers carry no traffic before they are ready: the other servers
+        are notified last. Paths are moved away from leaving servers before these are removed.
         """
         with self._lock:
             before, after = self.topology, self.topology.resized(servers)
@@ -415,38 +415,38 @@ class Lab:
         self.dead -= leaving
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return how many bytes each port of each server has sent."""
+        """Return the number of bytes sent by each port of each server."""
         counted = (port for server in self.here() for port in sent_by(self.host(server)).items())
         return {name: octets for name, (octets, _) in counted}
 
     def meter(self) -> Meter:
-        """Return what counts what cables carry and servers receive."""
+        """Return a meter of the bytes carried by cables and received by servers."""
         return Meter(self.net)
 
     def state(self, server: int) -> dict[str, Any]:
-        """Return what a server knows and did."""
+        """Return the state of a server: its tables and counters."""
         state = self.forwarders.ask(server, "state") if self.forwarders else None
         return state or {"server": self.topology.address(server), "dead": server in self.dead}
 
     # -- where packets go ------------------------------------------------------------------------
 
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
-        """Send a marked packet and return the way that it took: see `Tracer.trace`."""
+        """Send a marked packet and return its path; see `Tracer.trace`."""
         return self._tracer.trace(source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
-        """Return the path that the routing computes if it knows all failures."""
+        """Return the path that the routing computes with all failures known."""
         return computed(self.topology, self.routing, source, destination, self.failures())
 
     # -- the log ---------------------------------------------------------------------------------
 
     def log(self, event: str, at_s: float | None = None, **details: Any) -> None:
-        """Write an event down; its moment is now, unless it is given."""
+        """Log an event; its time is now, unless `at_s` is given."""
         line = {"at_s": at_s or time.monotonic(), "wall_s": time.time(), "event": event, **details}
         self._events.write(json.dumps(line) + "\n")
 
     def status(self) -> dict[str, Any]:
-        """Return how the lab is: what it is made of, what has failed, what servers dropped."""
+        """Return the state of the lab: its settings, failures and dropped packets."""
         drops: Counter[str] = Counter()
         links_down = link_losses = 0
         for server in self.here() if self.forwarders else ():
@@ -471,7 +471,7 @@ class Lab:
         }
 
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
-        """Write down, and say, what has ended: the server of a forwarder is dead then."""
+        """Log and print an event; the server of an ended forwarder is marked as dead."""
         if server is None:
             self.log(event, **details)
             if event == "nursery lost":
@@ -488,7 +488,7 @@ class Lab:
                 )
 
     def _say(self, sentence: str) -> None:
-        """Print what happened by itself at the lab's terminal."""
+        """Print a spontaneous event at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
 
 
@@ -500,7 +500,7 @@ def running(
     seed: int = 0,
     gateways: Sequence[int] = (),
 ) -> Iterator[Lab]:
-    """Run a lab as long as the block lasts."""
+    """Run a lab until the block ends."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with Lab(topology, settings, folder, seed, gateways) as lab:
         yield lab

@@ -1,14 +1,13 @@
-"""A topology as a Mininet network that is made, started and stopped in batches.
+"""A topology as a Mininet network, made, started and stopped in batches.
 
 >>> with LabNet(topos.parse("bcube,4,1"), rate_mbit=100) as net:       # doctest: +SKIP
 ...     net["h0"].cmd("ip link")
 
-Hosts are h0 ..., switches s0 ..., and interfaces, addresses and MACs are those that the topology
-computes. Every bridge has an entry for each server's port, so that nothing is ever flooded.
-
-Servers that relay speak by ``dcn0``, which their forwarder makes; ports then carry no addresses,
-and their MTU leaves room for the papers' headers. Where servers have one port and the switches do
-the work (the tree), the address sits on that port.
+Hosts are h0 ..., switches s0 ..., and the topology computes interface names, addresses and MACs.
+Every bridge has an entry for each server's port, so that no frame is ever flooded. Programs on
+servers that relay use ``dcn0``, which the forwarder makes; ports then have no addresses, and
+their MTU leaves room for the papers' headers. If servers have one port and switches forward all
+packets (the tree), that port has the address.
 """
 
 from __future__ import annotations
@@ -40,25 +39,26 @@ MOST_OPEN_FILES = 1 << 20
 
 
 class LabNet(Mininet):
-    """A network that runs.
+    """A running network.
 
     Parameters
     ----------
     topology
-        What is wired to what; None for an empty network to be filled as Mininet's are.
+        Topology of the network; None for an empty network, to be filled with Mininet's methods.
     rate_mbit, delay, jitter, loss, queue_packets
-        Of every cable, in each direction; see `LabLink`.
+        Shape of every cable, in each direction; see `LabLink`.
     queue
-        Of every port; see `experiments.linux.queueing`.
+        Queueing discipline of every port; see `experiments.linux.queueing`.
     mtu
-        Of ports and switches; by default 1500, and 64 more where headers go below IP.
+        MTU of ports and switches in bytes (default: 1500, or 1564 with headers below IP).
     forwarders
-        Whether servers will run forwarders and so speak by dcn0; by default where they have
-        several ports.
+        Whether servers run forwarders, and therefore have dcn0 (default: True if servers have
+        several ports).
     spanning_tree
-        Whether switches agree on a tree first, for some seconds: where their cables form loops.
+        Whether switches run the spanning tree protocol, needed if their cables form loops; it
+        takes some seconds.
     options
-        Mininet's own, such as ``autoStaticArp``.
+        Options of Mininet, such as ``autoStaticArp``.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class LabNet(Mininet):
         allow_open_files()
         self._kernel = KernelSettings()
         self.cable["queue"] = queue._replace(in_bursts=shaping.in_bursts())
-        Mininet.inited = True  # its own preparations change settings of the whole machine
+        Mininet.inited = True  # skips Mininet's init, which changes machine settings
         try:
             super().__init__(topo=topo, **options)
         except BaseException:
@@ -113,7 +113,7 @@ class LabNet(Mininet):
 
     @property
     def queue_bytes(self) -> int | None:
-        """What the queue of a port holds; None where cables have no rate."""
+        """Queue limit of a port in bytes; None if cables have no rate limit."""
         if self.rate_mbit is None:
             return None
         cable = self.cable
@@ -131,7 +131,7 @@ class LabNet(Mininet):
     # -- up ------------------------------------------------------------------------------------
 
     def build(self) -> None:
-        """Make everything in one batch, or nothing."""
+        """Make all nodes and cables in one batch, or none of them."""
         try:
             with fabric().batch():
                 super().build()
@@ -141,31 +141,31 @@ class LabNet(Mininet):
             raise
 
     def tell_bridges(self) -> None:
-        """Tell every bridge behind which port each server's is; once more does no harm."""
+        """Give every bridge its entries for the servers' ports; repeated calls have no effect."""
         if self.topology is None or self.spanning_tree:
             return
         ports: dict[LabSwitch, dict[str, int]] = {}
         for node, port, mac in fdb_entries(self.topology):
             switch = self.nameToNode.get(self.topology.node_name(node))
-            if switch and switch.bridge:  # there are other switches (see `switching`)
+            if switch and switch.bridge:  # switches need not be bridges (see `switching`)
                 ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
         for switch, each in ports.items():
             switch.tell(each)
 
     def start(self) -> None:
-        """Switch everything on."""
+        """Start all nodes of the network."""
         with fabric().batch():
             super().start()
 
     def addHost(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """Add a host, and its application interface where there are forwarders."""
+        """Add a host, and its application interface if servers run forwarders."""
         host = super().addHost(name, cls=cls, **params)
         if self.forwarders:
             ApplicationIntf(host)
         return host
 
     def add_bystander(self, name: str) -> Any:
-        """Add a host that is no server: it has no forwarder."""
+        """Add a host without a forwarder, which is not a server."""
         return super().addHost(name)
 
     def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
@@ -175,24 +175,24 @@ class LabNet(Mininet):
         return super().addSwitch(name, cls=cls, **params)
 
     def addNAT(self, *_: Any, **__: Any) -> Any:  # noqa: N802
-        """Refuse Mininet's NAT: it routes by the machine's kernel, and not by forwarders."""
+        """Raise PillarboxError: Mininet's NAT routes by the machine's kernel, not by forwarders."""
         raise PillarboxError(
             "a lab has no NAT: give servers of a BCube an uplink with `up --gateway SERVER`, or "
             "run Mininet's own classes"
         )
 
     def addLink(self, node1: Any, node2: Any, *ports: Any, **params: Any) -> Any:  # noqa: N802
-        """Add a cable like all others, but for the parameters given."""
+        """Add a cable with the network's default parameters, overridden by `params`."""
         return super().addLink(node1, node2, *ports, **self.cable | params)
 
     def staticArp(self) -> None:  # noqa: N802
-        """Tell every host every other's MAC address."""
+        """Add a static ARP entry for every other host to every host."""
         with fabric().batch():
             super().staticArp()
 
     def bound_super_packets(self) -> None:
-        """Bound what TCP hands to dcn0 at once; forwarders have to be there."""
-        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # TCP's
+        """Limit the size of TCP's super-packets on dcn0; requires running forwarders."""
+        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # MTU of TCP's packets
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:
@@ -201,7 +201,7 @@ class LabNet(Mininet):
     # -- down ----------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """End all programs of the network and remove it; once more does no harm."""
+        """End all programs of the network and remove it; repeated calls have no effect."""
         for controller in self.controllers:
             controller.stop()
         if self.terms:
@@ -230,10 +230,10 @@ class LabNet(Mininet):
 
 
 def allow_open_files() -> None:
-    """Allow this process as many open files as many namespaces need."""
+    """Raise this process's limit of open files, for networks with many namespaces."""
     require(os.geteuid() == 0, "a network that runs needs root: use sudo")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may allow no more
+    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may refuse a higher hard limit
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         except ValueError:
@@ -242,10 +242,10 @@ def allow_open_files() -> None:
 
 
 def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
-    """Yield by which port of which switch each server's port is reached: node, port, MAC.
+    """Yield the forwarding entries of all bridges for the servers' ports: node, port, MAC.
 
-    Every switch that a frame can come to gets its entry. Where cables between switches form a loop
-    the way is the spanning tree's to choose, and there are none.
+    Every switch that a frame can reach gets an entry. If cables between switches form a loop, the
+    spanning tree determines the paths, and there are no entries.
     """
     joined = topology.switches - 1 if topology.switches_interconnect else 0
     between = sum(1 for cable in topology.links() if cable.a >= topology.servers)
@@ -260,7 +260,7 @@ def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
 
 
 def _ways(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
-    """Yield each switch from which a server's plug is reached, with the port that leads there."""
+    """Yield each switch that can reach a server's plug, with the port towards it."""
     pending = [(plug.node, plug.port)]
     while pending:
         switch, towards = pending.pop()
@@ -274,9 +274,9 @@ def _ways(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
 
 
 def end_programs_in(descriptors: set[int]) -> None:
-    """Kill every process in these network namespaces: daemons have left their shells' sessions.
+    """Kill every process in the given network namespaces, including daemons in other sessions.
 
-    The namespaces have no name and no other owner, so whatever runs there is the lab's.
+    The namespaces have no name and no other owner, so all their processes belong to the lab.
     """
     places = {os.fstat(descriptor).st_ino for descriptor in descriptors}
     group = cgroups.existing()
@@ -291,5 +291,5 @@ def _kill_in(places: set[int]) -> None:
                 if (entry / "ns/net").stat().st_ino in places:
                     os.kill(int(entry.name), signal.SIGKILL)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                # It has ended meanwhile, or is none that a container lets root look at.
+                # The process has ended, or the container denies root access to it.
                 continue

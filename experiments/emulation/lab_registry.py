@@ -1,8 +1,8 @@
-"""Which labs are running on this machine, and where each keeps its files.
+"""Registry of the labs running on this machine, with their folders.
 
-A lab has a folder ``/run/pillarbox/labs/<number>``, which only root may look into. It holds a lock
-on a file there as long as it lives; the kernel releases the lock however it dies. A folder whose
-lock is free is a dead lab's, and the next lab takes it over.
+A lab has a folder ``/run/pillarbox/labs/<number>``, accessible only to root. The lab holds a lock
+on a file in it until it ends; the kernel releases the lock even if the lab is killed. A folder
+with a free lock belongs to a dead lab, and the next lab takes it over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LOCK = "lock"
 
 
 class LabFolder(NamedTuple):
-    """A lab's folder; the process that holds `lock` open owns it."""
+    """The folder of a lab; the process that holds `lock` open owns the folder."""
 
     number: int
     folder: Path
@@ -31,7 +31,7 @@ class LabFolder(NamedTuple):
 
 
 def take_place() -> LabFolder:
-    """Return an empty folder for a new lab."""
+    """Return an empty, locked folder for a new lab."""
     require(os.geteuid() == 0, "a lab needs root: use sudo")
     private_folder(LABS.parent)
     private_folder(LABS)
@@ -53,12 +53,12 @@ def leave(place: LabFolder) -> None:
 
 
 def may_look() -> bool:
-    """Tell whether this process may see labs."""
+    """Return True if this process has access to labs."""
     return os.geteuid() == 0
 
 
 def wait_for_end(folder: Path) -> None:
-    """Wait until the lab with that folder is gone."""
+    """Wait until the lab with a given folder has ended."""
     with suppress(FileNotFoundError), (folder / LOCK).open() as lock:
         fcntl.flock(lock, fcntl.LOCK_SH)
 
@@ -72,20 +72,20 @@ def living_labs() -> list[int]:
 
 
 def remove_dead(*, remove: bool = True) -> list[int]:
-    """Remove the folders of dead labs, or only find them; return their numbers."""
+    """Remove the folders of dead labs, unless `remove` is False; return the labs' numbers."""
     if not LABS.exists():
         return []
     dead = sorted({int(one.name) for one in LABS.iterdir() if one.name.isdecimal()})
     dead = [number for number in dead if number not in living_labs()]
     for number in dead if remove else ():
         lock = _locked(LABS / str(number))
-        if lock:  # else a new lab has taken it
+        if lock:  # otherwise a new lab has taken the folder
             leave(LabFolder(number, LABS / str(number), lock))
     return dead
 
 
 def folder_of(number: int | None = None) -> Path:
-    """Return the folder of a running lab: the only one, if no number is given."""
+    """Return the folder of a running lab; without a number, the folder of the only lab."""
     require(os.geteuid() == 0, "only root can reach a lab: use sudo")
     numbers = living_labs()
     if number is not None:
@@ -105,7 +105,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _locked(folder: Path) -> IO[str] | None:
-    """Return the folder's lock, None if it is held."""
+    """Return the folder's lock, None if another process holds it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = (folder / LOCK).open("w")
     try:
@@ -113,7 +113,7 @@ def _locked(folder: Path) -> IO[str] | None:
     except BlockingIOError:
         lock.close()
         return None
-    if not os.fstat(lock.fileno()).st_nlink:  # its owner removed it in the moment before
+    if not os.fstat(lock.fileno()).st_nlink:  # the owner has just removed the file
         lock.close()
         return None
     return lock

@@ -1,8 +1,8 @@
-"""What the cables and servers of a running network have carried until now, as the kernel counts it.
+"""Kernel counters of a running network: traffic of its cables and servers.
 
-All cables have an end in the fabric, so that one request to the kernel counts both directions of
-all of them. What programs have received is counted by their servers' kernels, and so is what waits
-in the queues of their ports and what those have dropped.
+All cables have an end in the fabric, so that one request to the kernel reads the counters of both
+directions of all cables. The servers' kernels count the bytes received by programs, the bytes
+waiting in the queues of ports, and the packets dropped by these queues.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
 RTM_GETSTATS, STATS_LINK_64 = 94, 1
 _ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
-# The interface, then packets and bytes received and sent.
+# Interface index, then packets received and sent, and bytes received and sent.
 _STATS = struct.Struct("=4xI4x4x2Q2Q")
 
 
 class MeterReading(NamedTuple):
-    """What was counted until one moment."""
+    """The counters at one point in time."""
 
-    at_s: float  # of CLOCK_MONOTONIC
-    topology: Topology  # that the network then was
-    # Bytes sent, bytes that wait in the port's queue, and packets that it has dropped (both 0 where
-    # there is no rate): 2 i is cable i of `Topology.links` from its end a, 2 i + 1 from b.
+    at_s: float  # time by CLOCK_MONOTONIC
+    topology: Topology  # topology at that time
+    # Bytes sent, bytes waiting in the port's queue, and packets dropped by the queue (the last two
+    # are 0 without a rate limit): 2 i is cable i of `Topology.links` from end a, 2 i + 1 from b.
     directions: dict[int, tuple[int, int, int]]
     received: dict[int, int]  # bytes of IP packets, by server
 
 
 class Meter:
-    """Counts what cables carry and servers receive, as far as they are in this process's fabric."""
+    """Reader of the counters of those cables and servers that are in this process's fabric."""
 
     def __init__(self, net: LabNet) -> None:
         self._net = net
         self._lock = threading.Lock()
         self._topology: Topology | None = None
-        self._files: dict[int, FileIO] = {}  # of each server's kernel
-        # Of each direction of a cable where it can be counted, and its sender's port.
+        self._files: dict[int, FileIO] = {}  # netstat file of each server's kernel
+        # Tap at which a direction of a cable is counted, and the sender's namespace and port.
         self._ends: dict[int, tuple[cable_programs.CableTap, Namespace, int]] = {}
 
     def read(self) -> MeterReading:
-        """Return what has been counted so far, for any thread."""
+        """Return the current counters; thread-safe."""
         topology = self._net.topology
         assert topology
         with self._lock:
@@ -70,7 +70,7 @@ class Meter:
         return MeterReading(at_s, topology, directions, received)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         while self._files:
             self._files.popitem()[1].close()
 
@@ -89,9 +89,9 @@ class Meter:
         self._topology = topology
 
     def _received(self, server: int, topology: Topology) -> int:
-        """Return what a server's kernel has handed up, in bytes of IP packets.
+        """Return the bytes of IP packets that a server's kernel has received.
 
-        A file of /proc/net tells of the namespace in which it was opened.
+        A file of /proc/net reports on the namespace in which it was opened.
         """
         if server not in self._files:
             with self._net[topology.node_name(server)].live_namespace():
@@ -102,7 +102,7 @@ class Meter:
 
 
 def octets(kernel: Netlink) -> dict[int, tuple[int, int]]:
-    """Return the bytes that each interface of a namespace has received and sent, by its index."""
+    """Return the bytes received and sent by each interface of a namespace, by interface index."""
     found = {}
     for payload in kernel.dump(RTM_GETSTATS, _ASKED, "count what cables carry"):
         index, _, _, received, sent = _STATS.unpack_from(payload)
@@ -111,7 +111,7 @@ def octets(kernel: Netlink) -> dict[int, tuple[int, int]]:
 
 
 def in_octets(netstat: bytes) -> int:
-    """Return the bytes of IP packets that a kernel has received, by its /proc/net/netstat.
+    """Return the bytes of IP packets received by a kernel, parsed from /proc/net/netstat.
 
     >>> in_octets(b"TcpExt: A\\nTcpExt: 1\\nIpExt: InPkts InOctets OutOctets\\nIpExt: 2 300 4\\n")
     300

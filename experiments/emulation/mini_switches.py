@@ -1,15 +1,15 @@
-"""Mini-switches of server-centric networks on Open vSwitch: the controller of their entries.
+"""OpenFlow controller of the mini-switches of server-centric networks on Open vSwitch.
 
     python -m experiments.emulation.mini_switches SPEC KIND PORT
 
-The papers ask of a switch only that it joins a few ports. Here that is said in OpenFlow, in three
-ways, and nothing else is in the tables:
+In the papers, a switch only connects a few ports. This module expresses that in OpenFlow, in one
+of three ways, and installs no other entries:
 
-- ``learning``: the controller is told of a frame from an address that is new at its port; a frame
-  to an address that it knows nothing of goes to all other ports;
-- ``static``: an entry for each plugged port, computed; nothing is learnt;
-- ``vlan``: all mini-switches are one large switch, cut up by VLANs: what comes in by a port gets
-  its mini-switch's tag, and leaves by a port of the same tag only.
+- ``learning``: the controller receives each frame from an address that is new at its port; a frame
+  to an unknown address goes to all other ports;
+- ``static``: a computed entry for each plugged port, without learning;
+- ``vlan``: all mini-switches are one large switch, divided by VLANs: incoming frames get the tag of
+  the port's mini-switch, and leave only by ports with the same tag.
 """
 
 from __future__ import annotations
@@ -23,13 +23,11 @@ from experiments.emulation.kits import application, kit_module, serve
 from experiments.emulation.ovs import chassis_port
 from topos.base.topology import Topology
 
-UNKNOWN, KNOWN = 0, 1  # priorities
-HEADER_BYTES = 64  # that the controller needs of a frame
-GROUP_BIT = "01:00:00:00:00:00"  # of an address: for several
+UNKNOWN, KNOWN = 0, 1  # priorities of flow entries
+HEADER_BYTES = 64  # bytes of each frame sent to the controller
+GROUP_BIT = "01:00:00:00:00:00"  # group (multicast) bit of a MAC address
 PRESENT = 0x1000  # OFPVID_PRESENT
-SECOND = (
-    1  # the table that looks at destinations, behind one that looks at where a frame comes from
-)
+SECOND = 1  # table of destinations, after the table of sources
 ETH_VLAN = 0x8100
 
 events = kit_module("controller.ofp_event")
@@ -39,7 +37,7 @@ Application: Any = application()
 
 
 class MiniSwitches(Application):
-    """Makes every bridge what `kind` says."""
+    """The application that configures every bridge according to `kind`."""
 
     OFP_VERSIONS = (protocol.OFP_VERSION,)
 
@@ -50,24 +48,24 @@ class MiniSwitches(Application):
 
     @handler.set_ev_cls(events.EventOFPSwitchFeatures, handler.CONFIG_DISPATCHER)
     def connected(self, event: Any) -> None:
-        """Give a bridge its entries."""
+        """Install the entries of a bridge."""
         bridge = event.msg.datapath
         getattr(self, f"_{self.kind}")(bridge)
         bridge.send_msg(bridge.ofproto_parser.OFPBarrierRequest(bridge))
 
-    # The answer may come before the kit itself has asked the bridge for its ports.
+    # The answer may arrive before the kit itself has queried the bridge's ports.
     @handler.set_ev_cls(
         events.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
     )
     def has_entries(self, event: Any) -> None:
-        """Say so when the last bridge has them."""
+        """Print ``ready`` when the last bridge has its entries."""
         self._ready.add(event.msg.datapath.id)
         if len(self._ready) == (1 if self.kind == "vlan" else self.topology.switches):
             print("ready", flush=True)
 
     @handler.set_ev_cls(events.EventOFPPacketIn, handler.MAIN_DISPATCHER)
     def frame_came(self, event: Any) -> None:
-        """Learn by which port a frame's source is reached."""
+        """Install an entry for a frame's source address at its incoming port."""
         bridge, port = event.msg.datapath, event.msg.match["in_port"]
         source = event.msg.data[6:12].hex(":")
         out = bridge.ofproto_parser.OFPActionOutput(port)
@@ -104,9 +102,10 @@ class MiniSwitches(Application):
             self._add(bridge, KNOWN, several, everywhere, SECOND)
 
     def _plugged(self, switch: int) -> Iterator[tuple[int, str]]:
-        """Yield the mini-switch's ports that have a cable, with the address at its other end.
+        """Yield a mini-switch's ports with a cable, and the MAC address at each cable's other end.
 
-        To all of them is not OpenFlow's "flood", which is also to the bridge's own interface.
+        Output to all these ports differs from OpenFlow's "flood", which includes the bridge's own
+        interface.
         """
         for port, plug in self.topology.neighbours(self.topology.servers + switch):
             yield port, self.topology.mac(plug.node, plug.port)
@@ -135,7 +134,7 @@ class MiniSwitches(Application):
 
 
 def main(spec: str, kind: str, port: str) -> None:
-    """Serve the mini-switches until the end."""
+    """Run the controller of the mini-switches until the process ends."""
     serve("experiments.emulation.mini_switches", port, topology=topos.parse(spec), kind=kind)
 
 

@@ -1,13 +1,13 @@
-"""Mininet's hosts, switches, interfaces and links, without its processes.
+"""Mininet's hosts, switches and interfaces, without Mininet's processes.
 
-Stock Mininet starts a shell for every node and a tool for every setting. Here a host is a namespace
-held open, a switch is a kernel bridge and a setting is a netlink message; a shell starts when
-it is first used. The classes serve in any Mininet network::
+Stock Mininet starts a shell for every node and a tool for every setting. Here a host is an open
+namespace, a switch is a kernel bridge, and a setting is a netlink message; a shell starts when it
+is first used. The classes work in any Mininet network::
 
     Mininet(topo=..., host=LabHost, switch=LabSwitch, link=LabLink, controller=None)
 
-where what Mininet promises of its own holds: cmd, popen, pexec, sendCmd, private directories, links
-that come and go. Names of methods are Mininet's.
+with the features of Mininet's own classes: cmd, popen, pexec, sendCmd, private directories, adding
+and removing links. Method names are Mininet's.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from experiments.linux.namespaces import (
 )
 from topos.base.errors import PillarboxError, require
 
-MOST_STRAIGHT_ON = 64  # addresses: each is compared with a frame's
-PROMPT = chr(127)  # how Mininet's shells say that a command has ended
-# Mininet's attributes of a node that exist once its shell runs.
+MOST_STRAIGHT_ON = 64  # maximum number of addresses; each is compared with a frame's
+PROMPT = chr(127)  # prompt of Mininet's shells, the end mark of a command's output
+# Mininet's attributes of a node that exist only after its shell has started.
 SHELL_ATTRIBUTES = {"shell", "pid", "stdin", "stdout", "pollOut"}
-# The shell gets mounts of its own, which go when it goes, and a /sys that shows its namespace.
+# The shell gets a private mount namespace, which ends with it, and a /sys of its network namespace.
 OWN_SYS = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
 OWN_SYS += ['mount -t sysfs sysfs /sys && exec "$@"', "sh"]
 
 
 class LabNode(Node):
-    """What hosts and switches share: a namespace, and a shell on demand."""
+    """The base class of hosts and switches: a namespace, and a shell on demand."""
 
     namespace: Namespace | None = None
 
@@ -57,7 +57,7 @@ class LabNode(Node):
         self.popens: list[subprocess.Popen[bytes]] = []
         self._shell_options = "-cd" if mnopts is None else mnopts
         for name in SHELL_ATTRIBUTES:
-            del self.__dict__[name]  # so that __getattr__ hears of the first use
+            del self.__dict__[name]  # __getattr__ then handles the first use
 
     def __getattr__(self, name: str) -> Any:
         if name not in SHELL_ATTRIBUTES:
@@ -94,13 +94,13 @@ class LabNode(Node):
         self.outToNode[self.stdout.fileno()] = self.inToNode[self.stdin.fileno()] = self
         self.execed, self.lastCmd, self.lastPid, self.readbuf = False, None, None, ""
         self.waiting = True
-        self.waitOutput()  # the first prompt
+        self.waitOutput()  # wait for the first prompt
         self.cmd("unset HISTFILE; stty -echo; set +m")
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
-        """Start a program in the node's namespace, in a session of its own."""
+        """Start a program in the node's namespace, in a new session."""
         if self.privateDirs or "mncmd" in kwargs:
-            return super().popen(*args, **kwargs)  # through the shell's mounts
+            return super().popen(*args, **kwargs)  # uses the shell's mounts
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
         in_shell = options.pop("shell", False)
         if len(args) == 1 and isinstance(args[0], str):
@@ -121,7 +121,7 @@ class LabNode(Node):
     def program(
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a program on the node, as `subprocess.Popen` does; `by` is what then runs it."""
+        """Start a program on the node, as `subprocess.Popen` does; `by` is a command prefix."""
         if self.inNamespace:
             command = cgroups.programs().command(command)
         with self.live_namespace():
@@ -145,13 +145,13 @@ class LabNode(Node):
         return results
 
     def live_namespace(self) -> Namespace:
-        """Return the namespace, which a node that was stopped has no more."""
+        """Return the node's namespace; raise PillarboxError if the node was stopped."""
         if self.namespace is None:
             raise PillarboxError(f"{self.name} was stopped: make a new network to go on")
         return self.namespace
 
     def send(self, *messages: netlink.Message) -> None:
-        """Make requests in the node's namespace."""
+        """Send netlink requests in the node's namespace."""
         self.live_namespace().send(*messages)
 
     def setARP(self, ip: str, mac: str) -> str:  # noqa: N802
@@ -159,7 +159,7 @@ class LabNode(Node):
         return attempted(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
 
     def end_programs(self) -> None:
-        """End the shell with its jobs, and what `popen` started."""
+        """End the shell with its jobs, and all programs started by `popen`."""
         for started in self.popens:
             if started.poll() is None:
                 _kill_group(started.pid, signal.SIGKILL)
@@ -167,7 +167,7 @@ class LabNode(Node):
             _kill_group(self.shell.pid, signal.SIGHUP)
 
     def terminate(self) -> None:
-        """End all programs and let go of the namespace."""
+        """End all programs and release the namespace."""
         if self.namespace is None:
             return
         self.end_programs()
@@ -179,7 +179,7 @@ class LabNode(Node):
         self.namespace = None
 
     def cleanup(self) -> None:
-        """Close the shell's terminal; from here on there is no shell."""
+        """Close the shell's terminal; the node has no shell afterwards."""
         if self.has_shell:
             descriptor = self.stdin.fileno()
             self.outToNode.pop(descriptor, None)
@@ -199,10 +199,10 @@ def _kill_group(process: int, number: int) -> None:
 
 
 class LabHost(LabNode, Host):
-    """A server: a namespace of its own."""
+    """A server, in a separate namespace."""
 
     def make_super_packets(self, index: int, rate_mbit: float | None, mtu: int) -> None:
-        """Let TCP hand as much to an interface at once as goes well with that rate."""
+        """Set the size of TCP's super-packets on an interface according to its rate."""
         size = shaping.super_packet_bytes(rate_mbit, mtu)
         self.send(shaping.bound_super_packets(index, size))
         with self.live_namespace():
@@ -211,7 +211,7 @@ class LabHost(LabNode, Host):
 
 
 class LabSwitch(LabNode, LinuxBridge):
-    """A switch: a bridge in the fabric, which forwards from the moment it is started."""
+    """A switch: a bridge in the fabric, which forwards as soon as it is started."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class LabSwitch(LabNode, LinuxBridge):
             not params.pop("inNamespace", False),
             f"the switch {name} cannot have a namespace of its own: a lab's switches share one",
         )
-        # Mininet's own constructor would start a shell for the sake of the loopback interface.
+        # Mininet's own constructor would start a shell to configure the loopback interface.
         Node.__init__(self, name, inNamespace=False, **params)
         self.stp, self.opts, self.listenPort = stp, opts, listenPort
         self.dpid = self.defaultDpid(dpid)
@@ -243,12 +243,12 @@ class LabSwitch(LabNode, LinuxBridge):
 
     @classmethod
     def setup(cls) -> None:
-        """Look at what would stop frames between ports."""
+        """Check for settings that would block frames between ports of bridges."""
         check_bridges_pass_frames()
 
     def start(self, _controllers: Any) -> None:
-        """Switch it on."""
-        # A LabLink's ports were born in the bridge; those of other links are plugged in now.
+        """Start the switch."""
+        # The ports of a LabLink were created in the bridge; ports of other links are added now.
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
         for intf in others:
             port = index_in(self, intf.name)
@@ -256,10 +256,10 @@ class LabSwitch(LabNode, LinuxBridge):
         self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
     def tell(self, ports: Mapping[str, int]) -> None:
-        """Say behind which of its ports each MAC address is.
+        """Set the port of each MAC address.
 
-        The bridge gets an entry for each. Where programs can stand at ports by themselves, frames
-        to these addresses then pass it by; whatever else comes, the bridge gets.
+        The bridge gets an entry for each address. If eBPF programs can be attached to the ports
+        directly, frames to these addresses bypass the bridge; the bridge receives all others.
         """
         home = fabric()
         for mac, port in ports.items() - self.told.items():
@@ -274,12 +274,12 @@ class LabSwitch(LabNode, LinuxBridge):
         home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
-        """Let go of a port; until `tell` says anew where addresses are, all is the bridge's."""
+        """Remove a port; the bridge then forwards all frames until the next call of `tell`."""
         super().delIntf(intf)
         self.see_all()
 
     def see_all(self) -> None:
-        """Let no frames pass the bridge by; its entries stay."""
+        """Send all frames through the bridge, without bypass; the bridge's entries stay."""
         for port in set(self.told.values()):
             tap, deed = (
                 cable_programs.CableTap(port, cable_programs.INGRESS),
@@ -330,7 +330,7 @@ class LabIntf(Intf):
         max_queue_size: int | None = None,
         **others: Any,
     ) -> dict[str, Any]:
-        """Set address, state and shape; `delay`, `jitter` and `loss` are the whole link's."""
+        """Set address, state and shape; `delay`, `jitter` and `loss` apply to the whole link."""
         results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=up)
         refuse_options(others)
         if self.link is not None:
@@ -338,7 +338,7 @@ class LabIntf(Intf):
         return results
 
     def ifconfig(self, *args: Any) -> str:
-        """Do what Mininet asks of ifconfig, without it where that is known."""
+        """Run Mininet's ifconfig command; known commands are netlink requests instead."""
         words = " ".join(str(arg) for arg in args).split()
         if words in (["up"], ["down"]):
             return self._change(up=words == ["up"])
@@ -356,7 +356,7 @@ class LabIntf(Intf):
         return attempted(self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up)
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
-        """Set the IPv4 address instead of the one there was."""
+        """Replace the IPv4 address."""
         ip, _, length = ipstr.partition("/")
         length = length or str(prefixLen or "")
         require(bool(length), f"the address {ip} of {self.name} needs a prefix length: {ip}/8")
@@ -376,14 +376,14 @@ class LabIntf(Intf):
         return self._change(mac=macstr)
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: N802
-        """Tell whether it is up, or set it up."""
+        """Return True if the interface is up; with `setUp`, set it up first."""
         if setUp:
             return not self.ifconfig("up")
         found = self._found()
         return found is not None and found.up
 
     def has_carrier(self) -> bool:
-        """Tell whether the cable is live: this end up, and the other."""
+        """Return True if the cable has a carrier: this end and the other end are up."""
         found = self._found()
         return found is not None and found.up and found.carrier
 
@@ -397,7 +397,7 @@ class LabIntf(Intf):
         return next((link for link in links if link.name == self.name), None)
 
     def delete(self) -> None:
-        """Remove the interface, and with it the cable."""
+        """Remove the interface, and its cable."""
         if self.ifindex and self.node.namespace is not None:
             gone = netlink.delete(self.ifindex, f"delete {self.name}")
             self.node.live_namespace().send(gone, ignore={errno.ENODEV})
@@ -406,10 +406,10 @@ class LabIntf(Intf):
 
 
 class ApplicationIntf(LabIntf):
-    """``dcn0``, by which a server's programs speak: the forwarder makes the device.
+    """The interface ``dcn0`` of a server's programs; the forwarder makes the device.
 
-    Before it does, the interface only remembers the server's address. Port -1 makes it the host's
-    default interface.
+    Until then, the interface only stores the server's address. Port -1 makes it the host's default
+    interface.
     """
 
     NAME = "dcn0"
@@ -422,7 +422,7 @@ class ApplicationIntf(LabIntf):
         return self.ifindex != 0
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
-        """Remember the address, and set it where the device is there."""
+        """Store the address, and set it if the device exists."""
         if self._present():
             return super().setIP(ipstr, prefixLen)
         ip, _, length = ipstr.partition("/")
@@ -430,11 +430,11 @@ class ApplicationIntf(LabIntf):
         return ""
 
     def setMAC(self, macstr: str) -> str:  # noqa: N802
-        """Do nothing: it carries IP packets, not frames."""
+        """Do nothing: the interface carries IP packets, not frames."""
         return ""
 
     def ifconfig(self, *args: Any) -> str:
-        """Do what Mininet asks of ifconfig."""
+        """Run Mininet's ifconfig command if the device exists."""
         if self._present():
             return super().ifconfig(*args)
         return f"{self.node}: there is no {self.name} as long as no forwarder runs\n"
@@ -443,7 +443,7 @@ class ApplicationIntf(LabIntf):
 def refuse_options(options: Mapping[str, Any]) -> None:
     """Raise PillarboxError for link options that have no effect here.
 
-    ``use_htb`` asks for what every link has: its rate is always enforced by HTB.
+    ``use_htb`` is accepted: HTB always enforces the rate of a link.
     """
     unknown = [name for name, value in options.items() if value and name != "use_htb"]
     names = ", ".join(sorted(unknown))
@@ -454,7 +454,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
 
 
 def index_in(node: Any, name: str) -> int:
-    """Return the index of an interface in a node's namespace, 0 where there is none."""
+    """Return the index of an interface in a node's namespace, 0 if it does not exist."""
     if node.namespace is None:
         return 0
     with node.namespace:
@@ -462,7 +462,7 @@ def index_in(node: Any, name: str) -> int:
 
 
 def sent_by(node: Any) -> dict[str, tuple[int, int]]:
-    """Return the bytes and the frames that each of a node's own ports has sent."""
+    """Return the bytes and the frames sent by each of a node's own ports."""
     with node.live_namespace():
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
     sent = {}
@@ -475,7 +475,7 @@ def sent_by(node: Any) -> dict[str, tuple[int, int]]:
 
 
 def attempted(node: Any, *messages: netlink.Message) -> str:
-    """Make requests in a node's namespace; return what was wrong, as Mininet's tools would."""
+    """Send netlink requests in a node's namespace; return the error text, as Mininet's tools do."""
     try:
         node.live_namespace().send(*messages)
     except netlink.NetlinkError as error:

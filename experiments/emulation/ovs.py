@@ -1,12 +1,12 @@
-"""Switches on Open vSwitch, with an OpenFlow controller that gives them their tables.
+"""Switches on Open vSwitch, with an OpenFlow controller that installs their tables.
 
-Each lab has its own: a database and a switch daemon that speak by sockets in the lab's folder, and
-the controller (`controller`), a process that listens on the loopback of the lab's sandbox. They end
-with the lab, however it ends. A switch is an OVS bridge whose OpenFlow port p + 1 is port p.
+Each lab has its own processes: a database and a switch daemon, which communicate over sockets in
+the lab's folder, and the controller (`controller`), which listens on the loopback of the lab's
+sandbox. They always end with the lab. A switch is an OVS bridge; its OpenFlow port p + 1 is port p.
 
-Packets are forwarded by the kernel where it has OVS's module. Elsewhere the daemon does it itself
-(the "userspace datapath"): right, but slower. There servers' ports must not leave to hardware what
-the daemon does not do: it takes TCP's super-packets where it can, and nothing else.
+The kernel forwards packets if it has OVS's module. Otherwise the daemon forwards them (the
+"userspace datapath"): correct, but slower. With it, servers' ports must not offload operations
+that the daemon does not support: it accepts TCP's super-packets if built so, and nothing else.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_PORT = 6653
 VLAN, CHASSIS, MOST_VLANS = "vlan", "chassis", 4094
 KINDS = ("learning", "static", VLAN)
-USERSPACE, KERNEL = "netdev", "system"  # datapaths, as Open vSwitch calls them
+USERSPACE, KERNEL = "netdev", "system"  # Open vSwitch's names of datapaths
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
-# What the userspace datapath says when it takes TCP's super-packets whole: where OVS was built with
-# DPDK. UDP's it never does.
+# Log message of a userspace datapath that accepts TCP's super-packets, as in builds of OVS with
+# DPDK. UDP's super-packets are never accepted.
 TAKES_SUPER_PACKETS = "TCP Segmentation Offloading support enabled"
 UDP_SEGMENTS = ("tx-udp-segmentation",)
 ALL_OFFLOADS = ("tx-checksum-ip-generic", "tx-checksum-sctp", *UDP_SEGMENTS)
 
 
 class OvsSwitch(SwitchNode):
-    """A switch whose ports are in the fabric, for Open vSwitch to take."""
+    """A switch whose ports are in the fabric, as ports for Open vSwitch."""
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         super().__init__(name, *args, **params | {"inNamespace": False})
 
 
 class OpenVSwitch(Switches):
-    """Switches on Open vSwitch; `folder` is the lab's own, for the database, sockets and logs.
+    """Switches on Open vSwitch; `folder` is the lab's folder, for the database, sockets and logs.
 
-    They report the state of their ports to the controller themselves.
+    The switches report the state of their ports directly to the controller.
     """
 
     name = "ovs"
@@ -72,15 +72,15 @@ class OpenVSwitch(Switches):
             len(str(self._database)) <= LONGEST_SOCKET_PATH,
             f"the folder {folder} has too long a name for sockets: choose a shorter one",
         )
-        self._running: dict[str, subprocess.Popen[bytes]] = {}  # by the names of their logs
+        self._running: dict[str, subprocess.Popen[bytes]] = {}  # processes by log name
 
     def controller(self) -> list[str]:
-        """Return the module of the controller, and its arguments before the port."""
+        """Return the controller's module and its arguments, except for the port."""
         module = "experiments.emulation.controller"
         return [module, self.topology.spec, self.routing, str(self.seed)]
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
-        """Return the ports of each bridge, as interfaces with the numbers that OpenFlow uses."""
+        """Return the ports of each bridge: interface names and OpenFlow port numbers."""
         network = self.topology
         return {
             network.node_name(node): [
@@ -108,8 +108,8 @@ class OpenVSwitch(Switches):
         """End the controller and the daemons."""
         running, self._running = list(self._running.values()), {}
         if self.datapath == KERNEL and running:
-            # Told to terminate, the daemon would leave its switches in the kernel.
-            with suppress(PillarboxError):  # it may never have started
+            # A terminated daemon would leave its switches in the kernel.
+            with suppress(PillarboxError):  # the daemon may not have started
                 self._run("ovs-appctl", "-t", self._control, "exit", "--cleanup")
         for process in reversed(running):
             process.terminate()
@@ -135,14 +135,14 @@ class OpenVSwitch(Switches):
             self._check_running()
             require(time.monotonic() < deadline, "Open vSwitch's database does not start")
             time.sleep(0.01)
-        # Its socket is there before it listens.
+        # The database's socket exists before the database listens.
         self._vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
-        option = "other_config:userspace-tso-enable=true"  # 8 times the speed, where it is built in
+        option = "other_config:userspace-tso-enable=true"  # 8 times the throughput, if built in
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
-        # Without the kernel's module the daemon must not look for it.
+        # Without the kernel's module, the daemon must not search for it.
         system = ["--disable-system"] if self.datapath == USERSPACE else []
-        # Before all programs of the lab: a switch that waits for its turn loses heart-beats.
+        # Higher priority than all programs of the lab: a delayed switch loses heartbeats.
         first = ["nice", "-n", "-15"] if self.datapath == USERSPACE else []
         daemon = ["ovs-vswitchd", f"unix:{self._database}", own, *system]
         self._start([*first, *daemon], "vswitchd")
@@ -162,7 +162,7 @@ class OpenVSwitch(Switches):
         self._vsctl(f"--timeout={READY_S:.0f}", *words)
 
     def _wait_ready(self, controller: subprocess.Popen[bytes]) -> None:
-        """Wait for the controller's line that says that all switches have their tables."""
+        """Wait until the controller reports that all switches have their tables."""
         assert controller.stdout is not None
         deadline = time.monotonic() + READY_S
         while time.monotonic() < deadline:
@@ -176,13 +176,13 @@ class OpenVSwitch(Switches):
         )
 
     def _adapt(self, net: Any) -> None:
-        """See to what the userspace datapath does not."""
+        """Disable offloads that the userspace datapath does not support; group its interfaces."""
         said = (self.folder / "vswitchd.log").read_text()
         offloads = UDP_SEGMENTS if TAKES_SUPER_PACKETS in said else ALL_OFFLOADS
         for host in net.hosts:
             for port in range(self.topology.ports):
                 switch_off(host, host.intfs[port].name, offloads)
-        # Its bridges' own interfaces outlive the daemon: they go with the lab's others.
+        # The bridges' own interfaces outlive the daemon; their group is removed with the lab.
         home = fabric()
         for name in ("ovs-netdev", *self.bridges()):
             body = netlink.interface(interface_index(name))
@@ -192,7 +192,7 @@ class OpenVSwitch(Switches):
     # -- processes -------------------------------------------------------------------------------
 
     def _start(self, words: list[str], name: str, out: int | None = None) -> Any:
-        """Start a process that runs as long as the lab; its messages go to a log of its own."""
+        """Start a process that runs until the lab ends; its messages go to a separate log."""
         with (self.folder / f"{name}.log").open("wb") as log:
             started = subprocess.Popen(
                 words,
@@ -225,7 +225,7 @@ class OpenVSwitch(Switches):
 
 
 class OvsMiniSwitches(OpenVSwitch):
-    """The switches of a network whose servers relay, of a kind that `mini_switches` tells of."""
+    """The switches of a network whose servers relay, of one of the kinds of `mini_switches`."""
 
     def __init__(self, topology: Topology, kind: str, folder: Path) -> None:
         super().__init__(topology, "", 0, folder)
@@ -238,11 +238,11 @@ class OvsMiniSwitches(OpenVSwitch):
         )
 
     def controller(self) -> list[str]:
-        """Return the module of the controller, and its arguments before the port."""
+        """Return the controller's module and its arguments, except for the port."""
         return ["experiments.emulation.mini_switches", self.topology.spec, self.kind]
 
     def bridges(self) -> dict[str, list[tuple[str, int]]]:
-        """Return the ports of each bridge; of one for all, where VLANs divide it."""
+        """Return the ports of each bridge; with VLANs, of the single bridge."""
         each = super().bridges()
         if self.kind != VLAN:
             return each
@@ -255,10 +255,10 @@ class OvsMiniSwitches(OpenVSwitch):
         }
 
     def admit(self, net: Any, server: int) -> None:
-        """Leave a server's addresses to its forwarder."""
+        """Do nothing: a server's addresses are set by its forwarder."""
 
     def servers_plane(self, asked: str) -> str:
-        """Return what moves packets on the servers."""
+        """Return the plane of the servers."""
         if self.datapath == KERNEL:
             return chosen_plane(asked)
         require(
@@ -270,12 +270,12 @@ class OvsMiniSwitches(OpenVSwitch):
 
 
 def chassis_port(topology: Topology, switch: int, port: int) -> int:
-    """Return the number of a mini-switch's port where all are one large switch."""
+    """Return the number of a mini-switch's port on the common large switch."""
     return switch * topology.switch_ports + port + 1
 
 
 def check_installed() -> None:
-    """Refuse, in one sentence, what this machine lacks."""
+    """Raise PillarboxError if this machine cannot run Open vSwitch."""
     require(
         sandbox.inside(),
         "the controller of Open vSwitch listens in the sandbox only: leave out --no-sandbox",
@@ -285,7 +285,7 @@ def check_installed() -> None:
 
 
 def missing_here() -> str:
-    """Return what Open vSwitch lacks on this machine, and how to get it; empty for nothing."""
+    """Return the missing parts of Open vSwitch and the command that installs them, or ""."""
     programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl")
     absent = [program for program in programs if not shutil.which(program)]
     if absent or not SCHEMA.exists():
@@ -294,12 +294,12 @@ def missing_here() -> str:
 
 
 def datapath() -> str:
-    """Return OVS's name for what forwards: ``system``, the kernel, where it has the module."""
+    """Return OVS's name of the datapath: ``system`` if the kernel has the module."""
     asked = subprocess.run(["ovs-dpctl", "dump-dps"], capture_output=True, check=False)
     return USERSPACE if asked.returncode else KERNEL
 
 
 def switch_off(host: Any, name: str, features: Sequence[str]) -> None:
-    """Switch off what a host's port leaves to hardware, by ethtool's names."""
+    """Disable hardware offloads of a host's port, by ethtool's names."""
     with host.live_namespace():
         offloads.switch_off(name, features)

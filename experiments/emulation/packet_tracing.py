@@ -1,8 +1,8 @@
-"""Where packets go in a running lab: a marked packet is sent and followed, hop by hop.
+"""Packet tracing in a running lab: a marked packet is sent and followed, hop by hop.
 
-Every forwarder remembers what it did to packets with a mark (`hosts.wire.marks`), and passes them
-through its router on either plane. Where servers do not relay, a socket at the switches' ports sees
-the mark pass (`following`).
+Every forwarder records its actions on packets with a mark (`hosts.wire.marks`), and passes them
+through its router on either plane. If servers do not relay, sockets at the switches' ports capture
+the mark (`following`).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.emulation.lab_network import LabNet
 
-TRACE_PORT = 9  # "discard": no program has to listen
+TRACE_PORT = 9  # port of the "discard" service, which needs no listener
 TRACE_S = 2.0
 NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
 
 
 class Tracer:
-    """Sends marked packets over a network and follows them; `dead` are the servers that are."""
+    """Sender and follower of marked packets in a network; `dead` is the set of dead servers."""
 
     def __init__(
         self,
@@ -48,16 +48,16 @@ class Tracer:
         self._serials = count(1)
 
     def trace(self, source: int, destination: int, source_port: int = 0) -> dict[str, Any]:
-        """Send a marked packet and return the way that it took, hop by hop.
+        """Send a marked packet and return its path, hop by hop.
 
-        Where servers do not relay, the hops are the switches that it came to.
+        If servers do not relay, the hops are the switches that the packet reached.
 
         Returns
         -------
         dict
-            ``path``: the addresses that it came to; ``delivered``: whether it arrived; ``dropped``:
-            the reason if a server dropped it; ``lost_to`` and ``lost_port``: where it was sent
-            last, and by which port, if it never came there.
+            ``path``: addresses reached; ``delivered``: True if the packet arrived; ``dropped``: the
+            reason if a server dropped it; ``lost_to`` and ``lost_port``: the last next hop and
+            egress port, if the packet never arrived at that hop.
         """
         serial = next(self._serials)
         if self._forwarders is None:
@@ -69,7 +69,7 @@ class Tracer:
         with ExitStack() as listening:
             listeners = []
             if destination not in self._dead:
-                # A socket is bound, so that no message about a closed port takes the way back.
+                # The bound socket prevents an ICMP message about a closed port.
                 listeners.append(listening.enter_context(self.listener(destination)))
             self.send(serial, source, destination, source_port)
             self._wait(listeners)
@@ -81,7 +81,7 @@ class Tracer:
         return found
 
     def listener(self, server: int) -> Any:
-        """Return what takes marked packets at a server, to be closed."""
+        """Return a socket that receives marked packets at a server; the caller closes it."""
         return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
@@ -91,7 +91,7 @@ class Tracer:
             sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
 
     def _wait(self, listeners: list[Any]) -> None:
-        """Wait for an arrival, a little: to follow the packet is the proof."""
+        """Wait briefly for an arrival; the recorded hops decide whether the packet arrived."""
         readable(listeners, TRACE_S / 20)
 
     def _trace_switches(
@@ -105,7 +105,7 @@ class Tracer:
         ):
             try:
                 sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            except OSError as error:  # a port that is down
+            except OSError as error:  # the port is down
                 dropped = f"{name} cannot send: {error.strerror}"
                 return {**NOWHERE, "path": [name], "dropped": dropped}
             arrived = bool(readable([listener], TRACE_S))
@@ -122,9 +122,9 @@ class Tracer:
         return made
 
     def _followed(self, forwarders: Forwarders, serial: int, source: int) -> dict[str, Any]:
-        """Put together what the servers on the way have written down; a hop is one that both have.
+        """Return the trace assembled from the servers' records; both ends of a hop have a record.
 
-        A server that has nothing to say of the packet was not reached, whoever sent it there.
+        A server without a record of the packet was not reached.
         """
         at, path = source, [self.topology.address(source)]
         seen: Counter[int] = Counter()
@@ -134,7 +134,7 @@ class Tracer:
             own = [one for one in traces if one["serial"] == serial]
             if len(own) <= seen[at]:
                 return found
-            if found["lost_to"]:  # it came there
+            if found["lost_to"]:  # the packet arrived at this hop
                 path.append(found["lost_to"])
                 found["lost_to"], found["lost_port"] = "", None
             what = own[seen[at]]
@@ -150,10 +150,10 @@ class Tracer:
 def computed(
     topology: Topology, routing: str, source: int, destination: int, failures: Failures
 ) -> list[str]:
-    """Return the way that the routing takes when all failures are known; empty for none.
+    """Return the path of the routing with all failures known; empty if there is no path.
 
-    Where servers do not relay, the switches are named as well. Which of several ways of equal
-    cost a live flow takes is up to the switches' own hash.
+    If servers do not relay, the path includes the switches. For a live flow, the switches' own
+    hash selects one of several paths of equal cost.
     """
     if routing.endswith(".py"):
         return []
@@ -162,7 +162,7 @@ def computed(
 
 
 def named(topology: Topology, path: Path, failures: Failures) -> list[str]:
-    """Return the names of what a path passes; of switches, where servers do not relay."""
+    """Return the names of the nodes on a path, with switches if servers do not relay."""
     passed = [path.source]
     for server, step in zip(path.servers, path.steps, strict=False):
         if topology.ports == 1:

@@ -1,8 +1,8 @@
-"""A network that runs becomes larger or smaller; what is in both goes on as it is.
+"""Growing and shrinking a running network; nodes in both networks keep running.
 
-Servers keep their numbers, addresses and ports (`Topology.resized`). Switches can get other
-numbers, as those of a BCube's upper levels do; then they and their ports get the names and MAC
-addresses that go with these. No carrier changes meanwhile.
+Servers keep their numbers, addresses and ports (`Topology.resized`). Switches can be renumbered,
+as in the upper levels of a BCube; then they and their ports get the corresponding names and MAC
+addresses. No carrier changes during a resize.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-RENAMES_SINCE = 6, 2  # the kernel's version
+RENAMES_SINCE = 6, 2  # first kernel version that renames interfaces in use
 
 
 def resize(net: LabNet, after: Topology) -> None:
-    """Add what a larger network has more, or remove what a smaller one has not; all or nothing."""
+    """Add the new nodes of a larger network, or remove those a smaller one lacks; all or none."""
     before = net.topology
     assert before is not None
     renamed = [old for old, new in renumbered(before, after).items() if old != new]
@@ -44,7 +44,7 @@ def resize(net: LabNet, after: Topology) -> None:
 
 
 def renumbered(before: Topology, after: Topology) -> dict[int, int]:
-    """Return the number that each switch of both networks gets.
+    """Return the new number of each switch that is in both networks.
 
     >>> import topos
     >>> before = topos.parse("bcube,2,1,servers=2")
@@ -63,12 +63,12 @@ def _numbers(before: Topology, after: Topology) -> Iterator[tuple[int, int]]:
 
 
 def _renumber(net: LabNet, before: Topology, after: Topology) -> None:
-    """Give switches the names, and their ports the names and MAC addresses, that they have now."""
+    """Rename switches and their ports by the new numbers, and set the ports' MAC addresses."""
     net.topology = after
     numbers = renumbered(before, after)
     links = {intf: link for link in net.links for intf in (link.intf1, link.intf2)}
     with fabric().batch():
-        # The last ones go up first, or the first ones down: so that each name is free.
+        # Highest numbers first when growing, lowest first when shrinking: each new name is free.
         for old in sorted(numbers, reverse=after.servers > before.servers):
             switch = net.nameToNode.pop(f"s{old}")
             node = after.servers + numbers[old]
@@ -84,7 +84,7 @@ def _renumber(net: LabNet, before: Topology, after: Topology) -> None:
 
 
 def _add(net: LabNet, after: Topology) -> None:
-    """Add the hosts, switches and cables that are not there yet, and switch them on."""
+    """Add the missing hosts, switches and cables, and start them."""
     topo = emulated(after)
     with fabric().batch():
         hosts = [name for name in topo.hosts() if name not in net]
@@ -111,7 +111,7 @@ def _shrink(net: LabNet, before: Topology, after: Topology) -> None:
 
 
 def _remove(net: LabNet, before: Topology, after: Topology) -> None:
-    """Remove the hosts, switches and cables that are not there any more."""
+    """Remove the hosts, switches and cables that are not in the smaller network."""
     kept = renumbered(before, after)
     names = {before.node_name(server) for server in range(after.servers, before.servers)}
     names |= {f"s{switch}" for switch in range(before.switches) if switch not in kept}

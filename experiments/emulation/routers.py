@@ -1,17 +1,17 @@
-"""Switches as Linux routers: a namespace each, the kernel's own forwarding, routes that never ask.
+"""Switches as Linux routers: one namespace each, kernel forwarding, static neighbours without ARP.
 
-What `switch_tables` says becomes one route for each server, with several next hops where several
-ports lead there; the kernel then picks one by a hash of addresses and ports (equal-cost
+Each entry of `switch_tables` becomes one route for a server, with several next hops if several
+ports lead to it; the kernel then selects one by a hash of addresses and ports (equal-cost
 multi-path). No cable has a subnet. A route names the next node's own address, and a permanent
-neighbour entry beside it the MAC address of the port there, so no ARP request is ever sent. A
-server likewise sends everything to the switch that it is plugged into::
+neighbour entry gives the MAC address of its port, so no ARP request is ever sent. Likewise, a
+server sends all packets to the switch it is attached to::
 
     h0   10.0.0.0/8 via 10.0.0.1 dev h0-eth0 onlink
     s8   10.2.0.3   via 10.4.1.2 dev s8-eth3 onlink
 
-No routing protocol runs. Of a cable that loses its carrier the kernel itself notices, and uses the
-next hops that are left; of what has failed further away, but for silent cuts, the lab informs the
-switches (`set_failures`), as a protocol would.
+No routing protocol runs. The kernel detects a cable without a carrier, and uses the remaining next
+hops; the lab reports remote failures, except for silent cuts, to the switches (`set_failures`), as
+a routing protocol would.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RTM_DELROUTE = 25
 RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_MULTIPATH = 1, 4, 5, 9
 RTNH_F_ONLINK = 4
 MAIN_TABLE, PROTO_STATIC, UNICAST = 254, 4, 1
-LOOPBACK = 1  # its index in every namespace
+LOOPBACK = 1  # index of the loopback interface in every namespace
 HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
 
 ROUTER_SYSCTLS = {
@@ -45,35 +45,35 @@ ROUTER_SYSCTLS = {
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
-    "net/ipv4/icmp_ratelimit": "0",  # a traceroute gets every answer
+    "net/ipv4/icmp_ratelimit": "0",  # no limit: traceroute gets every answer
 }
 
 
 class SwitchNode(LabNode):
-    """A switch that is no bridge of the kernel's; it needs nothing to be done at its start."""
+    """A switch that is not a kernel bridge; its start needs no action."""
 
-    bridge = 0  # it has none
+    bridge = 0  # index 0: no bridge
 
     def start(self, _controllers: Any) -> None:
-        """Do nothing."""
+        """Do nothing: the switch needs no start."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
-        """Remove its ports."""
+        """Remove the switch's ports."""
         if deleteIntfs:
             self.deleteIntfs()
 
 
 class Switches:
-    """The switches of a lab that route, as long as it runs.
+    """The routing switches of a running lab.
 
     Parameters
     ----------
     topology : Topology
         The network.
     routing : str
-        One of its algorithms.
+        Name of one of the network's algorithms.
     seed : int
-        Where a hash picks a next hop, it is another with another seed.
+        Seed of the hash that selects next hops.
     """
 
     name: str
@@ -83,29 +83,29 @@ class Switches:
         self.topology, self.routing, self.seed = topology, routing, seed
 
     def start(self, net: Any) -> None:
-        """Let servers send everything to their switch; see to it that every switch routes."""
+        """Set the gateway of all servers to their switch; subclasses also start routing."""
         with fabric().batch():
             for server in range(self.topology.servers):
-                if self.topology.node_name(server) in net:  # else another machine has it
+                if self.topology.node_name(server) in net:  # other servers are on other machines
                     self.admit(net, server)
 
     def admit(self, net: Any, server: int) -> None:
-        """Let a server that is up send by its switch."""
+        """Set the gateway of a server that has started to its switch."""
         use_gateway(net, self.topology, server)
 
     def servers_plane(self, asked: str) -> str:
-        """Return what moves packets where servers relay."""
+        """Return the plane of servers that relay."""
         return chosen_plane(asked)
 
     def stop(self) -> None:
-        """End what does not end with the namespaces."""
+        """End processes that do not end with the namespaces."""
 
     def set_failures(self, failures: Failures) -> None:
-        """Take in what has failed, where switches do not find out themselves."""
+        """Report failures to switches that do not detect them."""
 
 
 class LabRouter(SwitchNode):
-    """A switch that routes: a namespace of its own, in which the kernel forwards."""
+    """A switch that routes: a separate namespace in which the kernel forwards."""
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         super().__init__(name, *args, **params | {"inNamespace": True})
@@ -116,7 +116,7 @@ class LabRouter(SwitchNode):
 
 
 class Routers(Switches):
-    """Switches that are Linux routers: their addresses, and their tables."""
+    """Switches as Linux routers, with their addresses and their tables."""
 
     name = "routers"
     node = LabRouter
@@ -127,7 +127,7 @@ class Routers(Switches):
         self._tables: list[Table] = [{} for _ in range(topology.switches)]
 
     def start(self, net: Any) -> None:
-        """Give every node its neighbours, and every switch its table."""
+        """Install the neighbour entries of every node, and the table of every switch."""
         self._net = net
         with fabric().batch():
             super().start(net)
@@ -137,7 +137,7 @@ class Routers(Switches):
             self.set_failures(Failures())
 
     def set_failures(self, failures: Failures) -> None:
-        """Learn what has failed, and put other routes where the routing has others then."""
+        """Replace routes that the routing changes because of failures."""
         if self._net is None or (any(self._tables) and not adapts(self.topology, self.routing)):
             return
         wanted = tables(self.topology, self.routing, failures)
@@ -167,8 +167,8 @@ class Routers(Switches):
                     self.topology.mac(plug.node, plug.port),
                 )
             )
-        # Switches that hash alike would all send the flows that the first one sent left to the left
-        # (hash polarisation): each gets a seed of its own, where the kernel knows it (Linux 6.11).
+        # Switches with equal hashes would all make the same choice for the same flows (hash
+        # polarisation): each switch gets its own seed if the kernel supports it (Linux 6.11).
         with node.live_namespace():
             write_sysctl(HASH_SEED, str(1 + crc32(b"%d %d" % (self.seed, switch)) % 0xFFFFFFFF))
 
@@ -192,7 +192,7 @@ class Routers(Switches):
 
 
 def spread(ip: str, prefix_length: int, hops: Iterable[tuple[str, int]], deed: str) -> Message:
-    """Return the request for a route over several hops: an address and an interface each."""
+    """Return the request for a multipath route; each hop is an address and an interface."""
     several = b""
     for gateway, index in hops:
         via = attribute(RTA_GATEWAY, socket.inet_aton(gateway))
@@ -202,7 +202,7 @@ def spread(ip: str, prefix_length: int, hops: Iterable[tuple[str, int]], deed: s
 
 
 def use_gateway(net: Any, topology: Topology, server: int) -> None:
-    """Let a server send everything to the switch that it is plugged into."""
+    """Set the gateway of a server to the switch it is attached to."""
     host, plug = net[topology.node_name(server)], topology.server_plug(server, PORT)
     gateway = dotted_quad(topology.switch_ipv4(plug.node - topology.servers))
     intf = host.intfs[PORT]
@@ -217,7 +217,7 @@ def use_gateway(net: Any, topology: Topology, server: int) -> None:
 
 
 def _to(ip: str, prefix_length: int = 32, flags: int = 0) -> bytes:
-    """Return the beginning of a request about the route to these addresses."""
+    """Return the header of a request about the route to a prefix."""
     fixed = struct.pack(
         "=BBBBBBBBI",
         *(socket.AF_INET, prefix_length, 0, 0, MAIN_TABLE, PROTO_STATIC, 0, UNICAST, flags),

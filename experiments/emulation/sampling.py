@@ -1,4 +1,4 @@
-"""A running lab at one moment: what its cables have carried (`meter`), what has failed, its log."""
+"""Samples of a running lab: traffic counters of its cables (`meter`), its failures, its log."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_LOG_BYTES = 1 << 16  # of the log in one answer; the rest comes with the next
+MOST_LOG_BYTES = 1 << 16  # maximum size of the log in one sample; the next sample continues
 
 
 class LabSampler:
-    """Takes samples of one lab, for any thread."""
+    """Sampler of one lab; thread-safe."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._meter = lab, lab.meter()
@@ -22,17 +22,17 @@ class LabSampler:
         Parameters
         ----------
         log_from : int
-            Where in the lab's log to go on reading: ``log_to`` of the sample before.
+            Start offset in the lab's log: ``log_to`` of the previous sample.
 
         Returns
         -------
         dict
-            ``at_s`` by CLOCK_MONOTONIC; ``sent_bytes`` from a and from b of each cable, in the
-            order of `Topology.links`, and so ``waiting_bytes``, in the port's queue now, and
-            ``dropped`` packets, by that queue so far, both 0 where there is no rate;
+            ``at_s`` by CLOCK_MONOTONIC; ``sent_bytes`` from ends a and b of each cable, in the
+            order of `Topology.links`; in the same order, ``waiting_bytes``, currently in the port's
+            queue, and packets ``dropped`` by that queue so far, both 0 without a rate limit;
             ``received_bytes`` of IP packets by each server's programs, acknowledgements included;
-            ``faults`` and ``dead``; ``shapes``: both ends of cables that are not as usual, and how
-            they are, in words and in Mbit/s; the ``log`` since `log_from`.
+            ``faults`` and ``dead``; ``shapes``: both ends of cables with a changed shape, and the
+            shape as text and in Mbit/s; the ``log`` since `log_from`.
         """
         lab, counts = self._lab, self._meter.read()
         topology = counts.topology
@@ -57,11 +57,11 @@ class LabSampler:
         }
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:
-        """Return the log's whole lines from there on, and where the next begins."""
+        """Return the log's complete lines from an offset, and the offset of the next line."""
         with (self._lab.folder / "events.jsonl").open("rb") as file:
             file.seek(start)
             text = file.read(MOST_LOG_BYTES)

@@ -1,13 +1,13 @@
-"""Names of servers in programs: host names, /etc/hosts, and IP addresses in place of 4.3.
+"""Names of servers in programs: host names, /etc/hosts, and replacement of 4.3 by an IP address.
 
-The host name of a server is ``h19``, Mininet's name: a program on the server that asks for its own
-name gets it, and all programs of the lab resolve it to the server's IP address. Aliases are
-``4-3.dcell``, which the reverse look-up of the IP address returns (legal as a host name, so that it
-can be looked up again), ``4.3.dcell`` and ``s4-3``.
+The host name of a server is ``h19``, Mininet's name: programs on the server get it as their host
+name, and all programs of the lab resolve it to the server's IP address. Aliases are
+``4-3.dcell``, which the reverse look-up of the IP address returns (a legal host name, so that it
+can be resolved again), ``4.3.dcell`` and ``s4-3``.
 
-The address alone is no name to a program: inet_aton reads 4.3 as the IPv4 address 4.0.0.3, and
-getaddrinfo and gethostbyname ask it before /etc/hosts. So where a user writes a command line,
-addresses in it are replaced by IP addresses.
+Programs do not resolve the bare address: inet_aton parses 4.3 as the IPv4 address 4.0.0.3, and
+getaddrinfo and gethostbyname call it before they read /etc/hosts. Therefore, addresses in a
+user's command line are replaced with IP addresses.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from experiments.linux import sandbox
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-# A server, where programs take one: also in root@4.3, http://4.3:80/ and 4.3:/folder.
+# A server address in a command argument: also in root@4.3, http://4.3:80/ and 4.3:/folder.
 _MENTION = re.compile(
     r"((?:[a-z+]+://)?(?:[\w.+-]+@)?)(\d+(?:\.\d+)+|h\d+)((?:[:/].*)?)", re.DOTALL
 )
-# Programs whose arguments are hosts: for these, an address that no server has is an error.
+# Programs whose arguments are hosts: for these, an address without a server is an error.
 _ASK_HOSTS = {"ping", "traceroute", "tracepath", "mtr", "iperf", "iperf3", "curl", "wget", "ssh"}
 _ASK_HOSTS |= {"scp", "sftp", "nc", "ncat", "telnet", "netperf", "arping", "nping", "hping3", "ab"}
 _IPV4_NUMBERS = 4
-# A number with one dot after one of these is a time or a rate, and no server.
+# Programs and options before a time or a rate: a number with one dot after them is not a server.
 _TIMED = {"sleep", "timeout", "-i", "-t", "-w", "-W", "-m", "-b", "-O", "--bitrate"}
 _TIMED |= {"--interval", "--time", "--timeout", "--max-time", "--connect-timeout"}
-_UNUSUAL = re.compile(r"[^a-z0-9-]")  # not allowed in a host name
-# A shell's words: what is quoted in any way is left as it is.
+_UNUSUAL = re.compile(r"[^a-z0-9-]")  # characters not allowed in a host name
+# Words of a shell command line; quoted parts are not changed.
 _WORDS = re.compile(r"(?:[^\s'\"\\;|&<>()]|'[^']*'|\"(?:\\.|[^\"])*\"|\\.)+")
 
 
 def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
-    """Let the programs of a lab know its servers by name, and give these servers their host names.
+    """Make the servers' names known to the lab's programs, and set the host names of `hosts`.
 
-    Outside a sandbox programs know the machine's names, and so keep its host name as well.
+    Outside a sandbox, programs use the machine's names, and also keep its host name.
     """
     if sandbox.name_hosts([f"{ADDRESS} {NAME}", *hosts_lines(topology)]):
         for host in hosts:
@@ -65,12 +65,12 @@ def hosts_lines(topology: Topology) -> Iterator[str]:
 
 
 def shell_prompt(topology: Topology, node: int) -> str:
-    """Return what a shell on a node shows as its prompt (PS1 of bash): ``0.0 dcell #``."""
+    """Return the prompt of a shell on a node (PS1 of bash): ``0.0 dcell #``."""
     return rf"{topology.name(node)} {topology.kind} \$ "
 
 
 def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
-    """Return a command with IP addresses in the place of servers' addresses and host names.
+    """Return a command with IP addresses in place of servers' addresses and host names.
 
     >>> import topos
     >>> dcell = topos.parse("dcell,4,1")
@@ -94,7 +94,7 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
 
 
 def line_with_ips(topology: Topology, line: str) -> str:
-    """Return a shell's line likewise; what is quoted stays.
+    """Return a shell command line with IP addresses in place of servers; quoted words stay.
 
     >>> import topos
     >>> line_with_ips(topos.parse("dcell,4,1"), "echo '4.3' \\\\4.3 >/tmp/x; ping -c1 h19|tail -1")
@@ -127,7 +127,7 @@ def _with_ip(topology: Topology, word: str, program: str) -> str:
 
 
 def _as_ipv4(name: str) -> str:
-    """Return the IPv4 address that programs take dotted numbers for; nothing if for none."""
+    """Return the IPv4 address that programs parse from dotted numbers, "" if invalid."""
     with suppress(OSError):
         return socket.inet_ntoa(socket.inet_aton(name))
     return ""

@@ -1,7 +1,7 @@
-"""Checks of a lab's settings, made before anything of the lab exists.
+"""Checks of a lab's settings, made before the lab is created.
 
-They depend on the network and the settings alone. What depends on this machine (whether its kernel
-has eBPF, netem or a queueing discipline) is checked when a lab is made.
+The checks depend only on the network and the settings. Requirements on this machine (kernel support
+of eBPF, netem or a queueing discipline) are checked when a lab is created.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from topos.base.errors import InvalidValueError, PillarboxError, require
 from topos.base.topology import Topology
 
 PLANES = ("auto", "python", "ebpf", "ovs")
-LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's least, and what headers leave of 64 KiB
+LEAST_MTU, MOST_MTU = 576, 65000  # bytes; RFC 791's minimum, and 64 KiB minus headers
 
 
 def check_settings(topology: Topology, settings: LabSettings) -> None:
-    """Raise InvalidValueError, which names the setting, if no lab of that network can have it.
+    """Raise InvalidValueError, which names the setting, if a setting is invalid for the network.
 
     >>> import topos
     >>> check_settings(topos.parse("bcube,4,1"), LabSettings(rate_mbit=-5))

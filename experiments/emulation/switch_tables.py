@@ -1,14 +1,14 @@
-"""What switches that route have in their tables, from what the network's algorithm computes.
+"""Tables of switches that route, computed from the network's routing algorithm.
 
-A table says for each server out of which ports of the switch packets to it may go. There are two
-sorts of algorithms:
+A table contains, for each server, the egress ports of the switch for packets to that server.
+There are two kinds of algorithms:
 
-- One that computes one path whatever has failed (the fat-tree's two-level routing) has tables with
-  one port for each server: where the path leads. They never change.
-- One that goes around failures (equal-cost multi-path) has every port that begins one of the
-  shortest ways that work, and the switch spreads flows over them by a hash.
+- Algorithms with one path regardless of failures (the fat-tree's two-level routing) have tables
+  with one port for each server, the port on the path. These tables never change.
+- Algorithms that avoid failures (equal-cost multi-path) have tables with every port on a shortest
+  working path, and the switch spreads flows over these ports by a hash.
 
-Which network it is does not matter here: the tree gets tables as well as the fat-tree.
+The tables do not depend on the kind of network: a tree gets tables as well as a fat-tree.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 Ports = tuple[int, ...]
-Table = dict[int, Ports]  # of a switch: the ports to each server that it reaches
-PORT = 0  # of a server: behind switches that route it has one
+Table = dict[int, Ports]  # ports of a switch to each reachable server
+PORT = 0  # only port of a server attached to routing switches
 
 
 def adapts(topology: Topology, routing: str) -> bool:
-    """Tell whether the routing's tables change with failures."""
+    """Return True if the routing's tables change with failures."""
     return routing == SHORTEST or algorithms(topology)[routing].around is not None
 
 
@@ -39,9 +39,9 @@ def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[
     topology : Topology
         A network whose servers have one port each.
     routing : str
-        The name of one of its algorithms.
+        Name of one of the network's algorithms.
     failures : Failures
-        What the switches know of; used only by a routing that goes around failures.
+        Failures known to the switches; used only by a routing that avoids failures.
 
     Examples
     --------
@@ -58,13 +58,13 @@ def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[
     if routing == SHORTEST:
         return _equal_cost(topology, failures, failures)
     if adapts(topology, routing):
-        # Like the algorithm: only ways as short as they are where nothing has failed.
+        # As in the algorithm, only paths as short as without failures are used.
         return _equal_cost(topology, NONE, failures)
     return _computed(topology, routing)
 
 
 def _computed(topology: Topology, routing: str) -> list[Table]:
-    """Return the tables that make packets take the computed paths."""
+    """Return the tables that implement the computed paths."""
     found: list[Table] = [{} for _ in range(topology.switches)]
     edges = _servers_of_edges(topology)
     for servers in edges.values():
@@ -88,9 +88,9 @@ def _computed(topology: Topology, routing: str) -> list[Table]:
 
 
 def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> list[Table]:
-    """Return every port that begins a shortest way that works.
+    """Return the tables with every port on a shortest working path.
 
-    Ways are as short as they are with the `lasting` failures, and work with all `failures`.
+    Paths are as short as with the `lasting` failures alone, and work with all `failures`.
     """
     found: list[Table] = [{} for _ in range(topology.switches)]
     for edge, servers in _servers_of_edges(topology).items():
@@ -107,7 +107,7 @@ def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> li
 def _ways_to(
     topology: Topology, edge: int, lasting: Failures, failures: Failures
 ) -> dict[int, Ports]:
-    """Return the ports of each switch that begin a working way to a switch, nearest first."""
+    """Return the ports of each switch on working paths to an edge switch, nearest first."""
     distances = _distances(topology, edge, lasting)
     found: dict[int, Ports] = {} if edge in failures.nodes else {edge: ()}
     for switch, distance in distances.items():
@@ -134,7 +134,7 @@ def _distances(topology: Topology, edge: int, failures: Failures) -> dict[int, i
 def _switches_around(
     topology: Topology, switch: int, failures: Failures
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ports that lead to switches that work, by cables that work."""
+    """Yield the ports with a working cable to a working switch."""
     for port, plug in topology.neighbours(switch):
         works = plug.node not in failures.nodes and (
             frozenset((switch, plug.node)) not in failures.links
@@ -144,7 +144,7 @@ def _switches_around(
 
 
 def _servers_of_edges(topology: Topology) -> dict[int, list[int]]:
-    """Return the servers of every switch that has some, by its node."""
+    """Return the attached servers of every edge switch, by the switch's node number."""
     edges: dict[int, list[int]] = {}
     for server in range(topology.servers):
         edges.setdefault(topology.server_plug(server, PORT).node, []).append(server)

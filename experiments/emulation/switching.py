@@ -1,9 +1,9 @@
-"""What the switches of a lab are, where they are more than bridges that forward frames.
+"""Selection of the switches of a lab, if they are more than bridges that forward frames.
 
-Bridges are enough where servers relay, and in a tree; where servers relay, Open vSwitch can stand
-for them, to show what little is asked of it. Where cables between switches form loops,
-bridges would use a tree of them only: there switches route, as Linux routers, or on Open vSwitch
-where that is asked for.
+Bridges suffice if servers relay, and in a tree; if servers relay, Open vSwitch can replace the
+bridges, to demonstrate how few functions are required of a switch. If cables between switches form
+loops, bridges would use only a spanning tree: there switches route, as Linux routers, or on
+request on Open vSwitch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BRIDGES, OVS = "bridges", OpenVSwitch.name
 def switches_of(
     topology: Topology, settings: LabSettings, routing: str, seed: int, folder: Path
 ) -> Switches | None:
-    """Return what the switches of a network are; None for bridges."""
+    """Return the switches of a network; None for bridges."""
     kind = settings.switches
     if topology.ports > 1:
         return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder)
@@ -45,11 +45,11 @@ def switches_of(
 
 
 def servers_plane(switches: Switches | None, asked: str) -> str:
-    """Return what moves packets on servers that relay."""
+    """Return the plane of servers that relay."""
     return switches.servers_plane(asked) if switches else chosen_plane(asked)
 
 
 def has_loops(topology: Topology) -> bool:
-    """Tell whether there are more cables between switches than a tree of them has."""
+    """Return True if there are more cables between switches than in a tree."""
     between = sum(cable.a >= topology.servers for cable in topology.links())
     return between > max(topology.switches - 1, 0)

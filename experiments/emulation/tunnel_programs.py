@@ -1,9 +1,9 @@
-"""The way to other machines for super-packets that no card cuts: tunnels.bpf.c says how.
+"""eBPF tunnels to other machines, for super-packets that no card segments (see tunnels.bpf.c).
 
     h0-eth1 ======= h0-eth1~ > < x7 . . . . . . . . . . the machines' network, by VXLAN
                        `- > trunk === pillarbox-trunk > card . . the same, packed by eBPF
 
-The trunk leads from the fabric to the machine's own namespace, and goes with the fabric.
+The trunk connects the fabric with the machine's own namespace, and is removed with the fabric.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _CABLE, _SIDE, _NUMBER, _COUNT = (struct.Struct(form) for form in ("=III4s4s", "
 
 
 class EncapsulatedHalf(NamedTuple):
-    """The interfaces of a half cable, and what its tunnel is."""
+    """The interfaces of a half cable, and the parameters of its tunnel."""
 
     far_end: int
-    device: int  # the tunnel's
-    of_host: bool  # whether the near end is in another namespace
+    device: int  # interface index of the tunnel
+    of_host: bool  # True if the near end is in another namespace
     vni: int
-    machine: int  # where the other half is
+    machine: int  # machine of the other half
 
 
 def missing() -> str:
-    """Return why super-packets cannot be packed here; nothing if they can."""
+    """Return the reason why super-packets cannot be packed here, "" if they can."""
     try:
         Object(build(TUNNELS)).close()
     except BpfError as error:
@@ -45,14 +45,14 @@ def missing() -> str:
 
 
 class TunnelPrograms:
-    """The programs of all half cables of a part, and the trunk.
+    """The eBPF programs of all half cables of a lab's part, and the trunk.
 
     Parameters
     ----------
     underlay : Underlay
-        The machine's side of the cables.
+        Machine's side of the cables.
     most : int
-        How many cables there can be.
+        Maximum number of cables.
     """
 
     def __init__(self, underlay: Underlay, most: int) -> None:
@@ -63,7 +63,7 @@ class TunnelPrograms:
         home = fabric()
         self._trunk = home.new_index()
         here = End(TRUNK, self._trunk, home.descriptor)
-        there = End(AT_MACHINE, 0, underlay.namespace)  # by which number the kernel says
+        there = End(AT_MACHINE, 0, underlay.namespace)  # the kernel assigns the index
         home.netlink.send(
             [
                 netlink.cable(here, there, mtu=TRUNK_MTU, group=home.group),
@@ -83,7 +83,7 @@ class TunnelPrograms:
         self._maps["card"][_NUMBER.pack(0)] = _NUMBER.pack(underlay.card.ifindex)
 
     def add(self, half: EncapsulatedHalf) -> None:
-        """Let super-packets of a half cable be packed, and their pieces be mended."""
+        """Enable packing of a half cable's super-packets, and repair of their segments."""
         self._halves.append(half)
         self._lead(half)
         side = _SIDE.pack(half.far_end, half.of_host)
@@ -96,17 +96,17 @@ class TunnelPrograms:
         self._maps["cables"][_NUMBER.pack(half.far_end)] = _CABLE.pack(*cable)
 
     def move(self, machine: int) -> None:
-        """Let all that goes to a machine go to where it is now."""
+        """Redirect all tunnels to a machine to its current address."""
         for half in self._halves:
             if half.machine == machine:
                 self._lead(half)
 
     def tallies(self) -> dict[str, int]:
-        """Return how many super-packets were packed, pieces mended, and frames refused."""
+        """Return the numbers of super-packets packed, segments repaired, and frames refused."""
         names = "packed", "mended", "refused"
         values = (self._maps["tallies"][_NUMBER.pack(one)] for one in range(len(names)))
         return {name: _COUNT.unpack(one)[0] for name, one in zip(names, values, strict=True)}
 
     def close(self) -> None:
-        """Let go of the programs; where they are attached they stay as long as their interface."""
+        """Release the programs; attached programs stay until their interface is removed."""
         self._loaded.close()

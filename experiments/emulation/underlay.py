@@ -1,4 +1,4 @@
-"""A machine's card, as the cables that leave the machine use it: its tunnels, and their guard."""
+"""The network card of a machine, used by cables to other machines: tunnels and their guard."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from experiments.linux.shaping import HEADER_ROOM
 from hosts.linux.calls import current_namespace
 from topos.base.errors import require
 
-PORT = 14789  # of UDP: not VXLAN's own 4789, which clouds and containers use
-LOOPBACK = 1  # its index, in every namespace
+PORT = 14789  # UDP port, not VXLAN's 4789, which clouds and containers use
+LOOPBACK = 1  # index of the loopback interface in every namespace
 TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
-GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # what the kernel says of what is no more
+GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # kernel errors for removed objects
 
 
 class Underlay:
@@ -25,9 +25,9 @@ class Underlay:
     Parameters
     ----------
     addresses : sequence of str
-        Of all machines, in their own network.
+        Addresses of all machines, in the machines' network.
     machine : int
-        Which of them this is.
+        Number of this machine.
     """
 
     def __init__(self, addresses: Sequence[str], machine: int) -> None:
@@ -44,7 +44,7 @@ class Underlay:
         self.cuts_tunnels = offloads.is_on(card.name, offloads.TUNNEL_SEGMENTS)
 
     def check_mtu(self, mtu: int) -> None:
-        """Refuse packets that would not fit into the machines' network with all headers."""
+        """Raise PillarboxError if packets with all headers exceed the MTU of the card."""
         most = self.card.mtu - TUNNEL_BYTES - HEADER_ROOM
         require(
             mtu <= most,
@@ -55,21 +55,21 @@ class Underlay:
         )
 
     def guard(self) -> None:
-        """Let tunnels hear no one but these machines, on whatever card: VXLAN itself would."""
+        """Restrict tunnels to packets of these machines, on all cards; VXLAN does not check."""
         program = cable_programs.load(cable_programs.only_from(PORT, self.addresses))
         for tap in self._taps():
             try:
                 self.netlink.send([cable_programs.hook(tap, new=True)])
                 self._hooked.add(tap)
             except netlink.NetlinkError as error:
-                if error.errno != errno.EEXIST:  # others have programs there
+                if error.errno != errno.EEXIST:  # the hook exists: other programs use it
                     raise
             deed = f"guard interface {tap.ifindex} against other tunnels"
             self.netlink.send([cable_programs.attach(tap, cable_programs.GUARD, program, deed)])
         os.close(program)
 
     def unguard(self) -> None:
-        """Take the guards away, with the tunnels, and what they were attached to."""
+        """Detach the guards, and remove the hooks that were created for them if they are empty."""
         for tap in self._taps():
             gone = cable_programs.detach(
                 tap, cable_programs.GUARD, f"take the guard from interface {tap.ifindex}"
@@ -84,11 +84,11 @@ class Underlay:
         return [cable_programs.CableTap(link.ifindex, cable_programs.INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
-        """Let another machine be at another address from now on."""
+        """Change the address of another machine."""
         self.addresses[machine] = address
         self.guard()
 
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
-        """Make this end of a tunnel to another machine."""
+        """Create this machine's end of a tunnel to another machine."""
         outside = VxlanTunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
         self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])

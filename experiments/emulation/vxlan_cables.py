@@ -1,20 +1,20 @@
-"""Cables that leave the machine: half of each, and a VXLAN tunnel to the other half.
+"""Cables to other machines: half of each cable, and a VXLAN tunnel to the other half.
 
     h0-eth1 ======= h0-eth1~ > < x7 . . the machines' network . . x7 > < s4-eth0~ ======= s4-eth0
 
-The port, its far end (``~``) and the programs ``> <`` are those of any cable with a panel. The
-device of the tunnel is born in the fabric, and goes with it; its socket stays in the machine's own
-namespace, where the request was made. Each cable has a tunnel of its own, so that nothing has to be
-told apart by what is inside.
+The port, its far end (``~``) and the programs ``> <`` are the same as in any cable with a panel.
+The device of the tunnel is created in the fabric, and removed with it; its socket stays in the
+machine's own namespace, where the request was made. Each cable has its own tunnel, so that frames
+of different cables need not be distinguished by their content.
 
-What a port sends is shaped there, as of any cable, before it is wrapped up; what is lost is lost
-there too. A tunnel has no carrier to lose: a cut takes down both far ends, each on its machine.
+Frames are shaped at the sending port, as in any cable, before encapsulation; frame losses also
+occur there. A tunnel has no carrier: a cut sets both far ends down, each on its machine.
 
-A super-packet of TCP's stays whole through a tunnel as long as nobody has to cut it. Where the
-machine's card has to (it has no ``tx-udp_tnl-segmentation``), the kernel would do it, asks the
-inner frame how, and drops what has a header that it does not know (0x88B5): TCP would crawl while
-every ping arrives. There tunnels' headers are written by eBPF, so that the kernel knows how
-(`packing`), or servers send single packets, which costs processor time only.
+A TCP super-packet stays whole through a tunnel unless it has to be segmented. If the machine's card
+cannot segment tunnel packets (no ``tx-udp_tnl-segmentation``), the kernel segments them according
+to the inner frame, and drops frames with an unknown header (0x88B5): TCP would be very slow while
+every ping arrives. There eBPF writes the tunnels' headers, so that the kernel can segment
+(`packing`), or servers send single packets, which only costs CPU time.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Cable, Topology
 
-WHOLE, PACKED, SINGLE = "whole", "packed", "single"  # how super-packets cross
-MOST_PACKET = 65535 - 1024  # of a super-packet with all its headers, inside and outside
+WHOLE, PACKED, SINGLE = "whole", "packed", "single"  # modes of super-packets in tunnels
+MOST_PACKET = 65535 - 1024  # maximum super-packet with all inner and outer headers, in bytes
 
 
 class Elsewhere(LabNode):
-    """Stands for all nodes of other machines; the near halves of cables end here."""
+    """Placeholder for all nodes of other machines, the remote end of near halves of cables."""
 
     def __init__(self) -> None:
         super().__init__("elsewhere", inNamespace=False)
@@ -70,7 +70,7 @@ class CrossLink(LabLink):
     def _make(self, ports: list[End], nodes: Any) -> None:
         home, (port, side) = fabric(), ports
         of_host = port.namespace != home.descriptor
-        # With the MAC address of the port: what is for that one is not for others.
+        # The device has the port's MAC address: it accepts only frames to the port.
         device = End(f"x{self.vni}", home.new_index(), home.descriptor, port.mac)
         if of_host:
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
@@ -93,7 +93,7 @@ class CrossLink(LabLink):
             cable_programs.CableTap(index, cable_programs.INGRESS)
             for index in (side.ifindex, device.ifindex)
         ]
-        # Past the far end's queue where the kernel can: its peer has to be in another namespace.
+        # Bypasses the far end's queue where the kernel can: the peer must be in another namespace.
         arrive = (
             cable_programs.hand_to_peer(side.ifindex)
             if of_host
@@ -119,31 +119,31 @@ class CrossLink(LabLink):
             home.send(netlink.change(one.ifindex, up=True))
 
     def move(self) -> None:
-        """Let the tunnel lead to where its machine is now."""
+        """Redirect the tunnel to the current address of its machine."""
         remote = self._underlay.addresses[self.machine]
         fabric().send(netlink.redirect_tunnel(self._device, remote))
 
     def shape(self, intf: LabIntf, *how: Any) -> None:
-        """Set what the near end sends; what arrives was shaped where it was sent."""
+        """Shape the sending direction of the near end; the far end shapes the other direction."""
         if not isinstance(intf.node, Elsewhere):
             super().shape(intf, *how)
 
 
 class PartNet(LabNet):
-    """What one machine has of a network.
+    """The part of a network on one machine.
 
     Parameters
     ----------
     topology
-        The whole network.
+        Topology of the whole network.
     machine_of
-        Where each node is.
+        Machine of each node.
     underlay
-        This machine's side of the cables that leave it.
+        This machine's side of the cables to other machines.
     crossing
-        How super-packets cross, the same on all machines: WHOLE, PACKED, or else SINGLE packets.
+        Mode of super-packets in tunnels, the same on all machines: WHOLE, PACKED or SINGLE.
     options
-        As for any network: see `LabNet`.
+        Options of any network; see `LabNet`.
     """
 
     def __init__(
@@ -158,13 +158,13 @@ class PartNet(LabNet):
         self._machine_of, self._underlay, self._how = machine_of, underlay, crossing
         packed = crossing == PACKED
         self.packing = TunnelPrograms(underlay, topology.cables) if packed else None
-        self.crossing: dict[int, CrossLink] = {}  # by the cable's place in `Topology.links`
+        self.crossing: dict[int, CrossLink] = {}  # cables by index in `Topology.links`
         here = {node for node, machine in enumerate(machine_of) if machine == underlay.machine}
         topo = emulated(topology, nodes=here)
         super().__init__(topology, topo=topo, **options)
 
     def buildFromTopo(self, topo: Any = None) -> None:  # noqa: N802
-        """Make nodes and cables, those too that leave the machine."""
+        """Make nodes and cables, including cables to other machines."""
         assert self.topology
         super().buildFromTopo(topo)
         elsewhere = Elsewhere()
@@ -174,7 +174,7 @@ class PartNet(LabNet):
                 self.crossing[number] = self._half(elsewhere, number, cable, machines)
 
     def move(self, machine: int, address: str) -> None:
-        """Let all tunnels to another machine lead to another address."""
+        """Redirect all tunnels to another machine to its new address."""
         self._underlay.move(machine, address)
         for link in self.crossing.values():
             if link.machine == machine:
@@ -183,7 +183,7 @@ class PartNet(LabNet):
             self.packing.move(machine)
 
     def cables(self) -> dict[int, LabLink]:
-        """Return all cables with an end here, by their place in `Topology.links`."""
+        """Return all cables with an end on this machine, by index in `Topology.links`."""
         assert self.topology
         by_end = {intf.name: link for link in self.links for intf in (link.intf1, link.intf2)}
         found = {}
@@ -221,7 +221,7 @@ class PartNet(LabNet):
         return link
 
     def bound_super_packets(self) -> None:
-        """Bound what TCP hands to dcn0 at once by what tunnels carry whole."""
+        """Limit TCP's super-packets on dcn0 to the size that tunnels carry whole."""
         mtu = self.cable["mtu"]
         size = min(MOST_PACKET, shaping.super_packet_bytes(self.rate_mbit, mtu))
         for host in self.hosts:
