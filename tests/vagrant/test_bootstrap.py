@@ -52,7 +52,7 @@ case "$*" in
     *"print("*version_info*) echo "$PYTHON_VERSION" ;;
     *version_info*) [ -z "$PYTHON_OLD" ] ;;
     *ensurepip*) [ -z "$VENV_MISSING" ] ;;
-    *bpf.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
+    *lab_programs.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
     */bin/pillarbox*)
         printf '%s\n' "$PWD"
         while [ "${1#-}" != "$1" ]; do shift; done
