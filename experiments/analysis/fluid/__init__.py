@@ -1,1 +1,1 @@
-"""What a network could carry at best: flows as fluids that share links, without packets."""
+"""Upper bounds of a network's throughput: flows as fluids that share links, without packets."""

@@ -1,11 +1,10 @@
-"""What any routing could reach at best: maximum concurrent flow and throughput, by linear programs.
+"""Upper bounds for any routing: maximum concurrent flow and throughput, by linear programs.
 
-Traffic may split over all paths. All flows of one source are one commodity, which leaves some of
-itself at each destination: as many variables as sources times links, and not pairs times links.
+Traffic may split over all paths. All flows of one source are one commodity, part of which stays at
+each destination, so that a program has sources x links variables instead of pairs x links.
 
-Small programs are solved exactly, middle ones nearly, in bounded time. What comes back are two
-numbers between which the optimum lies for certain (see
-`experiments.analysis.fluid.optimum_bounds`).
+Small programs are solved exactly, medium ones approximately in bounded time. The result is a lower
+and an upper bound of the optimum (see `experiments.analysis.fluid.optimum_bounds`).
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ def concurrent_flow(
     topology : Topology
         The network.
     pairs : sequence of (source, destination)
-        A pair that stands there twice has two flows.
+        Ends of the flows; a pair that is listed twice has two flows.
     capacity_bps : float or array
-        Of every link, or by the number of each.
+        Capacity of every link in bit/s, or an array indexed by link number.
     works : array, optional
-        By the number of each link, whether it works (see `working_links`).
+        State of each link by link number, True if the link works (see `working_links`).
     seconds : float
-        For the solver. If they do not suffice, the two ends of what is returned are farther apart.
+        Time limit of the solver in seconds. If it is reached, the two bounds are farther apart.
 
     Returns
     -------
     Optimum
-        0 where failures part a pair.
+        Lower and upper bound in bit/s; 0 if failures disconnect a pair.
     """
     if not pairs:
         return Optimum(0.0, 0.0)
@@ -68,7 +67,7 @@ def concurrent_flow(
     count, links = len(net.sources), len(net.capacity)
     if not links:
         return Optimum(0.0, 0.0)
-    # One unit of the last variable is this rate: so all numbers are near 1.
+    # One unit of the last variable is this rate, which keeps all numbers near 1.
     unit = count / len(pairs)
     wanted = net.demand.copy()
     wanted[numpy.arange(count), net.sources] = -net.demand.sum(axis=1)
@@ -96,9 +95,10 @@ def throughput(
     works: Bools | None = None,
     seconds: float = MOST_SECONDS,
 ) -> Optimum:
-    """Return the largest sum of rates between these pairs, some of which may then get nothing.
+    """Return the largest sum of rates between these pairs; some pairs may have the rate 0.
 
-    No routing and no way to share the links carries more. See `concurrent_flow` for the rest.
+    No routing and no allocation of link capacity exceeds this sum. See `concurrent_flow` for the
+    parameters and the result.
     """
     if not pairs:
         return Optimum(0.0, 0.0)
@@ -107,7 +107,7 @@ def throughput(
     if not links:
         return Optimum(0.0, 0.0)
     nodes = net.incidence.shape[0]
-    # A variable for what each commodity leaves at each of its destinations.
+    # Each of these variables is the rate of a commodity that ends at one of its destinations.
     row, far = numpy.nonzero(net.demand)
     column = numpy.tile(numpy.arange(len(row)), 2)
     ones = numpy.ones(len(row))
@@ -133,7 +133,7 @@ def throughput(
 
 
 def is_small_enough(topology: Topology, pairs: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether these programs are solved here."""
+    """Return True if the linear programs of these pairs are within the size limit."""
     return len({source for source, _ in pairs}) * 2 * topology.cables <= MOST_VARIABLES
 
 
@@ -143,7 +143,7 @@ def _commodities(
     capacity_bps: float | Floats,
     works: Bools | None,
 ) -> tuple[float, Commodities]:
-    """Return what the capacities were divided by, and who sends what over which links."""
+    """Return the divisor of the capacities, and the commodities with the scaled capacities."""
     sources = sorted({source for source, _ in pairs})
     require(
         is_small_enough(topology, pairs),

@@ -1,4 +1,4 @@
-"""How a collective operation goes when flows are fluids."""
+"""Completion times of collective operations in the fluid model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return when each transfer has arrived."""
+    """Return the arrival time of each transfer, in seconds."""
     volumes = numpy.array(plan.volumes) * 8.0
     after = [one.after for one in plan.graph.transfers]
     return transfer_ends_s(volumes, plan.flow_of, after, len(plan.pairs), rates_of)
@@ -29,10 +29,10 @@ def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
 def phases_s(
     topology: Topology, phases: Sequence[Phase], servers: Sequence[int], routing: str = ""
 ) -> float:
-    """Return how long phases take, one after the other, each as long as its slowest transfer.
+    """Return the duration of consecutive phases, each as long as its slowest transfer.
 
-    In units of what a cable takes for all the data of one server. Paths are those of the algorithm
-    alone, and rates max-min fair.
+    The unit is the transmission time of all data of one server over one cable. Paths are those of
+    the algorithm alone, and rates are max-min fair.
 
     >>> import topos
     >>> from experiments.traffic.collectives.phases import of_ring
@@ -49,7 +49,7 @@ def phases_s(
 
 
 def flow_ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return when the last transfer of each flow has arrived."""
+    """Return the arrival time of the last transfer of each flow, in seconds."""
     found = numpy.zeros(len(plan.pairs))
     numpy.maximum.at(found, list(plan.flow_of), ends_s(plan, rates_of))
     return found

@@ -1,4 +1,4 @@
-"""When flows of given volumes end: fast ones end, and those that are left share what they had."""
+"""Completion times of flows with given volumes; remaining flows share the freed capacity."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from experiments.analysis.fluid.rates import MaxMin
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Bools = NDArray[numpy.bool_]
-    # The rate of each flow while these are under way.
+    # The function returns the rate of each flow while the marked flows are active.
     RatesOf = Callable[[Bools], Floats]
 
-# What is left of a volume, relative to it, when it has been sent but for rounding.
+# Remainder of a volume, relative to the volume, that counts as a rounding error.
 ROUNDING = 1e-9
 
 
@@ -28,9 +28,9 @@ def completion_s(
     links: int,
     start_s: Floats | None = None,
 ) -> Floats:
-    """Return when each flow has delivered its volume, all sharing max-min fairly.
+    """Return the completion time of each flow in seconds, with max-min fair rates.
 
-    Missing (NaN) for a flow that has no path, or only one over a link of no capacity.
+    The time is missing (NaN) for a flow without a path, or with a link of capacity 0 on its path.
 
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
     >>> completion_s(chain, numpy.array([6.0, 3.0, 14.0]), numpy.array([6.0, 10.0]), 2).tolist()
@@ -41,7 +41,7 @@ def completion_s(
 
 
 def completed_s(volume_bits: Floats, start_s: Floats | None, rates_of: RatesOf) -> Floats:
-    """Return the same for any way to share, asked anew whenever a flow begins or ends."""
+    """Return the completion times for any rate allocation, recomputed at each start or end."""
     volume = numpy.asarray(volume_bits, numpy.float64)
     starts = numpy.zeros(len(volume)) if start_s is None else numpy.asarray(start_s, numpy.float64)
     left = volume.copy()
@@ -55,7 +55,7 @@ def completed_s(volume_bits: Floats, start_s: Floats | None, rates_of: RatesOf) 
         due = now + left[moving] / rates[moving]
         later = starts[pending & (starts > now)]
         if not len(due) and not len(later):
-            break  # what is left never ends
+            break  # the remaining flows never end
         next_s = float(min(due.min(initial=numpy.inf), later.min(initial=numpy.inf)))
         left[moving] -= rates[moving] * (next_s - now)
         now = next_s

@@ -1,7 +1,7 @@
-"""Directed links as dense integers: a link is the port that traffic leaves by.
+"""Directed links as dense integers: a link is identified by its egress port.
 
-A cable is two links, one each way. Link ``node's first port + port`` leaves a server or switch by
-that port, so that nothing has to be stored, and arrays of servers and ports give arrays of links.
+A cable is two links, one in each direction. Link ``first port of the node + port`` leaves a server
+or switch by that port: numbers need no table, and arrays of servers and ports give arrays of links.
 Ports without a cable have a number too, which no path uses.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class LinkName(NamedTuple):
-    """A link as people read it; `port` tells apart several between the same two."""
+    """A link in readable form; `port` distinguishes parallel links between the same two nodes."""
 
     from_node: str
     to_node: str
@@ -44,17 +44,17 @@ class Routes(NamedTuple):
 
     @property
     def flows(self) -> int:
-        """How many flows there are."""
+        """Number of flows."""
         return len(self.starts) - 1
 
 
 def link_count(topology: Topology) -> int:
-    """Return how many numbers of links there are, those of unused ports included."""
+    """Return the number of link numbers, including those of unused ports."""
     return topology.servers * topology.ports + topology.switches * topology.switch_ports
 
 
 def link_at(topology: Topology, node: Any, port: Any) -> Any:
-    """Return the link that leaves the node by that port; arrays for arrays.
+    """Return the link that leaves the node by that port; arrays of nodes or ports give arrays.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,4,1")
@@ -65,13 +65,13 @@ def link_at(topology: Topology, node: Any, port: Any) -> Any:
 
 
 def ports_of(topology: Topology) -> tuple[int, int, int]:
-    """Return what `link_of` has to know: the servers, their ports, and a switch's ports."""
+    """Return the arguments of `link_of`: servers, ports per server, and ports per switch."""
     return topology.servers, topology.ports, topology.switch_ports
 
 
 def link_of(servers: int, ports: int, switch_ports: int, node: Any, port: Any) -> Any:
-    """Return the link by plain numbers: see `link_at`."""
-    switches = (node >= servers) * (node - servers)  # before the node
+    """Return the link number computed from port counts alone (see `link_at`)."""
+    switches = (node >= servers) * (node - servers)  # number of switches before the node
     return node * ports + switches * (switch_ports - ports) + port
 
 
@@ -85,12 +85,12 @@ def end_of(topology: Topology, link: int) -> tuple[int, int]:
 
 
 def cabled_links(topology: Topology) -> Ints:
-    """Return all links that have a cable, in the order of their numbers."""
+    """Return all links that have a cable, in numerical order."""
     return cabled_ends(topology)[0]
 
 
 def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
-    """Return all links that have a cable, in order, the nodes that they leave and those they reach.
+    """Return all links that have a cable, in order, with the node at their near and far end.
 
     >>> import topos
     >>> [column.tolist() for column in cabled_ends(topos.parse("tree,2,1"))]  # nodes 2, 3: switches
@@ -105,7 +105,7 @@ def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
 
 
 def links_of(topology: Topology, path: Path) -> Ints:
-    """Return the links that a packet takes on the path, through switches, in their order.
+    """Return the links of the path in order, including those between switches.
 
     >>> import topos
     >>> from hosts.base.algorithms import route
@@ -123,7 +123,7 @@ def links_of(topology: Topology, path: Path) -> Ints:
 
 
 def routes_of(topology: Topology, paths: Sequence[Path | None]) -> Routes:
-    """Return the links of flows that take these paths; None is a flow that has none."""
+    """Return the links of flows that take these paths; None is a flow without a path."""
     links = [links_of(topology, path) if path else numpy.empty(0, numpy.int64) for path in paths]
     starts = numpy.zeros(len(links) + 1, numpy.int64)
     starts[1:] = numpy.cumsum([len(of_flow) for of_flow in links])
@@ -139,10 +139,10 @@ def name_of(topology: Topology, link: int) -> LinkName:
 
 
 def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
-    """Return for every number of a link whether it is cabled and works.
+    """Return an array by link number: True if the link has a cable and works.
 
-    A failed link between servers must be a cable: a way over a switch that others still use is
-    no link of its own.
+    A failed link between servers must be a cable: a connection over a switch that other servers
+    still use is not a link.
     """
     works = numpy.zeros(link_count(topology), bool)
     works[cabled_links(topology)] = True
@@ -165,8 +165,8 @@ def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
 
 
 def _port_to(topology: Topology, switch: int, onward: int) -> int:
-    """Return the switch's port to the next node."""
-    if onward < topology.servers:  # which has fewer ports to look at
+    """Return the switch's port that leads to the next node."""
+    if onward < topology.servers:  # A server has fewer ports to search than a switch.
         plugs = (topology.server_plug(onward, port) for port in range(topology.ports))
         return next(int(plug.port) for plug in plugs if plug.node == switch)
     return next(port for port, plug in topology.neighbours(switch) if plug.node == onward)

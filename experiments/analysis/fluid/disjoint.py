@@ -1,8 +1,9 @@
-"""How many disjoint paths there are between two servers: maximum flows (Menger's theorem).
+"""Number of disjoint paths between two servers, by maximum flows (Menger's theorem).
 
-Link-disjoint paths share no direction of a cable, node-disjoint ones no server and no switch but
-their ends. As many of the former as the maximum flow in links, since every link carries one unit;
-as many of the latter as the maximum flow in which every server and switch lets one unit pass.
+Link-disjoint paths share no direction of a cable; node-disjoint paths share no server and no switch
+except their ends. The number of link-disjoint paths is the maximum flow with link capacities of one
+unit; the number of node-disjoint paths is the maximum flow in which every server and every switch
+has a capacity of one unit.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MOST_CABLES = 1_000_000
 
 
 class Disjoint(NamedTuple):
-    """The most paths between two servers that share no link, and no node."""
+    """Maximum number of link-disjoint and of node-disjoint paths between two servers."""
 
     by_link: int
     by_node: int
@@ -35,7 +36,7 @@ class Disjoint(NamedTuple):
 def disjoint_paths(
     topology: Topology, source: int, destination: int, works: Bools | None = None
 ) -> Disjoint:
-    """Return how many paths there are that have nothing in common.
+    """Return the maximum number of link-disjoint and node-disjoint paths.
 
     Parameters
     ----------
@@ -44,7 +45,7 @@ def disjoint_paths(
     source, destination : int
         Two different servers.
     works : array, optional
-        By the number of each link, whether it may be used (see
+        State of each link by link number, True if paths may use the link (see
         `experiments.analysis.fluid.directed_links`).
 
     Examples
@@ -70,7 +71,7 @@ def disjoint_paths(
         near, far = near[works[links]], far[works[links]]
     count = topology.nodes
     every = numpy.arange(count)
-    # Each node a second time, behind the first: links reach the first and leave the second.
+    # Each node is split in two with an inner link: links enter the first half, leave the second.
     ends = numpy.concatenate([near + count, every]), numpy.concatenate([far, every + count])
     return Disjoint(
         _flow(near, far, count, source, destination),
@@ -87,7 +88,7 @@ def _flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> i
 def node_disjoint_ways(
     topology: Topology, source: int, destination: int, failures: Failures = NONE
 ) -> list[list[int]]:
-    """Return as many ways as there are that work and share no node, the shortest first.
+    """Return the maximum set of working node-disjoint paths, the shortest first.
 
     >>> import topos
     >>> node_disjoint_ways(topos.parse("dcell,2,1"), 0, 4)
@@ -100,5 +101,5 @@ def node_disjoint_ways(
     graph.remove_nodes_from(failures.nodes)
     try:
         return sorted(networkx.node_disjoint_paths(graph, source, destination), key=len)
-    except networkx.NetworkXException:  # none is left, or an end is gone
+    except networkx.NetworkXException:  # No path is left, or an end has failed.
         return []

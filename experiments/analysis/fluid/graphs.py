@@ -1,7 +1,7 @@
-"""When the transfers of a graph end, each of which begins when those that it needs have ended.
+"""End times of the transfers of a dependency graph; a transfer begins after its dependencies.
 
-Transfers of one flow share a connection: they go one after the other, in the order in which they
-could begin. The flows that have something to send share the links, event by event.
+Transfers of one flow share a connection: they are sent one after the other, in the order in which
+they became ready. Active flows share the links, in an event-driven simulation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from experiments.analysis.fluid.completion import Floats, RatesOf
 
 MOST_REMEMBERED = (
-    4096  # sets of flows whose rates are kept: algorithms that go in steps repeat them
+    4096  # cached sets of active flows and their rates: algorithms in steps repeat these sets
 )
 
 
@@ -29,22 +29,22 @@ def transfer_ends_s(
     flows: int,
     rates_of: RatesOf,
 ) -> Floats:
-    """Return when each transfer has arrived; missing (NaN) where it never does.
+    """Return the arrival time of each transfer in seconds; missing (NaN) if it never arrives.
 
     Parameters
     ----------
     volume_bits : array
-        Of each transfer.
+        Volume of each transfer in bits.
     flow_of : sequence of int
-        The flow whose connection it takes.
+        Flow whose connection carries each transfer.
     after : sequence of sequences of int
-        The transfers that it needs.
+        Transfers that each transfer depends on.
     flows : int
-        How many flows there are.
+        Number of flows.
     rates_of : callable
-        Returns the rate of each flow while certain ones are under way.
+        Function that returns the rate of each flow for a set of active flows.
 
-    Two flows over one link, and a third transfer that needs the second one:
+    Two flows over one link, and a third transfer that depends on the second one:
 
     >>> def rates(active): return numpy.where(active, 1.0 / max(1, active[:2].sum()), numpy.nan)
     >>> volumes = numpy.array([1.0, 3.0, 2.0])
@@ -70,12 +70,12 @@ class _Graph:
                 self.needed_by[other].append(number)
         self.queues: list[deque[int]] = [deque() for _ in range(flows)]
         self.active = numpy.zeros(flows, bool)
-        self.left = numpy.zeros(flows)  # of the transfer at the head
-        self.least = numpy.zeros(flows)  # what is left of it when it has arrived, but for rounding
+        self.left = numpy.zeros(flows)  # bits left of the transfer at the head of each queue
+        self.least = numpy.zeros(flows)  # bits left that count as arrived (rounding)
         self.ends = numpy.full(len(flow_of), numpy.nan)
 
     def run(self, rates_of: RatesOf) -> Floats:
-        """Go from event to event."""
+        """Simulate the transfers event by event; return their end times in seconds."""
         now = 0.0
         known: dict[bytes, Floats] = {}
         self._begin([number for number, count in enumerate(self.waits_for) if not count])
@@ -83,7 +83,7 @@ class _Graph:
             rates = self._rates(rates_of, known)
             moving = numpy.flatnonzero(rates > 0)
             if not len(moving):
-                break  # what is left never ends
+                break  # the remaining transfers never end
             takes_s = float((self.left[moving] / rates[moving]).min())
             self.left[moving] -= rates[moving] * takes_s
             now += takes_s
@@ -100,7 +100,7 @@ class _Graph:
         return known[key]
 
     def _begin(self, numbers: Sequence[int]) -> None:
-        """Let transfers queue for their connections."""
+        """Append transfers to the queues of their connections."""
         for number in sorted(numbers):
             flow = self.flow_of[number]
             self.queues[flow].append(number)
@@ -115,7 +115,7 @@ class _Graph:
             self.least[flow] = self.left[flow] * ROUNDING
 
     def _arrived(self, flow: int, now: float) -> list[int]:
-        """Be done with a flow's transfer; return those that can begin now."""
+        """Finish a flow's transfer; return the transfers that can begin now."""
         number = self.queues[flow].popleft()
         self.ends[number] = now
         self._next(flow)

@@ -1,14 +1,14 @@
-"""The ideal that a live run is measured against: what TCP could deliver over the routed paths.
+"""The ideal goodput that a live run is compared with: TCP over the routed paths, as a fluid.
 
 A cable's rate counts Ethernet frames with their 14-byte headers (as HTB does, see
-`experiments.linux.shaping`). Of each full frame TCP delivers what the headers leave::
+`experiments.linux.shaping`). TCP delivers the part of each full frame after the headers::
 
     14 Ethernet | header of the routing | 20 IP | 32 TCP with time stamps | up to 1448 delivered
                   0, 20 or 36           |<-------------- mtu, 1500 -------------------->|
 
-Acknowledgements take some of the other direction, on the path from the destination back to the
-source. They take their part there first and hold no flow back: a flow whose acknowledgements pass
-a crowded link is not slowed down to that link's share.
+Acknowledgements use capacity in the other direction, on the path from the destination back to the
+source. They have priority there and limit no flow: a flow whose acknowledgements pass a congested
+link is not slowed down to its share of that link.
 """
 
 from __future__ import annotations
@@ -41,38 +41,38 @@ if TYPE_CHECKING:
 ETHERNET_BYTES = 14
 TCP_IP_BYTES = 20 + 20 + 12  # IPv4, TCP, its time stamps
 SEGMENTS_PER_ACK = 2  # delayed acknowledgements (RFC 5681, section 4.2)
-# The acknowledgements' part depends on the rates, and these on it: a few rounds settle both.
+# Rates and the capacity that acknowledgements take depend on each other: iterations converge fast.
 ROUNDS = 50
-MOST_VARIABLES = 10_000  # of a bound's linear program: a second or two
+MOST_VARIABLES = 10_000  # size limit of a bound's linear program (1 to 2 seconds)
 SETTLED = 1e-9
 
 
 @dataclass(frozen=True)
 class Ideal:
-    """What fluids would do; arrays have one entry a flow, missing (NaN) where it has no path."""
+    """Fluid rates and loads; arrays have one entry per flow, missing (NaN) without a path."""
 
     paths: tuple[Path | None, ...]
-    goodput_bps: Floats  # max-min fair, all flows at once
-    end_s: Floats  # when a flow of fixed volume has delivered it; missing for the others
+    goodput_bps: Floats  # max-min fair, all flows active simultaneously
+    end_s: Floats  # end time of each flow of fixed volume; missing for the others
     links: NDArray[
         numpy.int64
-    ]  # those that carry anything (see experiments.analysis.fluid.directed_links)
-    load_share: Floats  # of their rate, data and acknowledgements, headers included
+    ]  # links with traffic (see experiments.analysis.fluid.directed_links)
+    load_share: Floats  # fraction of link rate: data, acknowledgements and headers
 
     @property
     def total_bps(self) -> float:
-        """The flows' goodput together."""
+        """Total goodput of all flows in bit/s."""
         return float(numpy.nansum(self.goodput_bps))
 
     @property
     def completion_s(self) -> float:
-        """When the last flow of those that end has ended; missing where none ends."""
+        """End time of the last flow that ends, in seconds; missing if none ends."""
         ended = self.end_s[~numpy.isnan(self.end_s)]
         return float(ended.max()) if len(ended) else float("nan")
 
 
 def header_bytes(topology: Topology, routing: str) -> int:
-    """Return what the routing puts between the Ethernet header and an IP packet.
+    """Return the size of the routing's header between Ethernet and IP, in bytes.
 
     >>> import topos
     >>> header_bytes(topos.parse("bcube,4,1"), "bsr"), header_bytes(topos.parse("tree,4,4"), "")
@@ -83,7 +83,7 @@ def header_bytes(topology: Topology, routing: str) -> int:
 
 
 def usual(topology: Topology, routing: str) -> str:
-    """Return the routing's name, the network's usual one where it is empty."""
+    """Return the routing's name; an empty name means the network's default routing."""
     known = algorithms(topology)
     require(
         not routing or routing in known,
@@ -93,7 +93,7 @@ def usual(topology: Topology, routing: str) -> str:
 
 
 def header_efficiency(header: int, mtu: int = 1500) -> float:
-    """Return TCP's share of a cable's rate, when frames carry so much of routing's headers.
+    """Return TCP's share of a cable's rate for a routing header of this size in bytes.
 
     >>> round(header_efficiency(0), 4), round(header_efficiency(36), 4)
     (0.9564, 0.9342)
@@ -102,7 +102,7 @@ def header_efficiency(header: int, mtu: int = 1500) -> float:
 
 
 def acknowledged_share(header: int, mtu: int = 1500, segments: float = SEGMENTS_PER_ACK) -> float:
-    """Return what acknowledgements take of a cable, relative to the goodput they acknowledge."""
+    """Return the cable rate that acknowledgements use, relative to the acknowledged goodput."""
     return (ETHERNET_BYTES + header + TCP_IP_BYTES) / (segments * (mtu - TCP_IP_BYTES))
 
 
@@ -112,7 +112,7 @@ def static_paths(
     pairs: Sequence[tuple[int, int]],
     failures: Failures = NONE,
 ) -> list[Path | None]:
-    """Return the path of each pair as the algorithm alone gives it, None where there is none."""
+    """Return the path of each pair as computed by the algorithm alone, None without a path."""
     name = usual(topology, routing)
     found: dict[tuple[int, int], Path | None] = {}
     for pair in pairs:
@@ -135,30 +135,32 @@ def ideal(
     segments_per_ack: float = SEGMENTS_PER_ACK,
     ends_s: Callable[[RatesOf], Floats] | None = None,
 ) -> Ideal:
-    """Return what the flows could do at best.
+    """Return the ideal rates, end times and link loads of the flows.
 
     Parameters
     ----------
     topology : Topology
         The network.
     routing : str
-        Its headers count, and its paths where none are given; empty for the usual one.
+        Routing whose headers count, and whose paths are used if none are given; empty for the
+        default routing.
     flows : sequence of Flow
-        Those that run together.
+        Flows that run simultaneously.
     rate_bps : float
-        Of every cable, in each direction.
+        Rate of every cable in bit/s, in each direction.
     mtu : int
-        The largest IP packet.
+        Size of the largest IP packet in bytes.
     paths, ack_paths : sequence of Path or None, optional
-        Of each flow, and of its acknowledgements; None is a flow without a path. What is not given
-        is what the algorithm alone says.
+        Path of each flow, and of its acknowledgements; None is a flow without a path. Paths that
+        are not given are computed by the algorithm alone.
     failures : Failures
-        What has failed, for the paths that are not given.
+        Failed nodes and links, for the paths that are not given.
     segments_per_ack : float
-        How many full segments one acknowledgement is for.
+        Number of full segments per acknowledgement.
     ends_s : callable, optional
-        Returns when each flow ends, told how to ask for the rates of those that are under way; by
-        default each goes on from its start until its volume is delivered.
+        Function that returns the end time of each flow; its argument is the function that returns
+        the rates of active flows. By default each flow is active from its start until its volume
+        is delivered.
     """
     require(rate_bps > 0, f"an ideal needs the cables' rate, above 0, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
@@ -175,7 +177,7 @@ def ideal(
         routes_of(topology, paths),
         routes_of(topology, ack_paths),
         rate_bps * efficiency,
-        # Both directions in units of goodput: a link carries so much, or so many acknowledgements.
+        # Data and acknowledgements are in the same unit, bit/s of goodput.
         acknowledged_share(header, mtu, segments_per_ack) * efficiency,
         link_count(topology),
     )
@@ -195,12 +197,12 @@ def ideal(
 def bound_bps(
     topology: Topology, routing: str, flows: Sequence[Flow], rate_bps: float, mtu: int = 1500
 ) -> float | None:
-    """Return the goodput in total that no routing exceeds while nothing has failed.
+    """Return the upper bound in bit/s of the total goodput of any routing without failures.
 
-    Flows of one volume cannot all be done sooner than at this rate, which is the aggregate
-    bottleneck throughput of the best routing (Guo 2009, section 6); flows that last may split it
-    as they like. Paths are free, and acknowledgements cost nothing. None where the linear program
-    would take long, and where flows have different volumes.
+    Flows of one volume cannot all complete faster than at this rate, which is the aggregate
+    bottleneck throughput of the best routing (Guo 2009, section 6); flows of fixed duration may
+    divide the total in any way. Any path may be used, and acknowledgements use no capacity. The
+    bound is None if the linear program is too large or if flows have different volumes.
 
     >>> import topos
     >>> bcube = topos.parse("bcube,2,1")
@@ -220,7 +222,7 @@ def bound_bps(
 
 @functools.lru_cache(maxsize=16)  # the repeats of an experiment often have the same pairs
 def _most(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
-    """Return what these flows can have in all, in units of a cable's rate."""
+    """Return the maximum total rate of these flows, in units of a cable's rate."""
     topology = parse(spec)
     if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:
         return None
@@ -230,7 +232,7 @@ def _most(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> floa
 
 
 def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:
-    """Return when the flows of fixed volume end; missing where others run beside them."""
+    """Return the end times of flows of fixed volume; missing if any flow has no fixed volume."""
     if not flows or any(flow.volume_bytes is None for flow in flows):
         return numpy.full(len(flows), numpy.nan)
     volumes = numpy.array([8.0 * (flow.volume_bytes or 0) for flow in flows])
@@ -239,7 +241,7 @@ def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:
 
 
 class _Sharing:
-    """Flows that share links max-min fairly beside one another's acknowledgements."""
+    """Max-min fair allocation of links to flows, after the capacity for acknowledgements."""
 
     def __init__(
         self, routes: Routes, acks: Routes, capacity_bps: float, ack_share: float, links: int
@@ -249,7 +251,7 @@ class _Sharing:
         self._max_min = MaxMin(routes, links)
 
     def rates(self, active: Bools) -> Floats:
-        """Return the goodput of each flow that is active."""
+        """Return the goodput of each active flow in bit/s."""
         taken = numpy.zeros(self.links)
         rates = numpy.full(len(active), numpy.nan)
         for _ in range(ROUNDS):
@@ -261,6 +263,6 @@ class _Sharing:
         return rates
 
     def loads(self, rates: Floats) -> Floats:
-        """Return what each link carries, in bit/s of goodput."""
+        """Return the load of each link, in bit/s of goodput."""
         acknowledged = self.ack_share * link_loads(self.acks, rates, self.links)
         return link_loads(self.routes, rates, self.links) + acknowledged

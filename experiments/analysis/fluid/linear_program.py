@@ -1,8 +1,9 @@
 """The linear programs of `experiments.analysis.fluid.bounds`, solved by HiGHS.
 
-Interior points with a crossover to a vertex are exact, and slow above some ten thousand variables.
-From there on a first-order method (PDLP) comes near in a time that grows with the number of
-entries. How near is not left to it to say: see `experiments.analysis.fluid.optimum_bounds`.
+The interior-point method with crossover to a vertex is exact, and slow above some ten thousand
+variables. Larger programs are solved approximately by a first-order method (PDLP), whose run time
+grows with the number of matrix entries. The error is bounded independently of the solver: see
+`experiments.analysis.fluid.optimum_bounds`.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ if TYPE_CHECKING:
 
     Floats = NDArray[numpy.float64]
 
-# Sources times links.
+# Limits on sources x links.
 MOST_EXACT = 30_000
 MOST_VARIABLES = 1_000_000
 MOST_SECONDS = 120.0
-NEAR = 2e-5  # how well PDLP's point keeps every condition, relative to their size
+NEAR = 2e-5  # PDLP's relative tolerance for every condition
 
 
 def maximise(
     cost: Floats, balance: sparse.csr_matrix, net: Commodities, seconds: float
 ) -> tuple[Floats, Floats]:
-    """Return variables that make cost x variables large, and the price of each link.
+    """Return the variables that maximise cost x variables, and the dual price of each link.
 
-    The first variables are the flow of each commodity on each link. None is below 0; `balance` x
-    variables is 0, and all commodities together keep to the capacities.
+    The first variables are the flow of each commodity on each link. No variable is negative,
+    `balance` x variables is 0, and the commodities' total on each link is within its capacity.
     """
     import highspy
 
     solver = _silent_solver()
     solver.setOptionValue("time_limit", float(seconds))
     exact = len(net.sources) * len(net.capacity) <= MOST_EXACT
-    # Simplex takes many times longer on these. Without crossover the interior point is accepted
-    # too loosely.
+    # The simplex method takes many times longer on these programs. Without crossover the interior
+    # point is accepted with too large an error.
     solver.setOptionValue("solver", "ipm" if exact else "pdlp")
     solver.setOptionValue("run_crossover", "on" if exact else "off")
     if not exact:
@@ -53,7 +54,7 @@ def maximise(
     status = solver.getModelStatus()
     found = solver.getSolution()
     values, prices = numpy.array(found.col_value), numpy.array(found.row_dual)
-    # Where PDLP ran out of time its last point still says something; interior points do not.
+    # PDLP's last point is usable after a timeout; an unfinished interior point is not.
     if (exact and status != highspy.HighsModelStatus.kOptimal) or not len(prices):
         reason = solver.modelStatusToString(status)
         raise PillarboxError(
@@ -66,7 +67,7 @@ def maximise(
 def _silent_solver() -> highspy.Highs:
     """Return a solver that prints nothing.
 
-    The constructor of release 1.16 prints who it is, so that saying it afterwards is too late.
+    The constructor of release 1.16 prints a banner before options can be set on the object.
     """
     import highspy
 
@@ -76,7 +77,7 @@ def _silent_solver() -> highspy.Highs:
             super().enableCallbacks()
 
     solver = Silent()
-    solver.setOptionValue("output_flag", False)  # earlier releases call no method
+    solver.setOptionValue("output_flag", False)  # Earlier releases do not call enableCallbacks.
     return solver
 
 

@@ -1,13 +1,13 @@
-"""What a solver's answer proves: two numbers between which the optimum lies.
+"""Lower and upper bound of the optimum, derived from a solver's solution.
 
-**At least.** The flows that it found may break the balance at a node, or a capacity, by a little.
-What is missing anywhere is sent there from the source, over fewest links; then all is divided by
-the load of the fullest link. What is left is a flow that keeps to everything.
+**Lower bound.** The solver's flows may violate the balance of a node, or a capacity, slightly. Any
+deficit at a node is sent there from the source over the fewest links; then all flows are divided by
+the load of the most loaded link. The result is a flow that satisfies every condition.
 
-**At most.** Give each link any length. A flow of rate r over a way of length d takes r d of all
-that there is, which is the sum of capacity times length: so rates cannot be above what shortest
-ways need. The prices of links' capacities, the solver's dual solution, are lengths for which this
-is tight.
+**Upper bound.** Assign any length to each link. A flow of rate r over a path of length d uses r d
+of the total resource, which is the sum of capacity x length over all links: rates are therefore
+limited by the lengths of the shortest paths. The prices of link capacities, the solver's dual
+solution, are lengths for which this bound is tight.
 """
 
 from __future__ import annotations
@@ -25,53 +25,53 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[numpy.integer[Any]]
 
-EXACT = 1e-6  # relative: what floating point leaves
-NO_LENGTH = 1e-12  # in place of 0, which would be no link
+EXACT = 1e-6  # relative error of floating-point arithmetic
+NO_LENGTH = 1e-12  # replaces the length 0, which a sparse graph treats as "no link"
 
 
 @dataclass(frozen=True)
 class Optimum:
-    """What is possible, and what is not."""
+    """Lower and upper bound of an optimum."""
 
     at_least: float
     at_most: float
 
     @classmethod
     def between(cls, at_least: float, at_most: float) -> Optimum:
-        """Return both, where rounding has not swapped them."""
+        """Return the optimum with these bounds; a larger lower bound is lowered."""
         return cls(min(float(at_least), float(at_most)), float(at_most))
 
     def __mul__(self, factor: float) -> Optimum:
-        """Return the same in another unit."""
+        """Return the bounds multiplied by a factor, for a change of unit."""
         return Optimum(self.at_least * factor, self.at_most * factor)
 
     @property
     def gap(self) -> float:
-        """How far the two are apart, relative to the larger; 0 where they are the same."""
+        """Difference of the bounds relative to the upper bound; 0 within rounding."""
         apart = 1 - self.at_least / self.at_most if self.at_most else 0.0
         return apart if apart > EXACT else 0.0
 
 
 @dataclass(frozen=True)
 class Commodities:
-    """Who sends how much to whom, over which links; capacities are 1 at most."""
+    """Demands between nodes, and the links with their capacities, which are at most 1."""
 
-    near: Ints  # the node that each link leaves
+    near: Ints  # node at the near end of each link
     far: Ints
     capacity: Floats
     sources: Ints
-    demand: Floats  # of each source (row), at each node
+    demand: Floats  # demand of each source (row) at each node (column)
 
     @cached_property
     def incidence(self) -> sparse.csr_matrix:
-        """Nodes x links: what enters a node minus what leaves it."""
+        """Incidence matrix, nodes x links: 1 if a link enters the node, -1 if it leaves."""
         links = numpy.arange(len(self.near))
         signs = numpy.repeat([-1.0, 1.0], len(links))
         ends = numpy.concatenate([self.near, self.far]), numpy.tile(links, 2)
         return sparse.csr_matrix((signs, ends), (self.demand.shape[1], len(links)))
 
     def graph(self, lengths: Floats) -> tuple[sparse.csr_matrix, Ints]:
-        """Return the graph of nodes, and the links that it has; of parallel ones the shortest."""
+        """Return the graph of nodes and its links, with the shortest of parallel links."""
         nodes = self.demand.shape[1]
         order = numpy.argsort(lengths, kind="stable")
         _, first = numpy.unique((self.near * nodes + self.far)[order], return_index=True)
@@ -81,10 +81,10 @@ class Commodities:
 
 
 def lengths_tried(net: Commodities, prices: Floats) -> Iterator[Floats]:
-    """Yield lengths of links, all above 0: the solver's prices, and some that follow from counting.
+    """Yield candidate link lengths, all above 0: the solver's prices and three fixed choices.
 
-    Where the solver had no time its prices can be worse than to count all links, or the ports of
-    those who send or receive.
+    After a solver timeout its prices can give a worse bound than equal lengths of all links, or of
+    the links at the senders or the receivers alone.
     """
     yield numpy.maximum(prices, NO_LENGTH)
     yield numpy.ones(len(net.near))
@@ -94,37 +94,38 @@ def lengths_tried(net: Commodities, prices: Floats) -> Iterator[Floats]:
 
 
 def lengths_needed(net: Commodities, lengths: Floats) -> Floats:
-    """Return how long the shortest way is from each source to each node; infinite without one.
+    """Return the shortest path length from each source to each node; infinite without a path.
 
-    Every length is above 0.
+    All link lengths must be above 0. The result is 0 at nodes without demand.
     """
     graph, _ = net.graph(lengths)
     away: Floats = sparse.csgraph.dijkstra(graph, indices=net.sources)
-    # What no flow wants needs nothing, also where there is no way.
+    # Nodes without demand need no capacity, even if they are unreachable.
     return numpy.where(net.demand > 0, away, 0.0)
 
 
 def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, float]:
-    """Return what then arrives at each node, of each commodity, and the load of the fullest link.
+    """Return the repaired arrivals per commodity and node, and the highest relative link load.
 
     Parameters
     ----------
     net : Commodities
-        What is to be sent.
+        Demands and links.
     flows : array
-        Of each commodity (row), on each link: as a solver has found them.
+        Rate of each commodity (row) on each link (column), from a solver.
     wanted : array
-        What has to arrive, of each commodity at each node. What is missing is sent as well.
+        Required arrivals of each commodity (row) at each node (column). Deficits are sent in
+        addition to `flows`.
     """
     depth, before, link = _trees(net)
     rows = numpy.arange(len(net.sources))
-    # What the source does not reach is none of its flow.
+    # Flow on links that the source cannot reach is discarded.
     flows = numpy.maximum(flows, 0.0) * (depth[:, net.near] >= 0)
     arrived = (net.incidence @ flows.T).T
     missing = numpy.where(depth > 0, numpy.maximum(wanted - arrived, 0.0), 0.0)
     arrived = arrived + missing
     load = flows.sum(axis=0)
-    for level in range(depth.max(initial=0), 0, -1):  # from the leaves of each tree to its root
+    for level in range(depth.max(initial=0), 0, -1):  # leaves first, root last
         row, node = numpy.nonzero(depth == level)
         numpy.add.at(load, link[row, node], missing[row, node])
         numpy.add.at(missing, (row, before[row, node]), missing[row, node])
@@ -133,9 +134,9 @@ def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, flo
 
 
 def _trees(net: Commodities) -> tuple[Ints, Ints, Ints]:
-    """Return each node's depth in a tree of fewest links from each source, its parent and link.
+    """Return each node's depth, parent and parent link in a breadth-first tree of each source.
 
-    The depth is -1 where the source does not reach.
+    The depth of unreachable nodes is -1.
     """
     graph, links = net.graph(numpy.ones(len(net.near)))
     away, before = sparse.csgraph.dijkstra(
@@ -143,7 +144,7 @@ def _trees(net: Commodities) -> tuple[Ints, Ints, Ints]:
     )
     depth = numpy.where(numpy.isfinite(away), away, -1).astype(numpy.int64)
     nodes = net.demand.shape[1]
-    keys = net.near[links] * nodes + net.far[links]  # in order, as `graph` has them
+    keys = net.near[links] * nodes + net.far[links]  # sorted, since `graph` sorts its links
     wanted = numpy.maximum(before, 0) * nodes + numpy.arange(nodes)
     place = numpy.minimum(numpy.searchsorted(keys, wanted), max(len(keys) - 1, 0))
     return depth, before, links[place] if len(links) else numpy.zeros_like(depth)

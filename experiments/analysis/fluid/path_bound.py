@@ -1,15 +1,15 @@
-"""An upper bound of what flows deliver over known paths, at the shares that TCP gave them.
+"""Upper bound of the goodput over known paths, at the shares that TCP gave the flows.
 
 Max-min fair rates (`analysis.fluid.ideal`) are not a bound. TCP prefers flows with short round
-trips. In networks whose servers relay, these are the flows that take few cables, and the more they
-get, the more bytes the same cables deliver: up to 1.2 times the total of fair shares.
+trip times. In networks whose servers relay, these are the flows over few cables, and a larger share
+of them increases the total goodput of the same cables: up to 1.2 times the total of fair shares.
 
-The bound therefore keeps the shares that were measured. All flows grow in proportion to what they
-delivered, until a cable of their path is full. What was delivered fits the cables, so that no flow
-stops growing before it has that much: the total is exceeded only if the paths or the rates of
-cables were not what they seemed. It equals the measured total if each flow fills a cable.
+The bound therefore keeps the measured shares. All flows grow in proportion to their delivered bytes
+until a cable of their path is full. The measured goodput fits the cables, so that every flow grows
+at least to its measured goodput: a measured total above the bound means that the recorded paths or
+cable rates are wrong. The bound equals the measured total if each flow fills a cable.
 
-Acknowledgements take nothing here: how many there are depends on how the receiver gathers segments.
+Acknowledgements use no capacity here: their number depends on the receiver's segment coalescing.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Bools = NDArray[numpy.bool_]
 
-# share of the mean that a flow counts with which delivered less: an idle flow's path counts as well
+# Minimum weight of a flow, relative to the mean goodput: the paths of idle flows count as well.
 LEAST_SHARE = 1e-3
 
 
 class PathBound:
-    """The cables that flows share.
+    """Upper bound of the rates of flows that share cables.
 
     Parameters
     ----------
@@ -44,18 +44,18 @@ class PathBound:
     paths : sequence of Path or None
         The path of each flow; None for a flow without a path.
     rate_bps : float
-        The rate of every cable, in each direction.
+        The rate of every cable in bit/s, in each direction.
     mtu : int
-        The largest IP packet.
+        The size of the largest IP packet in bytes.
     later : sequence of Path or None, optional
-        Paths to which flows moved at an unknown moment. Such a flow is bound by the cables that
-        both of its paths have.
+        Paths to which flows moved at an unknown moment. Such a flow is limited by the cables that
+        both of its paths share.
 
     >>> import topos
     >>> from experiments.analysis.fluid.ideal import static_paths
     >>> tree = topos.parse("tree,2,1")
     >>> bound = PathBound(tree, "", static_paths(tree, "", [(0, 1), (1, 0)]), 1514 * 8, 1500)
-    >>> bound.rates_bps(numpy.array([1.0, 9.0])).tolist()  # a full frame each second
+    >>> bound.rates_bps(numpy.array([1.0, 9.0])).tolist()  # 1 full frame per second
     [11584.0, 11584.0]
     """
 
@@ -82,9 +82,9 @@ class PathBound:
         self._max_min = MaxMin(self._routes, self._links)
 
     def rates_bps(self, delivered_bps: Floats, active: Bools | None = None) -> Floats:
-        """Return the most that each flow could have had, at these shares; 0 if it is not active.
+        """Return the upper bound of each flow's rate at these shares in bit/s; 0 if inactive.
 
-        A flow that is not bound by any cable keeps what it delivered.
+        A flow that no cable limits keeps its measured rate.
         """
         if active is None:
             active = numpy.ones(len(delivered_bps), bool)
@@ -98,13 +98,13 @@ class PathBound:
         return rates
 
     def least_s(self, bits: Floats) -> float:
-        """Return the time that the busiest cable takes for these bits of the flows."""
+        """Return the transmission time of these bits over the busiest cable, in seconds."""
         loads = link_loads(self._routes, bits, self._links)
         return float(loads.max(initial=0.0)) / self.capacity_bps
 
 
 def _common_links(topology: Topology, path: Path | None, later: Path | None) -> NDArray[Any]:
-    """Return the links that a flow takes on both paths; none if it has no path."""
+    """Return the links that both paths of a flow share; an empty array without a path."""
     if path is None or later is None:
         return numpy.empty(0, numpy.int64)
     links = links_of(topology, path)

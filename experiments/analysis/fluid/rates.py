@@ -1,8 +1,8 @@
-"""How fast flows are that share links: max-min fair, by equal shares, and at the bottleneck.
+"""Rates of flows that share links: max-min fair, by equal shares, and at the bottleneck.
 
-Everywhere `capacity_bps` is one number for all links, or an array with one for each link's number
-(see `analysis.fluid.links`); 0 is a link that has failed. A flow without links has no path, and
-its rate is missing (NaN), not 0.
+Everywhere `capacity_bps` is one number for all links, or an array indexed by link number (see
+`analysis.fluid.directed_links`); 0 is a failed link. A flow without links has no path, and its rate
+is missing (NaN), not 0.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from experiments.analysis.fluid.directed_links import Routes
 
 try:
     from numba import njit
-except ModuleNotFoundError:  # a lab's flows are few enough for plain Python
+except ModuleNotFoundError:  # Plain Python is fast enough for the flows of a lab.
 
     def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
-        """Return a decorator that leaves a function as it is."""
+        """Return a decorator that returns the function unchanged."""
         return lambda function: function
 
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Bools = NDArray[numpy.bool_]
 
-# Below this a difference between two levels of water is one of rounding.
+# Relative difference of two water-filling levels that counts as a rounding error.
 ROUNDING = 1e-12
 
 
@@ -39,9 +39,9 @@ class MaxMin:
     Parameters
     ----------
     routes : Routes
-        The links of each flow; one that a flow takes twice counts twice.
+        Links of each flow; a link that occurs twice in a flow counts twice.
     links : int
-        How many numbers of links there are.
+        Number of link numbers (see `link_count`).
     """
 
     def __init__(self, routes: Routes, links: int) -> None:
@@ -54,11 +54,12 @@ class MaxMin:
         active: Bools | None = None,
         weights: Floats | None = None,
     ) -> Floats:
-        """Return the rate of each flow; missing for those that are not active.
+        """Return the rate of each flow in bit/s; missing for inactive flows.
 
-        All flows grow alike until a link is full: those on it stay as they are, and the others go
-        on (water-filling). No flow can have more without another, no faster one, having less.
-        With weights, all above 0, flows grow in proportion to their weights.
+        The rates of all flows grow equally until a link is full: the rates of its flows are then
+        final, and the others keep growing (water-filling). No rate can be increased without
+        decreasing the rate of a flow that is not faster. With weights, all above 0, rates grow in
+        proportion to the weights.
 
         >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
         >>> weights = numpy.array([1.0, 5.0, 1.0])
@@ -87,7 +88,7 @@ def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = No
 def equal_share(routes: Routes, capacity_bps: float | Floats) -> Floats:
     """Return each flow's rate when every link is divided equally among all the flows on it.
 
-    What a flow cannot use of its part is lost: these rates are at most the max-min fair ones.
+    The unused part of a flow's share is lost: these rates are at most the max-min fair ones.
 
     >>> chain = Routes(numpy.array([0, 2, 3, 4]), numpy.array([0, 1, 0, 1]))
     >>> equal_share(chain, numpy.array([6.0, 10.0])).tolist()
@@ -101,15 +102,15 @@ def equal_share(routes: Routes, capacity_bps: float | Floats) -> Floats:
 def bottleneck_throughput(rates_bps: Floats) -> float:
     """Return the aggregate bottleneck throughput (ABT): flows times the slowest one's rate.
 
-    Guo 2009, section 3.6: all flows have the same volume, and the last one to end counts. Flows
-    without a path are not counted: what a failure cuts off altogether, it does not slow down.
+    Guo 2009, section 3.6: all flows have the same volume, and the last flow to end counts. Flows
+    without a path are not counted: a failure that disconnects a flow does not slow the others.
     """
     found = rates_bps[~numpy.isnan(rates_bps)]
     return float(len(found) * found.min()) if len(found) else 0.0
 
 
 def link_loads(routes: Routes, weights: Floats | None, links: int) -> Floats:
-    """Return the sum over the flows on each link: of their weights, or how many they are."""
+    """Return the sum of the flows' weights on each link, or the number of flows if None."""
     if weights is None:
         return _flows_on(routes.links, links).astype(numpy.float64)
     per_entry = numpy.repeat(numpy.nan_to_num(weights), numpy.diff(routes.starts))
@@ -133,14 +134,14 @@ def _flows_on(links: Any, count: int) -> Any:
 
 @njit(cache=True)
 def _by_link(starts: Any, links: Any, count: int) -> Any:
-    """Return the same as `Routes`, but the flows of each link."""
+    """Return the inverse of `Routes`: the start of each link's flows, and the flows by link."""
     link_starts = numpy.zeros(count + 1, numpy.int64)
     for link in links:
         link_starts[link + 1] += 1
     for link in range(count):
         link_starts[link + 1] += link_starts[link]
     flows = numpy.empty(len(links), numpy.int32)
-    # Filled from the front, each start moves to the next one's place; moved back at the end.
+    # Filling advances each start to the start of the next link; the shift is undone at the end.
     for flow in range(len(starts) - 1):
         for link in links[starts[flow] : starts[flow + 1]]:
             flows[link_starts[link]] = flow
@@ -155,15 +156,15 @@ def _by_link(starts: Any, links: Any, count: int) -> Any:
 def _fill(
     starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
 ) -> Any:
-    """Return the rates; `left`, each link's capacity, is what flows that do not grow leave of it.
+    """Return the rates by water-filling; `left` is the capacity left by flows with a final rate.
 
-    The level at which a link is full only rises while flows on it come to rest earlier. So the
-    heap may hold levels that are out of date, if each is looked at again when it is the lowest:
-    every link is at rest once, and each of its entries is counted down once.
+    The level at which a link is full only rises while flows on the link become final earlier. The
+    heap may therefore hold outdated levels, if each level is recomputed when it is the lowest:
+    every link becomes full once, and each of its entries is processed once.
     """
     rates = numpy.full(len(starts) - 1, numpy.nan)
     growing = numpy.zeros(len(left), numpy.int32)
-    weight = numpy.zeros(len(left))  # of the flows that grow, by link
+    weight = numpy.zeros(len(left))  # total weight of growing flows, by link
     for flow in range(len(rates)):
         if active[flow]:
             for link in links[starts[flow] : starts[flow + 1]]:
@@ -182,7 +183,7 @@ def _fill(
             heapq.heapreplace(heap, (now, full))
             continue
         heapq.heappop(heap)
-        level = max(level, now)  # rounding aside, it never falls
+        level = max(level, now)  # The level never falls, except by rounding errors.
         for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
             if active[flow] and numpy.isnan(rates[flow]):
                 rates[flow] = level * weights[flow]
@@ -199,6 +200,6 @@ def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
     for flow in range(len(rates)):
         for link in links[starts[flow] : starts[flow + 1]]:
             share = capacity[link] / flows_on[link]
-            if not rates[flow] <= share:  # the first, or a smaller one
+            if not rates[flow] <= share:  # also True for the first share (NaN)
                 rates[flow] = share
     return rates

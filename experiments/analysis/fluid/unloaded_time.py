@@ -1,18 +1,18 @@
-"""How long a flow takes that has the network to itself: what its slowdown is relative to.
+"""Completion time of a flow in an idle network, the reference of its slowdown.
 
-A flow of V bytes is cut into frames that each deliver up to ``mtu - 52`` bytes and have ``66 +
-header`` more (see `ideal`). On a path of H cables, all of the same rate, ::
+A flow of V bytes is split into frames that each deliver up to ``mtu - 52`` bytes and have an
+overhead of ``66 + header`` bytes (see `ideal`). On a path of H cables, all of the same rate, ::
 
     on the cable = V + frames x overhead
     alone = max(on the cable - burst, largest frame) x 8 / rate + H x delay
 
-A port of a lab is a token bucket and no serial line: at rest it lets a burst pass at once
-(`experiments.linux.shaping.burst_bytes`), and nothing waits at the ports behind the first. In a
-simulation the burst is 0. Flows smaller than the burst take what the machine's programs take, and
-their slowdown says how long others made them wait, not how good the cable is.
+A port of a lab is a token bucket, not a serial line: an idle port forwards a burst immediately
+(`experiments.linux.shaping.burst_bytes`), and packets do not queue at the ports after the first. In
+a simulation the burst is 0. The duration of flows smaller than the burst is the latency of the
+machine's programs, and their slowdown measures waiting for other flows, not the cable's quality.
 
-There is no handshake in it, no slow start and no acknowledgement that is waited for: with delays of
-milliseconds a flow alone takes longer, and its slowdown says so.
+The time includes no handshake, no slow start and no wait for acknowledgements: with delays of
+milliseconds a flow takes longer even in an idle network, and its slowdown is then above 1.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ def alone_s(
     delay_s: float = 0.0,
     burst_bytes: float = 0.0,
 ) -> Floats:
-    """Return the time that flows of these volumes take alone, over so many cables.
+    """Return the completion times in an idle network of flows of these volumes, in seconds.
 
     Parameters
     ----------
     volume_bytes, cables : array-like
-        Of each flow.
+        Volume of each flow in bytes, and number of cables on its path.
     rate_bps : float
-        Of every cable.
+        Rate of every cable in bit/s.
     mtu : int
-        The largest IP packet.
+        Size of the largest IP packet in bytes.
     header : int
-        What the routing puts between the Ethernet header and the packet.
+        Size of the routing's header between Ethernet and IP, in bytes.
     delay_s : float
-        Of every cable.
+        Propagation delay of every cable in seconds.
     burst_bytes : float
-        That a port at rest lets pass at once.
+        Burst that an idle port forwards immediately, in bytes.
 
-    >>> alone_s([1448, 2896], [2, 2], 1514 * 8, 1500).tolist()  # frames of a second each
+    >>> alone_s([1448, 2896], [2, 2], 1514 * 8, 1500).tolist()  # 1 s per full frame
     [1.0, 2.0]
     """
     volume = numpy.asarray(volume_bytes, numpy.float64)
@@ -76,7 +76,7 @@ def alone_s(
 
 
 def cables_of(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]) -> Any:
-    """Return over how many cables each pair's path leads, as the routing alone has it.
+    """Return the number of cables on each pair's path, as computed by the routing alone.
 
     >>> import topos
     >>> cables_of(topos.parse("bcube,4,1"), "bcube", [(0, 1), (0, 5)]).tolist()
