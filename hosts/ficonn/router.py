@@ -127,7 +127,7 @@ class Tar(TarRelay):
             own.announced = True
             actions.append(sent)
         else:
-            actions += self.queues.add(own, packet)
+            actions += [*self.queues.add(own, packet), *self.searches.hurry(flow, now)]
         if not own.waiting and (sent is None or now >= own.probe_from_s):
             actions += self._queue(flow, own, now, urgent=sent is None)
         return actions
@@ -280,6 +280,20 @@ class Tar(TarRelay):
         way = self.ways.of(flow, tag)
         if way:
             own.unanswered[tag] = way, own.probed_s
+        return self._probe_failed(flow, own, tag, now)
+
+    def _probe_stuck(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
+        """Handle a probe that returned without a path, which is no sign of busy servers."""
+        own, tag = self.flows.get(flow), Tag(round_, returning=False)
+        if own is None or tag != own.probing:
+            return [Drop("answer to no probe")]
+        self.counters["probes returned"] += 1
+        self.searches.end(flow)
+        return self._probe_failed(flow, own, tag, now)
+
+    def _probe_failed(self, flow: FlowKey, own: SourceFlow, tag: Tag, now: float) -> list[Action]:
+        """Remove a failed probe's entry; probe again, unless the flow has a path or gives up."""
+        if self.ways.of(flow, tag):
             self.ways.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.ways.next(flow, now):
@@ -354,8 +368,12 @@ class Tar(TarRelay):
     ) -> list[Action]:
         flow, tag = message.flow, Tag(message.round, message.returning)
         ends = self.server_of(flow.source), self.server_of(flow.destination)
+        if message.previous != self.topology.uid(came.peer):
+            return [Drop("bad probe")]
+        if message.stuck:
+            return self._returned_probe_came(came, header, message, now)
         probe = probe_of(self.topology, ends, header, message)
-        if probe is None or message.previous != self.topology.uid(came.peer):
+        if probe is None:
             return [Drop("bad probe")]
         if header.ttl <= 1 and probe.destination != self.server:
             return [Drop("TTL expired")]
@@ -365,6 +383,16 @@ class Tar(TarRelay):
         asked = self.ways.of(flow.reversed(), tag._replace(returning=False))
         back_to = asked.previous if asked and tag.returning and probe.back else None
         return self._decide(came, header, flow, tag, probe, now, back_to)
+
+    def _returned_probe_came(
+        self, came: Step, header: DcnHeader, message: PathProbe, now: float
+    ) -> list[Action]:
+        prober = self.server_of(message.flow.source)
+        if prober is None or header.destination != self.topology.uid(prober):
+            return [Drop("bad probe")]
+        if prober == self.server:
+            return self._probe_stuck(message.flow, message.round, now)
+        return self.pass_returned_probe(came, header, message, prober, now)
 
     def _decide(
         self,
@@ -388,7 +416,12 @@ class Tar(TarRelay):
         if isinstance(decision, tar.Arrived):
             return self._process_arrival(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
-            return [Drop(decision.reason)]
+            prober = probe.destination if tag.returning else probe.source
+            if prober != self.server:
+                told = self.return_probe(came, flow, tag, prober, now)
+            else:  # a probe that has just been sent is handled by `_probe`
+                told = self._probe_stuck(flow, tag.round, now) if came else []
+            return [Drop(decision.reason), *told]
         if isinstance(decision, tar.Back):
             self.ways.take_back(flow, tag, now)
             if decision.virtual and not tag.returning:

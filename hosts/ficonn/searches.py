@@ -91,6 +91,10 @@ class Searches:
             self.agenda.set("later searches", now + GATHER_S, self._take_turns)
         return []
 
+    def hurry(self, flow: FlowKey, now: float) -> list[Action]:
+        """Make a flow that waits for the rate limit urgent, since packets wait for its path."""
+        return self.begin(flow, now) if flow in self._rate_limited else []
+
     def answered(self, flow: FlowKey, round_trip_s: float) -> None:
         """Process a probe response, timely or late: widen the window and update the round trip."""
         before = self.round_trip_s or round_trip_s

@@ -33,7 +33,8 @@ PATH_PROBE = Body(
         Field("tries", 3),
         Field(COUNT, 4),
         Field("back", 1, "B"),
-        Field("reserved", 7, constant=0),
+        Field("stuck", 1, "S"),
+        Field("reserved", 6, constant=0),
         Field(CHECKSUM, 16),
         Field("round", 32),
         Field("previous", 32, "Previous Hop", most=MOST_UID),
@@ -52,7 +53,7 @@ class PathProbe(NamedTuple):
          0                   1                   2                   3
          0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-        |R|Tries| Count |B|   Reserved  |            Checksum           |
+        |R|Tries| Count |B|S|  Reserved |            Checksum           |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
         |                             Round                             |
         +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
@@ -82,6 +83,7 @@ class PathProbe(NamedTuple):
     entries: tuple[int, ...]
     tries: int = 0  # unanswered probes before this probe
     back: bool = False  # True if the answer takes the path of the probe
+    stuck: bool = False  # True if the probe returns to its source without a path
 
     def pack(self) -> bytes:
         """Return the body of the path probe."""
@@ -90,6 +92,7 @@ class PathProbe(NamedTuple):
             self.returning,
             self.tries,
             self.back,
+            self.stuck,
             self.round,
             self.previous,
             *self.flow,
@@ -99,11 +102,11 @@ class PathProbe(NamedTuple):
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
         """Return the path probe encoded in a message body, or raise WireError."""
-        (returning, tries, back, number, previous, *flow), rows = PATH_PROBE.unpack(data)
+        (returning, tries, back, stuck, number, previous, *flow), rows = PATH_PROBE.unpack(data)
         entries = tuple([entry for (entry,) in rows])
         _check_entries(entries)
         key = FlowKey(*flow)
-        return cls(key, number, bool(returning), previous, entries, tries, bool(back))
+        return cls(key, number, bool(returning), previous, entries, tries, bool(back), bool(stuck))
 
 
 def _check_entries(entries: tuple[int, ...]) -> None:

@@ -283,6 +283,22 @@ def test_a_dead_destination_is_a_drop_with_a_reason_and_comes_back() -> None:
     assert again.arrived_s
 
 
+def test_departs_a_probe_without_a_next_hop_returns_to_its_source() -> None:
+    net = network()
+    switch = SMALL.server_plug(BUSY, SWITCH).node - SMALL.servers
+    net.stop_switch(switch)  # of A and BUSY: from B, TOR's path enters by BUSY
+    net.run(NOTICED_S)
+    source, reached = tar_router(net, B), SMALL.server("2.2")
+    source.tor_failed.put(reached, None, net.now)
+    for port in range(4000, 4020):  # more searches without a path than the window holds
+        net.send_udp(B, A, source_port=port)
+    found = net.send_udp(B, reached)
+    net.run(NOTICED_S)
+    assert found.arrived_s
+    assert source.counters["probes returned"] and not source.counters["probes without an answer"]
+    assert source.searches.window >= FIRST_WINDOW
+
+
 def test_a_relay_that_forgot_everything_is_no_end() -> None:
     net = network()
     trips = net.stream(A, B, every_s=0.005, seconds=2.0, source_port=4000)

@@ -380,6 +380,11 @@ def test_bad_probes_and_path_failures_are_dropped() -> None:
     assert reasons(ghost, source=0) == ["probe of a former round"]
     answer = good._replace(flow=own.reversed(), returning=True)
     assert reasons(answer, source=4, destination=0) == ["answer to no probe"]
+    returned = good._replace(stuck=True, entries=())
+    assert reasons(returned, source=4, destination=1) == []  # on its way back to its source
+    assert reasons(returned, source=4, destination=1, ttl=1) == ["TTL expired"]
+    assert reasons(returned, source=4, destination=5) == ["bad probe"]
+    assert reasons(returned._replace(flow=own), destination=0) == ["answer to no probe"]
     assert reasons(PathFailure(1, 0, 2, None)) == ["bad path failure"]
     assert reasons(PathFailure(1, 0, 2, flow), destination=2) == ["bad path failure"]
     assert reasons(PathFailure(1, 0, 2, own), destination=0) == []  # of no flow: nothing to do
