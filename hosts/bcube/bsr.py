@@ -29,7 +29,7 @@ from typing import Any
 from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.bandwidth import Direction
 from hosts.base.bounded import Bounded
-from hosts.base.failures import Pair
+from hosts.base.failures import Failures, Pair
 from hosts.base.path import Path, Step
 from hosts.base.probing import Pace
 from hosts.bcube.forwarding import Forwarding
@@ -167,21 +167,24 @@ class BSR(Forwarding):
         return flow
 
     def _new_selection(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
-        """Return the path selection for the first target with a path, else for the last target."""
+        """Return the path selection for the first target with a path, else for the last target.
+
+        If failures leave no target a path, older reports are ignored: the links may work again.
+        """
         self.flow_answers_change(key)
-        failures = self.failures(now)
-        for target in targets:
-            selection = Selection(
-                self.topology,
-                self.server,
-                target,
-                failures,
-                partial(self.flow_answers_change, key),
-                HOP_COST * self.bandwidth.rate_bps,
-                MOVE_GAIN * self.bandwidth.rate_bps,
-            )
-            if selection.path:
-                break
+        for failures in dict.fromkeys((self.failures(now), self.fresh_failures(now))):
+            for target in targets:
+                selection = Selection(
+                    self.topology,
+                    self.server,
+                    target,
+                    failures,
+                    partial(self.flow_answers_change, key),
+                    HOP_COST * self.bandwidth.rate_bps,
+                    MOVE_GAIN * self.bandwidth.rate_bps,
+                )
+                if selection.path:
+                    return selection
         return selection
 
     def _forget_idle(self, now: float) -> list[Action]:
@@ -218,7 +221,7 @@ class BSR(Forwarding):
         flow.round, flow.probing = self._last_round, True
         self._rounds.put(flow.round, key, now)
         self.counters["probe rounds"] += 1
-        probes = flow.selection.begin_round(self.failures(now), alone=alone)
+        probes = flow.selection.begin_round(self._failures_for(flow, now), alone=alone)
         return self._probe(key, flow, probes, now)
 
     def _probe(
@@ -242,7 +245,7 @@ class BSR(Forwarding):
         flow = self.flows.get(key)
         if flow is None:
             return []
-        return self._probe(key, flow, flow.selection.time_out(self.failures(now)), now)
+        return self._probe(key, flow, flow.selection.time_out(self._failures_for(flow, now)), now)
 
     def _end_round(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
         flow.probing = False
@@ -311,15 +314,19 @@ class BSR(Forwarding):
         lost, self._new_failures = self._new_failures, set()
         self._gathering_until_s = now + GATHER_S
         actions: list[Action] = []
-        failures = self.failures(now)
         for key, flow in self.flows.items():
             if not flow.selection.lose(lost):
                 continue
             if flow.probing:
-                actions += self._probe(key, flow, flow.selection.replace(failures), now)
+                others = flow.selection.replace(self._failures_for(flow, now))
+                actions += self._probe(key, flow, others, now)
             elif not flow.selection.path:
                 actions += self._search_path(key, flow, now)
         return actions
+
+    def _failures_for(self, flow: PairFlow, now: float) -> Failures:
+        """Return the failures that a flow's paths avoid; without a path, none that may be over."""
+        return self.failures(now) if flow.selection.path else self.fresh_failures(now)
 
     def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
         """Start a probe round for a flow without a path; forget the flow if it is idle."""

@@ -131,6 +131,15 @@ class Forwarding(Router):
         self.failed_links.expire(now)
         return Failures(links=self.table.failed_links.union(self.failed_links))
 
+    def fresh_failures(self, now: float) -> Failures:
+        """Return the failures except for older reports of others: those links may work again."""
+        fresh = (link for link in self.failed_links if self._is_fresh(link, now))
+        return Failures(links=self.table.failed_links.union(fresh))
+
+    def _is_fresh(self, link: Pair, now: float) -> bool:
+        """Return True if the report on a failed link has arrived within the hold time."""
+        return self.failed_links.idle_for(link, now) < self.timers.unreachable_hold_s
+
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Update the neighbour table; notify sources and the neighbour if the link went down."""
         self.table.set_status(step, up)
@@ -312,7 +321,7 @@ class Forwarding(Router):
         if link is None:
             return [Drop("no such link")]
         self.failed_links.expire(now)
-        known = link in self.failed_links
+        known = link in self.failed_links and self._is_fresh(link, now)
         self.failed_links.put(link, None, now)
         if not known:
             self.lost(link, now)

@@ -260,6 +260,7 @@ class Selection(Probing):
         for candidate in self.candidates:
             if candidate.state == PathState.FAILED:  # failed in an earlier round: probed again
                 candidate.state = PathState.UNTRIED
+        self._leave_no_gap()
         return probes
 
     @property
@@ -323,7 +324,19 @@ class Selection(Probing):
             added.append(self.add(path))
             if path == self.path:
                 self.current = added[-1]
+        self._leave_no_gap()
         return added
+
+    def _leave_no_gap(self) -> None:
+        """Use an untried straight path, as a new flow does, if the flow has none."""
+        if self.path is not None:
+            return
+        for index, one in enumerate(self.candidates):
+            if one.state == PathState.UNTRIED and not _turns_back(one.path):
+                self.current, self.path = index, one.path
+                self.changes += 1
+                self._changed()
+                return
 
     def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
         """Return the path in use if it works, is not a candidate, and is parallel to `kept`."""

@@ -6,8 +6,8 @@ TCP connection cannot be established, the SYN is retransmitted; every SYN select
 after a few attempts one finds a working path. (Every SYN-ACK selects a new path, too: the reverse
 path is independent, and chosen by the other end.) UDP and other protocols have no such attempts,
 but relays report failed links: a flow whose path is reported as failed selects another path. A
-report is valid for `failed_link_timeout_s`, for all flows. Paths whose first hop is down are not
-selected.
+report is valid for `failed_link_timeout_s`, for all flows, or, if no other path is left, for
+`unreachable_hold_s`. Paths whose first hop is down are not selected.
 
 State: the path of each flow, at most FLOWS. A flow without packets for `flow_idle_s` is removed; a
 flow evicted from the full table selects a new path. No timers.
@@ -69,7 +69,7 @@ class RandomPath(Tunnelling):
         self.failed_links.expire(now)
         entry = self.flows.use(flow, now)
         if entry is None or is_try(flow, packet) or not self._tunnel_works(entry):
-            entry = self._random_tunnel(destination)
+            entry = self._random_tunnel(destination, now)
             if entry is None:
                 return None
             self.flows.put(flow, entry, now)
@@ -89,10 +89,13 @@ class RandomPath(Tunnelling):
         self.flows.use(flow, now)
         return []
 
-    def _random_tunnel(self, destination: int) -> Tunnelled | None:
+    def _random_tunnel(self, destination: int, now: float) -> Tunnelled | None:
+        """Return a random path; without a working one, one without a recent report of failure."""
         self.counters["paths drawn"] += 1
-        every = self.tunnels_to(destination)
-        usable = [entry for entry in starmap(Tunnelled, every.items()) if self._tunnel_works(entry)]
+        every = starmap(Tunnelled, self.tunnels_to(destination).items())
+        first = [entry for entry in every if self.first_works(entry.proxies)]
+        usable = [entry for entry in first if not self.has_failed(entry.path)]
+        usable = usable or [one for one in first if not self.has_just_failed(one.path, now)]
         return self.random.choice(usable) if usable else None
 
     def _tunnel_works(self, entry: Tunnelled) -> bool:

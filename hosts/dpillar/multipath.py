@@ -18,9 +18,10 @@ All packets to a destination use its path in use. When that path fails, packets 
 the shortest working path. At the end of each round the shortest working path is chosen, so that
 traffic returns to a better path after a repair (`Probing.choose`). Until the first responses
 arrive, the shortest path is used. If responses are missing but no failure is known, the path stays
-in use: servers may be too busy to answer in time. Without any path, packets are dropped and probing
-continues. When a path to one destination works again, other destinations without a path are probed
-immediately if they have a path over the same links.
+in use: servers may be too busy to answer in time. Without any path, a packet takes one whose failed
+links were reported longer ago than `unreachable_hold_s`, since they may work again; else packets
+are dropped and probing continues. When a path to one destination works again, other destinations
+without a path are probed immediately if they have a path over the same links.
 
 State: a `Destination` per server that this server sends to, at most DESTINATIONS; one without
 packets for `flow_idle_s` is removed and no longer probed. Two timers per destination, and one for
@@ -45,7 +46,7 @@ from typing import Any, ClassVar
 from hosts.base.actions import Action
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path, Step
-from hosts.base.probing import Pace, PathState, Probing
+from hosts.base.probing import Candidate, Pace, PathState, Probing
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
 from hosts.dpillar.tunnel_choices import Link, links, reserves
@@ -100,6 +101,9 @@ class FaultTolerant(Tunnelling):
             self._withdraw_flows(known)
         known.flows.add(flow)
         path = self.path_for(packet, flow, known, now)
+        if path is None and self._retry(known, lambda one: self.has_just_failed(one.path, now)):
+            self.choose(known)
+            path = self.path_for(packet, flow, known, now)
         return None if path is None else known.tunnels[path]
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
@@ -286,25 +290,26 @@ class FaultTolerant(Tunnelling):
         Reports expire: a path that failed some time ago, and was not probed since, may work again.
         """
         switched = known.probing.choose()
-        if known.probing.current is None and self._retry_failed(known):
+        if known.probing.current is None and self._retry(
+            known, lambda one: one.waiting or self.has_failed(one.path)
+        ):
             switched = known.probing.choose() or switched
         if switched:
             self.counters["paths switched"] += 1
             self._withdraw_flows(known)
 
-    def _retry_failed(self, known: Destination) -> bool:
-        """Mark failed paths as untried if all reports on them have expired; return True if any."""
-        aged = [
+    def _retry(self, known: Destination, excluded: Callable[[Candidate], bool]) -> bool:
+        """Mark failed paths as untried unless they are excluded; return True if any."""
+        retried = [
             one
             for one in known.probing.candidates
             if one.state == PathState.FAILED
-            and not one.waiting
             and self.first_works(known.tunnels[one.path])
-            and not self.has_failed(one.path)
+            and not excluded(one)
         ]
-        for one in aged:
+        for one in retried:
             one.state = PathState.UNTRIED
-        return bool(aged)
+        return bool(retried)
 
     def _withdraw_flows(self, known: Destination) -> None:
         """Withdraw the data plane entries of all flows to a destination."""

@@ -161,6 +161,11 @@ class Tunnelling(Router):
         """Return True if a relay has reported a failed link of a path, within the timeout."""
         return any(link in self.failed_links for link in links(path))
 
+    def has_just_failed(self, path: Path, now: float) -> bool:
+        """Return True if a relay has reported a failed link of a path within the hold time."""
+        known, hold_s = self.failed_links, self.timers.unreachable_hold_s
+        return any(link in known and known.idle_for(link, now) < hold_s for link in links(path))
+
     def probe(self, destination: int, proxies: Proxies, round_: int, path: int) -> Action:
         """Return the action that sends a probe in a tunnel."""
         available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
