@@ -38,10 +38,9 @@ def command(
 ) -> int:
     """Find the highest link rate that this machine emulates faithfully.
 
-    All servers send as much as they can, in trials of two seconds, at rates of 10, 30, 70 ...
-    Mbit/s until a trial is not valid, then at rates in between. The result is one step below the
-    highest rate that is valid repeatedly. The measurement takes about a minute; nothing else should
-    run meanwhile. The rate is stored, and `run` uses it where an experiment's rate is "calibrated".
+    All servers send at full rate in trials of two seconds, at rising rates until a trial is not
+    valid. The result is one step below the highest rate that is valid repeatedly. Takes about a
+    minute; run nothing else meanwhile. The rate is stored: `run` uses it for the rate "calibrated".
 
     \b
     sudo ./pillarbox calibrate bcube,4,1

@@ -13,9 +13,8 @@ def command(dry_run: bool) -> int:
     """Remove leftovers of labs that were killed.
 
     Labs in a sandbox leave at most two changed kernel settings, until the next lab ends. A lab of
-    --no-sandbox is removed by a process of its own when it dies; this command is for the case that
-    this process was killed as well. Running labs and everything that Pillarbox did not make are
-    left alone. Exit code 1: something is left.
+    --no-sandbox leaves something only if its cleanup process was killed as well. Running labs, and
+    anything that Pillarbox did not make, are not touched. Exit code 1: something is left.
 
     \b
     sudo ./pillarbox clean

@@ -21,11 +21,10 @@ def command(
     """Run a program on a server of a running lab, or a shell without CMD.
 
     The exit code is the program's. The program sees the server's network and host name, and ends
-    with the lab. Server addresses among its arguments are replaced by IP addresses, but not inside
-    quotes, where a program reads 4.3 as the IPv4 address 4.0.0.3: write h19 or 4-3.dcell there.
-
-    The program runs as root on this machine's files. With --user it runs as that user, without
-    capabilities and without root's environment, in a session with its own terminal.
+    with the lab. Server addresses among its arguments become IP addresses. Inside quotes they do
+    not, and programs read 4.3 as 4.0.0.3: write h19 or 4-3.dcell there. The program runs as root on
+    this machine's files. With --user it has that user's rights, no capabilities, a clean
+    environment and its own terminal.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 4.3

@@ -25,9 +25,9 @@ from topos.base.errors import require
 def command(number: int | None, chosen: str | None, slots: int, program: tuple[str, ...]) -> int:
     """Run an Open MPI program on the servers of a running lab.
 
-    Words after -- are mpirun's: its options, then the program. mpirun starts on the first server
-    and reaches the others without ssh; all traffic goes by TCP over the lab's cables. The exit code
-    is mpirun's. On a cluster, each computer's own Open MPI and program are used.
+    Words after -- are mpirun's: its options, then the program. mpirun starts on the first server,
+    needs no ssh, and sends all traffic by TCP over the lab's cables. The exit code is mpirun's. On
+    a cluster each computer needs Open MPI and the program.
 
     \b
     sudo ./pillarbox setup mpi

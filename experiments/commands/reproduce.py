@@ -72,9 +72,8 @@ def command(
 ) -> None:
     """Reproduce figures of the papers and compare the numbers.
 
-    NAME is one of --list. Results that the output directory already has for the same code and
-    options are kept, and an interrupted call continues. report.html in the directory shows all
-    figures, results.md their numbers.
+    NAME is one of --list. Results in the output directory of the same code and options are kept, so
+    an interrupted call continues. report.html shows all figures, results.md their numbers.
 
     \b
     pillarbox reproduce --list

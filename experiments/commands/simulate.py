@@ -84,7 +84,7 @@ QUANTILES = ("median", "p95", "p99")
     type=click.FloatRange(min=0, min_open=True),
     default=1000.0,
     show_default=True,
-    help="Packet loss of every cable, in percent.",
+    help="Rate of every cable in Mbit/s.",
 )
 @click.option(
     "--queue",
