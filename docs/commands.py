@@ -22,6 +22,7 @@ COMMON = {
 }
 SHORT = 250  # length of a text up to which a command is a row of a table, in characters
 ONE_LINE = 45  # length of an option's text up to which it is repeated, in characters
+TRIVIAL_RANGE = re.compile(r"; x>=?[01](?:\.0)?(?=\])| \[x>=?[01](?:\.0)?\]")
 AT_PROMPT = re.compile(r" As at the prompt of a running lab: .*")
 HEAD = f"""\
 # Commands
@@ -136,10 +137,15 @@ def _is_short(entry: CommandEntry) -> bool:
 def _own_options(entry: CommandEntry) -> list[tuple[str, str]]:
     """Return the options that the page explains at this command."""
     return [
-        (name.replace(" RANGE", ""), about.replace("  [", " ["))
+        (name.replace(" RANGE", ""), TRIVIAL_RANGE.sub("", about.replace("  [", " [")))
         for name, about in entry.options
-        if name.split()[0] not in COMMON
+        if not _is_common(name, about)
     ]
+
+
+def _is_common(option: str, about: str) -> bool:
+    """Return True if the head of the page explains the option (`follow --fail` differs)."""
+    return option.split()[0] in COMMON and "default: the faults" not in about
 
 
 def _usage(entry: CommandEntry, without: Set[str] = frozenset()) -> str:
@@ -149,7 +155,7 @@ def _usage(entry: CommandEntry, without: Set[str] = frozenset()) -> str:
 
 
 def _common_options(entry: CommandEntry) -> Iterator[str]:
-    names = {name.split()[0] for name, _ in entry.options}
+    names = {name.split()[0] for name, about in entry.options if _is_common(name, about)}
     return (name for name in COMMON if name in names)
 
 

@@ -39,9 +39,9 @@ def command() -> None:
 def up(where: str, name: str) -> int:
     """Start Dask's scheduler and workers by ssh, or use a running Dask cluster.
 
-    HOSTS.toml lists the hosts. Root needs ssh access to them, and Pillarbox has to be installed
-    there. The cluster runs until `cluster down`; TLS keys are made for it. A SCHEDULER is written
-    as tcp://HOST:8786, or as tls://HOST:8786 with keys in Dask's configuration.
+    HOSTS.toml lists the hosts. They need ssh access for root, and Pillarbox. The cluster has its
+    own TLS keys, and runs until `cluster down`. SCHEDULER is tcp://HOST:8786, or tls://HOST:8786
+    with keys in Dask's configuration.
 
     \b
     echo 'hosts = ["10.0.0.2", "10.0.0.3"]' > hosts.toml
@@ -145,11 +145,10 @@ def status(name: str, as_json: bool) -> None:
 @name_option
 @json_option("name", "machines", "pairs", "wrong")
 def check(name: str, as_json: bool) -> int:
-    """Check the network between each two machines, and that all have the same Pillarbox.
+    """Check the network between each two machines, and their versions of Pillarbox.
 
-    Measures the largest packet, TCP throughput, clock offset, and whether super-packets with the
-    papers' headers pass, for each pair. Labs use the stored result. The check takes about 3 s per
-    pair. Exit code 1: something is wrong.
+    Measures MTU, TCP throughput, clock offset, and support for super-packets with the papers'
+    headers, in about 3 s per pair. Labs use the stored result. Exit code 1: something is wrong.
 
     \b
     sudo ./pillarbox cluster check

@@ -20,11 +20,10 @@ def command(
 ) -> int:
     """Run a program on a server of a running lab, or a shell without CMD.
 
-    The exit code is the program's. The program sees the server's network and host name, and ends
-    with the lab. Server addresses among its arguments become IP addresses. Inside quotes they do
-    not, and programs read 4.3 as 4.0.0.3: write h19 or 4-3.dcell there. The program runs as root on
-    this machine's files. With --user it has that user's rights, no capabilities, a clean
-    environment and its own terminal.
+    The exit code is the program's. The program has the server's network and host name, and ends
+    with the lab. Server addresses among its arguments become IP addresses, but not in quotes: write
+    h19 or 4-3.dcell there. The program is root on this machine's files. With --user it has that
+    user's rights, no capabilities, a clean environment and its own terminal.
 
     \b
     sudo ./pillarbox exec 0.0 ping -c 3 4.3

@@ -89,9 +89,9 @@ def command(
 ) -> None:
     """Grade a student's file for a lab sheet.
 
-    The file runs in sealed processes without network and files, with bounded memory and time. Only
-    its answers to questions count. FILE.py may be a directory with one Python file, or - for
-    standard input; links are not followed.
+    The file runs in sealed processes without network and files, with bounded memory and time.
+    FILE.py may be a directory with one Python file, or - for standard input; links are not
+    followed.
 
     \b
     pillarbox grade 2 --student ada --show

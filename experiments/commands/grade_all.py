@@ -88,9 +88,9 @@ def command(
 ) -> int:
     """Grade all submissions in a directory: ID.py, or a directory ID with one Python file.
 
-    Each submission is graded in a sealed process of its own. Links are refused, and similar
-    submissions are reported. Marks are written after each submission: --changed continues an
-    interrupted run. Exit code 1: a submission was refused or could not be graded.
+    Each submission runs in its own sealed process. Links are refused, and similar submissions are
+    reported. --changed continues an interrupted run. Exit code 1: a submission was refused or could
+    not be graded.
 
     \b
     pillarbox grade-all 3 handed-in --out marks --secret-file word

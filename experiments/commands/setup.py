@@ -139,7 +139,7 @@ def mpi() -> int:
 
 @command.command("tests")
 def tests() -> int:
-    """Install optional software that tests use; without it they are skipped.
+    """Install optional software for tests, which are skipped without it.
 
     Needs root. Installs the software of `setup openflow` and `setup mpi`, and on Debian Chromium
     and openssh-server, whose service starts if there is an init system.

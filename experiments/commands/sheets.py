@@ -49,8 +49,8 @@ def release(out: Path) -> None:
 def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
     """Make an autograder for another system: a zip with Pillarbox and no solution.
 
-    The zip for Gradescope holds the secret, and no student sees it. A repository of GitHub
-    Classroom belongs to the student: its workflow is a self-check, and grade-all gives the marks.
+    The zip for Gradescope holds the secret, which no student sees. The workflow for GitHub
+    Classroom is a self-check without a secret; grade-all gives the marks.
 
     \b
     pillarbox sheets autograder 3 --form gradescope --out lab3.zip --secret-file word
