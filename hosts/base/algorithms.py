@@ -7,6 +7,7 @@ network.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from hosts.base.declarations import declared
@@ -91,10 +92,9 @@ def route(
         return algorithm.around(topology, source, destination, failures, several)
     if algorithm.path_set and (several or not algorithm.path):
         paths = algorithm.path_set(topology, source, destination)
-        working = [path for path in paths if not failures.first_on(topology, path)]
-        if not working:
-            return Routed([], f"all {len(paths)} disjoint paths have failed")
-        return Routed(working if several else working[:1])
+        working = (path for path in paths if not failures.first_on(topology, path))
+        used = list(working if several else islice(working, 1))
+        return Routed(used, "" if used else f"all {len(paths)} disjoint paths have failed")
     if not algorithm.path:
         raise PillarboxError(
             f"{name} of {topology.spec} has no path computation: run its protocol with --protocol"

@@ -24,7 +24,7 @@ none of these: some packets to it then use up their retry count although nothing
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 from hosts.base.algorithms import Routed
@@ -41,6 +41,7 @@ LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (sect
 # of rerouted (section 7.1, Fig. 5).
 RETRY = 5
 TTL = 64
+REMEMBERED = 4096  # upper bound for cached views, one per server
 
 RETRIES_SPENT = "retry count used up"
 TTL_EXPIRED = "TTL expired"
@@ -178,6 +179,12 @@ class Converged:
         return (step for step in found if step.peer in self.members)
 
 
+@lru_cache(REMEMBERED)
+def _converged(dcell: DCell, server: int, failures: Failures) -> Converged:
+    """Return a server's view, cached: the paths of many flows pass the same servers."""
+    return Converged(dcell, min(LEVEL_B, dcell.k), server, failures)
+
+
 def walk(
     dcell: DCell,
     source: int,
@@ -232,8 +239,9 @@ def around(
     0.0 0.3 4.0 4.3
     0.0 1.0 1.3 4.1 4.3
     """
-    view = cache(lambda server: Converged(dcell, min(LEVEL_B, dcell.k), server, failures))
-    found, reason = walk(dcell, source, destination, view)
+    found, reason = walk(
+        dcell, source, destination, lambda server: _converged(dcell, server, failures)
+    )
     if reason:
         return Routed([], f"dropped at {dcell.address(found.destination)}: {reason}")
     return Routed([found])

@@ -18,6 +18,7 @@ from experiments.analysis.fluid.path_bound import PathBound
 from experiments.traffic.flows import FlowResult
 from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
 from experiments.trials.runs.recorded_paths import paths_of
+from hosts.base.failures import NONE
 from hosts.base.path import Path
 from topos.base.topology import Topology
 
@@ -82,8 +83,13 @@ def _spans(
     system, pairs = order.trial.system, [(r.flow.source, r.flow.destination) for r in found.results]
     rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
 
+    computed = {(found.paths, NONE): list(paths)}
+
     def paths_at(sample: PathSample) -> list[Path | None]:
-        return paths_of(topology, found.routing, pairs, sample.paths, sample.failures)
+        state = sample.paths, sample.failures
+        if state not in computed:
+            computed[state] = paths_of(topology, found.routing, pairs, *state)
+        return computed[state]
 
     known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
     last = list(paths)

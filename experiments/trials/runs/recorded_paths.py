@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.ideal import static_paths
@@ -142,15 +142,15 @@ def paths_of(
     given: Sequence[Addresses],
     failures: Failures = NONE,
 ) -> list[Path | None]:
-    """Return the path of each flow: that which was chosen for it, else the computed one."""
-    own = routing.endswith(".py")  # of which nothing can be computed
-    computed: Sequence[Path | None] = [None] * len(pairs)
-    if not own:
-        computed = static_paths(topology, routing, pairs, failures)
-    return [
-        path_of(topology, passed) if passed else known
-        for passed, known in zip(given, computed, strict=True)
-    ]
+    """Return the path of each flow: the recorded one, else the computed one.
+
+    Paths of a router in a user's file cannot be computed.
+    """
+    missing = [pair for pair, passed in zip(pairs, given, strict=True) if not passed]
+    computed: Iterator[Path | None] = repeat(None)
+    if not routing.endswith(".py"):
+        computed = iter(static_paths(topology, routing, missing, failures))
+    return [path_of(topology, passed) if passed else next(computed) for passed in given]
 
 
 def path_of(topology: Topology, passed: Sequence[str]) -> Path | None:

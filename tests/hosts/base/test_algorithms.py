@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 import topos
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
-from hosts.base.path import disjoint
+from hosts.base.path import Path, disjoint
 from hosts.base.shortest import shortest_path
 from topos.base.spec import small
+from topos.base.topology import Topology
 
 SMALL = [
     "dpillar,4,2",
@@ -143,3 +144,18 @@ def test_fattree_goes_around_a_failed_core_switch() -> None:
 def test_packet_to_oneself_stays() -> None:
     bcube = topos.parse("bcube,4,1")
     assert route(bcube, "bcube", 3, 3, several=True).paths[0].servers == (3,)
+
+
+def test_a_single_path_is_found_without_a_check_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    checked = []
+
+    def first_on(self: Failures, topology: Topology, path: Path) -> tuple[int, ...] | None:
+        checked.append(path)
+        return None if len(checked) > 1 else (0,)
+
+    monkeypatch.setattr(Failures, "first_on", first_on)
+    dpillar = topos.parse("dpillar,8,2")
+    assert route(dpillar, "mp", 0, 9).paths == [checked[1]]
+    assert len(checked) == 2

@@ -225,3 +225,13 @@ def test_dropped_says_where_and_why() -> None:
     cut = parse_failures(dcell, ["stop s4", "cut 4.3-3.3"])
     routed = route(dcell, "dfr", 0, dcell.server("4.3"), cut)
     assert routed.dropped == "dropped at 0.0: no way inside the DCell_1"
+
+
+def test_paths_under_equal_failures_share_the_views_of_servers() -> None:
+    dcell = topos.parse("dcell,4,1")
+    failures = links(dcell, "0.3-4.0")
+    dfr._converged.cache_clear()
+    for source in range(dcell.servers):
+        route(dcell, "dfr", source, (source + 7) % dcell.servers, failures)
+        route(dcell, "dfr", source, (source + 3) % dcell.servers, failures)
+    assert dfr._converged.cache_info().misses <= dcell.servers

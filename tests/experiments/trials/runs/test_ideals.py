@@ -13,7 +13,7 @@ from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.trials import Trial
-from experiments.trials.runs import recorded_paths
+from experiments.trials.runs import ideals, recorded_paths
 from experiments.trials.runs.order import PathSample, TrialMeasurements, TrialOrder
 from experiments.trials.runs.outcome import outcome
 from experiments.trials.runs.recorded_paths import PathSampler
@@ -149,3 +149,17 @@ def test_paths_are_sampled_before_and_after_a_fault(monkeypatch: pytest.MonkeyPa
     nobody = PathSampler(lab, ())  # type: ignore[arg-type]
     nobody.look(5.0)
     assert (nobody.samples, lab.asked) == ([], 3)
+
+
+def test_equal_samples_compute_their_paths_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    computed = []
+
+    def counted_paths_of(*arguments: Any) -> Any:
+        computed.append(arguments[3:])
+        return recorded_paths.paths_of(*arguments)
+
+    monkeypatch.setattr(ideals, "paths_of", counted_paths_of)
+    cut = parse_failures(CUBE, ["cut 0.0-s0"])
+    samples = [PathSample(at / 4, APART, cut if at in (4, 5, 6) else NONE) for at in range(12)]
+    measured(LASTING, PAIR, sampled=tuple(samples), paths=APART)
+    assert computed == [(APART, cut)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import topos
+from experiments.trials.runs import recorded_paths
 from experiments.trials.runs.recorded_paths import chosen_paths, dealt, path_of, paths_of
 
 
@@ -72,3 +75,19 @@ def test_flows_over_switches_keep_the_switches_that_routing_chose():
     pairs = [(0, 4), (0, 8), (1, 9), (2, 10)]
     found = paths_of(topology, "two-level", pairs, [()] * 4)
     assert len({step.via for path in found for step in path.steps}) == 4
+
+
+def test_paths_are_computed_only_for_flows_without_a_recorded_path(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed: list[tuple[int, int]] = []
+
+    def static_paths(topology, routing, pairs, failures):
+        computed.extend(pairs)
+        return [None] * len(pairs)
+
+    monkeypatch.setattr(recorded_paths, "static_paths", static_paths)
+    recorded = [("0.0", "1.0", "1.1"), (), ("0.0", "0.1")]
+    found = paths_of(topos.parse("bcube,2,1"), "bsr", [(0, 3), (3, 0), (0, 1)], recorded)
+    assert computed == [(3, 0)]
+    assert [path and path.servers for path in found] == [(0, 2, 3), None, (0, 1)]
