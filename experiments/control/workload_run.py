@@ -51,11 +51,11 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
 
 
 def said_of(record: dict[str, Any]) -> str:
-    """Return the result of a workload in one line."""
+    """Return the result of a workload in one line, with the first reason if it is not valid."""
     goodput, ideal = (
         with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
     )
-    verdict = "valid" if record["valid"] else "not valid"
+    verdict = "valid" if record["valid"] else f"not valid: {record['verdict']['reasons'][0]}"
     flows = f"{record['flows']} flows, {record['failed_flows']} failed"
     return f"{flows}: {goodput} of {ideal} ideal; {verdict}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from experiments.control.workload_run import said_of
 from experiments.traffic import tools
 from tests.experiments.control import test_commands
 from tests.experiments.control.test_commands import Terminal, up
@@ -86,3 +87,13 @@ def test_the_tool_goes_by_the_processors_that_there_are(monkeypatch: pytest.Monk
         assert tools.chosen_tool("auto", most) == "iperf3"
         assert tools.chosen_tool("auto", most + 1) == "generator"
         assert tools.chosen_tool("iperf3", 100 * most) == "iperf3"
+
+
+def test_a_result_that_is_not_valid_names_the_first_reason() -> None:
+    record = {
+        "flows": 2, "failed_flows": 0, "goodput_bps": 5e6, "ideal_bps": 1e7,
+        "valid": False, "verdict": {"reasons": ["processors were idle 1%", "foreign programs"]},
+    }  # fmt: skip
+    line = "2 flows, 0 failed: 5.00 Mbit/s of 10.0 Mbit/s ideal; not valid: processors were idle 1%"
+    assert said_of(record) == line
+    assert said_of(record | {"valid": True}).endswith("ideal; valid")
