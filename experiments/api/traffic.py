@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from topos.base.errors import PillarboxError, require
 
@@ -57,164 +58,77 @@ class Traffic:
         return f"<traffic {' '.join(self.words)}>"
 
 
-class AllToAll(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class UsualTraffic(Traffic):
+    """Traffic of a usual pattern; each subclass names its pattern and adds its options."""
+
+    pattern: ClassVar[str]
+    volume: str | int | None = None
+    seconds: float | None = None
+    tool: Tool = "generator"
+    congestion: str = "cubic"
+
+    def __post_init__(self) -> None:
+        super().__init__(self.pattern, **vars(self))
+
+
+@dataclass(kw_only=True, repr=False, eq=False)
+class AllToAll(UsualTraffic):
     """Every server sends to every other."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "all-to-all",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-        )
+    pattern = "all-to-all"
 
 
-class Permutation(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class Permutation(UsualTraffic):
     """Every server sends to one server and receives from one server, drawn at random."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "permutation",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-        )
+    pattern = "permutation"
 
 
-class OneToAll(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class OneToAll(UsualTraffic):
     """One server sends to all others."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        source: str | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "one-to-all",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-            source=source,
-        )
+    pattern = "one-to-all"
+    source: str | None = None
 
 
-class OneToOne(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class OneToOne(UsualTraffic):
     """One server sends to another; `flows` defaults to the number of disjoint paths."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        source: str | None = None,
-        destination: str | None = None,
-        flows: int | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "one-to-one",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-            source=source,
-            destination=destination,
-            flows=flows,
-        )
+    pattern = "one-to-one"
+    source: str | None = None
+    destination: str | None = None
+    flows: int | None = None
 
 
-class OneToSeveral(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class OneToSeveral(UsualTraffic):
     """One server sends to several others, given by address or as a number of servers to draw."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        source: str | None = None,
-        receivers: Servers = 2,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "one-to-several",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-            source=source,
-            receivers=receivers,
-        )
+    pattern = "one-to-several"
+    source: str | None = None
+    receivers: Servers = 2
 
 
-class SeveralToOne(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class SeveralToOne(UsualTraffic):
     """Several servers, given by address or as a number to draw, send to one server."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        senders: Servers = 2,
-        destination: str | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "several-to-one",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-            senders=senders,
-            destination=destination,
-        )
+    pattern = "several-to-one"
+    senders: Servers = 2
+    destination: str | None = None
 
 
-class Burst(Traffic):
+@dataclass(kw_only=True, repr=False, eq=False)
+class Burst(UsualTraffic):
     """Every server of one group sends to every server of another."""
 
-    def __init__(
-        self,
-        *,
-        volume: str | int | None = None,
-        seconds: float | None = None,
-        senders: Servers | None = None,
-        receivers: Servers | None = None,
-        tool: Tool = "generator",
-        congestion: str = "cubic",
-    ) -> None:
-        super().__init__(
-            "burst",
-            volume=volume,
-            seconds=seconds,
-            tool=tool,
-            congestion=congestion,
-            senders=senders,
-            receivers=receivers,
-        )
+    pattern = "burst"
+    senders: Servers | None = None
+    receivers: Servers | None = None
 
 
 def _bytes(volume: str | int) -> int:
