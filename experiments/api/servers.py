@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 from collections.abc import Sequence
-from types import TracebackType
 from typing import IO, NamedTuple
 
 from experiments.api.answers import Captured
@@ -143,12 +142,7 @@ class Capture:
     def __enter__(self) -> Capture:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.stop()
 
     def stop(self) -> Captured:

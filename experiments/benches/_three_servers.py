@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from experiments.linux import cable_programs
@@ -118,12 +117,7 @@ class ThreeServers:
     def __enter__(self) -> ThreeServers:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._stack.close()
 
     def _plug(self, server: int, port: int, switch: int) -> None:

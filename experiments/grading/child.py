@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from experiments.text import printable
@@ -91,12 +90,7 @@ class Keeper:
     def __enter__(self) -> Keeper:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         for child in self._children:
             child.forget()
         self._control.close()  # it kills all children, and ends
