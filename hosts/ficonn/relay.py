@@ -2,10 +2,6 @@
 
 A packet whose entry is missing, or leads over a link that is down, is forwarded by TOR
 (`hosts.ficonn.fallback`), and a path-failure message notifies the source of its flow.
-
-Departs from the paper: a probe that has no usable next hop returns to its source, over the servers
-that it has crossed, and removes their entries. So the source need not wait for the timeout, and
-probes to unreachable servers do not fill its window of outstanding probes.
 """
 
 from __future__ import annotations
@@ -16,9 +12,8 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable, Tag
+from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable
 from hosts.wire.dcn import DcnHeader, Protocol
-from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
 from hosts.wire.messages import UNKNOWN_PORT, PathFailure
@@ -88,34 +83,6 @@ class TarRelay(Fallback):
         body = PathFailure(port, self.uid, uid(peer), flow).pack()
         header = DcnHeader(self.uid, uid(source), Protocol.PATH_FAILURE, self.identify())
         return self.send_back_to(source, [previous], header, body)
-
-    def return_probe(
-        self, came: Step | None, flow: FlowKey, tag: Tag, prober: int, now: float
-    ) -> list[Action]:
-        """Notify the sender of a probe that the probe, or its response, has no usable next hop."""
-        self.ways.take_back(flow, tag, now)
-        asked = flow.reversed() if tag.returning else flow
-        message = PathProbe(asked, tag.round, False, self.uid, (), stuck=True)
-        header = DcnHeader(
-            self.uid, self.topology.uid(prober), Protocol.PATH_PROBE, self.identify()
-        )
-        previous = [came] if came and not tag.returning else []
-        return self.send_back_to(prober, previous, header, message.pack())
-
-    def pass_returned_probe(
-        self, came: Step, header: DcnHeader, message: PathProbe, prober: int, now: float
-    ) -> list[Action]:
-        """Send a returned probe on towards its sender, and remove the entry that it has set up."""
-        if header.ttl <= 1:
-            return [Drop("TTL expired")]
-        flow, tag = message.flow, Tag(message.round, returning=False)
-        way = self.ways.of(flow, tag)
-        previous = [way.previous] if way and way.next == came and way.previous else []
-        if previous:
-            self.ways.take_back(flow, tag, now)
-            self.flow_answers_change(flow)
-        body = message._replace(previous=self.uid).pack()
-        return self.send_back_to(prober, previous, header._replace(ttl=header.ttl - 1), body)
 
     def send_back_to(
         self, source: int, previous: list[Step], header: DcnHeader, body: bytes

@@ -1,10 +1,10 @@
 """Traffic-aware routing as a router (Li 2009, section IV.A): probes set up one path per flow.
 
 The packets of a new flow are forwarded by TOR (`hosts.ficonn.fallback`) while a probe travels to
-the destination. Every server on the probe's path decides (`hosts.ficonn.tar`) and stores previous
-and next hop. The destination's own probe, the response, sets up the reverse flow in the same way.
-When the response arrives, the flow moves to its path, as plain IP packets that follow routing
-entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are queued until then.
+the destination. Every server on the probe's path decides and stores previous and next hop
+(`hosts.ficonn.probe_relay`). The destination's own probe, the response, sets up the reverse flow in
+the same way. When the response arrives, the flow moves to its path, as plain IP packets that follow
+routing entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are queued until then.
 
 State, all of it bounded, and removed when idle:
 
@@ -48,64 +48,42 @@ from typing import Any, ClassVar
 from hosts.base.actions import Action, Drop, Pushed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
-from hosts.base.probing import NEARLY_BEST, Pace
+from hosts.base.probing import Pace
 from hosts.ficonn import tar
 from hosts.ficonn.flow_table import (
-    MOST_ENTRIES,
-    Moves,
     Queues,
     SourceFlow,
     Tag,
     described,
-    free_bps,
 )
-from hosts.ficonn.progress import entries_of, probe_of
-from hosts.ficonn.relay import TarRelay
+from hosts.ficonn.probe_relay import ProbeRelay
 from hosts.ficonn.searches import Searches
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.ficonn import PathProbe
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure
-from topos.ficonn import SWITCH
 
 MOST_FLOWS = 1024  # upper bound for flows of this server's own
 SET_UPS = 4  # path set-up probes per probe that looks for a better path
 AT_REST_S = 1.0  # time without a packet; a busy data plane reports packets late
 
 
-class Tar(TarRelay):
-    """Router of FiConn's traffic-aware routing.
-
-    Parameters
-    ----------
-    virtual_flows : VirtualFlows
-        Whether any flow that takes the level-0 link ends a virtual flow. The next probe always
-        ends it, here or, by timeout, elsewhere, which bounds the table of virtual flows.
-    """
+class Tar(ProbeRelay):
+    """Router of FiConn's traffic-aware routing; `ProbeRelay` describes its parameters."""
 
     by_flow: ClassVar[bool] = True
     answers_outlive_links: ClassVar[bool] = True
     far_side: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        *network: Any,
-        virtual_flows: tar.VirtualFlows = tar.VIRTUAL_FLOWS,
-        now: float = 0.0,
-        **options: Any,
-    ) -> None:
+    def __init__(self, *network: Any, now: float = 0.0, **options: Any) -> None:
         super().__init__(*network, now=now, **options)
         idle_s = self.timers.flow_idle_s
         self.flows: Bounded[FlowKey, SourceFlow] = Bounded(MOST_FLOWS, idle_s)
-        self.level_0 = virtual_flows.level_0
-        two_rounds_s = 2 * self.timers.longest_probe_interval_s
-        self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
         self._pace = Pace(self.timers.probe_spacing_s, 0.0, self.random)
         self.queues = Queues()
         set_ups = Pace(self.timers.probe_spacing_s / SET_UPS, now, self.random)
         self.searches = Searches(self.agenda, set_ups, self._probe_turn)
-        self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
         self.agenda.set("expire", now + idle_s / 4, self._expire)
 
     # -- packets ---------------------------------------------------------------------------------
@@ -363,87 +341,6 @@ class Tar(TarRelay):
 
     # -- received probes ---------------------------------------------------------------------------
 
-    def _probe_came(
-        self, came: Step, header: DcnHeader, message: PathProbe, now: float
-    ) -> list[Action]:
-        flow, tag = message.flow, Tag(message.round, message.returning)
-        ends = self.server_of(flow.source), self.server_of(flow.destination)
-        if message.previous != self.topology.uid(came.peer):
-            return [Drop("bad probe")]
-        if message.stuck:
-            return self._returned_probe_came(came, header, message, now)
-        probe = probe_of(self.topology, ends, header, message)
-        if probe is None:
-            return [Drop("bad probe")]
-        if header.ttl <= 1 and probe.destination != self.server:
-            return [Drop("TTL expired")]
-        if probe.source == self.server and self.ways.of(flow, tag) is None:
-            return [Drop("probe of a former round")]
-        header = header._replace(ttl=max(0, header.ttl - 1))
-        asked = self.ways.of(flow.reversed(), tag._replace(returning=False))
-        back_to = asked.previous if asked and tag.returning and probe.back else None
-        return self._decide(came, header, flow, tag, probe, now, back_to)
-
-    def _returned_probe_came(
-        self, came: Step, header: DcnHeader, message: PathProbe, now: float
-    ) -> list[Action]:
-        prober = self.server_of(message.flow.source)
-        if prober is None or header.destination != self.topology.uid(prober):
-            return [Drop("bad probe")]
-        if prober == self.server:
-            return self._probe_stuck(message.flow, message.round, now)
-        return self.pass_returned_probe(came, header, message, prober, now)
-
-    def _decide(
-        self,
-        came: Step | None,
-        header: DcnHeader,
-        flow: FlowKey,
-        tag: Tag,
-        probe: tar.TarProbe,
-        now: float,
-        back_to: Step | None,
-    ) -> list[Action]:
-        """Apply Algorithm 3's decision to a probe, or send a response to `back_to`."""
-        self.virtual.pop(flow)
-        before = self.ways.next(flow, now)
-        decision: tar.Decision
-        if back_to:
-            decision = tar.ForwardProbe(tar.RouteEntry(came, back_to), probe.progress)
-        else:
-            way, sight = self.ways.of(flow, tag), self._sight(flow, now)
-            decision = tar.decide(self.topology, self.server, probe, came, way, sight)
-        if isinstance(decision, tar.Arrived):
-            return self._process_arrival(came, flow, tag, probe, now)
-        if isinstance(decision, tar.Stuck):
-            prober = probe.destination if tag.returning else probe.source
-            if prober != self.server:
-                told = self.return_probe(came, flow, tag, prober, now)
-            else:  # a probe that has just been sent is handled by `_probe`
-                told = self._probe_stuck(flow, tag.round, now) if came else []
-            return [Drop(decision.reason), *told]
-        if isinstance(decision, tar.Back):
-            self.ways.take_back(flow, tag, now)
-            if decision.virtual and not tag.returning:
-                self.virtual.put(flow, None, now)
-            step = decision.step
-        else:
-            step = decision.way.next
-            forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
-            if forgotten:
-                self.flow_answers_change(forgotten)
-            # Departs from the paper: virtual flows are counted for flows, not for responses: that
-            # to a flow that bypassed often comes this way, and would end the virtual flow.
-            if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
-                self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
-        self.moves.note(flow, before, now)
-        if not self.neighbours.works(step):
-            return [Drop("next hop is down")]
-        entries = entries_of(self.topology, decision.progress)
-        body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
-        packets = self.ways.behind(flow, tag, step, now)
-        return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
-
     def _process_arrival(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float
     ) -> list[Action]:
@@ -465,18 +362,6 @@ class Tar(TarRelay):
         new = self._new_probe(probe.source, probe.tries, probe.back)
         actions += self._launch(answers, answer, new, now, back_to)
         return actions + (self._send_queued(answers, own, now) if own.ready else [])
-
-    def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return the state of this server's two links, without the traffic of the flow itself."""
-        self.virtual.expire(now)
-        entry, step = self.ways.get(flow), self.ways.next(flow, now)
-        own = (step.port, entry.rate_bps(now)) if entry and step else None
-        free = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
-        return tar.Sight(self.neighbours.works, self.random, *free, self._switch_works, NEARLY_BEST)
-
-    @property
-    def _switch_works(self) -> bool:
-        return any(step.port == SWITCH for step in self.neighbours.up)
 
     # -- failures --------------------------------------------------------------------------------
 

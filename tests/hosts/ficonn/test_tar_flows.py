@@ -320,7 +320,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
         header = DcnHeader(SMALL.uid(1), SMALL.uid(4), Protocol.PATH_PROBE)
         relay.receive(SWITCH, 1, Frame(ETH_DCN, header.pack(probe.pack())), now)
     assert len(ours.flows) == router.MOST_FLOWS
-    assert len(relay.ways) == router.MOST_ENTRIES
+    assert len(relay.ways) == flow_table.MOST_ENTRIES
     assert (
         ours.queues.packets
         == sum(len(own.queue) for own in ours.flows.values())
