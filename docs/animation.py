@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
-import subprocess
-import sys
 import tempfile
 import urllib.request
 from io import BytesIO
@@ -20,8 +17,8 @@ from PIL import Image
 
 from experiments.page.chromium import Browser, browser
 from experiments.page.page_client import watching
+from page_lab import page_of
 
-ROOT = Path(__file__).parents[1]
 FILE = Path(__file__).with_name("demo.webp")
 NETWORK, CABLE = "bcube,4,1", "0.0-s0"
 RATE_MBIT = 20
@@ -33,25 +30,14 @@ SIZE, SCALE, QUALITY = (1100, 640), 0.7, 45
 
 async def main() -> None:
     """Start a lab with a page, record it, and draw the recording."""
-    words = ["up", NETWORK, "--rate-mbit", str(RATE_MBIT), "--page", "--hold"]
-    lab = await asyncio.create_subprocess_exec(
-        sys.executable, str(Path(sys.executable).with_name("pillarbox")), *words,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
-    )  # fmt: skip
-    assert lab.stdin and lab.stdout
-    try:
-        url = re.search(r"http\S+", (await lab.stdout.readline()).decode())
-        assert url, "the lab did not start: its reason is above"
-        saved = await recorded(url[0])
-    finally:
-        lab.stdin.close()
-        await lab.wait()
+    async with page_of(NETWORK, RATE_MBIT) as url:
+        saved = await recorded(url)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         page = Path(folder) / "saved.html"
         page.write_bytes(saved)
         async with browser(Path(folder) / "profile") as tab:
             write(await frames(tab, page.as_uri()))
-    print(f"{FILE.relative_to(ROOT)}: {FILE.stat().st_size / 1e6:.1f} MB")
+    print(f"docs/{FILE.name}: {FILE.stat().st_size / 1e6:.1f} MB")
 
 
 async def recorded(url: str) -> bytes:

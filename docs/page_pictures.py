@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from experiments.page.chromium import Browser, browser
+from page_lab import page_of
 
-ROOT = Path(__file__).parents[1]
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1", "tree,4,2", "fattree,4")
 SHEET, SHEETS_NETWORK, STUDENT = "4", "dcell,2,2", "ada"  # whose values are of that network
 RATE_MBIT = 5
@@ -28,28 +26,17 @@ SCALE, QUALITY = 0.65, 55
 async def main(networks: list[str]) -> None:
     """Take them all."""
     for network in networks:
-        words = ["up", network, "--rate-mbit", str(RATE_MBIT), "--page", "--hold"]
-        lab = await asyncio.create_subprocess_exec(
-            sys.executable, str(Path(sys.executable).with_name("pillarbox")), *words,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT,
-        )  # fmt: skip
-        assert lab.stdin and lab.stdout
-        try:
-            url = re.search(r"http\S+", (await lab.stdout.readline()).decode())
-            assert url, "the lab did not start: its reason is above"
+        async with page_of(network, RATE_MBIT) as url:
             with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
                 async with browser(Path(profile)) as tab:
                     await tab.look(*SIZE, scale=SCALE)
-                    await tab.open(url[0])
+                    await tab.open(url)
                     folder = Path(__file__).parent / "page"
                     if network == SHEETS_NETWORK:
                         await sheet(tab, folder)
                     else:
                         await pictures(tab, folder / network.split(",")[0])
                     assert tab.complaints == []
-        finally:
-            lab.stdin.close()
-            await lab.wait()
         print(network)
 
 
