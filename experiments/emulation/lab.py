@@ -22,7 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.emulation import server_names, switching
+from experiments.emulation import convergence, server_names, switching
 from experiments.emulation.active_faults import ActiveFault, Faults
 from experiments.emulation.defaults import usual_routing
 from experiments.emulation.drops import all_drops
@@ -39,12 +39,10 @@ from experiments.linux import shaping
 from experiments.linux.queueing import Queue
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.load import router_for
-from hosts.base.path import Step
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-CONVERGED_S = 30.0
 # Largest number of servers, in a network without relays, that get static entries of all MAC
 # addresses. The kernel accepts at most 1024 learned entries (gc_thresh3) of all servers together.
 MOST_STATIC_ARP = 256
@@ -201,36 +199,7 @@ class Lab:
 
     def wait_converged(self) -> None:
         """Wait for convergence: no server considers a working link down."""
-        if not self.forwarders:
-            return
-        deadline = time.monotonic() + CONVERGED_S
-        waiting = [s for s in range(self.topology.servers) if s not in self.dead]
-        while waiting and time.monotonic() < deadline:
-            known = self.forwarders.ask(waiting[-1], "down")
-            if known and all(map(self._has_failed, known["down"])):
-                waiting.pop()
-            else:
-                time.sleep(0.02)
-        require(
-            not waiting,
-            f"{len(waiting)} servers still miss links that work: run `status`"
-            f" ({self._missed(waiting[-1]) if waiting else ''})",
-        )
-
-    def _missed(self, server: int) -> str:
-        """Return a phrase naming the working links that a server considers down."""
-        assert self.forwarders
-        known = self.forwarders.ask(server, "down")
-        if not known:
-            return f"{self.name(server)} does not answer"
-        missed = (link for link in known["down"] if not self._has_failed(link))
-        links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
-        return f"{self.name(server)} misses {links or 'none any more'}"
-
-    def _has_failed(self, link: dict[str, Any]) -> bool:
-        step = Step(link["port"], self.topology.server(link["peer"]))
-        server = self.topology.server(link["server"])
-        return self.failures().of_hop(self.topology, server, step) is not None
+        convergence.wait_converged(self)
 
     # -- cables, switches, racks -----------------------------------------------------------------
 

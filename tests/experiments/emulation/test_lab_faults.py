@@ -14,6 +14,7 @@ import pytest
 
 import topos
 from experiments.benches.failover import FAULTS, scenarios, taken
+from experiments.emulation import convergence
 from experiments.trials.plans.fault_schedule import failures_of
 from experiments.trials.runs.trial_faults import begun
 from hosts.base.algorithms import route
@@ -197,14 +198,14 @@ def test_death_ends_every_program_of_the_server(tmp_path: Path) -> None:
 
 
 def test_what_has_not_converged_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.emulation.lab.CONVERGED_S", 0.2)
+    monkeypatch.setattr(convergence, "CONVERGED_S", 0.2)
     # The papers' timers do not take a busy machine for a failure.
     with lab_of("bcube,2,1", tmp_path, plane="python", timers="paper") as lab:
         switch = lab.topology.server_plug(0, 0).node
         lab.cut(0, switch)
         wait_until(lambda: not hears(lab, 0, 1), "0.0 goes on hearing 0.1")
         wait_until(lambda: not hears(lab, 1, 0), "0.0 has told 0.1")
-        monkeypatch.setattr(lab, "_has_failed", lambda link: False)  # as if the cable worked
+        monkeypatch.setattr(convergence, "has_failed", lambda *_: False)  # as if the cable worked
         with pytest.raises(
             PillarboxError, match=r"2 servers .* `status` \(0\.1 misses 0\.1 port 0 to 0\.0\)"
         ):
