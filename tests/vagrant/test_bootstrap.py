@@ -1,181 +1,28 @@
-"""The bootstrap, on a machine that is made up: its own PATH, its own apt-get, its own Python."""
+"""The bootstrap of a machine: provisioning, updates, and the place of the environment."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-CHECKOUT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["pillarbox", "vagrant/provision.sh", "vagrant/help.sh"]
-
-# All that the scripts may ask of a machine without root, apart from the shell's builtins.
-# fmt: off
-TOOLS = [
-    "awk", "cat", "cksum", "cp", "cut", "df", "dirname", "env", "find", "flock", "getent",
-    "grep", "head", "id", "ln", "ls", "mkdir", "mktemp", "mv", "readlink", "rm", "setpriv",
-    "sh", "sleep", "stat", "tail",
-]
-# fmt: on
-
-FAKE_PYTHON = r"""#!/bin/sh
-# Stands for /usr/bin/python3 and for the python of the venv that it makes.
-case "$*" in
-    *"-m venv "*)
-        for venv; do :; done
-        mkdir -p "$venv/bin" "$venv/lib/python3.11/site-packages"
-        cp "$0" "$venv/bin/python"
-        ;;
-    *"-m pip install --upgrade "*)
-        echo "$*" >>"$MACHINE/pip-upgrades"
-        for file; do :; done
-        case "$*" in *parts.lock) cat "$file" >"$MACHINE/parts" ;; esac
-        case "$*" in *building.lock) cat "$file" >"$MACHINE/building" ;; esac
-        ;;
-    *"-m pip install "*)
-        echo "$PWD" >>"$MACHINE/pip-runs"
-        echo "$*" >"$MACHINE/pip-last"
-        echo "$PIP_SAYS"
-        [ -z "$PIP_KILLS" ] || kill -9 0
-        [ -z "$PIP_SAYS" ] || exit 1
-        case "$*" in
-            *"[ovs]") mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/os_ken" ;;
-            *"ryu=="*) mkdir -p "${0%/bin/*}/lib/python3.11/site-packages/ryu" ;;
-        esac
-        ;;
-    *"-m pip config "*) exit 1 ;;
-    *"print("*version_info*) echo "$PYTHON_VERSION" ;;
-    *version_info*) [ -z "$PYTHON_OLD" ] ;;
-    *ensurepip*) [ -z "$VENV_MISSING" ] ;;
-    *lab_programs.build*) [ -z "$CLANG_FAILS" ] && echo compiled >>"$MACHINE/compiled" ;;
-    */bin/pillarbox*)
-        printf '%s\n' "$PWD"
-        while [ "${1#-}" != "$1" ]; do shift; done
-        shift
-        printf '<%s>' "$@"
-        ;;
-esac
-"""
-
-LOCK = """\
-# Python: 3.10 3.11
-# Machines: x86_64
-# Part: lab
-click==8.5.1 --hash=sha256:1
-pip==26.3 --hash=sha256:2
-pip-tools==1 --hash=sha256:3
-# Part: simulator
-numba==1 --hash=sha256:4
-# Part: tests
-mypy==1 --hash=sha256:5
-"""
-
-FAKE_APT = r"""#!/bin/sh
-echo "$*" >>"$MACHINE/apt-runs"
-echo "$APT_SAYS"
-exit 100
-"""
-
-
-@dataclass
-class Machine:
-    """A machine with a checkout, and nothing on PATH but what its folder `bin` holds."""
-
-    folder: Path
-    settings: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def checkout(self) -> Path:
-        return self.folder / "a checkout"
-
-    @property
-    def venv(self) -> Path:
-        return self.checkout / ".venv"
-
-    @property
-    def stamp(self) -> list[str]:
-        return (self.venv / "pillarbox.stamp").read_text().splitlines()
-
-    @property
-    def pip_runs(self) -> int:
-        runs = self.folder / "pip-runs"
-        return len(runs.read_text().splitlines()) if runs.exists() else 0
-
-    def program(self, name: str, text: str) -> Path:
-        path = self.folder / "bin" / name
-        path.unlink(missing_ok=True)
-        path.write_text(text)
-        path.chmod(0o755)
-        return path
-
-    def environment(self) -> dict[str, str]:
-        return {
-            "PATH": str(self.folder / "bin"),
-            "HOME": str(self.folder / "home"),
-            "MACHINE": str(self.folder),
-            "PILLARBOX_PYTHON": str(self.folder / "bin" / "python3"),
-            "PILLARBOX_DIST_PACKAGES": str(self.folder / "dist-packages"),
-            "PILLARBOX_LOG": str(self.folder / "log"),
-            **self.settings,
-        }
-
-    def start(self, *command: str | Path, cwd: Path | None = None) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            command,
-            cwd=cwd or self.folder,
-            env=self.environment(),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(
-        self, *command: str | Path, cwd: Path | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        process = self.start(*command, cwd=cwd)
-        out, err = process.communicate(timeout=150)
-        return subprocess.CompletedProcess(command, process.returncode, out, err)
-
-    def provision(self) -> subprocess.CompletedProcess[str]:
-        return self.run("sh", self.checkout / "vagrant/provision.sh")
-
-    def pillarbox(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return self.run(self.checkout / "pillarbox", *arguments)
-
-    def become_root(self) -> None:
-        self.program("id", "#!/bin/sh\necho 0\n")
-
-    def everything(self) -> dict[str, tuple[int, int]]:
-        """Return when each file was changed, and how long it is."""
-        paths = sorted(self.folder.rglob("*"))
-        return {str(p): (p.lstat().st_mtime_ns, p.lstat().st_size) for p in paths}
+from tests.vagrant.made_up_machine import (
+    CHECKOUT,
+    FAKE_APT,
+    LOCK,
+    SCRIPTS,
+    TOOLS,
+    Machine,
+    machine_in,
+)
 
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    made = Machine(tmp_path)
-    for name in ["bin", "home", "dist-packages"]:
-        (tmp_path / name).mkdir()
-    for tool in TOOLS:
-        found = shutil.which(tool)
-        assert found, f"{tool} is needed to run these tests"
-        (tmp_path / "bin" / tool).symlink_to(found)
-    made.program("python3", FAKE_PYTHON)
-    made.program("id", "#!/bin/sh\necho 1000\n")
-    made.program("uname", "#!/bin/sh\necho x86_64\n")
-    for name in ["setup.py", *SCRIPTS]:
-        target = made.checkout / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CHECKOUT / name, target)
-    (made.checkout / "vagrant/requirements.lock").write_text(LOCK)
-    return made
+    return machine_in(tmp_path)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -483,82 +330,3 @@ def test_environment_elsewhere_is_updated_where_it_is(machine: Machine) -> None:
     assert machine.pillarbox("topo").returncode == 0
     assert machine.pip_runs == 2
     assert not machine.venv.exists()
-
-
-def assert_one_sentence(ran: subprocess.CompletedProcess[str], log: Path, *words: str) -> None:
-    assert ran.returncode not in (0, None)
-    form = rf"pillarbox: [^\n]+; [^\n]*'[^\n]+'[^\n]* \(full log: {re.escape(str(log))}\)\.\n"
-    assert re.fullmatch(form, ran.stderr), ran.stderr
-    assert log.exists()
-    for word in words:
-        assert word in ran.stderr
-
-
-@pytest.mark.parametrize(
-    ("setting", "said", "words"),
-    [
-        ("PYTHON_OLD", "yes", ["Python 3.10", "PILLARBOX_PYTHON="]),
-        ("VENV_MISSING", "yes", ["sudo apt-get install python3-venv"]),
-        ("PIP_SAYS", "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed", ["PIP_CERT="]),
-        ("PIP_SAYS", "NewConnectionError: Temporary failure", ["reach", "global.index-url"]),
-        ("PIP_SAYS", "ERROR: No matching distribution found for numpy", ["index", "grep ERROR"]),
-        ("PIP_SAYS", "OSError: [Errno 28] No space left on device", ["full", "df -h"]),
-        ("PIP_SAYS", "something never seen before", ["could not install", "grep"]),
-        ("PILLARBOX_PYTHON", "/no/such/python3", ["/no/such/python3", "apt-get install"]),
-        ("PILLARBOX_VENV", "/dev/null/venv", ["/dev/null", "PILLARBOX_VENV="]),
-    ],
-)
-def test_failure_is_one_sentence(
-    machine: Machine, setting: str, said: str, words: list[str]
-) -> None:
-    machine.settings[setting] = said
-    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ("E: Unable to locate package mininet", ["mininet", "add-apt-repository -y universe"]),
-        ("Temporary failure resolving the mirror", ["cannot reach", "sudo apt-get update"]),
-        ("E: Could not get lock /var/lib/dpkg/lock-frontend", ["busy", "ps -C"]),
-        ("E: You don't have enough free space: No space left on device", ["full"]),
-        ("E: something never seen before", ["sudo apt-get install --fix-broken mininet"]),
-    ],
-)
-def test_failure_of_apt_is_one_sentence(machine: Machine, said: str, words: list[str]) -> None:
-    machine.become_root()
-    machine.program("apt-get", FAKE_APT)
-    machine.program(
-        "dpkg-query", '#!/bin/sh\ncase "$*" in *mininet) exit 1 ;; esac\necho installed\n'
-    )
-    machine.settings["APT_SAYS"] = said
-    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
-    assert not machine.venv.exists()
-
-
-def test_packages_without_their_programs_are_told(machine: Machine) -> None:
-    machine.become_root()
-    machine.program("apt-get", FAKE_APT)
-    machine.program("dpkg-query", "#!/bin/sh\necho installed\n")
-    words = ["there is no", "tshark", "sudo apt-get install --reinstall bridge-utils"]
-    assert_one_sentence(machine.provision(), machine.folder / "log", *words)
-
-
-def test_other_distributions_are_told_so(machine: Machine) -> None:
-    machine.become_root()
-    assert_one_sentence(machine.provision(), machine.folder / "log", "not Debian", "vagrant up")
-
-
-def test_foreign_environment_is_not_touched(machine: Machine) -> None:
-    machine.venv.mkdir()
-    (machine.venv / "mine").touch()
-    assert_one_sentence(machine.provision(), machine.folder / "log", "is not Pillarbox's", "mv ")
-    assert (machine.venv / "mine").exists()
-
-
-def test_interruption_is_one_sentence(machine: Machine) -> None:
-    text = FAKE_PYTHON.replace("kill -9 0", "trap '' TERM; kill -TERM 0")
-    machine.program("python3", text)
-    machine.settings["PIP_KILLS"] = "yes"
-    assert_one_sentence(machine.provision(), machine.folder / "log", "interrupted", "goes on")
-    assert machine.stamp == ["unfinished"]

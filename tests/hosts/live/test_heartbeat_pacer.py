@@ -6,69 +6,31 @@ import itertools
 import mmap
 import os
 import resource
-import select
 import signal
 import socket
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from typing import TypeAlias
 
 import pytest
 
-from hosts.linux.bpf import Map
 from hosts.linux.calls import readable
 from hosts.live import heartbeat_pacer, heartbeats
-from hosts.live.devices import BROADCAST_MAC
 from hosts.live.heartbeat_pacer import HeartbeatPort, HeartBeats
-from hosts.live.liveness import LONGEST_ANSWER
-
-INTERVAL_S = 0.01
-WAIT_S = 20.0
-
-
-class Server:
-    """A server with cables that this test holds the other ends of."""
-
-    def __init__(
-        self, arrivals: socket.socket, ports: tuple[int, ...], interval_s: float = INTERVAL_S
-    ) -> None:
-        self.cables: dict[int, socket.socket] = {}
-        with ExitStack() as stack:
-            theirs = {}
-            for port in ports:
-                self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-                self.cables[port].settimeout(WAIT_S)
-                theirs[port] = stack.enter_context(end)
-            outlets = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
-            self.heart_beats = HeartBeats(arrivals, 0, outlets, interval_s)
-
-    def close(self) -> None:
-        for end in (self.heart_beats, *self.cables.values()):
-            end.close()
-
+from tests.hosts.live.pacers import (
+    INTERVAL_S,
+    LINK_BYTES,
+    STATE_AT,
+    WAIT_S,
+    Server,
+    pacing,
+    started,
+    tables,
+)
 
 Serve: TypeAlias = Callable[..., Server]
-
-
-def started(lifeline: int) -> tuple[int, socket.socket]:
-    channel, theirs = heartbeat_pacer.arrivals()
-    with theirs:
-        return heartbeat_pacer.start(theirs, lifeline), channel
-
-
-@contextmanager
-def pacing() -> Iterator[tuple[int, socket.socket]]:
-    lifeline, held = os.pipe()
-    process, channel = started(lifeline)
-    with channel:
-        yield process, channel
-    os.kill(process, signal.SIGKILL)
-    os.waitpid(process, 0)
-    os.close(lifeline)
-    os.close(held)
 
 
 @pytest.fixture
@@ -211,18 +173,7 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
             assert first_ns <= stopped_ns == int.from_bytes(shown[:8], sys.byteorder)
 
 
-LINK_BYTES, STATE_AT, SEGMENT_AT = 64, 20, 48  # as liveness.h has a link
-ANSWER_BYTES = 256
 LATE_NS = 1 << 60
-
-
-def tables(links: int) -> dict[str, Map]:
-    """Return memory in place of the kernel's tables."""
-    made = {}
-    for name in ("paced", "links", "vouched", "answers"):
-        made[name] = Map(os.memfd_create(name), 4, 0, links)
-        os.truncate(made[name].fd, -(-links * ANSWER_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE)
-    return made
 
 
 def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
@@ -269,197 +220,6 @@ def test_nothing_is_sent_again_for_a_link_that_is_down() -> None:
 
 def test_where_a_neighbour_is_served_elsewhere_heart_beats_are_twice_as_frequent() -> None:
     assert beats_meanwhile(state=3, heard_ns=LATE_NS, neighbour=99) in (5, 6, 7)
-
-
-CROWD = 5
-PACE_S = 6 * heartbeat_pacer.TICK_S
-
-
-def mac(server: int) -> bytes:
-    return bytes([2, 0, 0, 0, 0, server])
-
-
-class Switch:
-    """A switch with so many servers, which hear all that comes: this test does so, and answers."""
-
-    def __init__(self, arrivals: socket.socket, crowd: int = CROWD) -> None:
-        self.crowd = crowd
-        self.torn: set[tuple[int, int]] = set()  # (from, to)
-        self.deaf: tuple[int, int] | None = None  # who does not hear the other, which hears it
-        maps = tables(crowd * crowd)
-        self._table, self._vouched, self._answers = (
-            mmap.mmap(maps[name].fd, 0) for name in ("links", "vouched", "answers")
-        )
-        heartbeat_pacer.show_tables(arrivals, maps)
-        for each in maps.values():
-            os.close(each.fd)
-        self._arrivals = arrivals
-        self._answered = deque[tuple[int, bytes]]()  # by whom, and with what
-        self._cables: dict[socket.socket, int] = {}
-        self.servers: dict[int, HeartBeats] = {}
-        for server in range(self.crowd):
-            self.begin(server)
-
-    def begin(self, server: int) -> None:
-        cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._cables[cable] = server
-        hears = {peer: self.place(peer, server) for peer in range(self.crowd) if peer != server}
-        with end:
-            outlet = HeartbeatPort(end, 7, hears)
-            self.servers[server] = HeartBeats(self._arrivals, server, {0: outlet}, PACE_S)
-        self.says(server, b"")
-
-    def place(self, sender: int, hearer: int) -> int:
-        return hearer * self.crowd + sender
-
-    def says(self, server: int, what: bytes) -> None:
-        self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
-
-    def close(self) -> None:
-        maps = self._table, self._vouched, self._answers
-        for each in (*self.servers.values(), *self._cables, *maps):
-            each.close()
-
-    def carry(self) -> tuple[int, bytes]:
-        """Carry the next frame; return from whom, and to whom."""
-        sender, frame = self._next()
-        to = frame[:6]
-        for hearer in range(self.crowd):
-            wanted = to in (BROADCAST_MAC, mac(hearer))
-            if wanted and hearer != sender and (sender, hearer) not in self.torn:
-                at = self.place(sender, hearer) * LINK_BYTES
-                self._table[at : at + 8] = time.monotonic_ns().to_bytes(8, sys.byteorder)
-                self._table[at + STATE_AT] = 1 if (sender, hearer) == self.deaf else 3
-                if to_one(to) and (answer := self.answer(sender, hearer)):
-                    self._answered.append((hearer, answer))
-        return sender, to
-
-    @property
-    def is_answered(self) -> bool:
-        """Tell whether the next frame is an answer to an earlier one."""
-        return bool(self._answered)
-
-    def _next(self) -> tuple[int, bytes]:
-        if self._answered:
-            return self._answered.popleft()
-        while True:
-            cable = select.select([*self._cables], [], [], WAIT_S)[0][0]
-            if frame := cable.recv(999):
-                return self._cables[cable], frame
-            del self._cables[cable]  # its server has ended
-            cable.close()
-
-    def answer(self, sender: int, hearer: int) -> bytes:
-        at = self.place(sender, hearer) * ANSWER_BYTES
-        size = int.from_bytes(self._answers[at : at + 4], sys.byteorder)
-        return self._answers[at + 4 : at + 4 + size]
-
-    def until(self, wanted: Callable[[bytes], bool]) -> None:
-        """Carry frames until so many in a row as there are servers go to whom that wants."""
-        deadline, row = time.monotonic() + WAIT_S, 0
-        while row < self.crowd:
-            assert time.monotonic() < deadline
-            row = row + 1 if wanted(self.carry()[1]) else 0
-
-    def cell(self, sender: int, hearer: int) -> int:
-        at = self.place(sender, hearer) * LINK_BYTES + SEGMENT_AT
-        return int.from_bytes(self._table[at : at + 4], sys.byteorder)
-
-    def vouched_ns(self, cell: int) -> int:
-        return int.from_bytes(self._vouched[8 * cell : 8 * cell + 8], sys.byteorder)
-
-
-def to_all(to: bytes) -> bool:
-    return to == BROADCAST_MAC
-
-
-def to_one(to: bytes) -> bool:
-    return to != BROADCAST_MAC
-
-
-@pytest.fixture
-def switch() -> Iterator[Switch]:
-    with pacing() as (_, arrivals), closing(Switch(arrivals)) as made:
-        made.until(to_one)
-        yield made
-
-
-@pytest.mark.parametrize("crowd", [2, 3, 4, 6])
-def test_who_hear_each_other_beat_to_one_at_a_time_and_to_each_in_turn(crowd: int) -> None:
-    met: set[tuple[int, bytes]] = set()
-    deadline = time.monotonic() + WAIT_S
-    with pacing() as (_, arrivals), closing(Switch(arrivals, crowd)) as switch:
-        while len(met) < crowd * (crowd - 1):
-            assert time.monotonic() < deadline
-            sender, to = switch.carry()
-            assert to != mac(sender)
-            if to_one(to):  # not so where this test was late to carry one
-                met.add((sender, to))
-
-
-def test_of_a_heart_beat_that_goes_round_the_pacer_sends_the_first_alone(switch: Switch) -> None:
-    began: set[int] = set()
-    for _ in range(4 * CROWD):
-        is_answer = switch.is_answered
-        sender, to = switch.carry()
-        if to_one(to) and not is_answer:
-            began.add(sender)
-    assert began == {0}
-
-
-def test_each_counts_as_heard_by_all_when_each_was_heard_by_one(switch: Switch) -> None:
-    began_ns = time.monotonic_ns()
-    while not all(
-        switch.vouched_ns(switch.cell(sender, hearer)) > began_ns
-        for sender, hearer in itertools.permutations(range(CROWD), 2)
-    ):
-        switch.carry()
-        assert time.monotonic_ns() - began_ns < WAIT_S * 1e9
-
-
-def test_one_who_was_not_heard_by_one_beats_to_all_with_all_others_and_counts_no_more(
-    switch: Switch,
-) -> None:
-    switch.torn.add((1, 3))
-    switch.until(to_all)
-    vouched_ns = switch.vouched_ns(switch.cell(1, 3))
-    switch.until(to_all)
-    assert switch.vouched_ns(switch.cell(1, 3)) == vouched_ns
-    switch.torn.clear()
-    late = list(itertools.takewhile(to_all, iter(lambda: switch.carry()[1], b"")))
-    assert len(late) >= (heartbeats.TO_ALL - 1) * CROWD, "it goes round again after a while"
-    switch.until(to_one)
-
-
-def test_what_is_too_long_for_an_answer_goes_to_all(switch: Switch) -> None:
-    for server in range(CROWD):
-        switch.says(server, bytes(LONGEST_ANSWER))
-    switch.until(to_all)
-    for _ in range(6 * CROWD):
-        assert to_all(switch.carry()[1])
-
-
-def test_all_beat_to_all_while_one_does_not_hear_another(switch: Switch) -> None:
-    switch.deaf = (1, 3)
-    switch.says(3, b"")  # the same as before: its kernel rang
-    switch.until(to_all)
-    for _ in range(6 * CROWD):
-        assert to_all(switch.carry()[1])
-    switch.deaf = None
-    switch.until(to_one)
-
-
-def test_news_of_one_of_many_go_to_all(switch: Switch) -> None:
-    switch.says(2, b"news")
-    switch.until(to_all)
-    switch.until(to_one)
-
-
-def test_where_one_of_many_has_ended_all_others_beat_to_all(switch: Switch) -> None:
-    switch.servers[4].close()
-    switch.until(to_all)
-    for _ in range(4 * CROWD):
-        assert to_all(switch.carry()[1])
 
 
 def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
@@ -521,16 +281,3 @@ def test_it_has_a_real_time_priority_and_an_end_to_it() -> None:
         assert os.sched_getscheduler(process) == os.SCHED_RR
         most_us = resource.prlimit(process, heartbeat_pacer.RLIMIT_RTTIME)
         assert most_us == (heartbeat_pacer.MOST_AT_ONCE_US,) * 2
-
-
-def test_once_who_is_at_a_switch_has_changed_the_cell_it_had_vouches_for_nobody(
-    switch: Switch,
-) -> None:
-    earlier = switch.cell(1, 3)
-    switch.servers[4].close()
-    switch.until(to_all)
-    vouched_ns = switch.vouched_ns(earlier)
-    switch.begin(4)
-    switch.until(to_one)
-    assert switch.cell(1, 3) not in (0, earlier)
-    assert switch.vouched_ns(earlier) == vouched_ns
