@@ -8,7 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-SCRIPTS = ["pillarbox", "vagrant/provision.sh", "vagrant/help.sh"]
+SCRIPTS = [
+    "pillarbox",
+    "vagrant/provision.sh",
+    "vagrant/debian_packages.sh",
+    "vagrant/help.sh",
+]
 
 # All that the scripts may ask of a machine without root, apart from the shell's builtins.
 # fmt: off

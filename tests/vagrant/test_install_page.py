@@ -11,7 +11,8 @@ from experiments.doctor.computer import REPORT_PORT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = (CHECKOUT / "docs" / "install.md").read_text()
-SCRIPT = (CHECKOUT / "vagrant" / "provision.sh").read_text()
+SCRIPTS = ("provision.sh", "debian_packages.sh")
+SPOKEN = "".join((CHECKOUT / "vagrant" / name).read_text() for name in SCRIPTS)
 
 
 def column(heading: str) -> list[str]:
@@ -22,7 +23,7 @@ def column(heading: str) -> list[str]:
 
 @pytest.mark.parametrize("sentence", column("| it says |"))
 def test_script_says_what_the_page_explains(sentence: str) -> None:
-    spoken = re.sub(r' ?"\$\w+"? ?| ?\$\w+', "…", SCRIPT)
+    spoken = re.sub(r' ?"\$\w+"? ?| ?\$\w+', "…", SPOKEN)
     assert sentence.replace(" …", "…").replace("… ", "…") in spoken.replace("… ", "…")
 
 

@@ -248,7 +248,9 @@ def test_development_container_mounts_the_checkout_where_the_image_has_it() -> N
     assert interpreter == f"{venv[1]}/bin/python"
 
 
-@pytest.mark.parametrize("name", ["pillarbox", SCRIPT, "vagrant/make-box"])
+@pytest.mark.parametrize(
+    "name", ["pillarbox", SCRIPT, "vagrant/debian_packages.sh", "vagrant/make-box"]
+)
 def test_shellcheck_finds_nothing(name: str) -> None:
     ran = subprocess.run(
         [needs("shellcheck"), CHECKOUT / name], capture_output=True, text=True, check=False
