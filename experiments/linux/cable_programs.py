@@ -26,7 +26,8 @@ from experiments.linux.netlink import (
     text,
 )
 from hosts.linux import bpf
-from hosts.linux.instructions import EXIT, call_helper, instruction, set_register
+from hosts.linux import instructions as ebpf
+from hosts.linux.instructions import R0, R1, R2, R3, R6, R7, R8, R9
 from hosts.live.devices import PAST_SHAPERS
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -59,7 +60,12 @@ CONTROL, MARKING = 1, 2  # priorities of filters at a queue
 
 def drop() -> bytes:
     """Return the BPF program that drops all packets."""
-    return set_register(0, ACT_SHOT) + EXIT
+    return _end(ACT_SHOT)
+
+
+def _end(verdict: int) -> bytes:
+    """Return the instructions that end a program with a verdict."""
+    return ebpf.set_register(R0, verdict) + ebpf.EXIT
 
 
 def drop_some(probability: float) -> bytes:
@@ -67,14 +73,12 @@ def drop_some(probability: float) -> bytes:
     threshold = min(int(probability * 2**32), 2**32 - 1)
     low = struct.unpack("=i", struct.pack("=I", threshold))[0]
     return (
-        call_helper(GET_PRANDOM_U32)
-        + instruction(0xBC, 0x00)  # w0 = w0: a 32-bit number
-        + instruction(0xB4, 1, 0, low)  # w1 = threshold
-        + instruction(0xAD, 0x10, 2)  # if r0 < r1: skip two instructions
-        + set_register(0, ACT_UNSPEC)
-        + EXIT
-        + set_register(0, ACT_SHOT)
-        + EXIT
+        ebpf.call_helper(GET_PRANDOM_U32)
+        + ebpf.copy(R0, R0, bits=32)  # clears the upper half
+        + ebpf.set_register(R1, low, bits=32)
+        + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(_end(ACT_UNSPEC)))
+        + _end(ACT_UNSPEC)
+        + _end(ACT_SHOT)
     )
 
 
@@ -93,33 +97,33 @@ def own(*, by_filter: bool) -> bytes:
     which were detached at the first switch. So do heart-beats, which no queue delays; they also
     bypass the shapers of the ports at which a switch forwards them (`PAST_SHAPERS`).
     """
-    again = (
-        instruction(0x61, 0x12, IFINDEX) + set_register(3, TO_INGRESS) + call_helper(CLONE_REDIRECT)
-    )
-    owned = again + set_register(0, ACT_STOLEN if by_filter else ACT_SHOT) + EXIT
-    has_no_socket = instruction(0x79, 0x12, SOCKET) + instruction(0x15, 2, len(owned) // 8, 0)
-    return _heart_beats_past_shapers() + has_no_socket + owned + set_register(0, ACT_UNSPEC) + EXIT
+    again = ebpf.load(ebpf.WORD, R2, R1, IFINDEX) + ebpf.set_register(R3, TO_INGRESS)
+    again += ebpf.call_helper(CLONE_REDIRECT)
+    owned = again + _end(ACT_STOLEN if by_filter else ACT_SHOT)
+    has_no_socket = ebpf.load(ebpf.DOUBLE, R2, R1, SOCKET)
+    has_no_socket += ebpf.skip_if(ebpf.EQUAL, R2, 0, ebpf.length(owned))
+    return _heart_beats_past_shapers() + has_no_socket + owned + _end(ACT_UNSPEC)
 
 
 def hurry() -> bytes:
     """Return the BPF program that only lets heart-beats bypass the shapers."""
-    return _heart_beats_past_shapers() + set_register(0, ACT_UNSPEC) + EXIT
+    return _heart_beats_past_shapers() + _end(ACT_UNSPEC)
 
 
 def _heart_beats_past_shapers() -> bytes:
-    """Return the start of a program: heart-beats end here, other packets go on, r1 unchanged."""
-    past = instruction(0xB7, 1, 0, PAST_SHAPERS) + instruction(0x63, 0x16, PRIORITY)
-    past += set_register(0, ACT_UNSPEC) + EXIT
-    is_dcn = instruction(0x61, 0x12, PROTOCOL), instruction(0x55, 2, 6, socket.htons(ETH_DCN))
-    # The load instruction (0x30) reads the packet in r6.
-    heart_beat = instruction(0x30, 0, 0, DCN_PROTOCOL_AT)
-    heart_beat += instruction(0x55, 0, len(past) // 8, Protocol.HEART_BEAT) + past
-    return instruction(0xBF, 0x16) + b"".join(is_dcn) + heart_beat + instruction(0xBF, 0x61)
+    """Return the start of a program: heart-beats end here, other packets go on, R1 unchanged."""
+    past = ebpf.set_register(R1, PAST_SHAPERS) + ebpf.store(ebpf.WORD, R6, PRIORITY, R1)
+    past += _end(ACT_UNSPEC)
+    is_beat = ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT)
+    is_beat += ebpf.skip_if(ebpf.DIFFERENT, R0, Protocol.HEART_BEAT, ebpf.length(past)) + past
+    is_dcn = ebpf.load(ebpf.WORD, R2, R1, PROTOCOL)
+    is_dcn += ebpf.skip_if(ebpf.DIFFERENT, R2, socket.htons(ETH_DCN), ebpf.length(is_beat))
+    return ebpf.copy(R6, R1) + is_dcn + is_beat + ebpf.copy(R1, R6)
 
 
 def hand_to_peer(index: int) -> bytes:
     """Return the BPF program that passes a packet to the far end of interface `index`."""
-    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
+    return ebpf.set_register(R1, index) + _redirect(REDIRECT_PEER)
 
 
 def mac_of_peer(index: int) -> str:
@@ -131,22 +135,25 @@ def mac_of_peer(index: int) -> str:
     return ":".join(f"{byte:02x}" for byte in struct.pack("!HI", NAMED_PEER, index))
 
 
+def _redirect(helper: int) -> bytes:
+    """Return the end of a program that passes the packet to the interface with index R1."""
+    return ebpf.set_register(R2, 0) + ebpf.call_helper(helper) + ebpf.EXIT
+
+
 def hand_to_named_peer() -> bytes:
     """Return the BPF program that passes a frame to the interface encoded in its MAC address.
 
     Frames to other addresses (broadcasts, or a bridge's own address) pass unchanged.
     """
-    # The load instructions (0x20, 0x28) read the packet in r6.
-    there = instruction(0x20, 0, 0, 2) + instruction(0xBF, 0x01)  # r1 = r0
-    there += set_register(2, 0) + call_helper(REDIRECT_PEER) + EXIT
-    named = instruction(0xBF, 0x16) + instruction(0x28, 0, 0, 0)
-    named += instruction(0x55, 0, len(there) // 8, NAMED_PEER)
-    return named + there + set_register(0, ACT_UNSPEC) + EXIT
+    there = ebpf.load_packet(ebpf.WORD, 2) + ebpf.copy(R1, R0) + _redirect(REDIRECT_PEER)
+    named = ebpf.copy(R6, R1) + ebpf.load_packet(ebpf.HALF, 0)
+    named += ebpf.skip_if(ebpf.DIFFERENT, R0, NAMED_PEER, ebpf.length(there))
+    return named + there + _end(ACT_UNSPEC)
 
 
 def send_by(index: int) -> bytes:
     """Return the BPF program that transmits a packet by interface `index`."""
-    return set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT) + EXIT
+    return ebpf.set_register(R1, index) + _redirect(REDIRECT)
 
 
 def straight_on(ports: Mapping[str, int]) -> bytes:
@@ -155,20 +162,16 @@ def straight_on(ports: Mapping[str, int]) -> bytes:
     Frames to other addresses, and frames that would leave by the port they came in at, go on to the
     bridge.
     """
-    # The load instructions (0x20, 0x28) read the packet in r6.
-    program = instruction(0xBF, 0x16) + instruction(0x61, 0x19, IFINDEX)  # r9 = incoming interface
-    # r8 = first 16 bits of the destination
-    program += instruction(0x28, 0, 0, 0) + instruction(0xBF, 0x08)
-    # r7 = last 32 bits of the destination
-    program += instruction(0x20, 0, 0, 2) + instruction(0xBF, 0x07)
+    program = ebpf.copy(R6, R1) + ebpf.load(ebpf.WORD, R9, R1, IFINDEX)  # incoming interface
+    program += ebpf.load_packet(ebpf.HALF, 0) + ebpf.copy(R8, R0)  # first 16 bits of destination
+    program += ebpf.load_packet(ebpf.WORD, 2) + ebpf.copy(R7, R0)  # last 32 bits of destination
     for mac, index in ports.items():
         high, low = struct.unpack("!Hi", mac_bytes(mac))
-        there = set_register(1, index) + set_register(2, 0) + call_helper(REDIRECT) + EXIT
-        for code, register, constant in ((0x15, 9, index), (0x55, 8, high), (0x56, 7, low)):
-            # Jump to the next address, on equality (0x15) or inequality.
-            there = instruction(code, register, len(there) // 8, constant) + there
-        program += there
-    return program + set_register(0, ACT_UNSPEC) + EXIT
+        there = ebpf.set_register(R1, index) + _redirect(REDIRECT)
+        there = ebpf.skip_if(ebpf.EQUAL, R9, index, ebpf.length(there)) + there
+        there = ebpf.skip_if(ebpf.DIFFERENT, R8, high, ebpf.length(there)) + there
+        program += ebpf.skip_if(ebpf.DIFFERENT, R7, low, ebpf.length(there), bits=32) + there
+    return program + _end(ACT_UNSPEC)
 
 
 def is_control() -> bytes:
@@ -177,23 +180,21 @@ def is_control() -> bytes:
     A DCN or BCube header has its protocol in its second byte, an IPv4 header in its tenth; in a
     tunnel the inner header decides. The program is a filter: -1 is a match, 0 is none.
     """
-    # The load instructions (0x28, 0x30) read the packet in r6; a load beyond its end returns 0 from
-    # the program.
     return b"".join(
         [
-            instruction(0xBF, 0x16),  # r6 = r1
-            instruction(0x28, 0, 0, ETHERTYPE_AT),
-            instruction(0x15, 0, 5, ETH_DCN),  # equal: jump to the load of DCN's protocol
-            instruction(0x55, 0, 9, ETH_IP),  # unequal: no match
-            instruction(0x30, 0, 0, IP_PROTOCOL_AT),
-            instruction(0x55, 0, 3, IP_IN_IP),  # unequal: check the outer protocol
-            instruction(0x30, 0, 0, INNER_PROTOCOL_AT),
-            instruction(0x05, 0, 1),
-            instruction(0x30, 0, 0, DCN_PROTOCOL_AT),
-            instruction(0x57, 0, 0, MESSAGE_MASK),
-            instruction(0x55, 0, 2, FIRST_MESSAGE),
-            set_register(0, -1) + EXIT,
-            set_register(0, 0) + EXIT,
+            ebpf.copy(R6, R1),
+            ebpf.load_packet(ebpf.HALF, ETHERTYPE_AT),
+            ebpf.skip_if(ebpf.EQUAL, R0, ETH_DCN, 5),  # to the load of DCN's protocol
+            ebpf.skip_if(ebpf.DIFFERENT, R0, ETH_IP, 9),  # to the end: no match
+            ebpf.load_packet(ebpf.BYTE, IP_PROTOCOL_AT),
+            ebpf.skip_if(ebpf.DIFFERENT, R0, IP_IN_IP, 3),  # check the outer protocol
+            ebpf.load_packet(ebpf.BYTE, INNER_PROTOCOL_AT),
+            ebpf.skip(1),
+            ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT),
+            ebpf.calculate(ebpf.AND, R0, MESSAGE_MASK),
+            ebpf.skip_if(ebpf.DIFFERENT, R0, FIRST_MESSAGE, 2),
+            _end(-1),
+            _end(0),
         ]
     )
 
@@ -203,26 +204,26 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
 
     The program is for interfaces that receive Ethernet frames; other packets pass.
     """
-    # The load instructions (0x20, 0x28, 0x30; 0x48 beyond r7) read the packet in r6.
     known = [struct.unpack("!i", socket.inet_aton(one))[0] for one in addresses]
     tests = [
-        (instruction(0xBF, 0x16) + instruction(0x28, 0, 0, ETHERTYPE_AT), ETH_IP),
-        (instruction(0x30, 0, 0, IP_PROTOCOL_AT), socket.IPPROTO_UDP),
+        (ebpf.copy(R6, R1) + ebpf.load_packet(ebpf.HALF, ETHERTYPE_AT), ETH_IP),
+        (ebpf.load_packet(ebpf.BYTE, IP_PROTOCOL_AT), socket.IPPROTO_UDP),
         (
-            instruction(0x30, 0, 0, 14)
-            + instruction(0x57, 0, 0, 0x0F)  # header length in words
-            + instruction(0x67, 0, 0, 2)
-            + instruction(0xBF, 0x07)  # r7 = r0
-            + instruction(0x48, 0x70, 0, 14 + 2),
+            ebpf.load_packet(ebpf.BYTE, 14)
+            + ebpf.calculate(ebpf.AND, R0, 0x0F)  # header length in words
+            + ebpf.calculate(ebpf.SHIFT_LEFT, R0, 2)
+            + ebpf.copy(R7, R0)
+            + ebpf.load_packet(ebpf.HALF, 14 + 2, beyond=R7),
             port,
         ),
     ]
-    end = instruction(0x20, 0, 0, 14 + 12)
-    end += b"".join(instruction(0x16, 0, len(known) - at + 1, one) for at, one in enumerate(known))
-    end += set_register(0, ACT_SHOT) + EXIT
-    for read, wanted in reversed(tests):  # unequal: jump to the last two instructions
-        end = read + instruction(0x55, 0, len(end) // 8, wanted) + end
-    return end + set_register(0, ACT_UNSPEC) + EXIT
+    end = ebpf.load_packet(ebpf.WORD, 14 + 12)
+    for at, one in enumerate(known):  # equal: jump to the last two instructions
+        end += ebpf.skip_if(ebpf.EQUAL, R0, one, len(known) - at + 1, bits=32)
+    end += _end(ACT_SHOT)
+    for read, wanted in reversed(tests):  # different: jump to the last two instructions
+        end = read + ebpf.skip_if(ebpf.DIFFERENT, R0, wanted, ebpf.length(end)) + end
+    return end + _end(ACT_UNSPEC)
 
 
 def load(program: bytes) -> int:

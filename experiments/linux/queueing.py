@@ -20,7 +20,8 @@ from typing import NamedTuple
 from experiments.linux import cable_programs
 from experiments.linux.netlink import attribute
 from hosts.linux import bpf as kernel
-from hosts.linux.instructions import call_helper, instruction, set_register
+from hosts.linux import instructions as ebpf
+from hosts.linux.instructions import R0, R1, R2, R3, R4, R5, R6, R7, R8, R10
 from topos.base.errors import PillarboxError, require
 
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"
@@ -119,63 +120,60 @@ def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -
     matches.
     """
     require(bytes_s < 2**31, "packets are marked at rates up to 17 Gbit/s")
+    slot, byte = -4, -8  # offsets on the stack: the map's key, and the byte to write
     parts: list[bytes | _JumpToEnd] = [
-        instruction(0xBF, 0x16),  # r6 = r1
-        instruction(0x61, 0x11, IFINDEX),  # r1 = index of the port
-        instruction(0x57, 1, 0, MOST_PORTS - 1),
-        instruction(0x63, 0x1A, -4),  # *(u32 *)(r10 - 4) = r1
-        *(instruction(0xBF, 0xA2), instruction(0x07, 2, 0, -4)),  # r2 = r10 - 4
-        *(instruction(0x18, 0x11, 0, moments), instruction(0)),  # r1 = the map
-        call_helper(MAP_LOOKUP),
-        _JumpToEnd(0x15, 0, 0),  # no entry in the map
-        instruction(0xBF, 0x07),  # r7 = r0
-        call_helper(KTIME_NS),
-        instruction(0x79, 0x71, 0),  # r1 = time when the port will have sent all packets so far
-        instruction(0x3D, 0x01, 1),  # skip the next instruction if that time is in the future
-        instruction(0xBF, 0x01),  # r1 = r0, the current time
-        instruction(0x61, 0x62, LENGTH),  # r2 = frame length
-        instruction(0x27, 2, 0, 10**9),
-        instruction(0x37, 2, 0, bytes_s),  # r2 = transmission time in ns
-        instruction(0x0F, 0x21),  # r1 += r2
-        instruction(0xBF, 0x12),  # r2 = r1
-        instruction(0x1F, 0x02),  # r2 -= r0: time until this packet has left
-        _JumpToEnd(0x25, 2, limit_ns),  # the queue is full
-        instruction(0x7B, 0x17, 0),
-        _JumpToEnd(0xB5, 2, mark_ns),  # the delay is short
-        instruction(0x28, 0, 0, ip_at),  # r0 = IP version and type of service
-        instruction(0xBF, 0x07),  # r7 = r0
-        instruction(0xBF, 0x08),  # r8 = r0
-        instruction(0x57, 8, 0, 0xF000),
-        _JumpToEnd(0x55, 8, 0x4000),  # jump if the packet is not IPv4
-        instruction(0xBF, 0x78),  # r8 = r7
-        instruction(0x57, 8, 0, 3),
-        _JumpToEnd(0x15, 8, 0),  # jump if the transport is not ECN-capable
-        _JumpToEnd(0x15, 8, 3),  # marked already
-        instruction(0xBF, 0x73),  # r3 = r7, the old value
-        instruction(0x47, 7, 0, 3),  # r7 |= congestion experienced (CE)
-        instruction(0x73, 0x7A, -8),  # *(u8 *)(r10 - 8) = r7
-        instruction(0xBF, 0x74),  # r4 = r7, the new value
-        *(
-            instruction(0xDC, 3, 0, 16),
-            instruction(0xDC, 4, 0, 16),
-        ),  # convert both to network byte order
-        *(instruction(0xBF, 0x61), set_register(2, ip_at + 10), set_register(5, 2)),
-        call_helper(REPLACE_CHECKSUM),
-        *(instruction(0xBF, 0x61), set_register(2, ip_at + 1)),
-        *(instruction(0xBF, 0xA3), instruction(0x07, 3, 0, -8)),  # r3 = r10 - 8
-        *(set_register(4, 1), set_register(5, 0), call_helper(STORE_BYTES)),
+        ebpf.copy(R6, R1),
+        ebpf.load(ebpf.WORD, R1, R1, IFINDEX),
+        ebpf.calculate(ebpf.AND, R1, MOST_PORTS - 1),
+        ebpf.store(ebpf.WORD, R10, slot, R1),
+        *(ebpf.copy(R2, R10), ebpf.calculate(ebpf.ADD, R2, slot)),
+        ebpf.set_map(R1, moments),
+        ebpf.call_helper(MAP_LOOKUP),
+        _JumpToEnd(ebpf.EQUAL, R0, 0),  # no entry in the map
+        ebpf.copy(R7, R0),
+        ebpf.call_helper(KTIME_NS),
+        ebpf.load(ebpf.DOUBLE, R1, R7),  # time when the port will have sent all packets so far
+        ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # that time is in the future
+        ebpf.copy(R1, R0),  # the current time
+        ebpf.load(ebpf.WORD, R2, R6, LENGTH),
+        ebpf.calculate(ebpf.MULTIPLY, R2, 10**9),
+        ebpf.calculate(ebpf.DIVIDE, R2, bytes_s),  # transmission time in ns
+        ebpf.calculate_with(ebpf.ADD, R1, R2),
+        ebpf.copy(R2, R1),
+        ebpf.calculate_with(ebpf.SUBTRACT, R2, R0),  # time until this packet has left
+        _JumpToEnd(ebpf.ABOVE, R2, limit_ns),  # the queue is full
+        ebpf.store(ebpf.DOUBLE, R7, 0, R1),
+        _JumpToEnd(ebpf.AT_MOST, R2, mark_ns),  # the delay is short
+        ebpf.load_packet(ebpf.HALF, ip_at),  # IP version and type of service
+        *(ebpf.copy(R7, R0), ebpf.copy(R8, R0)),
+        ebpf.calculate(ebpf.AND, R8, 0xF000),
+        _JumpToEnd(ebpf.DIFFERENT, R8, 0x4000),  # the packet is not IPv4
+        ebpf.copy(R8, R7),
+        ebpf.calculate(ebpf.AND, R8, 3),
+        _JumpToEnd(ebpf.EQUAL, R8, 0),  # the transport is not ECN-capable
+        _JumpToEnd(ebpf.EQUAL, R8, 3),  # the packet is marked already
+        ebpf.copy(R3, R7),  # the old value
+        ebpf.calculate(ebpf.OR, R7, 3),  # congestion experienced (CE)
+        ebpf.store(ebpf.BYTE, R10, byte, R7),
+        ebpf.copy(R4, R7),  # the new value
+        *(ebpf.to_network_order(R3, 16), ebpf.to_network_order(R4, 16)),
+        *(ebpf.copy(R1, R6), ebpf.set_register(R2, ip_at + 10), ebpf.set_register(R5, 2)),
+        ebpf.call_helper(REPLACE_CHECKSUM),
+        *(ebpf.copy(R1, R6), ebpf.set_register(R2, ip_at + 1)),
+        *(ebpf.copy(R3, R10), ebpf.calculate(ebpf.ADD, R3, byte)),
+        *(ebpf.set_register(R4, 1), ebpf.set_register(R5, 0), ebpf.call_helper(STORE_BYTES)),
     ]
-    out = len(parts)
+    sizes = [ebpf.length(part) if isinstance(part, bytes) else 1 for part in parts]
     code = [
-        part if isinstance(part, bytes) else instruction(part[0], part[1], out - at - 1, part[2])
+        part if isinstance(part, bytes) else ebpf.skip_if(*part, sum(sizes[at + 1 :]))
         for at, part in enumerate(parts)
     ]
-    return b"".join([*code, set_register(0, 0), instruction(0x95)])
+    return b"".join([*code, ebpf.set_register(R0, 0), ebpf.EXIT])
 
 
 class _JumpToEnd(NamedTuple):
-    """A jump to the program's end: opcode, register and the constant to compare with."""
+    """A jump to the program's end: condition, register and the constant to compare with."""
 
-    code: int
+    condition: int
     register: int
     constant: int

@@ -10,23 +10,103 @@ CB = 48  # offset of the scratch words `cb` in the packet context (struct __sk_b
 DROP = 2  # traffic-control verdict TC_ACT_SHOT
 
 
+R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10 = range(11)  # R1: context at first; R10: stack
+
+# Sizes of loads and stores: 32, 16, 8 and 64 bits.
+WORD, HALF, BYTE, DOUBLE = 0x00, 0x08, 0x10, 0x18
+# Operations on two values; the first value is a register, which receives the result.
+ADD, SUBTRACT, MULTIPLY, DIVIDE, OR, AND, SHIFT_LEFT = 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60
+# Conditions of jumps, between unsigned values.
+EQUAL, ABOVE, AT_LEAST, DIFFERENT, BELOW, AT_MOST = 0x10, 0x20, 0x30, 0x50, 0xA0, 0xB0
+
+
 def instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
     """Return an encoded instruction; `register` is 16 * source + destination register."""
     return struct.pack("=BBhi", code, register, offset, constant)
 
 
-def set_register(register: int, constant: int) -> bytes:
+def _registers(to: int, source: int) -> int:
+    return 16 * source + to
+
+
+def set_register(register: int, constant: int, *, bits: int = 64) -> bytes:
     """Return the instruction that loads a constant into a register."""
-    return instruction(0xB7, register, 0, constant)
+    return instruction(0xB7 if bits == 64 else 0xB4, register, 0, constant)
 
 
-def store(at: int, number: int) -> bytes:
+def copy(to: int, source: int, *, bits: int = 64) -> bytes:
+    """Return the instruction that copies a register, or its low 32 bits."""
+    return instruction(0xBF if bits == 64 else 0xBC, _registers(to, source))
+
+
+def set_map(register: int, descriptor: int) -> bytes:
+    """Return the instructions that load a map's address, by its file descriptor."""
+    return instruction(0x18, _registers(register, 1), 0, descriptor) + instruction(0)
+
+
+def load(size: int, to: int, pointer: int, offset: int = 0) -> bytes:
+    """Return the instruction that loads memory: to = *(size *)(pointer + offset)."""
+    return instruction(0x61 | size, _registers(to, pointer), offset)
+
+
+def store(size: int, pointer: int, offset: int, source: int) -> bytes:
+    """Return the instruction that stores a register: *(size *)(pointer + offset) = source."""
+    return instruction(0x63 | size, _registers(pointer, source), offset)
+
+
+def load_packet(size: int, at: int, *, beyond: int | None = None) -> bytes:
+    """Return the instruction that loads bytes of the packet in R6 into R0, in host byte order.
+
+    The position is `at`, or `at` plus the register `beyond`. A position behind the packet's end
+    ends the program, with 0.
+    """
+    if beyond is None:
+        return instruction(0x20 | size, 0, 0, at)
+    return instruction(0x40 | size, _registers(0, beyond), 0, at)
+
+
+def calculate(operation: int, to: int, constant: int) -> bytes:
+    """Return the instruction that combines a register with a constant."""
+    return instruction(0x07 | operation, to, 0, constant)
+
+
+def calculate_with(operation: int, to: int, source: int) -> bytes:
+    """Return the instruction that combines a register with another one."""
+    return instruction(0x0F | operation, _registers(to, source))
+
+
+def to_network_order(register: int, bits: int) -> bytes:
+    """Return the instruction that converts a register to network byte order."""
+    return instruction(0xDC, register, 0, bits)
+
+
+def skip(count: int) -> bytes:
+    """Return the instruction that jumps over the next `count` instructions."""
+    return instruction(0x05, 0, count)
+
+
+def skip_if(condition: int, register: int, constant: int, count: int, *, bits: int = 64) -> bytes:
+    """Return the instruction that skips `count` instructions if a comparison holds."""
+    return instruction((0x05 if bits == 64 else 0x06) | condition, register, count, constant)
+
+
+def skip_if_register(condition: int, register: int, other: int, count: int) -> bytes:
+    """Return the instruction that skips `count` instructions if two registers compare so."""
+    return instruction(0x0D | condition, _registers(register, other), count)
+
+
+def length(program: bytes) -> int:
+    """Return the number of instructions of a program, which jumps count."""
+    return len(program) // 8
+
+
+def store_in_context(at: int, number: int) -> bytes:
     """Return the instructions that store a 32-bit number in the packet context at an offset.
 
     The number is loaded into a register first: before Linux 6.3 the context does not accept
     constants.
     """
-    return set_register(2, number) + instruction(0x63, 0x21, at)  # *(u32 *)(r1 + at) = r2
+    return set_register(R2, number) + store(WORD, R1, at, R2)
 
 
 def call_helper(helper: int) -> bytes:
@@ -45,10 +125,10 @@ def entrance(numbers: Iterable[int], programs: int, place: int) -> bytes:
     """
     return b"".join(
         [
-            *(store(CB + 4 * word, number) for word, number in enumerate(numbers)),
-            *(instruction(0x18, 0x12, 0, programs), instruction(0)),  # r2 = program array
-            set_register(3, place),
+            *(store_in_context(CB + 4 * word, number) for word, number in enumerate(numbers)),
+            set_map(R2, programs),
+            set_register(R3, place),
             call_helper(TAIL_CALL),
-            set_register(0, DROP) + EXIT,
+            set_register(R0, DROP) + EXIT,
         ]
     )

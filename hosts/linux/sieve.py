@@ -14,13 +14,26 @@ from typing import NamedTuple
 
 from hosts.linux.bpf import SOCKET_FILTER, BpfError, load
 from hosts.linux.calls import attach_filter
-from hosts.linux.instructions import EXIT, instruction, set_register
+from hosts.linux.instructions import (
+    AND,
+    BYTE,
+    DIFFERENT,
+    EQUAL,
+    EXIT,
+    R0,
+    R1,
+    R6,
+    calculate,
+    copy,
+    load_packet,
+    set_register,
+    skip_if,
+)
 
 SO_ATTACH_BPF = 50
 KEPT_BYTES = 65600  # accepted length of a frame in bytes: the whole frame
-# Opcodes that eBPF and classic BPF share; the loaded byte is in register 0 or the accumulator.
-LOAD_BYTE, AND_WITH, IS_EQUAL = 0x30, 0x54, 0x15
-IS_OTHER, COPY, RETURN = 0x55, 0xBF, 0x06
+# Opcodes of classic BPF, which works on an accumulator.
+LOAD_BYTE, AND_WITH, IS_EQUAL, RETURN = 0x30, 0x54, 0x15, 0x06
 _CLASSIC = struct.Struct("=HBBI")  # code, jumps if true and if false, operand
 
 
@@ -56,12 +69,12 @@ def shared(tests: tuple[Byte, ...]) -> int | None:
 
 def modern(tests: tuple[Byte, ...]) -> bytes:
     """Return an eBPF program that performs the byte tests of a frame."""
-    program = instruction(COPY, 0x16)  # r6 = r1: packet loads use the context in r6
+    program = copy(R6, R1)
     for at, value, mask, equal in tests:
-        program += instruction(LOAD_BYTE, 0, 0, at) + instruction(AND_WITH, 0, 0, mask)
-        program += instruction(IS_EQUAL if equal else IS_OTHER, 0, 2, value)
-        program += set_register(0, 0) + EXIT
-    return program + set_register(0, KEPT_BYTES) + EXIT
+        program += load_packet(BYTE, at) + calculate(AND, R0, mask)
+        program += skip_if(EQUAL if equal else DIFFERENT, R0, value, 2)
+        program += set_register(R0, 0) + EXIT
+    return program + set_register(R0, KEPT_BYTES) + EXIT
 
 
 def classic(tests: tuple[Byte, ...]) -> bytes:
