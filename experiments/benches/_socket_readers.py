@@ -31,12 +31,12 @@ def page_requests() -> tuple[bytes, ...]:
 
 def read_page_request(data: bytes) -> None:
     from experiments.page.access import is_own_host
-    from experiments.page.server import _size, checked
+    from experiments.page.server import _terminal_size, checked
 
     text = data.decode(errors="replace")
     is_own_host(text, "lab.example")
     _, _, words = checked(text)
-    _size(words[-2:])
+    _terminal_size(words[-2:])
 
 
 def gate_requests() -> tuple[bytes, ...]:

@@ -1,10 +1,10 @@
-"""The live page: a running lab, or a finished run, as a picture that can be touched.
+"""The live page: an interactive web page of a running lab or a finished run.
 
-Three processes have a part in it::
+Three processes take part::
 
     browser  == WebSocket ==  page's server  -- one socket --  gate (root)  --  the lab's socket
-    draws                     records           JSON lines     lets through
-                              no root, no capability           what a page may ask
+    draws                     records           JSON lines     checks each
+                              no root, no capability           page request
 
-docs/page.md says what they tell one another.
+docs/page.md specifies their messages.
 """

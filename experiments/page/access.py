@@ -1,9 +1,9 @@
 """Authentication of the page's requests: tokens, cookies, and the Host and Origin headers.
 
-Each role has an address of its own, ``/PATH/?token=TOKEN``. A request for it is answered with the
+Each role has a separate address, ``/PATH/?token=TOKEN``. The response to this address sets the
 token as a cookie that scripts cannot read, and the page removes the token from the address bar.
 A browser sends a cookie to every port of a host. The path is random, and the cookie is restricted
-to it, so that a server on another port neither receives the cookie nor overwrites it.
+to the path: a server on another port neither receives the cookie nor overwrites it.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# Request all modules in parallel, instead of each when another module imports it.
+# Link header: browsers load all JavaScript modules in parallel instead of one import at a time.
 PRELOAD = ", ".join(f'<{name}>; rel="modulepreload"' for name in MODULES)
 
 
 class Access:
-    """Decides which role a request has.
+    """Authenticates HTTP requests to the page and determines the role of each request.
 
     Parameters
     ----------
     tokens, paths : dict
-        The token and the path of each role.
+        Token and URL path of each role.
     name : str
         Host name or address that the page listens on.
     tls : bool
@@ -52,19 +52,27 @@ class Access:
         self._name, self._tls = name, tls
 
     def role(self, request: web.Request) -> str:
-        """Return the role that the request's token or cookie grants; raise 403 if it has none."""
+        """Return the role that a request's token or cookie grants; raise HTTP 403 without one."""
         self._check_host(request)
         role, token = self._tokens.get(request.match_info.get("path", ""), ("", ""))
         by_address = request.query.get("token")
         given = request.cookies.get(COOKIE, "") if by_address is None else by_address
         if not role or not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
-            raise refused("this address has no valid token: open the one that Pillarbox printed")
-        if by_address is None and _acts(request) and hdrs.ORIGIN not in request.headers:
-            raise refused("a request with a cookie needs an Origin header, or a token instead")
+            raise refused(
+                "this address has no valid token: open the address that Pillarbox printed"
+            )
+        if (
+            by_address is None
+            and _has_origin_header(request)
+            and hdrs.ORIGIN not in request.headers
+        ):
+            raise refused(
+                "a request with a cookie needs an Origin header: add it, or send the token"
+            )
         return role
 
     def grant(self, request: web.Request, answer: web.Response) -> None:
-        """Set the cookie of the role for which the request has shown the token."""
+        """Set the access cookie of a role in the response to a request with the role's token."""
         path = request.match_info["path"]
         _, token = self._tokens[path]
         answer.set_cookie(
@@ -74,21 +82,23 @@ class Access:
     def _check_host(self, request: web.Request) -> None:
         host = request.headers.get(hdrs.HOST, "")
         if not is_own_host(host, self._name):
-            raise refused("this page is reached by its address, not by another name")
+            raise refused("the Host header is not the page's address: open the printed address")
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and origin != f"{'https' if self._tls else 'http'}://{host}":
-            raise refused("another site's page may not ask")
+            raise refused("cross-origin requests are refused: open the printed address")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise refused("another site's page may not ask")
+            raise refused("cross-site requests are refused: open the printed address")
 
 
-def _acts(request: web.Request) -> bool:
-    """Tell whether a request does more than to read: browsers send an Origin header with it."""
+def _has_origin_header(request: web.Request) -> bool:
+    """Return True for requests to which browsers add an Origin header: not GET, or WebSocket."""
     return request.method != hdrs.METH_GET or hdrs.UPGRADE in request.headers
 
 
 def is_own_host(host: str, name: str) -> bool:
-    """Return whether a Host header is an IP address, ``localhost`` or `name` (no rebound name).
+    """Return True if a Host header is an IP address, ``localhost`` or the page's host name.
+
+    Other names are refused, as protection against DNS rebinding.
 
     >>> is_own_host("127.0.0.1:8080", ""), is_own_host("[::1]:80", ""), is_own_host("localhost", "")
     (True, True, True)
@@ -107,7 +117,7 @@ def is_own_host(host: str, name: str) -> bool:
 
 
 def refused(why: str) -> web.HTTPForbidden:
-    """Return the answer to a request that is not permitted; its connection ends with it."""
+    """Return the 403 response to a forbidden request; the connection is closed after it."""
     answer = web.HTTPForbidden(text=f"Pillarbox: {why}.\n", headers=HEADERS)
     answer.force_close()
     return answer

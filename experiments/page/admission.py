@@ -1,14 +1,14 @@
-"""Connections to the page: how many of whom, and which one is closed to make room for another.
+"""Connection limits of the page's server: limits per client group, and eviction of connections.
 
-A connection is a stranger's until a request on it has shown a token; then it is a watcher's or an
-operator's. Each group has a limit of its own, so that no group takes the places of another:
-operators can always connect. Strangers on this machine and those on the network are two groups.
+A connection belongs to a stranger until a request on it presents a token; then it belongs to a
+watcher or an operator. Each group has a separate limit, so that operators can always connect.
+Strangers on this machine and strangers on the network are two groups.
 
-When a group is full, the address with the most connections loses the one that has been idle for
-longest. Many watchers behind one address (a class behind NAT) may take all places that other
-addresses do not need.
+When a group is full, the source address with the most connections loses its longest idle
+connection. Many watchers that share one address (a class with NAT) may use all the connections
+that other addresses do not need.
 
-A connection is closed if it shows no token in time, or takes nothing of what is sent to it.
+A connection is closed if it presents no token in time, or if the peer stops reading.
 """
 
 from __future__ import annotations
@@ -30,86 +30,86 @@ from experiments.page.bounded_log import LOG
 
 OPERATE, WATCH = "operate", "watch"
 NEAR, FAR = "strangers on this machine", "strangers"
-# Connections of each group; their sum is below the limit of open files, `visitor.MOST_OPEN_FILES`.
+# Maximum connections per group. The sum is below the open-file limit `visitor.MOST_OPEN_FILES`.
 MOST_CONNECTIONS = {NEAR: 64, FAR: 96, WATCH: 224, OPERATE: 48}
-MOST_PAGES = {WATCH: 128, OPERATE: 16}  # of these connections, open pages (WebSockets)
-LOOPBACK = "loopback"  # all loopback addresses count as one
-FIRST_REQUEST_S = 10.0  # from the connection to a request with a token, TLS included
-SLOWEST_S = 10.0  # for a peer to take some of what is sent to it
-KEEP_ALIVE_S = 15.0  # for the next request on a connection
-ACCEPTED_AT_ONCE = 8  # so that requests are read in between
-PAUSE_S = 0.2  # after accept() has failed for lack of descriptors or memory
-SEND_BUFFER = 1 << 18  # bytes in the kernel, for each connection
+MOST_PAGES = {WATCH: 128, OPERATE: 16}  # maximum open pages (WebSocket connections) per group
+LOOPBACK = "loopback"  # source address that stands for all loopback addresses
+FIRST_REQUEST_S = 10.0  # timeout from connect to the first request with a token, TLS included
+SLOWEST_S = 10.0  # send timeout: a peer that reads nothing for this time is closed, in seconds
+KEEP_ALIVE_S = 15.0  # idle timeout between two requests of a connection, in seconds
+ACCEPTED_AT_ONCE = 8  # connections accepted per event-loop iteration, to leave time for requests
+PAUSE_S = 0.2  # pause after accept() fails for lack of descriptors or memory, in seconds
+SEND_BUFFER = 1 << 18  # kernel send buffer (SO_SNDBUF) per connection, in bytes
 
 
 class PageConnection(asyncio.Protocol):
-    """A connection: hands what arrives to the HTTP server, and ends a peer that takes nothing."""
+    """A TCP connection to the page: passes data to the HTTP server, closes on a send timeout."""
 
     def __init__(self, admission: Admission, address: str, group: str) -> None:
         self._admission, self.address, self.group = admission, address, group
-        self.requests = 0  # under way
+        self.requests = 0  # number of requests in progress
         self.is_page = False
         self._transport: asyncio.Transport | None = None
         self._http: Any = None
-        self._stall: asyncio.TimerHandle | None = None
+        self._send_timeout: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._writable = asyncio.Event()
         self._writable.set()
-        self.opening: asyncio.Task[None] | None = None  # until TLS has been negotiated
+        self.opening: asyncio.Task[None] | None = None  # task of the TLS handshake
         loop = asyncio.get_running_loop()
         self.expiry = loop.call_later(FIRST_REQUEST_S, self.close)
 
     def close(self) -> None:
-        """End the connection without a farewell: the peer may not take one."""
+        """Abort the connection without a closing handshake, as the peer may not read it."""
         if self._transport is not None:
             self._transport.abort()
         elif self.opening is not None:
             self.opening.cancel()
 
     async def write(self, data: bytes) -> None:
-        """Send data, and wait until there is room for more."""
+        """Send data to the peer, and wait until the connection's send buffer has space."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the connection is closed")
         self._transport.write(data)
         await self._writable.wait()
 
-    # -- what the event loop calls -----------------------------------------------------------------
+    # -- callbacks of the event loop ---------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Register an established connection and attach an HTTP protocol to it."""
         self._transport = cast(asyncio.Transport, transport)
         self._http = self._admission.http()
         self._admission.connections[transport] = self
         self._http.connection_made(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End."""
-        if self._stall:
-            self._stall.cancel()
+        """Remove a closed connection from its group and notify the HTTP protocol."""
+        if self._send_timeout:
+            self._send_timeout.cancel()
         self._writable.set()
         self._admission.forget(self, self._transport)
         self._http.connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
-        """Hand over what has arrived."""
+        """Pass received bytes to the HTTP protocol."""
         self._http.data_received(data)
 
     def eof_received(self) -> None:
-        """Hand over that no more will arrive."""
+        """Pass the peer's end of file to the HTTP protocol."""
         self._http.eof_received()
 
     def pause_writing(self) -> None:
-        """Begin to observe whether the peer takes anything."""
+        """Start the send timeout when the send buffer is full."""
         self._writable.clear()
         self._http.pause_writing()
         assert self._transport is not None
         self._unsent = self._transport.get_write_buffer_size()
-        self._stall = asyncio.get_running_loop().call_later(SLOWEST_S, self._check_progress)
+        self._send_timeout = asyncio.get_running_loop().call_later(SLOWEST_S, self._check_progress)
 
     def resume_writing(self) -> None:
-        """Note that the peer has taken what was sent."""
-        if self._stall:
-            self._stall.cancel()
+        """Stop the send timeout when the peer has read the buffered data."""
+        if self._send_timeout:
+            self._send_timeout.cancel()
         self._writable.set()
         self._http.resume_writing()
 
@@ -117,22 +117,22 @@ class PageConnection(asyncio.Protocol):
         assert self._transport is not None
         unsent = self._transport.get_write_buffer_size()
         if unsent >= self._unsent:
-            LOG.warning("connections whose peer took nothing were closed")
+            LOG.warning("connections whose peer did not read were closed")
             self.close()
             return
         self._unsent = unsent
-        self._stall = asyncio.get_running_loop().call_later(SLOWEST_S, self._check_progress)
+        self._send_timeout = asyncio.get_running_loop().call_later(SLOWEST_S, self._check_progress)
 
 
 class Admission:
-    """Accepts connections, and knows whose they are.
+    """Accepts the page's connections and enforces the connection limit of each group.
 
     Parameters
     ----------
     listening : socket
-        Where connections arrive.
+        Listening socket of the page.
     tls : SSLContext, optional
-        By default connections are not encrypted.
+        TLS settings; by default connections are not encrypted.
     """
 
     def __init__(self, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
@@ -140,18 +140,18 @@ class Admission:
         listening.setblocking(False)
         self.http: Callable[[], asyncio.Protocol] = asyncio.Protocol
         self.connections: dict[asyncio.BaseTransport, PageConnection] = {}
-        # In each group the connection that has been idle for longest is the first.
+        # Connections of each group, in the order of their last use: the longest idle one is first.
         self._groups: dict[str, dict[PageConnection, None]] = {
             name: {} for name in MOST_CONNECTIONS
         }
 
     def begin(self, http: Callable[[], asyncio.Protocol]) -> None:
-        """Accept connections from now on; `http` makes the HTTP server's end of one."""
+        """Start to accept connections; `http` creates the HTTP protocol of a connection."""
         self.http = http
-        asyncio.get_running_loop().add_reader(self._listening, self._accept)
+        asyncio.get_running_loop().add_reader(self._listening, self._accept_connections)
 
     def forget(self, connection: PageConnection, transport: asyncio.BaseTransport | None) -> None:
-        """Give the place of a connection to others."""
+        """Remove a connection from its group, and cancel its timeout."""
         connection.expiry.cancel()
         self._groups[connection.group].pop(connection, None)
         if transport is not None:
@@ -159,32 +159,32 @@ class Admission:
 
     @contextmanager
     def serving(self, request: web.Request, role: str) -> Iterator[PageConnection]:
-        """Count a request that has shown a role's token; raise 503 if there is no place for it."""
+        """Count a request of a role as in progress; raise HTTP 503 if the role's group is full."""
         connection = self._connection_of(request)
         if connection.group != role:
             group = self._groups[role]
-            if not self._has_room([*group], MOST_CONNECTIONS[role], connection.address):
-                raise _full("too many connections are open")
+            if not self._make_room([*group], MOST_CONNECTIONS[role], connection.address):
+                raise _unavailable("too many connections are open: close a page and retry")
             self._groups[connection.group].pop(connection, None)
             group[connection] = None
             connection.group = role
             connection.expiry.cancel()
         connection.requests += 1
-        self._place_last(connection)
+        self._mark_as_used(connection)
         try:
             yield connection
         finally:
             connection.requests -= 1
-            self._place_last(connection)
+            self._mark_as_used(connection)
 
     @contextmanager
     def page(self, request: web.Request) -> Iterator[PageConnection]:
-        """Keep a place for an open page; raise 503 if there is none."""
+        """Count a connection as an open page; raise HTTP 503 if the page limit is reached."""
         connection = self._connection_of(request)
         role = connection.group
         open_pages = [one for one in self._groups[role] if one.is_page]
-        if not self._has_room(open_pages, MOST_PAGES[role], connection.address):
-            raise _full(f"{MOST_PAGES[role]} pages are open")
+        if not self._make_room(open_pages, MOST_PAGES[role], connection.address):
+            raise _unavailable(f"{MOST_PAGES[role]} pages are open: close one and retry")
         connection.is_page = True
         try:
             yield connection
@@ -197,17 +197,18 @@ class Admission:
             raise ConnectionResetError("the connection is closed")
         return self.connections[transport]
 
-    def _place_last(self, connection: PageConnection) -> None:
+    def _mark_as_used(self, connection: PageConnection) -> None:
         group = self._groups[connection.group]
-        if connection in group:  # it may have been lost meanwhile
+        if connection in group:  # the connection may have been lost in the meantime
             del group[connection]
             group[connection] = None
 
-    def _has_room(self, group: list[PageConnection], most: int, address: str) -> bool:
-        """Return whether a group has room for one more connection, after making room if possible.
+    def _make_room(self, group: list[PageConnection], most: int, address: str) -> bool:
+        """Return True if a group has space for a new connection; close another one if necessary.
 
-        A connection with a request under way is closed only if its address has at least two more
-        than the newcomer's would have: it makes room for others, and not for its own kind.
+        Idle connections are closed first. A connection with a request in progress is closed only
+        if its address has at least two connections more than the new connection's address:
+        connections of the same address do not replace each other.
         """
         if len(group) < most:
             return True
@@ -227,38 +228,38 @@ class Admission:
 
     # -- accepting ---------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         for _ in range(ACCEPTED_AT_ONCE):
             try:
                 accepted, (address, *_) = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(error)
+                self._pause_accepting(error)
                 return
-            self._take(accepted, address)
+            self._admit_stranger(accepted, address)
 
-    def _pause(self, error: OSError) -> None:
-        """Accept nothing for a moment, as there are no descriptors or there is no memory left."""
+    def _pause_accepting(self, error: OSError) -> None:
+        """Stop accepting connections for `PAUSE_S`, for lack of file descriptors or memory."""
         LOG.warning(f"no connection could be accepted: {os.strerror(error.errno or 0)}")
         strangers = [*self._groups[FAR], *self._groups[NEAR]]
         for one in strangers[:ACCEPTED_AT_ONCE]:
             one.close()
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._listening)
-        loop.call_later(PAUSE_S, loop.add_reader, self._listening, self._accept)
+        loop.call_later(PAUSE_S, loop.add_reader, self._listening, self._accept_connections)
 
-    def _take(self, accepted: socket.socket, address: str) -> None:
+    def _admit_stranger(self, accepted: socket.socket, address: str) -> None:
         source = source_of(address)
         group = NEAR if source == LOOPBACK else FAR
-        self._has_room([*self._groups[group]], MOST_CONNECTIONS[group], source)
+        self._make_room([*self._groups[group]], MOST_CONNECTIONS[group], source)
         accepted.setblocking(False)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         connection = PageConnection(self, source, group)
         self._groups[group][connection] = None
-        connection.opening = asyncio.create_task(self._open(connection, accepted))
+        connection.opening = asyncio.create_task(self._open_transport(connection, accepted))
 
-    async def _open(self, connection: PageConnection, accepted: socket.socket) -> None:
+    async def _open_transport(self, connection: PageConnection, accepted: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         timeout = {"ssl_handshake_timeout": FIRST_REQUEST_S} if self._tls else {}
         try:
@@ -267,12 +268,12 @@ class Admission:
             )
         except (OSError, asyncio.CancelledError, asyncio.TimeoutError):
             self.forget(connection, None)
-            with suppress(OSError):  # closed already
+            with suppress(OSError):  # the socket may be closed already
                 accepted.shutdown(socket.SHUT_RDWR)
 
 
 def source_of(address: str) -> str:
-    """Return what counts as one address: an IPv4 address, an IPv6 network of 64 bits, the loopback.
+    """Return the source that an address counts as: an IPv4 address, an IPv6 /64, or the loopback.
 
     >>> source_of("127.0.0.2"), source_of("::ffff:127.0.0.1"), source_of("192.0.2.7")
     ('loopback', 'loopback', '192.0.2.7')
@@ -289,7 +290,7 @@ def source_of(address: str) -> str:
     return str(ipaddress.ip_network((found, 64), strict=False))
 
 
-def _full(why: str) -> web.HTTPServiceUnavailable:
+def _unavailable(why: str) -> web.HTTPServiceUnavailable:
     answer = web.HTTPServiceUnavailable(text=f"Pillarbox: {why}.\n", headers=HEADERS)
     answer.force_close()
     return answer

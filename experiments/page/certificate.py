@@ -11,26 +11,26 @@ from typing import NamedTuple
 
 from topos.base.errors import PillarboxError
 
-DAYS = 30  # validity; each page has a new certificate
-MAKE_S = 30.0
+DAYS = 30  # validity of a certificate in days; each page has a new certificate
+MAKE_S = 30.0  # timeout of openssl in seconds
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 OPENSSL += ["-nodes", "-sha256", "-keyout", "-", "-out", "-", "-subj", "/CN=Pillarbox"]
 
 
 class Certificate(NamedTuple):
-    """A certificate and its private key, in PEM."""
+    """A TLS certificate and its private key, in PEM format."""
 
     certificate: str
     key: str
 
     @property
     def fingerprint(self) -> str:
-        """The certificate's SHA-256, as browsers show it."""
+        """SHA-256 fingerprint of the certificate, in the format that browsers show."""
         return fingerprint_of(ssl.PEM_cert_to_DER_cert(self.certificate))
 
 
 def made_for(name: str) -> Certificate:
-    """Return a new certificate for a host name or an IP address."""
+    """Return a new self-signed certificate for a host name or an IP address."""
     try:
         ipaddress.ip_address(name)
         kind = "IP"
@@ -47,13 +47,13 @@ def made_for(name: str) -> Certificate:
         ) from None
     except (OSError, subprocess.SubprocessError) as error:
         why = (getattr(error, "stderr", None) or str(error)).strip().rpartition("\n")[2]
-        raise PillarboxError(f"openssl makes no certificate for {name}: {why}") from None
+        raise PillarboxError(f"openssl cannot create a certificate for {name}: {why}") from None
     key, begin, certificate = made.stdout.partition("-----BEGIN CERTIFICATE")
     return Certificate(begin + certificate.strip(), key)
 
 
 def fingerprint_of(certificate: bytes) -> str:
-    """Return the SHA-256 fingerprint of a certificate in DER.
+    """Return the SHA-256 fingerprint of a certificate in DER format.
 
     >>> fingerprint_of(b"")[:14]
     'E3:B0:C4:42:98'
@@ -62,7 +62,7 @@ def fingerprint_of(certificate: bytes) -> str:
 
 
 def server_context(pem: str) -> ssl.SSLContext:
-    """Return the TLS settings of a server; the key is written to no disk."""
+    """Return the TLS settings of a server; the private key stays in memory."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     inside = os.memfd_create("certificate")
@@ -75,7 +75,7 @@ def server_context(pem: str) -> ssl.SSLContext:
 
 
 def client_context(certificate: str) -> ssl.SSLContext:
-    """Return the TLS settings of a client that trusts this one certificate, in PEM."""
+    """Return the TLS settings of a client that trusts only a given certificate in PEM format."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=certificate)
     return context

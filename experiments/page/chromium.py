@@ -1,6 +1,6 @@
-"""Debian's Chromium, driven over its own protocol: real clicks, keys and pictures, headless.
+"""Headless Chromium, driven over the Chrome DevTools Protocol: clicks, keys and screenshots.
 
-For tests, the guide's pictures and `pillarbox bench page`; the page itself has no use for it.
+Used by tests, the pictures of the guide and `pillarbox bench page`; the page does not need it.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from typing import Any
 
 import aiohttp
 
-CHROMIUM = shutil.which("chromium")
+CHROMIUM = shutil.which("chromium")  # path of Debian's Chromium, None if it is not installed
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--hide-scrollbars"]
 OPTIONS += ["--disable-background-networking", "--remote-debugging-port=0"]
-WAIT_S = 60.0
+WAIT_S = 60.0  # timeout of every wait for the browser, in seconds
 
 
 class Browser:
-    """One tab."""
+    """A browser tab, driven over the Chrome DevTools Protocol."""
 
     def __init__(self, channel: aiohttp.ClientWebSocketResponse) -> None:
         self._channel = channel
         self._numbers = count(1)
-        self.complaints: list[str] = []  # of the page: exceptions, and what its policy refused
+        # Errors of the page: JavaScript exceptions and Content-Security-Policy violations.
+        self.complaints: list[str] = []
 
     async def send(self, method: str, **parameters: Any) -> Any:
-        """Ask for something of Chromium's protocol, and return the answer."""
+        """Call a method of the DevTools protocol, and return its result."""
         number = next(self._numbers)
         await self._channel.send_json({"id": number, "method": method, "params": parameters})
         while True:
@@ -54,38 +55,38 @@ class Browser:
                 self.complaints.append(message["params"]["entry"]["text"])
 
     async def open(self, url: str) -> None:
-        """Go to an address, and wait for the network's picture."""
+        """Open an address in the tab, and wait until the page has drawn the network."""
         for domain in ("Runtime", "Log", "Page", "Network"):
             await self.send(f"{domain}.enable")
         await self.send("Page.navigate", url=url)
         await self.until("document.querySelectorAll('.node').length > 0")
 
     async def value(self, expression: str) -> Any:
-        """Return what JavaScript says in the page, or promises."""
+        """Return the value of a JavaScript expression in the page; a promise is awaited."""
         how = {"returnByValue": True, "awaitPromise": True}
         found = await self.send("Runtime.evaluate", expression=expression, **how)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """Wait until that is true in the page."""
+        """Wait until a JavaScript expression is true in the page."""
         deadline = time.monotonic() + WAIT_S
         while not await self.value(f"Boolean({expression})"):
-            assert time.monotonic() < deadline, f"{expression} never came true: {self.complaints}"
+            assert time.monotonic() < deadline, f"timeout: {expression} is false: {self.complaints}"
             await asyncio.sleep(0.05)
 
     async def click(self, selector: str, *, shift: bool = False) -> None:
-        """Press the mouse where the middle of an element is; of a line, the middle of the line.
+        """Click the middle of a page element; of an SVG line, the middle of the line.
 
-        A live page may move an element of its text under the mouse: then it is pressed again.
+        A live page may move a text element away before the click: then the click is repeated.
         """
         await self.until(f"document.querySelector({json.dumps(selector)})")
         deadline = time.monotonic() + WAIT_S
-        while not await self._press(selector, shift):
-            assert time.monotonic() < deadline, f"{selector} does not stand still"
+        while not await self._click_once(selector, shift):
+            assert time.monotonic() < deadline, f"timeout: {selector} keeps moving"
 
-    async def _press(self, selector: str, shift: bool) -> bool:
-        """Press the mouse once; tell whether it met the element, as far as that is known."""
+    async def _click_once(self, selector: str, shift: bool) -> bool:
+        """Click a page element once; return False if the click hit another element."""
         x, y = await self.value(
             f"""(() => {{
               const selector = {json.dumps(selector)};
@@ -114,39 +115,40 @@ class Browser:
         return not await self.value("window.missed")
 
     async def key(self, key: str) -> None:
-        """Press a key, and let it go."""
+        """Press and release a key."""
         text = {"text": key} if len(key) == 1 else {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, **text)
 
     async def look(self, width: int, height: int, scheme: str = "light", scale: float = 1) -> None:
-        """Set the size of the window, and whether the machine is set to light or dark."""
+        """Set the window size in pixels and the preferred color scheme, light or dark."""
         size = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}
         await self.send("Emulation.setDeviceMetricsOverride", **size)
         wish = [{"name": "prefers-color-scheme", "value": scheme}]
         await self.send("Emulation.setEmulatedMedia", features=wish)
 
     async def picture(self, file: Path, *, whole: bool = False) -> None:
-        """Write a picture of the page as PNG."""
+        """Write a screenshot of the page to a PNG file."""
         shot = await self.send("Page.captureScreenshot", captureBeyondViewport=whole)
         file.write_bytes(base64.b64decode(shot["data"]))
 
 
 @asynccontextmanager
 async def browser(profile: Path) -> AsyncIterator[Browser]:
-    """Run a Chromium with a profile of its own."""
+    """Run a headless Chromium with the given profile folder, and yield its tab."""
     assert CHROMIUM
     words = [CHROMIUM, *OPTIONS, f"--user-data-dir={profile}", "about:blank"]
     null = asyncio.subprocess.DEVNULL
-    # What it leaves there when it is killed. Not in the profile: the name of a socket is short.
-    beside = tempfile.TemporaryDirectory(prefix="pillarbox-", ignore_cleanup_errors=True)
-    where = os.environ | {"TMPDIR": beside.name}
+    # Folder for the files that a killed Chromium leaves. It is outside the profile, as the path of
+    # a Unix socket has to be short.
+    temporary_folder = tempfile.TemporaryDirectory(prefix="pillarbox-", ignore_cleanup_errors=True)
+    where = os.environ | {"TMPDIR": temporary_folder.name}
     process = await asyncio.create_subprocess_exec(*words, stdout=null, stderr=null, env=where)
     try:
         port_file = profile / "DevToolsActivePort"
         deadline = time.monotonic() + WAIT_S
         while not (port_file.exists() and port_file.read_text().count("\n")):
-            assert time.monotonic() < deadline, "Chromium does not start"
+            assert time.monotonic() < deadline, "timeout: Chromium did not start"
             await asyncio.sleep(0.05)
         port = port_file.read_text().split()[0]
         async with aiohttp.ClientSession() as session:
@@ -158,4 +160,4 @@ async def browser(profile: Path) -> AsyncIterator[Browser]:
     finally:
         process.kill()
         await process.wait()
-        beside.cleanup()
+        temporary_folder.cleanup()

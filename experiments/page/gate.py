@@ -1,9 +1,10 @@
-"""Root's end of the one socket that a page's server has: what it may ask of a lab, and no more.
+"""Root's filter between the page's server and a lab: only permitted requests reach the lab.
 
-Shells on servers (`shells`) are the gate's own: of what they print it tells without being asked.
+The page's server has one socket to the gate. Each request is one line of JSON,
+``{"id": 1, "ask": "cut", "words": ["0.3-4.0"]}``, and so is each answer,
+``{"id": 1, "answer": ...}`` or ``{"id": 1, "error": "..."}``. Answers may come in any order.
 
-One line of JSON for each request, ``{"id": 1, "ask": "cut", "words": ["0.3-4.0"]}``, and one for
-each answer, ``{"id": 1, "answer": ...}`` or ``{"id": 1, "error": "..."}``, in any order.
+The gate also runs the shells on servers (`shells`), and sends their output without a request.
 """
 
 from __future__ import annotations
@@ -26,38 +27,46 @@ DEEDS = frozenset(
     ["cut", "heal", "kill", "revive", "stop", "rack", "cable", "ping", "run", "finish"]
 )
 KEYS = frozenset(["ask", "words", "server", "log_from", "traffic_from"])
-# Of a workload; arrivals and sizes may be names of files, which root would read.
+# Workload settings that a page may use. Arrivals and sizes are excluded: their values may be names
+# of files, which root would read.
 RUN_KEYS = {
     *("duration_s", "volume_bytes", "tool", "congestion"),
     *("source", "destination", "senders", "receivers", "flows"),
 }
-AT_ONCE = 4  # requests under way, so that a trace that waits holds no sample up
-RUNS_AT_ONCE = 2  # beside them, for as long as flows last; the lab refuses the second
-MOST_WAITING = 64
-LONGEST_REQUEST = 4096
+AT_ONCE = 4  # worker threads for requests, so that a slow path trace does not delay samples
+RUNS_AT_ONCE = 2  # maximum "run" requests, on additional threads; the lab refuses the second
+MOST_WAITING = 64  # maximum number of queued requests
+LONGEST_REQUEST = 4096  # maximum length of a request in bytes
 
 Ask = Callable[..., Any]
 Enter = Callable[[str], LabEntrance]
 
 
 class Gate:
-    """Passes requests from a socket to a lab, from threads of its own, until it is closed.
+    """Checks the page's requests and passes them to the lab, on worker threads, until closed.
 
-    `enter` returns the way into a server, for its shells.
+    Parameters
+    ----------
+    near : socket
+        Root's end of the socket pair to the page's server.
+    ask : callable
+        Sends a request to the lab and returns the answer.
+    enter : callable
+        Returns a server's `LabEntrance`, with which shells start.
     """
 
     def __init__(self, near: socket.socket, ask: Ask, enter: Enter) -> None:
-        self._socket, self._ask = near, ask
-        self._shells = shells.Shells(enter, self._tell)
+        self._socket, self._lab_request = near, ask
+        self._shells = shells.Shells(enter, self._send_message)
         self._waiting = threading.BoundedSemaphore(MOST_WAITING)
         self._writing = threading.Lock()
         self._pool = ThreadPoolExecutor(AT_ONCE, "page")
         self._runs = threading.BoundedSemaphore(RUNS_AT_ONCE)
-        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread = threading.Thread(target=self._read_requests, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Pass nothing more."""
+        """Close the socket to the page's server, its shells and the worker threads."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
@@ -66,55 +75,56 @@ class Gate:
         self._socket.close()
 
     def wait(self) -> None:
-        """Wait until the other end is gone."""
+        """Wait until the page's server has closed its end of the socket."""
         self._thread.join()
 
-    def _serve(self) -> None:
+    def _read_requests(self) -> None:
         with suppress(OSError), self._socket.makefile("rb") as lines:
             while line := lines.readline(LONGEST_REQUEST):
                 number, asked = read(line)
                 try:
-                    self._submit(number, checked(asked))
+                    self._submit_request(number, checked(asked))
                 except PillarboxError as error:
-                    self._tell({"id": number, "error": str(error)})
-                except RuntimeError:  # closed
+                    self._send_message({"id": number, "error": str(error)})
+                except RuntimeError:  # the thread pool is shut down
                     return
 
-    def _submit(self, number: int | None, request: dict[str, Any]) -> None:
-        if request["ask"] in shells.DEEDS - {"shell"}:  # at once, in their order
-            self._tell({"id": number, "answer": self._shells.do(request)})
+    def _submit_request(self, number: int | None, request: dict[str, Any]) -> None:
+        if request["ask"] in shells.DEEDS - {"shell"}:  # shell input keeps its order: no thread
+            self._send_message({"id": number, "answer": self._shells.do(request)})
             return
         if request["ask"] != "run":
             self._waiting.acquire()
-            self._pool.submit(self._pass, number, request, self._waiting)
+            self._pool.submit(self._answer_request, number, request, self._waiting)
             return
-        require(self._runs.acquire(blocking=False), "a workload is under way: finish ends it")
-        what = [number, request, self._runs]  # in a daemon: the lab's end waits for no flow
-        threading.Thread(target=self._pass, args=what, daemon=True).start()
+        require(self._runs.acquire(blocking=False), "a workload is running: end it with finish")
+        # A daemon thread: the end of the lab does not wait for flows.
+        arguments = [number, request, self._runs]
+        threading.Thread(target=self._answer_request, args=arguments, daemon=True).start()
 
-    def _pass(
-        self, number: int | None, request: dict[str, Any], place: threading.Semaphore
+    def _answer_request(
+        self, number: int | None, request: dict[str, Any], slot: threading.Semaphore
     ) -> None:
         reply: dict[str, Any] = {"id": number}
         try:
-            do = self._shells.do if request["ask"] == "shell" else self._do
+            do = self._shells.do if request["ask"] == "shell" else self._ask_lab
             reply["answer"] = do(request)
         except (PillarboxError, OSError) as error:
             reply["error"] = str(error)
         finally:
-            place.release()
-        self._tell(reply)
+            slot.release()
+        self._send_message(reply)
 
-    def _do(self, request: dict[str, Any]) -> Any:
-        return self._ask(**request)
+    def _ask_lab(self, request: dict[str, Any]) -> Any:
+        return self._lab_request(**request)
 
-    def _tell(self, reply: dict[str, Any]) -> None:
+    def _send_message(self, reply: dict[str, Any]) -> None:
         with suppress(OSError), self._writing:
             self._socket.sendall(json.dumps(reply).encode() + b"\n")
 
 
 def read(line: bytes) -> tuple[int | None, dict[str, Any]]:
-    """Return a request's number, and the rest of it; None where it is none.
+    """Return the number and the fields of a JSON request line; (None, {}) if malformed.
 
     >>> read(b'{"id": 7, "ask": "cut", "words": ["0.3-4.0"]}')
     (7, {'ask': 'cut', 'words': ['0.3-4.0']})
@@ -131,7 +141,7 @@ def read(line: bytes) -> tuple[int | None, dict[str, Any]]:
 
 
 def checked(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what to ask of the lab, or raise PillarboxError.
+    """Return a page's request if it is permitted; raise PillarboxError otherwise.
 
     >>> checked({"ask": "run", "words": ["all-to-all", "duration_s=5"]})
     {'ask': 'run', 'words': ['all-to-all', 'duration_s=5']}
@@ -142,22 +152,23 @@ def checked(asked: dict[str, Any]) -> dict[str, Any]:
     Traceback (most recent call last):
     topos.base.errors.PillarboxError: a page may not ask for 'enter'
     """
-    require(bool(asked), "ask with a line of JSON")
-    what = asked.get("ask")
-    known = isinstance(what, str) and what in LOOKS | DEEDS | shells.DEEDS
-    require(known, f"a page may not ask for {what!r}")
-    keys = shells.KEYS if what in shells.DEEDS else KEYS
-    require(asked.keys() <= keys, f"a page may not say {' '.join(sorted(asked.keys()))}")
-    if what == "run":
+    require(bool(asked), 'malformed request: send one line of JSON with "id" and "ask"')
+    command = asked.get("ask")
+    known = isinstance(command, str) and command in LOOKS | DEEDS | shells.DEEDS
+    require(known, f"a page may not ask for {command!r}")
+    keys = shells.KEYS if command in shells.DEEDS else KEYS
+    require(asked.keys() <= keys, f"a page may not send {' '.join(sorted(asked.keys()))}")
+    if command == "run":
         _check_run(asked.get("words"))
     return asked
 
 
 def _check_run(words: Any) -> None:
-    """Refuse a workload that is more than a pattern between servers."""
-    require(isinstance(words, list) and all(isinstance(word, str) for word in words), "say words")
+    """Raise PillarboxError unless a workload is a known pattern with permitted settings."""
+    texts = isinstance(words, list) and all(isinstance(word, str) for word in words)
+    require(texts, '"words" of a workload is not a list of texts: name a pattern')
     pattern, *values = words or [""]
-    require(pattern in PATTERNS, f"a page sends no {pattern!r}: {', '.join(PATTERNS)}")
+    require(pattern in PATTERNS, f"{pattern!r} is not a pattern: use {', '.join(PATTERNS)}")
     for value in values:
         name = value.partition("=")[0]
         require(name in RUN_KEYS, f"a page may not set {name!r} of a workload")

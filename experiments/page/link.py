@@ -1,4 +1,4 @@
-"""The page's end of its one socket: questions to the lab, and their answers as they come."""
+"""The page server's end of its socket to the lab: asynchronous requests and answers."""
 
 from __future__ import annotations
 
@@ -11,45 +11,46 @@ from typing import Any
 
 from topos.base.errors import PillarboxError
 
-LONGEST_ANSWER = 16 << 20
+LONGEST_ANSWER = 16 << 20  # maximum length of an answer in bytes
 
 
 class LabConnection:
-    """Asks a lab through its `gate`; several questions may be under way."""
+    """Connection to a lab through its `gate`; several requests may be pending."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._numbers = count(1)
-        self._waiting: dict[int, asyncio.Future[Any]] = {}
-        self.heard: Callable[[dict[str, Any]], object] = lambda _: None  # what shells print
-        self.ended = asyncio.create_task(self._read())
+        self._pending_answers: dict[int, asyncio.Future[Any]] = {}
+        # Callback for the output of shells.
+        self.heard: Callable[[dict[str, Any]], object] = lambda _: None
+        self.ended = asyncio.create_task(self._read_answers())
 
     @classmethod
     async def over(cls, near: socket.socket) -> LabConnection:
-        """Return the link over a connected socket."""
+        """Return a connection to the lab over a connected socket."""
         return cls(*await asyncio.open_unix_connection(sock=near, limit=LONGEST_ANSWER))
 
     async def ask(self, **request: Any) -> Any:
-        """Return the lab's answer; raise PillarboxError where it refuses or is gone."""
+        """Return the lab's answer to a request; raise PillarboxError if it refuses or has ended."""
         if self.ended.done():
             raise PillarboxError("the lab has ended")
         number = next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = answer
+        self._pending_answers[number] = answer
         try:
             self._writer.write(json.dumps({"id": number, **request}).encode() + b"\n")
             return await answer
         finally:
-            del self._waiting[number]
+            del self._pending_answers[number]
 
-    async def _read(self) -> None:
+    async def _read_answers(self) -> None:
         try:
             while line := await self._reader.readline():
                 message = json.loads(line)
                 if "shell" in message:
                     self.heard(message)
                     continue
-                answer = self._waiting.get(message["id"])
+                answer = self._pending_answers.get(message["id"])
                 if answer is None or answer.done():
                     continue
                 if "error" in message:
@@ -59,6 +60,6 @@ class LabConnection:
         except ConnectionError:
             pass
         finally:
-            for answer in self._waiting.values():
+            for answer in self._pending_answers.values():
                 if not answer.done():
                     answer.set_exception(PillarboxError("the lab has ended"))

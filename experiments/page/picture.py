@@ -1,4 +1,4 @@
-"""A network's picture for the page: the shapes of `topo --draw`, as plain numbers."""
+"""The page's network drawing: the shapes of `topo --draw` as JSON-compatible numbers."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from topos.base.topology import Topology
 
 
 def picture_of(topology: Topology) -> dict[str, Any]:
-    """Return where everything stands, y downwards as in SVG.
+    """Return the coordinates of a network drawing; y increases downwards, as in SVG.
 
     Returns
     -------
     dict
-        ``box``: left, top, width, height. ``nodes``, by their numbers, and ``again``, those that
-        stand in the picture a second time: name, label, kind, x, y, width. ``cables``, in the order
-        of `Topology.links`: both ends, level, and the points of a line (two) or of a Bézier curve
-        (four). ``frames`` and ``notes``: what the paper draws around them.
+        ``box``: left, top, width and height of the drawing. ``radius``: of servers. ``height``: of
+        switches. ``servers``: number of servers. ``nodes``: node number, x, y, width, name, label
+        and IP address (``ip``, empty for switches) of each node, in the order of the node numbers.
+        ``again``: node number, x, y and width of nodes that are drawn a second time. ``cables``, in
+        the order of `Topology.links`: both ends ``a`` and ``b``, ``level``, and ``points`` of a
+        line (two) or of a Bézier curve (four). ``frames`` and ``notes``: groups and texts of the
+        paper's figure.
     """
     drawn = Picture(topology)
     (left, bottom), (right, top) = drawn.low.tolist(), drawn.high.tolist()
@@ -31,14 +34,14 @@ def picture_of(topology: Topology) -> dict[str, Any]:
         }
         for node, (x, y) in drawn.places
     ]
-    own = len(drawn.layout.positions)
+    first_drawn = len(drawn.layout.positions)
     return {
         "box": [round(left, 3), round(-top, 3), round(right - left, 3), round(top - bottom, 3)],
         "radius": SERVER_RADIUS,
         "height": SWITCH_HEIGHT,
         "servers": topology.servers,
-        "nodes": [place | _named(drawn, int(place["node"])) for place in places[:own]],
-        "again": places[own:],
+        "nodes": [place | _node_names(drawn, int(place["node"])) for place in places[:first_drawn]],
+        "again": places[first_drawn:],
         "cables": [
             {
                 "a": cable.a,
@@ -48,7 +51,7 @@ def picture_of(topology: Topology) -> dict[str, Any]:
             }
             for cable, way in drawn.ways()
         ],
-        "frames": [_frame(drawn, frame) for frame in drawn.layout.frames],
+        "frames": [_frame_shape(drawn, frame) for frame in drawn.layout.frames],
         "notes": [
             {"x": round(x, 3), "y": round(-y, 3), "text": text, "size": round(size, 3)}
             for (x, y), text, size in drawn.layout.notes
@@ -56,13 +59,13 @@ def picture_of(topology: Topology) -> dict[str, Any]:
     }
 
 
-def _named(drawn: Picture, node: int) -> dict[str, str]:
+def _node_names(drawn: Picture, node: int) -> dict[str, str]:
     topology = drawn.topology
     ip = topology.ip(node) if drawn.is_server(node) else ""
     return {"name": topology.name(node), "label": drawn.label(node), "ip": ip}
 
 
-def _frame(drawn: Picture, frame: Any) -> dict[str, Any]:
+def _frame_shape(drawn: Picture, frame: Any) -> dict[str, Any]:
     if isinstance(frame, Disc):
         (x, y), radius = frame.centre, frame.radius
         place = {"x": round(x, 3), "y": round(-y, 3), "radius": round(radius, 3)}

@@ -1,4 +1,4 @@
-"""The process of a page's server: started with two open files, it gives up all that it may."""
+"""The process of a page's server: started with two sockets, it then drops all its rights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from experiments.page.gate import Ask, Gate
 from topos.base.errors import PillarboxError, require
 
 LOOPBACK = "127.0.0.1"
-ADDRESS = "page"  # the file in a lab's folder that has the address of its page
-BACKLOG = 1024  # connections that the kernel completes before the page's server accepts them
+ADDRESS = "page"  # name of the file in a lab's folder with the page's URL and certificate
+BACKLOG = 1024  # listen backlog: connections that wait for accept()
 ROLES = ("operate", "watch")
 
 
 class Door(NamedTuple):
-    """Where a page is reached: a socket that listens, and what its two addresses consist of."""
+    """A page's listening socket, and the parts of its two URLs (to operate and to watch)."""
 
     socket: socket.socket
     name: str
@@ -41,40 +41,40 @@ class Door(NamedTuple):
     certificate: Certificate | None = None
 
     def url(self, role: str) -> str:
-        """Return the address with which to operate, or to watch."""
+        """Return the page's URL for a role, ``operate`` or ``watch``."""
         host = f"[{self.name}]" if ":" in self.name else self.name
         scheme = "https" if self.certificate else "http"
         return f"{scheme}://{host}:{self.port}/{self.paths[role]}/?token={self.tokens[role]}"
 
 
 def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> Door:
-    """Return a door at ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT; on the loopback by default.
+    """Return a page's listening socket, with new access tokens and, if needed, a certificate.
 
     Parameters
     ----------
     listen : str
-        The address.
+        Listen address: ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT. Default: the loopback.
     plain_http : bool
-        Serve a network without TLS. The loopback always is.
+        Serve other computers without TLS. The loopback is always served without TLS.
     terminals : bool
-        Permit terminals on a page that is reached over a network. On the loopback they always are.
+        Permit terminals on a page that other computers reach. On the loopback, terminals are
+        always permitted.
     """
     found = re.fullmatch(
         r"(\[[0-9a-fA-F:.]+\]|[^:]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*)(?::(\d+))?", listen
     )
     require(
-        found is not None or not listen, f"{listen!r} is no address: write ADDRESS or ADDRESS:PORT"
+        found is not None or not listen,
+        f"{listen!r} is not an address: write ADDRESS or ADDRESS:PORT",
     )
     address = found[1].strip("[]") if found else LOOPBACK
     port = int(found[2] or 0) if found else 0
-    require(port < 1 << 16, f"there is no port {port}")
+    require(port < 1 << 16, f"port {port} does not exist: use a port up to 65535")
     try:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         made = socket.create_server(where[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise PillarboxError(
-            f"{listen or address} cannot be listened at: {error.strerror}"
-        ) from None
+        raise PillarboxError(f"cannot listen on {listen or address}: {error.strerror}") from None
     bound, port, *_ = made.getsockname()
     on_loopback = ipaddress.ip_address(bound.partition("%")[0]).is_loopback
     tokens = {role: secrets.token_urlsafe(24) for role in ROLES}
@@ -90,9 +90,9 @@ def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = Fals
 
 
 class Page:
-    """A page's server that runs, and its gate to a lab; both end with `close`.
+    """A running page server and its gate to a lab; `close` ends both.
 
-    `period_s` is between samples; by default it depends on how large the network is.
+    `period_s` is the sampling period in seconds. The default depends on the number of servers.
     """
 
     def __init__(self, door: Door, ask: Ask, folder: Path, period_s: float | None = None) -> None:
@@ -106,13 +106,13 @@ class Page:
                 stdout=subprocess.PIPE,
                 cwd="/",
                 text=True,
-                start_new_session=True,  # Ctrl-C at the prompt is not for it
+                start_new_session=True,  # Ctrl-C at the prompt does not end the page's server
             )
         url = door.url("operate")
         certificate = door.certificate.certificate if door.certificate else ""
         door.socket.close()
         self._address: Path | None = None
-        enter = partial(entrance_anywhere, folder) if door.terminals else _no_terminal
+        enter = partial(entrance_anywhere, folder) if door.terminals else _refuse_terminal
         self._gate = Gate(near, ask, enter)
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
@@ -123,22 +123,22 @@ class Page:
             ready = stdout.readline()
         if not ready:
             self.close()
-            raise PillarboxError("the page's server did not start: its reason is above")
+            raise PillarboxError("the page's server did not start: read its message above")
         self._address = folder / ADDRESS
         self._address.touch(mode=0o600)
         self._address.write_text(f"{url}\n{certificate}")
 
     @property
     def number(self) -> int:
-        """The server's process number."""
+        """Process ID of the page's server."""
         return self._process.pid
 
     def wait(self) -> None:
-        """Wait until the server ends."""
+        """Wait until the page's server process ends."""
         self._process.wait()
 
     def close(self) -> None:
-        """End the server, whatever it does."""
+        """Kill the page's server, close its gate and remove its address file."""
         if self._address:
             self._address.unlink(missing_ok=True)
         self._process.kill()
@@ -146,43 +146,43 @@ class Page:
         self._gate.close()
 
 
-def _no_terminal(server: str) -> LabEntrance:
+def _refuse_terminal(server: str) -> LabEntrance:
     raise PillarboxError(
-        f"this page opens no terminal on {server}, as it is reached over a network: start it with "
-        "--terminals"
+        f"terminals are disabled on a page for other computers (server {server}): start the page "
+        "with --terminals"
     )
 
 
 def welcome(door: Door) -> str:
-    """Return what is printed once a page is open."""
+    """Return the message that is printed after a page has started: its URLs and warnings."""
     lines = [f"page: {door.url('operate')}", f"to watch only: {door.url('watch')}"]
     if door.certificate:
         lines += [f"SHA-256 of its certificate: {door.certificate.fingerprint}"]
     elif not door.on_loopback:
         lines += [
-            "plain HTTP: whoever can read the traffic of this network can read the first address "
+            "plain HTTP: everyone who can read this network's traffic can read the first address "
             "and operate the lab"
         ]
     if door.terminals and not door.on_loopback:
-        lines += ["terminals: whoever has the first address can run programs on this machine"]
+        lines += ["terminals: everyone with the first address can run programs on this machine"]
     return "\n      ".join(lines)
 
 
 def address_in(folder: Path) -> tuple[str, str]:
-    """Return the address of a lab's page and its certificate in PEM; empty where there is none."""
+    """Return the URL and the PEM certificate of a lab's page; empty strings without a page."""
     file = folder / ADDRESS
     url, _, certificate = (file.read_text() if file.exists() else "").partition("\n")
     return url, certificate
 
 
-# -- inside ----------------------------------------------------------------------------------------
+# -- the server process ----------------------------------------------------------------------------
 
 
 def main() -> None:
-    """Serve a page over the two open files that the command line numbers."""
+    """Serve a page over the two sockets whose file descriptors the command line gives."""
     from hosts.linux.rights import bound_capabilities, keep_capabilities, take_role
 
-    # Before there is another thread: the kernel counts these rights for each by itself.
+    # Before the first thread starts, as the kernel keeps capabilities per thread.
     bound_capabilities()
     keep_capabilities(("dac_read_search", "setgid", "setuid"))
 

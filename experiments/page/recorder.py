@@ -1,4 +1,4 @@
-"""Makes a recording of a lab that runs, by asking it again and again."""
+"""Records a running lab by periodic sampling."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-FEW_SERVERS = 150
-PERIOD_S, LONG_PERIOD_S = 0.2, 1.0  # between samples of a small and of a large network
-NOTICE_S, LOOK_S = 5.0, 0.05  # how long news of a fault is waited for, and how often
+FEW_SERVERS = 150  # maximum size of a small network, in servers
+PERIOD_S, LONG_PERIOD_S = 0.2, 1.0  # sampling period of small and of large networks, in seconds
+NOTICE_S, LOOK_S = 5.0, 0.05  # timeout and period of the polls for detected faults, in seconds
 
 
-Tell = Callable[[str, str], None]  # what kind of message, and its JSON
+Tell = Callable[[str, str], None]  # callback with a message's kind and its JSON
 
 
 class Recorder:
-    """Records a lab; what is new is told at once.
+    """Records samples, events and states of a lab, and passes each one to the `tell` callback.
 
     Parameters
     ----------
-    link : LabLink
-        The lab.
+    link : LabConnection
+        Connection to the lab.
     topology : Topology
-        Its network when the page was opened.
+        The lab's network when the page was opened.
     about : dict
-        What the lab says of itself: its status.
+        Status of the lab: routing, plane, timers, rate and queue size.
     period_s : float, optional
-        Between samples.
+        Sampling period in seconds. The default depends on the number of servers.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class Recorder:
         self.tell: Tell = lambda _kind, _text: None
         self._last: dict[str, Any] | None = None
         self._state: dict[str, Any] = {}
-        self._traffic: WorkloadTraffic | None = None  # the last
+        self._traffic: WorkloadTraffic | None = None  # the latest workload
         self._failures = NONE
-        self._killed: set[str] = set()  # whose forwarders end because of it
-        self._noticing: set[asyncio.Task[None]] = set()
+        self._killed: set[str] = set()  # killed servers: the end of their forwarders is expected
+        self._detection_tasks: set[asyncio.Task[None]] = set()
 
     def _new_recording(self, now_s: float) -> Recording:
         names = ("routing", "plane", "timers")
@@ -77,7 +77,7 @@ class Recorder:
         )
 
     async def run(self) -> None:
-        """Take samples as long as the lab answers."""
+        """Sample the lab periodically until it ends."""
         usual_s = PERIOD_S if self.topology.servers <= FEW_SERVERS else LONG_PERIOD_S
         period_s = self._period_s or usual_s
         log_from, traffic_from, due_s = 0, 0.0, time.monotonic()
@@ -85,39 +85,42 @@ class Recorder:
             asked = {"log_from": log_from, "traffic_from": traffic_from}
             sample = await self._link.ask(ask="sample", **asked)
             log_from, traffic_from = sample["log_to"], sample.get("traffic_to", traffic_from)
-            self._take(sample)
+            self._process_sample(sample)
             due_s = max(due_s + period_s, time.monotonic())
             await asyncio.sleep(due_s - time.monotonic())
 
-    # -- what a sample says ----------------------------------------------------------------------
+    # -- processing of a sample --------------------------------------------------------------------
 
-    def _take(self, sample: dict[str, Any]) -> None:
-        if sample["network"] != self.topology.spec:  # servers have joined or left
+    def _process_sample(self, sample: dict[str, Any]) -> None:
+        if sample["network"] != self.topology.spec:  # servers were added or removed
             self.topology, self._last = parse(sample["network"]), None
             self._state, self._failures, self._traffic = {}, NONE, None
             self.recording = self._new_recording(sample["at_s"])
             self.tell("recording", self.recording.text())
         for line in sample["log"]:
-            self._take_event(json.loads(line))
-        self._take_state(sample)
-        sent = self._take_traffic(sample.get("traffic"))
+            self._process_event(json.loads(line))
+        self._process_state(sample)
+        sent = self._process_traffic(sample.get("traffic"))
         if self._last:
             new = self.rates(self._last, sample) | sent
             self.tell("sample", self.recording.add_sample(new))
         self._last = sample
 
-    def _take_traffic(self, update: dict[str, Any] | None) -> dict[str, Any]:
-        """Return what the workload that is under way adds to a sample."""
+    def _process_traffic(self, update: dict[str, Any] | None) -> dict[str, Any]:
+        """Record a workload's update and events; return its goodput for the page's sample."""
         if update and "count" in update and self._is_new(update):
             self._traffic = WorkloadTraffic(self.topology, update)
-            at_s = max(0.0, self._since(update["began_s"]))
+            at_s = max(0.0, self._recording_time_s(update["began_s"]))
             begun = self.recording.add_traffic({"at_s": at_s, **self._traffic.about})
             self.tell("traffic", begun)
         if not update or not self._traffic:
             return {}
         found, events = self._traffic.take(update)
         if self._traffic.ideals:
-            changed = {"at_s": self._since(time.monotonic()), "ideals": self._traffic.ideals}
+            changed = {
+                "at_s": self._recording_time_s(time.monotonic()),
+                "ideals": self._traffic.ideals,
+            }
             self.tell("traffic", self.recording.add_traffic(changed))
         for event in events:
             at_s = event.pop("at_s", time.monotonic())
@@ -125,39 +128,40 @@ class Recorder:
         return found
 
     def _is_new(self, update: dict[str, Any]) -> bool:
-        """Tell whether a workload is not known yet, and not over since long ago."""
+        """Return True if a workload is new: not recorded yet, and not over before the recording."""
         known = self._traffic is not None and self._traffic.began_s == update["began_s"]
         return not known and (update["phase"] != "ended" or update["began_s"] >= self._begun_s)
 
     def rates(self, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-        """Return what was carried between two samples, in kbit/s; what carried nothing is left out.
+        """Return the link rates in kbit/s between two samples; idle links are left out.
 
-        ``sent`` has the number of a cable's direction and its rate in turns: 2 i is cable i from
-        its end a, 2 i + 1 from b. So have ``waiting`` what waits in its queue, in bytes, and
-        ``dropped`` how many packets a second that queue had no room for, where there are any.
+        ``sent`` is a flat list of link direction and rate: direction 2 i is cable i from its end a,
+        2 i + 1 from its end b. In the same format, ``waiting`` has queue depths in bytes and
+        ``dropped`` has queue drops in packets per second; both are absent if all values are 0.
+        ``received`` is the total rate that servers received, and ``at_s`` the time of the sample.
         """
         ms = (after["at_s"] - before["at_s"]) * 1e3
-        sent = _turns(
+        sent = _nonzero_values(
             round(max(0, new - old) * 8 / ms)
             for old, new in zip(before["sent_bytes"], after["sent_bytes"], strict=True)
         )
-        dropped = _turns(
+        dropped = _nonzero_values(
             round(max(0, new - old) * 1e3 / ms)
             for old, new in zip(before["dropped"], after["dropped"], strict=True)
         )
-        queues = {"waiting": _turns(after["waiting_bytes"]), "dropped": dropped}
+        queues = {"waiting": _nonzero_values(after["waiting_bytes"]), "dropped": dropped}
         received = sum(
             max(0, new - old)
             for old, new in zip(before["received_bytes"], after["received_bytes"], strict=True)
         )
-        at_s = self._since(after["at_s"])
+        at_s = self._recording_time_s(after["at_s"])
         found = {"at_s": at_s, "sent": sent, "received": round(received * 8 / ms)}
         return found | {name: turns for name, turns in queues.items() if turns}
 
-    def _since(self, at_s: float) -> float:
+    def _recording_time_s(self, at_s: float) -> float:
         return round(at_s - self._begun_s, 4)
 
-    def _take_event(self, line: dict[str, Any]) -> None:
+    def _process_event(self, line: dict[str, Any]) -> None:
         at_s, kind = line.pop("at_s"), line.pop("event")
         del line["wall_s"]
         server = line.pop("server", None)
@@ -173,21 +177,21 @@ class Recorder:
             self.add_event(kind, at_s, what, **line)
 
     def add_event(self, kind: str, at_s: float, what: list[str], **details: Any) -> None:
-        """Keep an event and tell it; its moment is by CLOCK_MONOTONIC."""
-        event = {"at_s": self._since(at_s), "kind": kind, "what": what, **details}
+        """Record an event and report it to the pages; `at_s` is its CLOCK_MONOTONIC time."""
+        event = {"at_s": self._recording_time_s(at_s), "kind": kind, "what": what, **details}
         self.tell("event", self.recording.add_event(event))
 
-    def _take_state(self, sample: dict[str, Any]) -> None:
+    def _process_state(self, sample: dict[str, Any]) -> None:
         state = {name: sample[name] for name in ("faults", "dead", "shapes")}
         if state == self._state:
             return
         self._state = state
-        shown = {"at_s": self._since(sample["at_s"]), **state}
+        shown = {"at_s": self._recording_time_s(sample["at_s"]), **state}
         self.tell("state", self.recording.add_state(shown))
         before, self._failures = self._failures, self._failures_of(state)
-        task = asyncio.create_task(self._notice(before, self._failures, sample["at_s"]))
-        self._noticing.add(task)
-        task.add_done_callback(self._noticing.discard)
+        task = asyncio.create_task(self._poll_detections(before, self._failures, sample["at_s"]))
+        self._detection_tasks.add(task)
+        task.add_done_callback(self._detection_tasks.discard)
 
     def _failures_of(self, state: dict[str, Any]) -> Failures:
         nodes = {self.topology.server(name) for name in state["dead"]}
@@ -200,11 +204,11 @@ class Recorder:
                 nodes.update(named)
         return Failures(frozenset(nodes), frozenset(links))
 
-    # -- what servers notice ---------------------------------------------------------------------
+    # -- fault detection by servers ----------------------------------------------------------------
 
-    async def _notice(self, before: Failures, after: Failures, seen_s: float) -> None:
-        """Ask the servers at what has changed for their news of it, until all have some."""
-        began_s = seen_s - 2 * LONG_PERIOD_S  # it happened before it was seen in a sample
+    async def _poll_detections(self, before: Failures, after: Failures, seen_s: float) -> None:
+        """Poll the servers next to changed links, until each has detected the change."""
+        began_s = seen_s - 2 * LONG_PERIOD_S  # the change is older than the sample that shows it
         missing = changed_links(self.topology, before, after)
         deadline = time.monotonic() + NOTICE_S
         while missing and time.monotonic() < deadline:
@@ -225,15 +229,15 @@ class Recorder:
             await asyncio.sleep(LOOK_S)
 
 
-def _turns(values: Iterable[int]) -> list[int]:
-    """Return number and value in turns, of those that are not 0."""
+def _nonzero_values(values: Iterable[int]) -> list[int]:
+    """Return a flat list of the index and the value of each nonzero value."""
     return [one for pair in enumerate(values) if pair[1] for one in pair]
 
 
 def changed_links(
     topology: Topology, before: Failures, after: Failures
 ) -> dict[int, dict[Step, bool]]:
-    """Return the links that failed or came back, by the server that would notice: whether it is up.
+    """Return the new state (True: up) of each changed link, by the server that detects the change.
 
     >>> import topos
     >>> cut = Failures(links=frozenset([frozenset([3, 16])]))
@@ -241,7 +245,7 @@ def changed_links(
     {3: {Step(port=1, peer=16): False}, 16: {Step(port=1, peer=3): False}}
     """
     old, new = hops_through(topology, before), hops_through(topology, after)
-    dead = after.nodes | before.nodes  # one that starts anew hears all its links for the first time
+    dead = after.nodes | before.nodes  # a restarted server has no earlier link states to compare
     found = {}
     for server in sorted((old.keys() | new.keys()) - dead):
         was, now = old.get(server, set()), new.get(server, set())

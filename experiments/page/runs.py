@@ -1,6 +1,7 @@
-"""A finished run as a recording: one trial, as its records have it.
+"""A recording of a finished run: one trial, from its records.
 
-Goodput is what receivers counted. A cable's load is its mean over the trial: records keep no other.
+Goodput is counted by the receivers. A cable's load is the mean over the trial, as records have no
+other load.
 """
 
 from __future__ import annotations
@@ -21,38 +22,42 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-PAGE = "page.html"
-MOST_SERVERS = 1000
+PAGE = "page.html"  # file name of a run's recording in the report's folder
+MOST_SERVERS = 1000  # maximum size of a network on the page, in servers
+# Recovery columns of the event table, and the kinds of page events that show them.
 AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": "recovered"}
 
 
 def save(run: Path, trial: int | None, file: Path) -> None:
-    """Write a trial's recording as one file; without a number, of `recording_of`'s choice."""
+    """Write a trial's recording as one HTML file; by default the trial `recording_of` selects."""
     write_atomically(file, standalone(recording_of(run, trial).text(), files()).encode())
     give_to_user(file)
 
 
 def save_beside(report: Path, run: Path) -> str:
-    """Write a run's recording beside its report; return its name, empty where there is none."""
+    """Write a run's recording to the report's folder; return the file name, empty on failure."""
     try:
         save(run, None, report.with_name(PAGE))
-    # What is broken or missing is the report's to say.
+    # The report itself names records that are broken or missing.
     except (PillarboxError, AttributeError, LookupError, TypeError, ValueError):
         return ""
     return PAGE
 
 
 def recording_of(folder: Path, number: int | None = None) -> Recording:
-    """Return the recording of a trial, by its number from 1 on.
+    """Return the recording of a run's trial; trial numbers begin at 1.
 
-    Without a number it is a trial with faults if there is one, and a valid one if it can be.
+    By default a trial with faults is selected if the run has one, and a valid trial if possible.
     """
     run = records.load(folder)
-    record = _chosen(run, number)
+    record = _selected_record(run, number)
     plan = experiment_of(run.manifest["plan"])
     topology = parse(next(one.network for one in plan.systems if one.name == record["system"]))
     few = topology.servers <= MOST_SERVERS
-    require(few, f"a page shows up to {MOST_SERVERS} servers, not {topology.spec}")
+    require(
+        few,
+        f"the page is limited to {MOST_SERVERS} servers: choose a run smaller than {topology.spec}",
+    )
     tables = {
         name: table[table["trial"] == record["trial"]]
         for name, table in (
@@ -84,15 +89,15 @@ def recording_of(folder: Path, number: int | None = None) -> Recording:
     return recording
 
 
-def _chosen(run: records.Run, number: int | None) -> dict[str, Any]:
+def _selected_record(run: records.Run, number: int | None) -> dict[str, Any]:
     finished = {one["trial"] + 1: one for one in run.records if one["status"] == "completed"}
-    require(bool(finished), f"{run.folder} has no trial that was completed")
+    require(bool(finished), f"{run.folder} has no completed trial: run the experiment again")
     if number is None:
         shown = series.shown_trial(run.records, run.events, run.systems)
         assert shown is not None
         number = shown + 1
     numbers = ", ".join(map(str, finished))
-    require(number in finished, f"{run.folder} has no completed trial {number}: {numbers}")
+    require(number in finished, f"{run.folder} has no completed trial {number}: use {numbers}")
     return finished[number]
 
 
@@ -120,7 +125,7 @@ def _add_samples(
 
 
 def _mean_loads(topology: Topology, links: Any, seconds: float) -> list[int]:
-    """Return direction and kbit/s in turns, as `Recorder.rates` does."""
+    """Return a flat list of link directions and mean loads in kbit/s, as in `Recorder.rates`."""
     ports = {}
     for number, cable in enumerate(topology.links()):
         ports[topology.name(cable.a), cable.a_port] = 2 * number
@@ -134,31 +139,31 @@ def _mean_loads(topology: Topology, links: Any, seconds: float) -> list[int]:
 
 
 def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, Any]]) -> None:
-    """Add events, what became of them, and what had failed from each on."""
+    """Add a trial's events, their recovery times, and the failed nodes and cables after each."""
     faults: list[list[str]] = []
     dead: set[str] = set()
     for row in sorted(rows, key=lambda row: float(row["at_s"])):
-        if row["reason"]:  # it could not be done
+        if row["reason"]:  # the event could not be executed
             continue
         at_s, kind, what = float(row["at_s"]), row["event"], str(row["what"]).split()
         recording.add_event({"at_s": at_s, "kind": kind, "what": what})
         for column, name in AFTERWARDS.items():
-            if row[column] == row[column]:  # not missing
+            if row[column] == row[column]:  # NaN means that the recovery time is missing
                 later = {"at_s": round(at_s + float(row[column]), 4), "kind": name, "what": what}
                 recording.add_event({**later, "up": kind in (HEALED, REVIVE)})
-        dead |= _killed(topology, [kind, *what])
+        dead |= _servers_killed_by(topology, [kind, *what])
         if kind == REVIVE:
             dead -= set(what)
         elif kind == HEALED:
             over = [fault for fault in faults if fault[1:] == what]
             faults = [fault for fault in faults if fault not in over]
-            dead -= {name for fault in over for name in _killed(topology, fault)}
+            dead -= {name for fault in over for name in _servers_killed_by(topology, fault)}
         elif kind in (*CUTS, "switch", "rack"):
             faults = [*faults, [kind, *what]]
         recording.add_state({"at_s": at_s, "faults": faults, "dead": sorted(dead)})
 
 
-def _killed(topology: Topology, fault: list[str]) -> set[str]:
-    """Return the servers of which a fault, or a kill, is the end."""
+def _servers_killed_by(topology: Topology, fault: list[str]) -> set[str]:
+    """Return the servers that a fault or a kill ends."""
     event = {"event": fault[0], "what": " ".join(fault[1:])}
     return {topology.name(server) for server in killed_by(topology, event)}

@@ -1,7 +1,7 @@
-"""The page's HTTP server: what it serves to which role, and what it refuses.
+"""The page's HTTP and WebSocket server: files, recordings and requests, by role.
 
-`access` decides the role of a request, and `admission` which connections there are. Each open page
-has a mailbox with room for the newest sample only, so that a slow page does not slow down others.
+`access` determines the role of a request, and `admission` limits the connections. Each open page
+has a mailbox that holds only the newest sample, so that a slow page does not slow down the others.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ VERBS = {
     OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
     WATCH: frozenset(["state", "sheet"]),
 }
-LONGEST_MESSAGE = 4096
-MOST_LETTERS = 512  # events and answers that wait for a page
-MOST_ASKED = 16  # by a page, and not answered yet
-WHOLE_S = 60.0  # for a peer to take a whole recording
-HEARTBEAT_S = 20.0
-UPLOAD_S = 30.0  # for a student's file
-TEXT, CONTINUATION, FINAL = 0x1, 0x0, 0x80  # first byte of a WebSocket's frame (RFC 6455, 5.2)
+LONGEST_MESSAGE = 4096  # maximum length of a page's message in bytes
+MOST_LETTERS = 512  # maximum number of queued events and answers per page
+MOST_ASKED = 16  # maximum number of pending requests per page
+WHOLE_S = 60.0  # timeout to send a whole recording, in seconds
+HEARTBEAT_S = 20.0  # WebSocket ping interval in seconds
+UPLOAD_S = 30.0  # timeout to receive a student's file, in seconds
+TEXT, CONTINUATION, FINAL = 0x1, 0x0, 0x80  # first byte of a WebSocket frame (RFC 6455, 5.2)
 
 
 @dataclass
 class Mailbox:
-    """What waits for one page: events and answers in order, and of samples the newest."""
+    """Send queue of one open page: events and answers in order, and the newest sample."""
 
     role: str
     letters: deque[str] = field(default_factory=deque)
@@ -53,23 +53,23 @@ class Mailbox:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def put(self, letter: str) -> None:
-        """Put in what must not be lost; a page that leaves too much lying has to begin anew."""
+        """Queue an event or an answer; a page whose queue overruns is disconnected."""
         self.overrun = self.overrun or len(self.letters) >= MOST_LETTERS
         self.letters.append(letter)
         self.news.set()
 
     def put_sample(self, letter: str) -> None:
-        """Put in a sample, in the place of one that was not taken."""
+        """Queue a sample for the page; it replaces an unsent sample."""
         self.sample = letter
         self.news.set()
 
     def clear(self) -> None:
-        """Throw away what has not been taken."""
+        """Discard all unsent messages of the page."""
         self.letters.clear()
         self.sample = ""
 
     async def next(self) -> str:
-        """Wait for the next letter, and take it."""
+        """Wait for the next message to the page, and remove it from the queue."""
         while not (self.letters or self.sample):
             self.news.clear()
             await self.news.wait()
@@ -80,24 +80,24 @@ class Mailbox:
 
 
 class PageServer:
-    """Serves a recording, and a lab where there is one."""
+    """Serves a lab's recording, and passes the requests of open pages to the lab."""
 
     def __init__(
         self, access: Access, admission: Admission, link: LabConnection, recorder: Recorder
     ) -> None:
         self._access, self._admission = access, admission
         self._link, self._recorder = link, recorder
-        self._files = files()  # read before this process gives up what it may
+        self._files = files()  # the page's files, read before the process drops its rights
         self._sheets = Sheets()
         self._mailboxes: list[Mailbox] = []
-        self._shells: dict[int, Mailbox] = {}  # whose they are
+        self._shells: dict[int, Mailbox] = {}  # mailbox of each shell's page, by shell number
         self._numbers = count(1)
-        self._ending: set[asyncio.Task[None]] = set()
-        link.heard = self._hear_shell
-        recorder.tell = self._tell
+        self._hang_up_tasks: set[asyncio.Task[None]] = set()
+        link.heard = self._forward_shell_output
+        recorder.tell = self._broadcast
 
     def application(self) -> web.Application:
-        """Return the application."""
+        """Return the aiohttp application with all routes of the page."""
 
         @web.middleware
         async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -106,46 +106,46 @@ class PageServer:
                 return await handler(request)
 
         made = web.Application(client_max_size=LONGEST_FILE, middlewares=[admit])
-        made.router.add_get("/{path}/", self._page)
-        made.router.add_get("/{path}/live", self._live)
-        made.router.add_get("/{path}/save", self._save)
-        made.router.add_get("/{path}/recording", self._recorded)
-        made.router.add_post("/{path}/grade", self._grade)
-        made.router.add_get("/{path}/{file}", self._file)
+        made.router.add_get("/{path}/", self._serve_page)
+        made.router.add_get("/{path}/live", self._serve_websocket)
+        made.router.add_get("/{path}/save", self._download_page)
+        made.router.add_get("/{path}/recording", self._download_recording)
+        made.router.add_post("/{path}/grade", self._serve_marks)
+        made.router.add_get("/{path}/{file}", self._serve_file)
         return made
 
-    def _tell(self, kind: str, text: str) -> None:
+    def _broadcast(self, kind: str, text: str) -> None:
         letter = f'{{"is":"{kind}","{kind}":{text}}}'
         for mailbox in self._mailboxes:
             mailbox.put_sample(letter) if kind == "sample" else mailbox.put(letter)
 
     # -- pages -------------------------------------------------------------------------------------
 
-    async def _page(self, request: web.Request) -> web.Response:
-        page = _response(self._files["page.html"], "page.html")
+    async def _serve_page(self, request: web.Request) -> web.Response:
+        page = _file_response(self._files["page.html"], "page.html")
         page.headers["Link"] = PRELOAD
         self._access.grant(request, page)
         return page
 
-    async def _file(self, request: web.Request) -> web.Response:
+    async def _serve_file(self, request: web.Request) -> web.Response:
         name = request.match_info["file"]
         if name not in self._files:
             raise web.HTTPNotFound(headers=HEADERS)
-        return _response(self._files[name], name)
+        return _file_response(self._files[name], name)
 
-    async def _recorded(self, request: web.Request) -> web.StreamResponse:
+    async def _download_recording(self, request: web.Request) -> web.StreamResponse:
         pieces = self._recorder.recording.pieces()
-        return await self._whole(request, pieces, "recording.json")
+        return await self._send_recording(request, pieces, "recording.json")
 
-    async def _save(self, request: web.Request) -> web.StreamResponse:
+    async def _download_page(self, request: web.Request) -> web.StreamResponse:
         name = f"pillarbox-{self._recorder.topology.spec.replace(',', '-')}.html"
         pieces = standalone_pieces(self._recorder.recording.pieces(), self._files)
-        return await self._whole(request, pieces, name)
+        return await self._send_recording(request, pieces, name)
 
-    async def _whole(
+    async def _send_recording(
         self, request: web.Request, pieces: Iterable[str], name: str
     ) -> web.StreamResponse:
-        """Answer with a recording, piece by piece."""
+        """Send a recording as a download, piece by piece."""
         answer = web.StreamResponse(headers=HEADERS)
         answer.content_type, answer.charset = CONTENT_TYPES[name.rpartition(".")[2]], "utf-8"
         answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
@@ -156,13 +156,13 @@ class PageServer:
                 await answer.write(piece.encode())
             await answer.write_eof()
 
-        await _in_time(request, send(), WHOLE_S)
+        await _sent_in_time(request, send(), WHOLE_S)
         return answer
 
-    async def _grade(self, request: web.Request) -> web.Response:
-        """Answer with the marks of the file that is sent, or in a sentence why there are none."""
+    async def _serve_marks(self, request: web.Request) -> web.Response:
+        """Respond to an uploaded student file with its marks, or with the error of grading."""
         if request["role"] != OPERATE:
-            raise refused("this address only watches")
+            raise refused("this address is to watch only: use the first printed address")
         try:
             file = await asyncio.wait_for(request.read(), UPLOAD_S)
             sheet, student = (request.query.get(name, "") for name in ("sheet", "student"))
@@ -175,7 +175,7 @@ class PageServer:
 
     # -- live --------------------------------------------------------------------------------------
 
-    async def _live(self, request: web.Request) -> web.WebSocketResponse:
+    async def _serve_websocket(self, request: web.Request) -> web.WebSocketResponse:
         channel = web.WebSocketResponse(
             max_msg_size=LONGEST_MESSAGE, heartbeat=HEARTBEAT_S, compress=False
         )
@@ -185,101 +185,101 @@ class PageServer:
             sender: asyncio.Task[None] | None = None
             try:
                 await channel.prepare(request)
-                mailbox.clear()  # the recording has it
+                mailbox.clear()  # the recording already contains the queued messages
                 frames = first_message(mailbox.role, self._recorder.recording.pieces())
 
                 async def begin() -> None:
                     for frame in frames:
                         await connection.write(frame)
 
-                if await _in_time(request, begin(), WHOLE_S):
-                    sender = asyncio.create_task(self._send(channel, mailbox))
-                    await self._receive(channel, mailbox)
+                if await _sent_in_time(request, begin(), WHOLE_S):
+                    sender = asyncio.create_task(self._send_messages(channel, mailbox))
+                    await self._receive_requests(channel, mailbox)
             finally:
                 self._mailboxes.remove(mailbox)
-                self._leave_shells(mailbox)
+                self._end_shells(mailbox)
                 if sender:
                     sender.cancel()
         return channel
 
-    async def _send(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
+    async def _send_messages(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
         request, taken = channel._req, True
         assert request is not None
         while taken and not mailbox.overrun:
-            taken = await _in_time(request, channel.send_str(await mailbox.next()), SLOWEST_S)
-        _cut_off(request)
+            taken = await _sent_in_time(request, channel.send_str(await mailbox.next()), SLOWEST_S)
+        _abort_connection(request)
 
-    async def _receive(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
-        under_way: set[asyncio.Task[None]] = set()  # some take as long as flows do
+    async def _receive_requests(self, channel: web.WebSocketResponse, mailbox: Mailbox) -> None:
+        pending: set[asyncio.Task[None]] = set()  # a "run" request lasts until its flows end
         try:
             async for message in channel:
                 if message.type is not WSMsgType.TEXT:
                     return
-                if len(under_way) >= MOST_ASKED:
-                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                task = asyncio.create_task(self._answer(mailbox, message.data))
-                under_way.add(task)
-                task.add_done_callback(under_way.discard)
+                if len(pending) >= MOST_ASKED:
+                    await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                task = asyncio.create_task(self._answer_request(mailbox, message.data))
+                pending.add(task)
+                task.add_done_callback(pending.discard)
         finally:
-            for task in under_way:
+            for task in pending:
                 task.cancel()
 
-    async def _answer(self, mailbox: Mailbox, text: str) -> None:
+    async def _answer_request(self, mailbox: Mailbox, text: str) -> None:
         number, answer = None, {}
         try:
             number, verb, words = checked(text)
-            answer = {"answer": await self._done(mailbox, verb, words)}
+            answer = {"answer": await self._execute_request(mailbox, verb, words)}
         except PillarboxError as error:
             answer = {"error": str(error)}
         mailbox.put(json.dumps({"is": "answer", "id": number, **answer}))
 
-    async def _done(self, mailbox: Mailbox, verb: str, words: list[str]) -> Any:
+    async def _execute_request(self, mailbox: Mailbox, verb: str, words: list[str]) -> Any:
         require(
             verb in VERBS[mailbox.role],
             f"this page may not {verb}: it only watches"
             if verb in VERBS[OPERATE]
-            else f"there is no {verb!r}",
+            else f"{verb!r} is not a request: docs/page.md lists all requests",
         )
         if verb in ("state", "log"):
-            require(len(words) == 1, f"{verb} takes one server")
+            require(len(words) == 1, f"{verb} needs one server: {verb} SERVER")
             return await self._link.ask(ask=verb, server=words[0])
         if verb in shells.DEEDS:
-            return await self._shell(mailbox, verb, words)
+            return await self._shell_request(mailbox, verb, words)
         if verb in ("sheet", "values"):
-            return await self._sheet(mailbox, verb, words)
+            return await self._sheet_request(mailbox, verb, words)
         answer = await self._link.ask(ask=verb, words=words)
         if verb in ("path", "ping"):
             kind = "paths" if words[2:] else verb
             self._recorder.add_event(kind, time.monotonic(), words[:2], **answer)
         return answer
 
-    async def _sheet(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, Any]:
-        """Tell of sheets; with a part, all pages are told that it is what is asked now."""
+    async def _sheet_request(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, Any]:
+        """Answer a request for sheets; with a part, show this part as current on all pages."""
         sheets = self._sheets
         if verb == "values":
-            require(len(words) == 2, "values takes a sheet and a student")
+            require(len(words) == 2, "values needs a sheet and a student: values SHEET STUDENT")
             return {"values": await sheets.values(*words)}
         if not words:
             return {"sheets": sheets.titles()}
         if len(words) == 1:
             return {"sheet": words[0], "text": sheets.text(words[0])}
-        require(mailbox.role == OPERATE, "this page may not turn to a part: it only watches")
+        require(mailbox.role == OPERATE, "this page may not select a part: it only watches")
         title = sheets.part(words[0], words[1])
         self._recorder.add_event("sheet", time.monotonic(), words[:2], title=title)
         return {}
 
     # -- shells ------------------------------------------------------------------------------------
 
-    async def _shell(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, int]:
+    async def _shell_request(self, mailbox: Mailbox, verb: str, words: list[str]) -> dict[str, int]:
         first, *more = words or [""]
         request: dict[str, Any]
         if verb == "shell":
-            number, request = next(self._numbers), {"server": first, **_size(more)}
-            self._shells[number] = mailbox  # before it prints anything
+            number, request = next(self._numbers), {"server": first, **_terminal_size(more)}
+            self._shells[number] = mailbox  # mailbox for the shell's first output
         else:
             number = int(first) if first.isdecimal() else 0
-            require(self._shells.get(number) is mailbox, "this page has no such terminal")
-            sizes = _size(more) if verb == "resize" else {}
+            require(self._shells.get(number) is mailbox, "the terminal is closed: open a new one")
+            sizes = _terminal_size(more) if verb == "resize" else {}
             request = {"text": "".join(more)} if verb == "type" else sizes
         try:
             await self._link.ask(ask=verb, shell=number, **request)
@@ -289,71 +289,74 @@ class PageServer:
             raise
         return {"shell": number}
 
-    def _hear_shell(self, message: dict[str, Any]) -> None:
+    def _forward_shell_output(self, message: dict[str, Any]) -> None:
         mailbox = self._shells.get(message["shell"])
         if mailbox:
             mailbox.put(json.dumps({"is": "shell", **message}))
         if "ended" in message:
             self._shells.pop(message["shell"], None)
 
-    def _leave_shells(self, mailbox: Mailbox) -> None:
-        """End the shells of a page that has gone."""
+    def _end_shells(self, mailbox: Mailbox) -> None:
+        """End the shells of a page that has disconnected."""
         for number in [number for number, whose in self._shells.items() if whose is mailbox]:
             del self._shells[number]
             task = asyncio.create_task(self._hang_up(number))
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._hang_up_tasks.add(task)
+            task.add_done_callback(self._hang_up_tasks.discard)
 
     async def _hang_up(self, number: int) -> None:
-        with suppress(PillarboxError):  # the lab has ended
+        with suppress(PillarboxError):  # the lab may have ended
             await self._link.ask(ask="hang up", shell=number)
 
 
-def _size(words: list[str]) -> dict[str, int]:
-    require(len(words) == 2 and all(map(str.isdecimal, words)), "give rows and columns")
+def _terminal_size(words: list[str]) -> dict[str, int]:
+    require(
+        len(words) == 2 and all(map(str.isdecimal, words)),
+        "the terminal's size is not valid: give rows and columns",
+    )
     return {"rows": int(words[0]), "columns": int(words[1])}
 
 
 def checked(text: str) -> tuple[int, str, list[str]]:
-    """Return a page's request, its number first; raise PillarboxError for what is none.
+    """Return the number, verb and words of a page's request; raise PillarboxError if malformed.
 
     >>> checked('{"id": 3, "do": "cut", "words": ["0.3-4.0"]}')
     (3, 'cut', ['0.3-4.0'])
     >>> checked('{"id": 3, "do": ["cut"]}')
     Traceback (most recent call last):
-    topos.base.errors.PillarboxError: ask with {"id": 1, "do": "cut", "words": ["0.3-4.0"]}
+    topos.base.errors.PillarboxError: malformed request: send {"id": 1, "do": "cut", "words": [...]}
     """
     try:
-        asked = json.loads(text)
+        parsed = json.loads(text)
     except (ValueError, RecursionError):
-        asked = None
-    given = asked if isinstance(asked, dict) else {}
-    number, verb, words = given.get("id"), given.get("do"), given.get("words", [])
+        parsed = None
+    fields = parsed if isinstance(parsed, dict) else {}
+    number, verb, words = fields.get("id"), fields.get("do"), fields.get("words", [])
     require(
         isinstance(number, int)
         and isinstance(verb, str)
         and isinstance(words, list)
         and all(isinstance(word, str) for word in words),
-        'ask with {"id": 1, "do": "cut", "words": ["0.3-4.0"]}',
+        'malformed request: send {"id": 1, "do": "cut", "words": [...]}',
     )
     return int(number), str(verb), words  # type: ignore[arg-type]
 
 
 def first_message(role: str, recording: Iterable[str]) -> Iterator[bytes]:
-    """Yield a page's first message as a WebSocket's frames, one for each piece of the recording.
+    """Yield a page's first message as WebSocket frames, one for each piece of the recording.
 
-    aiohttp sends a message as one frame, which would be held in memory for each slow page.
+    aiohttp would send the message as one frame, and hold this frame in memory for each slow page.
     """
-    yield _frame(TEXT, f'{{"is":"recording","role":"{role}","recording":')
+    yield _websocket_frame(TEXT, f'{{"is":"recording","role":"{role}","recording":')
     for piece in recording:
-        yield _frame(CONTINUATION, piece)
-    yield _frame(CONTINUATION | FINAL, "}")
+        yield _websocket_frame(CONTINUATION, piece)
+    yield _websocket_frame(CONTINUATION | FINAL, "}")
 
 
-def _frame(first: int, text: str) -> bytes:
-    """Return a frame of a server, which is not masked.
+def _websocket_frame(first: int, text: str) -> bytes:
+    """Return an unmasked WebSocket frame, as servers send it.
 
-    >>> _frame(TEXT | FINAL, "hello")
+    >>> _websocket_frame(TEXT | FINAL, "hello")
     b'\\x81\\x05hello'
     """
     content = text.encode()
@@ -364,21 +367,23 @@ def _frame(first: int, text: str) -> bytes:
     return bytes([first, 127]) + len(content).to_bytes(8, "big") + content
 
 
-async def _in_time(request: web.BaseRequest, sending: Coroutine[Any, Any, None], s: float) -> bool:
-    """Tell whether something was taken in time; who does not take it is cut off."""
+async def _sent_in_time(
+    request: web.BaseRequest, send_operation: Coroutine[Any, Any, None], s: float
+) -> bool:
+    """Return True if data was sent before the timeout; abort the connection otherwise."""
     try:
-        await asyncio.wait_for(sending, s)
+        await asyncio.wait_for(send_operation, s)
     except (TimeoutError, asyncio.TimeoutError, ConnectionError):
-        _cut_off(request)
+        _abort_connection(request)
         return False
     return True
 
 
-def _cut_off(request: web.BaseRequest) -> None:
+def _abort_connection(request: web.BaseRequest) -> None:
     if request.transport is not None:
-        request.transport.abort()  # a farewell would wait behind what it does not take
+        request.transport.abort()  # a close frame would wait for the peer to read earlier data
 
 
-def _response(text: str, name: str) -> web.Response:
+def _file_response(text: str, name: str) -> web.Response:
     kind = CONTENT_TYPES[name.rpartition(".")[2]]
     return web.Response(text=text, content_type=kind, charset="utf-8", headers=HEADERS)

@@ -1,4 +1,4 @@
-"""What a page's server does from its start to its end."""
+"""Main function of a page's server process: connect to the lab, drop rights, serve."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments.page.recorder import Recorder
 from experiments.page.server import PageServer
 from topos.base.spec import parse
 
-LINGER_S = 1.0  # for the rest of a request that has been answered already
+LINGER_S = 1.0  # timeout to read the rest of an already answered request, in seconds
 
 
 async def serve(
@@ -32,12 +32,12 @@ async def serve(
     certificate: str,
     period_s: float | None,
 ) -> None:
-    """Serve until the lab is gone."""
+    """Serve a lab's page until the lab ends."""
     bounded_log.install(asyncio.get_running_loop())
     link = await LabConnection.over(lab)
     about = await link.ask(ask="status")
     topology = parse(about["network"])
-    recorder = Recorder(link, topology, about, period_s)  # draws, and reads fonts for it
+    recorder = Recorder(link, topology, about, period_s)  # reads fonts: before rights are dropped
     admission = Admission(listening, server_context(certificate) if certificate else None)
     access = Access(tokens, paths, name, tls=bool(certificate))
     server = PageServer(access, admission, link, recorder)

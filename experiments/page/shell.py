@@ -1,7 +1,7 @@
-"""The process of one shell of a page: it enters a server, and is nobody's there.
+"""The process of one of a page's shells: it enters a server, and runs there without rights.
 
-Its terminal is its standard input; the command line has the shell's prompt, the numbers of the open
-files of the server's namespaces, and the lists of the control group to join.
+Its terminal is standard input. The command line has the shell's prompt, the file descriptors of the
+server's namespaces, and the process lists of the control group to join.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hosts.linux.calls import die_with_parent
 
 
 def main() -> None:
-    """Run the shell until its end."""
+    """Run a shell on a server until the shell ends."""
     die_with_parent(signal.SIGKILL)
     prompt, *numbers = sys.argv[1 : 2 + MOST_FILES]
     cgroups.join(sys.argv[2 + MOST_FILES :])

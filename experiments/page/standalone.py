@@ -1,9 +1,9 @@
-"""The page's files, and a recording as one of them that needs no other and no network.
+"""The page's files, and a recording as one HTML file that needs no other file and no network.
 
-A file that a browser opens from a disk can load no module beside it. So the modules are put one
-behind the other, without their ``import`` lines and the word ``export``: they agree on all names.
-The file allows itself, by the hashes of its own style and script, and nothing else whatever the
-recording says.
+A browser does not load modules for a page that was opened from a disk. So the modules are
+concatenated without their ``import`` lines and the word ``export``: all names are unique. The
+file's Content-Security-Policy permits only this style and script, by their hashes, whatever text
+the recording contains.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 WEB = Path(__file__).with_name("web")
-# Each after those that it imports.
+# The page's JavaScript modules, in the order of their imports.
 MODULES = (
     *("time.js", "wire.js", "shapes.js", "folds.js", "picture.js", "events.js", "plot.js"),
     *("panel.js", "traffic.js", "screen.js", "terminal.js", "sheet.js", "app.js"),
@@ -29,24 +29,24 @@ CONTENT_TYPES = {
 
 
 def files() -> dict[str, str]:
-    """Return the page's files by name."""
+    """Return the contents of the page's files by file name."""
     names = ("page.html", "page.css", *MODULES)
     return {name: (WEB / name).read_text(encoding="utf-8") for name in names}
 
 
 def standalone(recording: str, parts: dict[str, str]) -> str:
-    """Return a recording, given as JSON, as one file."""
+    """Return a standalone HTML page of a recording, which is given as JSON."""
     return "".join(standalone_pieces([recording], parts))
 
 
 def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterator[str]:
-    """Yield the pieces of a file of a recording, given as pieces of JSON."""
+    """Yield the pieces of a recording's standalone HTML page; the recording is pieces of JSON."""
     style, script = parts["page.css"], "\n".join(plain(parts[name]) for name in MODULES)
     policy = (
-        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
-        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; img-src data:; style-src '{_csp_hash(style)}'; "
+        f"script-src '{_csp_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    here = "\0"  # where the recording is: in no text of the page
+    placeholder = "\0"  # placeholder of the recording; the page has no NUL character
     changes = (
         (
             '<link rel="stylesheet" href="page.css">',
@@ -55,7 +55,7 @@ def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterat
         ),
         (
             '<script type="module" src="app.js"></script>',
-            f'<script type="application/json" id="recording">{here}</script>\n'
+            f'<script type="application/json" id="recording">{placeholder}</script>\n'
             f'<script type="module">{script}</script>',
         ),
     )
@@ -64,15 +64,15 @@ def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterat
         before, found, after = page.partition(old)
         assert found, f"page.html has no {old}"
         page = before + new + after
-    before, _, after = page.partition(here)
+    before, _, after = page.partition(placeholder)
     yield before
     for piece in recording:
-        yield piece.replace("<", "\\u003c")  # so that no text in it ends its element
+        yield piece.replace("<", "\\u003c")  # "<" could end the script element
     yield after
 
 
 def plain(module: str) -> str:
-    """Return a module that imports nothing and exports nothing.
+    """Return a JavaScript module's text without its imports and exports.
 
     >>> plain('import { a } from "./b.js";\\nexport function c() { return a(); }')
     'function c() { return a(); }'
@@ -81,5 +81,5 @@ def plain(module: str) -> str:
     return re.sub(r"^export (?=function|const|class|async)", "", text, flags=re.MULTILINE)
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,4 +1,4 @@
-"""What a lab's workload delivers over time, and what faults did to its flows, from its samples."""
+"""Goodput of a lab's workload over time, and the recovery of its flows from faults."""
 
 from __future__ import annotations
 
@@ -14,27 +14,28 @@ from experiments.trials.runs.recovery import BEFORE_S, HOLD_S, recovery
 from experiments.trials.runs.trial_faults import HEALED, KILL, REVIVE, killed_by
 from topos.base.topology import Topology
 
+# Kinds of events that may stop flows or let them recover.
 CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
-LOOK_FOR_S = 10.0  # after a fault, for flows that it stopped to go on
-# A sample covers some 0.25 s, and what it counts is up to 10 ms older or newer: so much more than
-# the ideal may have arrived. Beyond that a path has moved, and the ideal is unknown for a while.
+LOOK_FOR_S = 10.0  # time after a fault in which stopped flows may recover, in seconds
+# Maximum ratio of goodput to ideal goodput. A sample covers some 0.25 s, and its counters are up to
+# 10 ms older or newer. Above this ratio a path has changed, and the ideal is unknown for a while.
 MOST_OF_IDEAL = 1.05
-KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S
+KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S  # time for which byte counts are kept, in seconds
 
 Row = dict[str, Any]
-# A moment, the bytes that each flow, or all, had delivered, and those that could have been.
+# Time of a count, bytes delivered per flow (or in total), and the ideal total (None: unknown).
 Counted = tuple[float, list[int], float | None]
 
 
 class WorkloadTraffic:
-    """Follows one workload; its moments are of CLOCK_MONOTONIC.
+    """Goodput and recovery of one workload; all times are CLOCK_MONOTONIC.
 
     Parameters
     ----------
     topology : Topology
-        The network.
+        The lab's network.
     update : dict
-        What the first sample says that knows of it (see `experiments.control.active_workload`).
+        The workload's part of the first sample (see `experiments.control.active_workload`).
     """
 
     def __init__(self, topology: Topology, update: Row) -> None:
@@ -43,33 +44,34 @@ class WorkloadTraffic:
         self.about = {name: update[name] for name in ("what", "count", "flows")}
         self._rows: deque[Counted] = deque()
         self._last: Counted | None = None
-        self._causes: list[Row] = []
-        self._known: set[str] = set()  # of verdicts
-        self.ideals: list[int] = []  # of each flow in kbit/s, where they are new
+        self._possible_causes: list[Row] = []
+        self._last_verdict: set[str] = set()  # text of the last verdict, without figures
+        self.ideals: list[int] = []  # new ideal rates of all flows in kbit/s, empty if unchanged
         self.ended = False
 
     def take(self, update: Row) -> tuple[Row, list[Row]]:
-        """Return what a sample adds to the recording's sample, and the events it tells of.
+        """Return a workload's goodput for the recording, and its new events.
 
-        ``goodput`` in kbit/s; ``flows``: number and kbit/s in turns, of those that got something;
-        ``ideal``: the most that the paths in use carry at these shares, if that is known.
+        ``goodput`` is in kbit/s. ``flows`` is a flat list of flow number and kbit/s, of the flows
+        with goodput. ``ideal`` is the maximum goodput of the paths in use at these shares, if it is
+        known.
         """
         known_s = self._rows[-1][0] if self._rows else 0.0
         self._rows += [tuple(row) for row in update["rows"] if row[0] > known_s]
         self.ideals = [bps // 1000 for bps in update.get("ideal", {}).get("flows_bps", [])]
-        events = self._verdicts(update) + self._recovered()
+        events = self._verdict_events(update) + self._recovery_events()
         if update["phase"] == "ended" and not self.ended:
             self.ended = True
             events.append({"kind": "result", "what": [self.about["what"]], "said": update["said"]})
-        found = {} if self.ended else self._rates()
+        found = {} if self.ended else self._goodput_rates()
         return found, events
 
     def cause(self, event: Row) -> None:
-        """Take in a fault or a repair: the lab's own line of it."""
+        """Register a fault or a repair from the lab's event log as a possible cause of changes."""
         if event["kind"] in CAUSES and not self.ended:
-            self._causes.append(event)
+            self._possible_causes.append(event)
 
-    def _rates(self) -> Row:
+    def _goodput_rates(self) -> Row:
         if not self._rows:
             return {}
         if self._last is None:
@@ -95,30 +97,30 @@ class WorkloadTraffic:
             self._rows.popleft()
         return found
 
-    def _verdicts(self, update: Row) -> list[Row]:
-        """Return the verdict so far as an event, where it says anything new but figures."""
+    def _verdict_events(self, update: Row) -> list[Row]:
+        """Return the current verdict as an event if more than its figures has changed."""
         verdict = update.get("verdict")
         if not verdict:
             return []
         text = re.sub(r"[\d.]+", "", f"{verdict['valid']} {verdict['reasons']}")
-        if self._known == {text}:
+        if self._last_verdict == {text}:
             return []
-        self._known = {text}
+        self._last_verdict = {text}
         return [{"kind": "verdict", "what": [], **verdict}]
 
-    def _recovered(self) -> list[Row]:
-        """Return when flows that a fault had stopped went on, and were as fast again."""
-        if not self._causes or not self.about["flows"] or not self._rows:
+    def _recovery_events(self) -> list[Row]:
+        """Return events for stopped flows that were rerouted or have recovered their rate."""
+        if not self._possible_causes or not self.about["flows"] or not self._rows:
             return []
         now_s = self._rows[-1][0]
-        results = self._results()
+        results = self._flow_results()
         rows = [
             {"at_s": one["at_s"], "event": one["kind"], "what": " ".join(one["what"]), "reason": ""}
-            for one in self._causes
+            for one in self._possible_causes
         ]
         events, left = [], []
         found = recovery(rows, results, partial(killed_by, self._topology))
-        for cause, row in zip(self._causes, found, strict=True):
+        for cause, row in zip(self._possible_causes, found, strict=True):
             for kind in ("rerouted", "recovered"):
                 after_s = row[f"{kind}_s"]
                 if after_s is not None and kind not in cause:
@@ -127,11 +129,11 @@ class WorkloadTraffic:
                     events.append({"at_s": cause["at_s"] + after_s, **fact})
             if "recovered" not in cause and now_s < cause["at_s"] + LOOK_FOR_S:
                 left.append(cause)
-        self._causes = left
+        self._possible_causes = left
         return events
 
-    def _results(self) -> list[FlowResult]:
-        """Return the flows with what they delivered lately, as `recovery` takes them."""
+    def _flow_results(self) -> list[FlowResult]:
+        """Return the flows with their latest delivered bytes, in the format of `recovery`."""
         server = self._topology.server
         pairs = [(server(a), server(b)) for a, b in self.about["flows"]]
         results = [

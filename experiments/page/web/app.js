@@ -1,4 +1,4 @@
-// The page: one recording, the moment of it that is shown, and what is selected.
+// The page: its recording, the time that is shown, and the selected items.
 
 import { $, element, Recording } from "./time.js";
 import { Wire } from "./wire.js";
@@ -12,7 +12,7 @@ import { Terminal } from "./terminal.js";
 import { Traffic } from "./traffic.js";
 
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-const DRAG = 4; // pixels from which on a press is no click
+const DRAG = 4; // minimum pointer movement of a drag, in pixels; a shorter one is a click
 
 class Page {
   constructor() {
@@ -22,7 +22,7 @@ class Page {
     this.role = "watch";
     this.wire = null;
     this.lost = false;
-    this.at = null; // the moment shown; null: as it is now
+    this.at = null; // time that is shown, in seconds; null: the current state
     this.playing = false;
     this.ticked = 0;
     this.plot = new Plot($("plot"), (at) => this.seek(at));
@@ -38,17 +38,17 @@ class Page {
   }
 
   connect() {
-    history.replaceState(null, "", location.pathname); // the token is in a cookie from now on
+    history.replaceState(null, "", location.pathname); // removes the token, which is now in a cookie
     $("save").href = "save";
     $("save").hidden = false;
-    this.wire = new Wire((message) => this.hear(message));
+    this.wire = new Wire((message) => this.receive(message));
   }
 
-  hear(message) {
+  receive(message) {
     this.lost = message.is === "lost";
     if (message.is === "recording") this.begin(message.recording ?? message, message.role ?? this.role);
     else if (message.is === "shell") {
-      this.terminal.hear(message);
+      this.terminal.receive(message);
       return;
     } else if (message.is === "sample") this.recording.add(message.sample);
     else if (message.is === "event") this.recording.note("events", message.event);
@@ -57,25 +57,26 @@ class Page {
     this.draw();
   }
 
-  begin(told, role) {
-    const known = this.recording?.network === told.network ? this.selected : [];
-    this.recording = new Recording(told);
+  begin(recordingData, role) {
+    const earlierSelection = this.recording?.network === recordingData.network ? this.selected : [];
+    this.recording = new Recording(recordingData);
     this.role = role;
     this.selected = [];
     if (!this.wire) this.at = this.recording.first;
     this.folds = new Folds(this.recording, $("picture").clientWidth / this.recording.picture.box[2]);
     $("fold").hidden = !this.folds.groups.length;
-    this.picture = new Picture($("picture"), this.recording, (item, more) => this.select(item, more), this.folds);
-    $("title").textContent = told.title;
-    document.title = `${told.network} – Pillarbox`;
-    $("description").textContent = told.description ?? "";
-    $("about").textContent = told.about.map(([name, value]) => `${name} ${value}`).join(" · ");
+    const select = (item, withShift) => this.select(item, withShift);
+    this.picture = new Picture($("picture"), this.recording, select, this.folds);
+    $("title").textContent = recordingData.title;
+    document.title = `${recordingData.network} – Pillarbox`;
+    $("description").textContent = recordingData.description ?? "";
+    $("about").textContent = recordingData.about.map(([name, value]) => `${name} ${value}`).join(" · ");
     this.drawLegend();
-    this.choose(known);
+    this.choose(earlierSelection);
     this.draw();
   }
 
-  // -- what is shown ---------------------------------------------------------------------------------
+  // -- state at the time that is shown ---------------------------------------------------------------
 
   live() {
     return this.wire !== null && this.at === null && !this.lost;
@@ -135,10 +136,10 @@ class Page {
     if (!this.wire) return ["recorded", "past"];
     if (this.lost) return ["the lab has ended, or the connection is lost", "lost"];
     const watching = this.role === "watch" ? ", watching" : "";
-    return this.at === null ? [`live${watching}`, "live"] : ["going back; the lab goes on", "past"];
+    return this.at === null ? [`live${watching}`, "live"] : ["replay; the lab is running", "past"];
   }
 
-  // The way of the last packet that was traced between what is selected now, or all disjoint ones.
+  // Return the path of the last packet traced between the two selected nodes, or all disjoint paths.
   paths(at) {
     if (this.selected.length !== 2) return [];
     const names = this.selected.map((item) => this.recording.picture.nodes[item.number].name);
@@ -167,15 +168,15 @@ class Page {
       entry("cut", "cut"),
       entry("silent", "silently cut"),
       entry("dead", "dead or stopped"),
-      entry("changed", "other rate, delay or loss"),
-      entry("computed", "path computed"),
-      entry("taken", "path taken"),
+      entry("changed", "changed rate, delay or loss"),
+      entry("computed", "computed path"),
+      entry("taken", "traced path"),
     );
   }
 
-  // -- selecting -------------------------------------------------------------------------------------
+  // -- selection -------------------------------------------------------------------------------------
 
-  select(item, more) {
+  select(item, withShift) {
     if (this.dragged) return;
     if (item.kind === "group") {
       this.unfold([this.folds.groups[item.number].nodes[0]]);
@@ -187,7 +188,7 @@ class Page {
       return;
     }
     const [first] = this.selected;
-    const pair = more && this.selected.length && first.kind === "server" && item.kind === "server";
+    const pair = withShift && this.selected.length && first.kind === "server" && item.kind === "server";
     this.choose(pair && first.number !== item.number ? [first, item] : [item]);
   }
 
@@ -196,12 +197,12 @@ class Page {
     const nodes = items.flatMap(({ kind, number }) => (kind === "cable" ? [cables[number].a, cables[number].b] : [number]));
     this.reveal(nodes);
     this.selected = items.map(({ kind, number }) => this.picture.item(kind, number)).filter(Boolean);
-    this.picture.mind(this.selected);
+    this.picture.highlight(this.selected);
     this.panel.say("");
     this.draw();
   }
 
-  // Open the groups of these nodes.
+  // Unfold the groups that contain these nodes, and keep the selection.
   unfold(nodes) {
     this.reveal(nodes);
     this.choose(this.selected);
@@ -225,7 +226,7 @@ class Page {
     const names = text.trim().split(/[-–\s]+/).filter(Boolean);
     const nodes = names.map((name) => this.recording.byName.get(name));
     if (!nodes.length || nodes.includes(undefined)) {
-      this.panel.say(`there is no ${text.trim()} in this network`, true);
+      this.panel.say(`${text.trim()} is not in this network: enter a name such as 0.3, s1 or 0.3-4.0`, true);
       return false;
     }
     const { servers } = this.recording.picture;
@@ -265,10 +266,10 @@ class Page {
       this.playing = false;
       this.at = this.wire ? null : this.recording.last;
     } else requestAnimationFrame((next) => this.tick(next));
-    this.drawNow(); // a frame begins: `draw` would wait for the next
+    this.drawNow(); // an animation frame is in progress, and `draw` would wait for the next one
   }
 
-  // -- hands -----------------------------------------------------------------------------------------
+  // -- mouse and keyboard ----------------------------------------------------------------------------
 
   listen() {
     $("play").addEventListener("click", () => this.play());
@@ -280,7 +281,7 @@ class Page {
     $("moment").addEventListener("input", (event) => this.seek(Number(event.target.value)));
     $("find").addEventListener("submit", (event) => {
       event.preventDefault();
-      if (this.find($("find-text").value)) $("picture").focus(); // its keys are for what was found
+      if (this.find($("find-text").value)) $("picture").focus(); // item keys need the focus there
     });
     $("curves").addEventListener("change", () => this.draw());
     $("fold").addEventListener("click", () => this.fold());
@@ -304,7 +305,7 @@ class Page {
     if (event.ctrlKey || event.metaKey || event.altKey || field || !this.recording) return;
     if (event.target === $("picture") && event.key in ARROWS) {
       this.picture.at = this.picture.towards(...ARROWS[event.key]);
-      this.picture.mind([...this.selected.slice(0, 1), this.picture.at]);
+      this.picture.highlight([...this.selected.slice(0, 1), this.picture.at]);
       const { kind, number } = this.picture.at;
       this.panel.say(`${kind} ${this.nameOf(kind, number)}`);
     } else if (event.target === $("picture") && event.key === "Enter" && this.picture.at) {
@@ -343,7 +344,7 @@ class Page {
     svg.addEventListener(
       "wheel",
       (event) => {
-        if (!event.ctrlKey && !event.shiftKey) return; // the page scrolls
+        if (!event.ctrlKey && !event.shiftKey) return; // a plain wheel scrolls the page
         event.preventDefault();
         this.picture.zoom(event.deltaY < 0 ? 1.15 : 1 / 1.15, this.picture.pointAt(event));
       },

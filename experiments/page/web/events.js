@@ -1,31 +1,32 @@
-// Events as lines: what failed, what was noticed and when, which way a packet took.
+// The event list: faults, repairs, detection delays, traced paths, pings and verdicts.
 
 import { AFTERWARDS, element, FAULTS, REPAIRS, workload } from "./time.js";
 
 const MOST_LINES = 200;
 export const SIGNS = { sheet: "¶", verdict: "⚖", result: "■", ping: "↔", noticed: "◉", rerouted: "↷", recovered: "✓", path: "→", paths: "⇉", healed: "✓", revive: "✓" };
 
-export function said(event) {
+// Return the text of an event for the list.
+export function eventText(event) {
   const ends = event.what.join(" – ");
   switch (event.kind) {
     case "cut":
-      return `${ends} is cut`;
+      return `cable ${ends} is cut`;
     case "silent cut":
-      return `${ends} loses everything, silently`;
+      return `cable ${ends} is silently cut: all packets are lost`;
     case "kill":
-      return `${ends} is dead`;
+      return `server ${ends} is dead`;
     case "revive":
-      return `${ends} lives again`;
+      return `server ${ends} is revived`;
     case "switch":
-      return `${ends} has stopped`;
+      return `switch ${ends} has stopped`;
     case "rack":
-      return `${event.what[0]} has stopped, with ${event.what.slice(1).join(" ")}`;
+      return `switch ${event.what[0]} has stopped, with ${event.what.slice(1).join(" ")}`;
     case "cable":
-      return `${ends} is ${event.usual ? "as usual" : "now"}: ${event.shape}`;
+      return `cable ${ends} has ${event.usual ? "its default" : "changed"} settings: ${event.shape}`;
     case "healed":
-      return `${ends} works again`;
+      return `${ends} is repaired`;
     case "noticed":
-      return `${event.what[0]} notices that ${event.what[1]} is ${event.up ? "back" : "gone"}`;
+      return `${event.what[0]} detects: link to ${event.what[1]} is ${event.up ? "up" : "down"}`;
     case "path":
       return `${event.path.join(" → ")} (${event.delivered ? "arrived" : event.dropped || "lost"})`;
     case "paths":
@@ -33,15 +34,15 @@ export function said(event) {
     case "ping":
       return `${event.what[1]} ${event.ms ? `answers ${event.what[0]} in ${event.ms.toFixed(2)} ms` : `does not answer ${event.what[0]}`}`;
     case "rerouted":
-      return `${ends}: what it stopped goes on${event.flows ? ` (${event.flows} flows)` : ""}`;
+      return `${ends}: stopped flows are rerouted${event.flows ? ` (${event.flows} flows)` : ""}`;
     case "recovered":
-      return `${ends}: as fast as before`;
+      return `${ends}: rates of the flows have recovered`;
     case "verdict":
       return event.valid ? "verdict so far: valid" : `verdict so far: not valid; ${event.reasons.join("; ")}`;
     case "result":
       return `${workload(ends)}: ${event.said}`;
     case "sheet":
-      return `sheet ${event.what[0]}: ${event.title || "at its beginning"}`;
+      return `sheet ${event.what[0]}: ${event.title || "Introduction"}`;
     case "up":
       return "the lab is up";
     default:
@@ -49,11 +50,12 @@ export function said(event) {
   }
 }
 
+// Return the symbol of an event's kind.
 export function signOf(event) {
   return SIGNS[event.kind] ?? (FAULTS.has(event.kind) ? "✕" : "·");
 }
 
-// How long after the last fault or repair something was noticed, in ms.
+// Return the delay from the last fault or repair to its detection or recovery, in ms.
 export function delayOf(events, number) {
   if (!AFTERWARDS.has(events[number].kind)) return null;
   for (let i = events.length - 1; i >= 0; i -= 1) {
@@ -72,14 +74,14 @@ export class EventList {
   }
 
   update(events, at) {
-    const pinged = new Map(); // of a pair's pings the newest
+    const latestPings = new Map(); // index of the latest ping of each pair of servers
     const before = events.map((_, i) => i).filter((i) => events[i].at_s <= at);
-    for (const i of before) if (events[i].kind === "ping") pinged.set(events[i].what.join(), i);
-    const known = `${before.length} ${events.length} ${events.at(-1)?.at_s}`;
-    if (known === this.shown) return;
-    this.shown = known;
+    for (const i of before) if (events[i].kind === "ping") latestPings.set(events[i].what.join(), i);
+    const listState = `${before.length} ${events.length} ${events.at(-1)?.at_s}`;
+    if (listState === this.shown) return;
+    this.shown = listState;
     before.sort((i, j) => events[j].at_s - events[i].at_s || j - i);
-    const lines = before.filter((i) => events[i].kind !== "ping" || pinged.get(events[i].what.join()) === i);
+    const lines = before.filter((i) => events[i].kind !== "ping" || latestPings.get(events[i].what.join()) === i);
     this.list.replaceChildren(...lines.slice(0, MOST_LINES).map((i) => this.line(events, i)));
   }
 
@@ -89,9 +91,9 @@ export class EventList {
     const sign = signOf(event);
     const sort = FAULTS.has(event.kind) ? "fault" : REPAIRS.has(event.kind) ? "repair" : "";
     const moment = element("button", { type: "button", textContent: `${event.at_s.toFixed(2)} s` });
-    moment.title = "Go to this moment";
+    moment.title = "Go to this time";
     moment.addEventListener("click", () => this.seek(event.at_s));
-    const text = element("span", { textContent: said(event) });
+    const text = element("span", { textContent: eventText(event) });
     if (delay !== null) text.append(element("b", { textContent: ` after ${delay.toFixed(delay < 10 ? 1 : 0)} ms` }));
     return element("li", { className: sort }, moment, element("i", { textContent: sign, ariaHidden: "true" }), text);
   }

@@ -1,23 +1,23 @@
-// Groups of a large network that are drawn as one: those whose addresses begin alike (a DCell_1 of
-// DCell_2s, a DPillar column, a pod), and switches that join the same groups.
+// Node groups of a large network, which are drawn as one box: servers with the same first part of
+// the address (a DCell_1 of DCell_2s, a DPillar column, a pod), and switches that join the same groups.
 
 import { centreOf, isWithin } from "./shapes.js";
 
-const FEW_SERVERS = 150;
-const SMALLEST_PX = 7; // diameter of a server, below which a network is folded
-const ROW = 22; // heights of a row of switches in the width of the picture
-const COLUMN = 12; // widths of a column of nodes in the width of the picture
-const APART = 0.75; // share of the distance between two groups without frames that they cover
-const ROOM = 0.2; // between a group and what is not in it
+const FEW_SERVERS = 150; // maximum size of a network that is not folded, in servers
+const SMALLEST_PX = 7; // minimum diameter of a server in pixels; a smaller network is folded
+const ROWS_PER_WIDTH = 22; // ratio of the picture's width to the minimum height of a group
+const COLUMNS_PER_WIDTH = 12; // ratio of the picture's width to the minimum width of a group
+const GROUP_COVER = 0.75; // share of the distance between two frameless groups that they may cover
+const GROUP_MARGIN = 0.2; // minimum distance between a group and a node outside the group, in layout units
 
 export class Folds {
-  // `unit`: pixels of a unit of the layout when the whole picture is shown.
+  // `unit`: pixels per layout unit when the whole picture is shown.
   constructor(recording, unit = Infinity) {
     const { nodes, cables, servers, radius, frames = [], box = [0, 0, 0, 0] } = recording.picture;
-    this.groups = []; // { name, about, nodes, x, y, left, top, width, height, and radius where it is round }
+    this.groups = []; // { name, about, nodes, x, y, left, top, width, height; radius of round groups }
     this.groupOf = nodes.map(() => -1);
     this.open = new Set();
-    this.small = 2 * radius * unit < SMALLEST_PX; // so that a group that is opened has to be enlarged
+    this.small = 2 * radius * unit < SMALLEST_PX; // an unfolded group is then zoomed in
     if (servers <= FEW_SERVERS && !this.small) return;
     const byKey = new Map();
     keysOf(nodes, cables, servers).forEach((keys, number) => {
@@ -41,12 +41,12 @@ export class Folds {
     boxes.forEach((group, i) => boxes.slice(i + 1).forEach((other) => separate(group, other)));
   }
 
-  // The group in which a node is hidden now, or -1.
+  // Return the number of the folded group that contains a node, or -1.
   hiding(node) {
     return this.open.has(this.groupOf[node]) ? -1 : this.groupOf[node];
   }
 
-  // Open the groups of these nodes; tell whether any was folded.
+  // Unfold the groups of these nodes; return true if a group was folded.
   reveal(nodes) {
     const folded = nodes.map((node) => this.hiding(node)).filter((group) => group >= 0);
     for (const group of folded) this.open.add(group);
@@ -58,13 +58,13 @@ export class Folds {
   }
 }
 
-// The first parts of the addresses of each server, or of those that a switch joins.
+// Return the first address parts of each node: of a server, or of the servers that a switch joins.
 function keysOf(nodes, cables, servers) {
   const found = nodes.map(({ name }, number) => new Set(number < servers ? [name.split(".")[0]] : []));
   let missing = found.length - servers;
   for (let before = Infinity; missing && missing < before; ) {
     before = missing;
-    const known = found.map((keys) => keys.size > 0); // as of this round: upper switches come later
+    const known = found.map((keys) => keys.size > 0); // of earlier rounds only: higher levels come later
     for (const { a, b } of cables) {
       for (const [one, other] of [[a, b], [b, a]]) {
         if (one >= servers && !known[one] && known[other]) for (const key of found[other]) found[one].add(key);
@@ -75,17 +75,17 @@ function keysOf(nodes, cables, servers) {
   return found;
 }
 
-// The frame around these servers and no others, if one is drawn.
+// Return the drawn frame that contains exactly these servers, or undefined.
 function frameOf(members, nodes, servers, frames) {
-  const own = new Set(members);
+  const memberSet = new Set(members);
   return frames.find((frame) => {
     let count = 0;
     for (let number = 0; number < servers; number += 1) {
       if (!isWithin(frame, nodes[number])) continue;
-      if (!own.has(number)) return false;
+      if (!memberSet.has(number)) return false;
       count += 1;
     }
-    return count > 0 && count === own.size;
+    return count > 0 && count === memberSet.size;
   });
 }
 
@@ -98,16 +98,17 @@ function boxAround(places, [, highest, broad]) {
   const [xs, ys] = [places.map(({ x }) => x), places.map(({ y }) => y)];
   const [left, top] = [Math.min(...xs) - 0.5, Math.min(...ys) - 0.5];
   const [narrow, low] = [Math.max(...xs) + 0.5 - left, Math.max(...ys) + 0.5 - top];
-  const [width, height] = [Math.max(narrow, broad / COLUMN), Math.max(low, broad / ROW)]; // for its text
+  const width = Math.max(narrow, broad / COLUMNS_PER_WIDTH); // leaves space for the group's name
+  const height = Math.max(low, broad / ROWS_PER_WIDTH);
   return { left: left - (width - narrow) / 2, top: Math.max(top - (height - low) / 2, highest), width, height };
 }
 
-// Make a rectangle smaller until it covers none of these nodes.
+// Shrink a group's rectangle until it covers none of these nodes.
 function shrink(group, nodes) {
   const { x, y } = group;
   for (const node of nodes) {
-    const across = Math.abs(node.x - x) - ((node.width ?? 1) / 2 + ROOM);
-    const up = Math.abs(node.y - y) - (0.42 + ROOM);
+    const across = Math.abs(node.x - x) - ((node.width ?? 1) / 2 + GROUP_MARGIN);
+    const up = Math.abs(node.y - y) - (0.42 + GROUP_MARGIN);
     const [outX, outY] = [across / (group.width / 2), up / (group.height / 2)];
     if (outX >= 1 || outY >= 1) continue;
     if (outX > outY) group.width *= Math.max(outX, 0.2);
@@ -116,12 +117,12 @@ function shrink(group, nodes) {
   resize(group, 1, 1);
 }
 
-// Make two rectangles smaller, so that there is room for the cables between them.
+// Shrink two group rectangles, so that the cables between the groups stay visible.
 function separate(group, other) {
   const across = Math.abs(group.x - other.x) / ((group.width + other.width) / 2);
   const up = Math.abs(group.y - other.y) / ((group.height + other.height) / 2);
-  if (across >= 1 / APART || up >= 1 / APART) return;
-  for (const one of [group, other]) resize(one, across > up ? APART * across : 1, across > up ? 1 : APART * up);
+  if (across >= 1 / GROUP_COVER || up >= 1 / GROUP_COVER) return;
+  for (const one of [group, other]) resize(one, across > up ? GROUP_COVER * across : 1, across > up ? 1 : GROUP_COVER * up);
 }
 
 function resize(group, across, up) {

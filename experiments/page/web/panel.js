@@ -1,11 +1,11 @@
-// What is selected: how it is, and what can be done to it.
+// The panel of the selected item: its state and its actions.
 
 import { element, queueText, rateText } from "./time.js";
 
-const ASK_MS = 1000;
+const ASK_MS = 1000; // polling interval of the selected server's state, in ms
 
 export class Panel {
-  // `page` has: recording, failed(), loads(), queues(), role, wire, choose(items), selected.
+  // `page` provides recording, failed(), loads(), queues(), role, wire, choose(items) and selected.
   constructor(box, page) {
     this.box = box;
     this.page = page;
@@ -28,7 +28,7 @@ export class Panel {
     return [this.node(a).name, this.node(b).name];
   }
 
-  // -- what can be done ------------------------------------------------------------------------------
+  // -- actions ---------------------------------------------------------------------------------------
 
   async act(verb, words) {
     if (verb === "pings") {
@@ -54,7 +54,8 @@ export class Panel {
     this.said.classList.toggle("bad", bad);
   }
 
-  deeds() {
+  // Return the actions for the selected items: label, verb, words and key of each.
+  actions() {
     const { selected } = this.page;
     if (selected.length === 2) {
       const ends = selected.map((item) => this.node(item.number).name);
@@ -97,12 +98,12 @@ export class Panel {
 
   press(key) {
     if (!this.page.selected.length || this.page.role !== "operate" || !this.page.live()) return false;
-    const deed = this.deeds().find((one) => one[3] === key);
-    if (deed) this.act(deed[1], deed[2]);
-    return Boolean(deed);
+    const action = this.actions().find((one) => one[3] === key);
+    if (action) this.act(action[1], action[2]);
+    return Boolean(action);
   }
 
-  // -- how it is drawn -------------------------------------------------------------------------------
+  // -- drawing ---------------------------------------------------------------------------------------
 
   draw() {
     const { selected, role } = this.page;
@@ -112,19 +113,19 @@ export class Panel {
       return;
     }
     const names = selected.length === 2 ? selected.map((item) => this.node(item.number).name) : this.names();
-    const deeds = this.deeds();
+    const actions = this.actions();
     const canAct = role === "operate" && this.page.live();
-    const shown = JSON.stringify([names, deeds, canAct]);
+    const shown = JSON.stringify([names, actions, canAct]);
     if (shown !== this.shown) {
-      const held = this.box.contains(document.activeElement) ? document.activeElement.dataset.place : null;
+      const focusedPlace = this.box.contains(document.activeElement) ? document.activeElement.dataset.place : null;
       this.shown = shown;
       const kind = selected.length === 2 ? "two servers" : selected[0].kind;
       const title = element("h2", {}, element("small", { textContent: kind }), ` ${names.join(" – ")}`);
       const parts = [title];
-      if (canAct) parts.push(element("p", { className: "deeds" }, ...deeds.map((deed, i) => this.button(deed, i))));
+      if (canAct) parts.push(element("p", { className: "deeds" }, ...actions.map((action, i) => this.button(action, i))));
       parts.push(this.said, this.facts, this.details);
       this.box.replaceChildren(...parts);
-      if (held) this.box.querySelector(`[data-place="${held}"]`)?.focus();
+      if (focusedPlace) this.box.querySelector(`[data-place="${focusedPlace}"]`)?.focus();
       this.details.replaceChildren(...this.around());
       this.askState();
     }
@@ -132,9 +133,9 @@ export class Panel {
   }
 
   hints() {
-    const hints = ["Click a cable, a server or a switch; a second server with Shift, for the path between them."];
-    hints.push("By keyboard: arrow keys in the picture, Enter selects, Shift+Enter adds a second server, Escape leaves.");
-    if (this.page.role === "watch") hints.push("This page only watches.");
+    const hints = ["Click a cable, a server or a switch. Shift-click a second server for the path between both."];
+    hints.push("Keyboard: arrow keys move in the picture, Enter selects, Shift+Enter adds a second server, Escape clears the selection.");
+    if (this.page.role === "watch") hints.push("This page is to watch only.");
     return hints.map((text) => element("p", { className: "hint", textContent: text }));
   }
 
@@ -156,43 +157,43 @@ export class Panel {
     const list = element("ul", { className: "neighbours" });
     for (const { cable, node } of recording.neighbours(selected[0].number)) {
       const name = this.node(node).name;
-      const over = element("button", { type: "button", textContent: "cable" });
-      over.addEventListener("click", () => this.page.choose([{ kind: "cable", number: cable }]));
-      const far = element("button", { type: "button", textContent: name });
+      const cableButton = element("button", { type: "button", textContent: "cable" });
+      cableButton.addEventListener("click", () => this.page.choose([{ kind: "cable", number: cable }]));
+      const peerButton = element("button", { type: "button", textContent: name });
       const kind = node < recording.picture.servers ? "server" : "switch";
-      far.addEventListener("click", () => this.page.choose([{ kind, number: node }]));
-      list.append(element("li", {}, over, " to ", far));
+      peerButton.addEventListener("click", () => this.page.choose([{ kind, number: node }]));
+      list.append(element("li", {}, cableButton, " to ", peerButton));
     }
     const number = selected[0].number;
-    const before = this.shownNode === number ? [this.all.open, this.log.open] : []; // what was opened stays open
+    const before = this.shownNode === number ? [this.all.open, this.log.open] : []; // open sections stay open
     this.shownNode = number;
-    this.known = element("dl");
+    this.serverFacts = element("dl");
     this.all = folded("All counters and flows", before[0]);
-    this.log = folded("Log of its forwarder", before[1]);
+    this.log = folded("Forwarder log", before[1]);
     this.log.hidden = this.page.role !== "operate";
     this.log.addEventListener("toggle", () => this.askState());
-    const own = selected[0].kind === "server" && this.page.live() ? [this.known, this.all, this.log] : [];
+    const own = selected[0].kind === "server" && this.page.live() ? [this.serverFacts, this.all, this.log] : [];
     return [element("h3", { textContent: "Neighbours" }), list, ...own];
   }
 
-  // A cable's rate, delay and loss.
+  // Return the form for a cable's rate, delay and loss.
   shaping() {
     const cable = this.names().join("-");
     const field = (name, label) => {
       const input = element("input", { type: "text", name, autocomplete: "off", size: 6 });
       return element("label", {}, `${label} `, input);
     };
-    const fields = [field("rate_mbit", "Mbit/s"), field("delay", "delay"), field("loss", "loses %")];
+    const fields = [field("rate_mbit", "Mbit/s"), field("delay", "delay"), field("loss", "loss %")];
     fields[1].firstElementChild.placeholder = "5ms";
-    const usual = element("button", { type: "button", textContent: "As usual" });
-    usual.addEventListener("click", () => this.act("cable", [cable]));
+    const defaultButton = element("button", { type: "button", textContent: "Default" });
+    defaultButton.addEventListener("click", () => this.act("cable", [cable]));
     const change = element("button", { type: "submit", textContent: "Change" });
-    const form = element("form", { className: "shaping" }, ...fields, change, usual);
+    const form = element("form", { className: "shaping" }, ...fields, change, defaultButton);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const given = [...new FormData(form)].filter(([, value]) => value.trim());
       if (given.length) this.act("cable", [cable, ...given.map(([name, value]) => `${name}=${value.trim()}`)]);
-      else this.say("write a rate, a delay or a loss first", true);
+      else this.say("no value given: enter a rate, a delay or a loss first", true);
     });
     return form;
   }
@@ -208,7 +209,7 @@ export class Panel {
       const names = [this.node(a).name, this.node(b).name];
       facts.push(["state", failed.cables.get(item.number) ?? "works"], ["level", String(level)]);
       const shape = failed.shapes.get(item.number);
-      if (shape) facts.push(["not as usual", shape.text]);
+      if (shape) facts.push(["changed settings", shape.text]);
       const { waiting, dropped } = this.page.queues();
       for (const side of [0, 1]) {
         const way = 2 * item.number + side;
@@ -234,30 +235,30 @@ export class Panel {
     this.facts.replaceChildren(...facts.map(fact));
   }
 
-  // -- what the server itself knows ------------------------------------------------------------------
+  // -- state reported by the selected server ---------------------------------------------------------
 
   async askState() {
     const { selected, wire } = this.page;
     if (!wire || !this.page.live() || selected.length !== 1 || selected[0].kind !== "server") return;
     const [name] = this.names();
-    const asked = [wire.ask("state", [name])];
-    if (this.log?.open) asked.push(wire.ask("log", [name]));
-    const [state, log] = await Promise.allSettled(asked);
+    const requests = [wire.ask("state", [name])];
+    if (this.log?.open) requests.push(wire.ask("log", [name]));
+    const [state, log] = await Promise.allSettled(requests);
     if (this.page.selected.length !== 1 || this.names()[0] !== name) return;
     if (state.value) this.drawState(state.value);
-    else this.known?.replaceChildren();
-    if (log) this.log.lastChild.textContent = log.value ? log.value.log || "it has nothing to say" : log.reason.message;
+    else this.serverFacts?.replaceChildren();
+    if (log) this.log.lastChild.textContent = log.value ? log.value.log || "the log is empty" : log.reason.message;
   }
 
   drawState(state) {
     const parts = [];
     const down = (state.links ?? []).filter((link) => !link.up).map((link) => link.peer);
-    if (state.links) parts.push(["hears", `${state.links.length - down.length} of ${state.links.length}`]);
-    if (down.length) parts.push(["does not hear", down.join(" ")]);
+    if (state.links) parts.push(["links up", `${state.links.length - down.length} of ${state.links.length}`]);
+    if (down.length) parts.push(["links down", down.join(" ")]);
     if (state.flows?.length !== undefined) parts.push(["flows", String(state.flows.length)]);
     const drops = { ...state.drops, ...state.plane_drops };
     for (const [why, count] of Object.entries(drops)) parts.push([`dropped: ${why}`, String(count)]);
-    this.known.replaceChildren(...parts.map(fact));
+    this.serverFacts.replaceChildren(...parts.map(fact));
     this.all.lastChild.textContent = JSON.stringify(state, null, 1);
   }
 }

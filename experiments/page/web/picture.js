@@ -1,31 +1,31 @@
-// The network as SVG: made once, then only what has changed is touched.
+// The network's SVG drawing: created once, then only changed elements are updated.
 
-import { arrowHead, centreOf, distanceTo, freeStretch, isWithin, lengthOf, made, outlineOf, placeBeside } from "./shapes.js";
-import { pointAt, pointOf, poseAt, shifted, turnOf, visibleShares, way } from "./shapes.js";
+import { arrowHead, centreOf, directionOf, distanceTo, freePlaceNear, freeStretch, isWithin, lengthOf } from "./shapes.js";
+import { outlineOf, pathData, pointAt, pointOf, poseAt, shifted, svgElement, visibleShares } from "./shapes.js";
 import { queueText, rateText } from "./time.js";
 
-// Of a direction's lane, right of the cable's middle as on a road.
-const LANE = 0.085; // distance from the middle, in units of the layout
-const [NEAREST_PX, FARTHEST_PX] = [1.6, 4]; // bounds of that distance
-const GAP = 0.5; // between the two lanes of a cable, by that distance
-const THIN_PX = 1;
-const ARROW_PX = 9; // length of an arrow's head
-const ARROW_UNIT_PX = 8; // pixels to a unit of the layout, from which on there are arrows
-const ARROW_PLACE = 0.6; // share of the visible cable at which it stands
+// Lanes: each direction of a cable is drawn right of the cable's middle, as on a road.
+const LANE = 0.085; // distance of a lane from the cable's middle, in layout units
+const [NEAREST_PX, FARTHEST_PX] = [1.6, 4]; // bounds of a lane's distance from the middle, in pixels
+const GAP = 0.5; // gap between a cable's two lanes, as a fraction of the lane's distance
+const THIN_PX = 1; // minimum width of a lane, in pixels
+const ARROW_PX = 9; // length of an arrow head, in pixels
+const ARROW_UNIT_PX = 8; // minimum pixels per layout unit at which arrows are drawn
+const ARROW_PLACE = 0.6; // position of the arrow, as a share of the visible cable
 
-const QUEUE_LONG = 0.6; // length of a full queue's row of bars, in units of the layout
-const QUEUE_PX = 8; // height of the bars
-const DROP_PX = 9; // length of the triangle
-const CLEARANCE = 0.03; // between a row of bars and a node, in units of the layout
+const QUEUE_LONG = 0.6; // length of a full queue's row of bars, in layout units
+const QUEUE_PX = 8; // height of a queue's bars, in pixels
+const DROP_PX = 9; // length of the triangle for queue drops, in pixels
+const CLEARANCE = 0.03; // minimum distance between a queue's bars and a node, in layout units
 
-const STEPS = [0.25, 0.5, 0.75, 0.95]; // shares of the rate at which the colour changes
-const MANY = 30; // cables between groups, from which on they are thinner
-const FINE_PX = 2.4; // distance of a lane from the middle, below which arrows have no outline
-const NEAR = 6; // how much farther something may be for each unit aside, by arrow keys
-const NOTE_PX = 17; // largest height of the names of levels, cells and columns
-const LEGIBLE_PX = 5.5; // text below this height is left out until the picture is enlarged
-const SHAPE_PX = [10, 8, 6]; // heights of what a cable is like: the first for which there is room
-const MARK_PX = 7; // least radius of a fault's mark
+const STEPS = [0.25, 0.5, 0.75, 0.95]; // load levels: shares of the rate at which the colour changes
+const MANY = 30; // number of drawn cables above which cables between groups are thinner
+const FINE_PX = 2.4; // lane distance in pixels below which arrows have no outline
+const NEAR = 6; // arrow-key navigation: cost per unit of distance from the key's direction
+const NOTE_PX = 17; // maximum height of the names of levels, cells and columns, in pixels
+const LEGIBLE_PX = 5.5; // minimum height of visible text, in pixels
+const SHAPE_PX = [10, 8, 6]; // text heights for a cable's changed settings; the first that fits is used
+const MARK_PX = 7; // minimum radius of a fault mark, in pixels
 
 export const RAMP = ["25", "50", "75", "95", "100 %"];
 
@@ -40,21 +40,21 @@ export class Picture {
     this.build();
   }
 
-  // Draw everything anew: at first, and when a group has been opened or folded.
+  // Draw the whole network: at the start, and after a group was unfolded or folded.
   build() {
     const { svg, recording, folds } = this;
-    this.items = []; // what can be selected: { kind, number, x, y, shape }
+    this.items = []; // selectable items: { kind, number, x, y, shape }
     this.at = null;
-    this.unit = 0; // of nothing yet
-    this.texts = []; // each with its height in units of the layout
+    this.unit = 0; // pixels per layout unit; 0 before the first layout
+    this.texts = []; // texts with their heights in layout units
     svg.replaceChildren();
     const layers = ["frames", "cables", "paths", "queues", "nodes", "marks"];
-    this.layers = Object.fromEntries(layers.map((name) => [name, made("g", { class: name }, svg)]));
+    this.layers = Object.fromEntries(layers.map((name) => [name, svgElement("g", { class: name }, svg)]));
     this.groups = folds.groups.map((group, number) => (folds.open.has(number) ? null : { ...group, cables: [] }));
     this.obstacles = this.nodeShapes();
     this.drawFrames();
-    this.places = []; // of each cable: the points where it is drawn, if it is
-    this.directions = recording.picture.nodes.map(() => []); // of the cables at each node, in radians
+    this.places = []; // points of each drawn cable, by cable number
+    this.directions = recording.picture.nodes.map(() => []); // directions of each node's cables, in radians
     this.cables = this.bundles().map((bundle) => this.drawCable(bundle));
     this.nodes = recording.picture.nodes.map((node, number) =>
       folds.hiding(number) < 0 ? this.drawNode(node, number, false) : null,
@@ -65,8 +65,8 @@ export class Picture {
     this.groups.forEach((group, number) => group && this.drawGroup(group, number));
   }
 
-  // What is drawn as one line: a cable, or all between the same two groups. Members that run from
-  // its second end to its first have `back`.
+  // Return the drawn lines: single cables, and bundles of all cables between the same two groups.
+  // Bundle members that run from the bundle's second end to its first have `back`.
   bundles() {
     const { cables, nodes } = this.recording.picture;
     const found = new Map();
@@ -98,13 +98,13 @@ export class Picture {
   drawFrames() {
     const { frames, notes } = this.recording.picture;
     const folded = this.groups.filter(Boolean);
-    this.names = []; // the outlines of names
+    this.names = []; // outlines of the names of levels, cells and columns
     for (const frame of frames) {
       if (folded.some((group) => isWithin(group, centreOf(frame)))) continue;
-      if (frame.radius) made("circle", { cx: frame.x, cy: frame.y, r: frame.radius }, this.layers.frames);
+      if (frame.radius) svgElement("circle", { cx: frame.x, cy: frame.y, r: frame.radius }, this.layers.frames);
       else {
         const sides = { x: frame.left, y: frame.top, width: frame.width, height: frame.height, rx: 0.3 };
-        made("rect", sides, this.layers.frames);
+        svgElement("rect", sides, this.layers.frames);
       }
     }
     for (const { x, y, text, size = 0.45 } of notes) {
@@ -114,15 +114,15 @@ export class Picture {
     }
   }
 
-  // Write text whose height is known, to be left out where it is too small to be read.
+  // Add a text that is hidden while its height is below LEGIBLE_PX.
   write(parent, text, attributes) {
-    const drawn = made("text", attributes, parent);
+    const drawn = svgElement("text", attributes, parent);
     drawn.textContent = text;
     this.texts.push({ drawn, size: attributes["font-size"] });
     return drawn;
   }
 
-  // The outlines of all nodes that are drawn, a server's or switch's at its number; then those of groups.
+  // Return the outlines of all drawn nodes, indexed by node number, then of repeated nodes and groups.
   nodeShapes() {
     const { nodes, again, servers, radius, height } = this.recording.picture;
     const outline = (place, server) => outlineOf({ ...place, height, radius: server && radius });
@@ -136,12 +136,12 @@ export class Picture {
   drawCable({ cable, members, points, wide }) {
     const single = members.length === 1;
     const [{ number }] = members;
-    const group = made("g", { class: `cable${single ? "" : " bundle"}`, role: "img" }, this.layers.cables);
+    const group = svgElement("g", { class: `cable${single ? "" : " bundle"}`, role: "img" }, this.layers.cables);
     group.id = `cable-${number}`;
-    made("path", { class: "grip", d: way(points) }, group);
-    made("path", { class: "base", d: way(points) }, group);
-    const [lanes, arrows] = ["lane", "arrow"].map((kind) => [0, 1].map(() => made("path", { class: kind }, group)));
-    const title = made("title", {}, group);
+    svgElement("path", { class: "grip", d: pathData(points) }, group);
+    svgElement("path", { class: "base", d: pathData(points) }, group);
+    const [lanes, arrows] = ["lane", "arrow"].map((kind) => [0, 1].map(() => svgElement("path", { class: kind }, group)));
+    const title = svgElement("title", {}, group);
     const [x, y] = pointAt(points, 0.5);
     const item = { kind: "cable", number, x, y, shape: group };
     this.items.push(item);
@@ -153,7 +153,7 @@ export class Picture {
       shares: visibleShares(way_, side ? [...shapes].reverse() : shapes),
     }));
     if (!wide) {
-      [cable.a, cable.b].forEach((node, side) => this.directions[node].push(turnOf(ways[side].points)));
+      [cable.a, cable.b].forEach((node, side) => this.directions[node].push(directionOf(ways[side].points)));
     }
     const looks = ["", ""];
     const drawn = {
@@ -170,60 +170,60 @@ export class Picture {
     const { servers, radius, height } = this.recording.picture;
     const server = number < servers;
     const kind = server ? "server" : "switch";
-    const group = made(
+    const group = svgElement(
       "g",
       { class: `node ${kind}${again ? " again" : ""}`, role: "img", transform: `translate(${node.x} ${node.y})` },
       this.layers.nodes,
     );
     if (!again) group.id = `node-${number}`;
-    if (server) made("circle", { class: "body", r: radius }, group);
-    else made("rect", { class: "body", x: -node.width / 2, y: -height / 2, width: node.width, height }, group);
+    if (server) svgElement("circle", { class: "body", r: radius }, group);
+    else svgElement("rect", { class: "body", x: -node.width / 2, y: -height / 2, width: node.width, height }, group);
     const half = server ? radius * 0.78 : height / 2;
     const wide = server ? half : node.width / 2;
-    made("path", { class: "cross", d: `M${-wide} ${-half}L${wide} ${half}M${-wide} ${half}L${wide} ${-half}` }, group);
+    svgElement("path", { class: "cross", d: `M${-wide} ${-half}L${wide} ${half}M${-wide} ${half}L${wide} ${-half}` }, group);
     const room = node.width * 0.84;
     const size = Math.min(0.36, room / (0.62 * node.label.length));
     this.write(group, node.label, { "font-size": size, dy: "0.36em" });
-    const title = made("title", {}, group);
+    const title = svgElement("title", {}, group);
     const item = { kind, number, x: node.x, y: node.y, shape: group };
     if (!again) this.items.push(item);
     group.addEventListener("click", (event) => this.select(item, event.shiftKey));
     return { group, title };
   }
 
-  // A folded group: its name, and what is the matter inside.
+  // Draw a folded group: its name, its highest load and its number of faults.
   drawGroup(group, number) {
     const { left, top, width, height, radius, name, about } = group;
-    const shape = made("g", { class: "node group", role: "img", id: `group-${number}` }, this.layers.nodes);
+    const shape = svgElement("g", { class: "node group", role: "img", id: `group-${number}` }, this.layers.nodes);
     const { x, y } = group;
-    if (radius) made("circle", { class: "body", cx: x, cy: y, r: radius }, shape);
-    else made("rect", { class: "body", x: left, y: top, width, height, rx: Math.min(0.4, height / 4) }, shape);
+    if (radius) svgElement("circle", { class: "body", cx: x, cy: y, r: radius }, shape);
+    else svgElement("rect", { class: "body", x: left, y: top, width, height, rx: Math.min(0.4, height / 4) }, shape);
     const lines = about ? [name, about, "", ""] : [name];
     const letters = Math.max(about ? 11 : 0, name.length);
-    const room = radius ? 0.8 : 0.92; // of the width, at the height of the first line
+    const room = radius ? 0.8 : 0.92; // usable share of the group's width at the first line
     const size = Math.min((height * 0.8) / (1.35 * lines.length), (width * room) / (0.62 * letters), this.home[2] / 32);
     const texts = lines.map((text, line) => {
       const place = { x, y: y + (line - (lines.length - 1) / 2) * 1.3 * size, dy: "0.36em" };
       return this.write(shape, text, { ...place, "font-size": size, class: line ? "news" : "" });
     });
     group.news = texts.slice(2);
-    made("title", {}, shape).textContent = `${name} ${about}: open`;
+    svgElement("title", {}, shape).textContent = `${name} ${about}: click to unfold`;
     const item = { kind: "group", number, x, y, shape };
     this.items.push(item);
     shape.addEventListener("click", () => this.select(item, false));
   }
 
-  // What a cable leaves at a point: a node, a node that is drawn again there, or a group.
+  // Return the outline at a cable's end: a node, a repeated node, or a group.
   shapeAt(node, [x, y]) {
     const group = this.groups[this.folds.hiding(node)];
     if (group) return outlineOf(group);
-    const [own] = [this.obstacles[node], ...this.obstacles].filter((one) => one && distanceTo(one, [x, y]) < 0);
-    return own ?? { x, y, radius: 0.01 };
+    const [endShape] = [this.obstacles[node], ...this.obstacles].filter((one) => one && distanceTo(one, [x, y]) < 0);
+    return endShape ?? { x, y, radius: 0.01 };
   }
 
-  // -- size of lines and letters on the screen ---------------------------------------------------------
+  // -- sizes in pixels -------------------------------------------------------------------------------
 
-  // Lay out what has a size in pixels, for so many of them to a unit of the layout.
+  // Update all lanes, texts and marks with a size in pixels; `unit` is pixels per layout unit.
   fit(unit) {
     if (Math.abs(unit - this.unit) < 0.02 * unit) return;
     this.unit = unit;
@@ -244,7 +244,7 @@ export class Picture {
     cable.group.classList.toggle("fine", asidePx < FINE_PX);
     const scale = Math.min(1, asidePx / 3) / this.unit;
     cable.ways.forEach(({ points, length, shares: [from, to] }, side) => {
-      cable.lanes[side].setAttribute("d", way(shifted(points, cable.aside)));
+      cable.lanes[side].setAttribute("d", pathData(shifted(points, cable.aside)));
       const place = from + (to - from) * ARROW_PLACE;
       const large = cable.wide || this.unit >= ARROW_UNIT_PX;
       const fits = large && (to - from) * length > 2.5 * ARROW_PX * scale;
@@ -261,7 +261,7 @@ export class Picture {
     this.label(cable, cable.shape);
   }
 
-  // -- how it is now -------------------------------------------------------------------------------
+  // -- current state -------------------------------------------------------------------------------
 
   update(loads, failed, queues) {
     const { nodes } = this.recording.picture;
@@ -276,12 +276,12 @@ export class Picture {
       const { number, members, single } = cable;
       const shape = single ? failed.shapes.get(number) : undefined;
       cable.lanes.forEach((lane, side) => {
-        let share = 0; // of a bundle's cables the busiest
+        let share = 0; // highest load of the bundle's cables
         for (const one of members) share = Math.max(share, shareOf(2 * one.number + (one.back ? 1 - side : side)));
         const level = share < 0.005 ? "none" : STEPS.filter((step) => share >= step).length;
         const width = (THIN_PX + (cable.thickPx - THIN_PX) * share).toFixed(1);
         const looks = `${level} ${width}`;
-        if (cable.looks[side] === looks) return; // what is read from the page is slow
+        if (cable.looks[side] === looks) return; // unchanged: avoids slow access to the DOM
         cable.looks[side] = looks;
         lane.dataset.level = cable.arrows[side].dataset.level = level;
         lane.style.strokeWidth = `${width}px`;
@@ -300,10 +300,10 @@ export class Picture {
         node.title.textContent = `${nodes[number].name}${kind ? `: ${kind}` : ""}\n${nodes[number].ip}`;
       }
     });
-    for (const group of this.groups) if (group) this.tellGroup(group, failed, shareOf);
+    for (const group of this.groups) if (group) this.updateGroup(group, failed, shareOf);
   }
 
-  // What is said of a cable under the mouse; of all of them at all times it would take long.
+  // Return the tooltip of a cable; it is created on demand, as updates of all tooltips are slow.
   titleOf({ number, members }) {
     const { loads, failed, queues } = this.now;
     const { nodes, cables } = this.recording.picture;
@@ -319,7 +319,7 @@ export class Picture {
     return [[`${from} – ${to}`, ...news].join(": "), ...lines].join("\n");
   }
 
-  tellGroup(group, failed, shareOf) {
+  updateGroup(group, failed, shareOf) {
     const broken = group.nodes.filter((node) => failed.nodes.has(node)).length;
     const cut = group.cables.filter((cable) => failed.cables.has(cable)).length;
     let share = 0;
@@ -331,14 +331,14 @@ export class Picture {
     });
   }
 
-  // What a full cable carries: its rate, or the most that any carries where there is no limit.
+  // Return a full cable's rate in kbit/s; without a rate limit, the highest rate of all cables.
   full(loads) {
     const rate = this.recording.rate_mbit;
     return rate ? rate * 1e3 : Math.max(1e3, ...loads.values());
   }
 
-  // What waits to be sent at a cable's end: a row of bars on the lane, beginning at the port; a triangle drops.
-  // It covers no node: where there is no room beside the nodes, it is shorter, farther on or left out.
+  // Draw a queue: a row of bars on the lane, beginning at the port, and a triangle if it drops packets.
+  // The bars cover no node: if space is short, they are shorter, farther from the port or left out.
   drawQueue(cable, side, direction, { waiting, dropped }) {
     const full = this.recording.queue_bytes || Math.max(1, ...waiting.values());
     const share = Math.min(1, (waiting.get(direction) ?? 0) / full);
@@ -350,16 +350,16 @@ export class Picture {
     const stretch = shown && this.queueStretch(cable, side);
     if (!stretch) return;
     const { points, length } = cable.ways[side];
-    const group = made("g", { class: "queue" }, this.layers.queues);
+    const group = svgElement("g", { class: "queue" }, this.layers.queues);
     group.dataset.shown = shown;
     const tip = drops ? Math.min(DROP_PX / this.unit / length, stretch[1] - stretch[0]) : 0;
     const most = Math.min(stretch[1] - stretch[0] - tip, QUEUE_LONG / length);
     const end = stretch[0] + Math.max(0, most * share);
     const bars = Array.from({ length: 9 }, (_, i) => poseAt(points, stretch[0] + ((end - stretch[0]) * i) / 8, cable.aside).at);
-    made("path", { class: "bars", d: `M${bars.join("L")}` }, group).style.strokeWidth = `${this.queuePx()}px`;
+    svgElement("path", { class: "bars", d: `M${bars.join("L")}` }, group).style.strokeWidth = `${this.queuePx()}px`;
     const half = (0.6 * this.queuePx()) / this.unit;
     const head = arrowHead(poseAt(points, end + tip / 2, cable.aside), tip * length, half, half);
-    if (drops) made("path", { class: "drops", d: head }, group);
+    if (drops) svgElement("path", { class: "drops", d: head }, group);
     cable.queues[side] = group;
   }
 
@@ -367,13 +367,13 @@ export class Picture {
     return Math.min(QUEUE_PX, 0.2 * this.unit);
   }
 
-  // The shares of a direction's way where its queue may be drawn: in its first half, near no node, and
-  // where cables to its left and right are apart.
+  // Return the section of a cable's direction where its queue may be drawn: in the first half, away
+  // from nodes and from the node's other cables.
   queueStretch(cable, side) {
     const { points, length, shares: [from, to] } = cable.ways[side];
     const room = (0.6 * this.queuePx()) / this.unit + CLEARANCE;
     const { a, b } = this.recording.picture.cables[cable.number];
-    const turns = this.directions[side ? b : a].map((turn) => Math.abs(Math.sin((turn - turnOf(points)) / 2)));
+    const turns = this.directions[side ? b : a].map((turn) => Math.abs(Math.sin((turn - directionOf(points)) / 2)));
     const [nearest = 1] = turns.filter((sine) => sine > 1e-6).sort((one, other) => one - other);
     const apart = (2 * cable.aside + room) / (2 * nearest) / length;
     const begin = Math.min(Math.max(from, apart), from + (to - from) * 0.3);
@@ -388,14 +388,14 @@ export class Picture {
     cable.mark = null;
     if (!kind) return;
     const scale = Math.max(1, (cable.wide ? 1.6 * MARK_PX : MARK_PX) / (0.24 * this.unit));
-    const mark = made("g", { class: "mark", transform: `translate(${cable.x} ${cable.y}) scale(${scale})` }, this.layers.marks);
-    made("circle", { r: 0.24 }, mark);
-    if (kind === "cut") made("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
-    else made("text", { dy: "0.36em", "font-size": kind === "silent cut" ? 0.36 : 0.2 }, mark).textContent = kind === "silent cut" ? "?" : `✕${kind}`;
+    const mark = svgElement("g", { class: "mark", transform: `translate(${cable.x} ${cable.y}) scale(${scale})` }, this.layers.marks);
+    svgElement("circle", { r: 0.24 }, mark);
+    if (kind === "cut") svgElement("path", { d: "M-.11 -.11L.11 .11M-.11 .11L.11 -.11" }, mark);
+    else svgElement("text", { dy: "0.36em", "font-size": kind === "silent cut" ? 0.36 : 0.2 }, mark).textContent = kind === "silent cut" ? "?" : `✕${kind}`;
     cable.mark = mark;
   }
 
-  // What a cable is like that is not as usual: a double line, and words beside it.
+  // Draw a cable's changed settings: a double line, and the text next to it.
   label(cable, text) {
     cable.shape = text;
     cable.group.classList.toggle("changed", Boolean(text));
@@ -405,10 +405,10 @@ export class Picture {
     for (const px of SHAPE_PX) {
       const size = Math.max(0.3, px / this.unit);
       const half = [0.3 * size * text.length, 0.6 * size];
-      const place = placeBeside([cable.x, cable.y], half, [...this.obstacles.filter(Boolean), ...this.names], this.home);
+      const place = freePlaceNear([cable.x, cable.y], half, [...this.obstacles.filter(Boolean), ...this.names], this.home);
       if (!place) continue;
       const look = { x: place[0], y: place[1], dy: "0.36em", "font-size": size, class: "shape" };
-      cable.label = made("text", look, this.layers.marks);
+      cable.label = svgElement("text", look, this.layers.marks);
       cable.label.textContent = text;
       return;
     }
@@ -417,18 +417,18 @@ export class Picture {
   drawPaths(paths) {
     this.layers.paths.replaceChildren();
     for (const { kind, cables, name } of paths) {
-      const drawn = cables.map((number) => this.places[number]).filter(Boolean); // none inside a folded group
-      for (const points of drawn) made("path", { class: kind, d: way(points) }, this.layers.paths);
+      const drawn = cables.map((number) => this.places[number]).filter(Boolean); // folded groups hide their cables
+      for (const points of drawn) svgElement("path", { class: kind, d: pathData(points) }, this.layers.paths);
       if (!name || !drawn.length) continue;
-      const mark = made("g", { class: "mark", transform: `translate(${pointAt(drawn[drawn.length >> 1], 0.5)})` }, this.layers.paths);
-      made("circle", { r: 0.22 }, mark);
-      made("text", { dy: "0.36em", "font-size": 0.3 }, mark).textContent = name;
+      const mark = svgElement("g", { class: "mark", transform: `translate(${pointAt(drawn[drawn.length >> 1], 0.5)})` }, this.layers.paths);
+      svgElement("circle", { r: 0.22 }, mark);
+      svgElement("text", { dy: "0.36em", "font-size": 0.3 }, mark).textContent = name;
     }
   }
 
-  // -- what is selected ------------------------------------------------------------------------------
+  // -- selection -------------------------------------------------------------------------------------
 
-  mind(items) {
+  highlight(items) {
     for (const shape of this.svg.querySelectorAll(".selected")) shape.classList.remove("selected");
     for (const item of items) item.shape.classList.add("selected");
     this.at = items.at(-1) ?? this.at;
@@ -438,7 +438,7 @@ export class Picture {
     return this.items.find((item) => item.kind === kind && item.number === number);
   }
 
-  // The nearest item in a direction, by what an arrow key says.
+  // Return the nearest item in the direction of an arrow key.
   towards(dx, dy) {
     if (!this.at) return this.items.find((item) => item.kind === "server") ?? this.items.find((item) => item.kind === "group");
     let best = null;
@@ -453,9 +453,9 @@ export class Picture {
     return best ?? this.at;
   }
 
-  // -- size ------------------------------------------------------------------------------------------
+  // -- zoom ------------------------------------------------------------------------------------------
 
-  // Show this part of the picture.
+  // Zoom to a group's rectangle.
   enlarge({ left, top, width, height }) {
     const edge = 0.05 * Math.max(width, height);
     this.show([left - edge, top - edge, width + 2 * edge, height + 2 * edge]);

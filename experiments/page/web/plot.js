@@ -1,23 +1,23 @@
-// What flows, or programs, received over time, with the faults marked; a click goes to a moment.
+// The plot of goodput, or of all received data, over time with faults; a click selects a time.
 
 import { signOf } from "./events.js";
 import { AFTERWARDS, FAULTS, rateText, REPAIRS } from "./time.js";
 
-const APART_S = 3; // between the samples of two workloads
-const SPAN_S = 60; // of what is shown while it goes on
-const ROUND = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10];
-const CHOSEN = ["--c1", "--good", "--careful", "--ink"]; // colours of flows that are stressed
-const [LEFT, RIGHT, TOP, BOTTOM] = [8, 8, 22, 18];
+const WORKLOAD_GAP_S = 3; // minimum time between the samples of two workloads, in seconds
+const SPAN_S = 60; // time range of a live plot, in seconds
+const ROUND_NUMBERS = [1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10]; // axis limits within a power of ten
+const FLOW_COLOURS = ["--c1", "--good", "--careful", "--ink"]; // colours of the selected flows
+const [LEFT, RIGHT, TOP, BOTTOM] = [8, 8, 22, 18]; // margins of the plot in pixels
 
-// Goodput where flows are counted one by one, else all that programs received.
+// Return a sample's goodput in kbit/s; without counted flows, the rate that programs received.
 const valueOf = (sample) => sample.goodput ?? sample.received;
 
 function rounded(most) {
   const unit = 10 ** Math.floor(Math.log10(most));
-  return ROUND.map((times) => times * unit).find((value) => value >= most * 0.999);
+  return ROUND_NUMBERS.map((times) => times * unit).find((value) => value >= most * 0.999);
 }
 
-// The points of each flow, by its number; a sample without it is a moment at which nothing arrived.
+// Return the plot points of each flow by flow number; a sample without the flow counts as rate 0.
 function flowsIn(samples) {
   const found = new Map();
   const counted = samples.filter((one) => one.flows);
@@ -54,7 +54,7 @@ export class Plot {
     });
   }
 
-  // The stretch of time that is shown: all of it if it has ended, else the last minute before the cursor.
+  // Return the time range of the plot: the whole of a finished recording, else one minute at the cursor.
   spanOf(recording, at, whole) {
     const { first, last } = recording;
     if (whole || last - first <= SPAN_S) return [first, Math.max(last, first + 1)];
@@ -62,7 +62,7 @@ export class Plot {
     return [end - SPAN_S, end];
   }
 
-  // `curves`, where flows are shown one by one: the ends of all of them, and the numbers to stress.
+  // `curves`, for one curve per flow: the ends of all flows, and the numbers of the selected flows.
   draw(recording, at, { live, whole, curves }) {
     const { canvas } = this;
     const ratio = window.devicePixelRatio || 1;
@@ -155,7 +155,7 @@ export class Plot {
     pen.lineWidth = 2;
     for (const [number, points] of flows) {
       if (!chosen.has(number)) continue;
-      pen.strokeStyle = colour(CHOSEN[number % CHOSEN.length]);
+      pen.strokeStyle = colour(FLOW_COLOURS[number % FLOW_COLOURS.length]);
       draw(points);
     }
   }
@@ -177,7 +177,7 @@ export class Plot {
       const known = samples.filter((one) => one.ideal);
       pen.beginPath();
       known.forEach((one, i) => {
-        const apart = !i || one.at_s - known[i - 1].at_s > APART_S;
+        const apart = !i || one.at_s - known[i - 1].at_s > WORKLOAD_GAP_S;
         (apart ? pen.moveTo : pen.lineTo).call(pen, x(one.at_s), y(one.ideal));
       });
       pen.strokeStyle = colour("--soft");

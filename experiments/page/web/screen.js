@@ -1,12 +1,12 @@
-// The screen of a terminal: what Linux's own console understands, for bash, less, vi and top.
+// The screen of a terminal: an emulation of the Linux console, for bash, less, vi and top.
 //
-// It knows no mouse, no letters of double width, and 16 colours.
+// It supports 16 colours, but neither a mouse nor double-width characters.
 
-const KEPT = 300; // lines above the screen
+const SCROLLBACK_LINES = 300; // maximum number of scrollback lines
 const PLAIN = { ink: -1, paper: -1, bold: false, under: false, inverse: false };
 
 export class Screen {
-  // `answer` is given what the terminal itself says to the program.
+  // `answer` is a callback for the terminal's replies to the program, such as the cursor position.
   constructor(rows, columns, answer) {
     this.answer = answer;
     this.above = [];
@@ -20,7 +20,7 @@ export class Screen {
     this.row = this.column = 0;
     this.style = PLAIN;
     this.saved = [0, 0, PLAIN];
-    this.shown = true; // the cursor
+    this.shown = true; // true if the cursor is visible
     this.pending = "";
   }
 
@@ -59,7 +59,7 @@ export class Screen {
         /^\x1b([^[\]P^_()*+#%])/s.exec(rest);
       if (!found) {
         if (rest.length < 256) {
-          this.pending = rest; // the rest of it is on its way
+          this.pending = rest; // an incomplete escape sequence waits for more text
           return;
         }
         i += 1;
@@ -109,7 +109,7 @@ export class Screen {
     else this.row = Math.min(this.rows - 1, this.row + 1);
   }
 
-  // Move the lines of the region up, or down where `by` is negative.
+  // Scroll the lines of the scroll region up by `by` lines; a negative `by` scrolls down.
   scroll(by, from = this.top) {
     for (let i = 0; i < Math.min(Math.abs(by), this.rows); i += 1) {
       if (by > 0) {
@@ -121,7 +121,7 @@ export class Screen {
         this.lines.splice(from, 0, []);
       }
     }
-    if (this.above.length > KEPT) this.above.splice(0, this.above.length - KEPT);
+    if (this.above.length > SCROLLBACK_LINES) this.above.splice(0, this.above.length - SCROLLBACK_LINES);
   }
 
   escape(what) {
@@ -163,7 +163,7 @@ export class Screen {
       while (line.length < this.column) line.push([" ", PLAIN]);
       line.splice(this.column, 0, ...Array.from({ length: Math.min(count, this.columns) }, () => [" ", this.style]));
       line.length = Math.min(line.length, this.columns);
-    } else if (what === "m") this.dress(numbers);
+    } else if (what === "m") this.setStyle(numbers);
     else if (what === "r") {
       [this.top, this.bottom] = [count - 1, Math.min(second || this.rows, this.rows) - 1];
       if (this.top >= this.bottom) [this.top, this.bottom] = [0, this.rows - 1];
@@ -210,7 +210,7 @@ export class Screen {
     if (which < 2) this.eraseLine(which);
   }
 
-  dress(numbers) {
+  setStyle(numbers) {
     for (let i = 0; i < numbers.length; i += 1) {
       const one = numbers[i];
       if (one === 0) this.style = PLAIN;
@@ -224,7 +224,7 @@ export class Screen {
       else if (one === 39) this.style = { ...this.style, ink: -1 };
       else if ((one >= 40 && one < 48) || (one >= 100 && one < 108)) this.style = { ...this.style, paper: one % 10 };
       else if (one === 49) this.style = { ...this.style, paper: -1 };
-      else if (one === 38 || one === 48) i += numbers[i + 1] === 5 ? 2 : 4; // of 256, or any: left out
+      else if (one === 38 || one === 48) i += numbers[i + 1] === 5 ? 2 : 4; // 256 and true colours are ignored
     }
   }
 }

@@ -1,17 +1,18 @@
-// The geometry of the picture: lines and Bézier curves, and how far they are from the nodes.
+// Geometry of the picture: lines, Bézier curves, and their distances from nodes.
 
 const SVG = "http://www.w3.org/2000/svg";
-const CHECKS = 48; // points of a cable at which its distance from nodes is checked
+const CHECKS = 48; // number of points per cable at which the distance from nodes is checked
 
-export function made(tag, attributes, parent) {
+// Create an SVG element with attributes, and append it to a parent.
+export function svgElement(tag, attributes, parent) {
   const node = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
   parent?.append(node);
   return node;
 }
 
-// The direction in which a line or curve begins, in radians.
-export function turnOf([[x1, y1], [x2, y2]]) {
+// Return the direction in which a line or curve begins, in radians.
+export function directionOf([[x1, y1], [x2, y2]]) {
   return Math.atan2(y2 - y1, x2 - x1);
 }
 
@@ -27,14 +28,14 @@ export function centreOf({ x, y, radius, left, top, width, height }) {
   return radius ? { x, y } : { x: left + width / 2, y: top + height / 2 };
 }
 
-// Whether a frame or group, round or rectangular, contains a point.
+// Return true if a round or rectangular frame or group contains a point.
 export function isWithin(frame, { x, y }) {
   if (frame.radius) return Math.hypot(x - frame.x, y - frame.y) < frame.radius;
   const { left, top, width, height } = frame;
   return x > left && x < left + width && y > top && y < top + height;
 }
 
-// The points of a line or curve, moved to the right of its direction.
+// Return the points of a line or curve, shifted to the right of its direction by `aside`.
 export function shifted(points, aside) {
   const [x1, y1] = points[0];
   const [x2, y2] = points.at(-1);
@@ -42,12 +43,13 @@ export function shifted(points, aside) {
   return points.map(([x, y]) => [x - ((y2 - y1) / length) * aside, y + ((x2 - x1) / length) * aside]);
 }
 
-export function way(points) {
+// Return the SVG path data of a line (two points) or a Bézier curve (four points).
+export function pathData(points) {
   const [first, ...rest] = points.map((point) => point.join(" "));
   return `M${first}${rest.length === 3 ? "C" : "L"}${rest.join(" ")}`;
 }
 
-// The point at a share of a line or curve.
+// Return the point at a share (0 to 1) of a line or curve.
 export function pointAt(points, share) {
   const rest = 1 - share;
   const weights =
@@ -57,7 +59,7 @@ export function pointAt(points, share) {
   return [0, 1].map((i) => points.reduce((sum, point, j) => sum + point[i] * weights[j], 0));
 }
 
-// The point at a share of a line or curve, `aside` to the right of it, and its direction there.
+// Return the point `aside` to the right of a line or curve at a share, and the direction there.
 export function poseAt(points, share, aside) {
   const [before, after] = [pointAt(points, Math.max(0, share - 0.01)), pointAt(points, Math.min(1, share + 0.01))];
   const [dx, dy] = [after[0] - before[0], after[1] - before[1]];
@@ -76,20 +78,20 @@ export function lengthOf(points) {
   return sum;
 }
 
-// A shape with a centre (x, y) that is round (radius) or a rectangle (half its width and height).
+// Return the distance of a point from a shape: a circle (radius), or a rectangle (half width, height).
 export function distanceTo({ x, y, radius, halfWidth, halfHeight }, [px, py]) {
   if (radius) return Math.hypot(px - x, py - y) - radius;
   return Math.hypot(Math.max(0, Math.abs(px - x) - halfWidth), Math.max(0, Math.abs(py - y) - halfHeight));
 }
 
-// Whether a rectangle, by its centre and half its size, lies on a shape.
+// Return true if a rectangle, given by its centre and half its size, overlaps a shape.
 function covers([x, y], [halfWidth, halfHeight], shape) {
   const { radius, halfWidth: wide = radius, halfHeight: high = radius } = shape;
   return Math.abs(x - shape.x) < halfWidth + wide && Math.abs(y - shape.y) < halfHeight + high;
 }
 
-// The centre of a rectangle of that half size, near a point, where it covers no shape and is inside the box; or null.
-export function placeBeside([x, y], [halfWidth, halfHeight], shapes, [left, top, width, height]) {
+// Return the centre of a rectangle near a point that overlaps no shape and is inside the box, or null.
+export function freePlaceNear([x, y], [halfWidth, halfHeight], shapes, [left, top, width, height]) {
   const isInside = ([cx, cy]) =>
     cx - halfWidth > left && cx + halfWidth < left + width && cy - halfHeight > top && cy + halfHeight < top + height;
   const farthest = Math.max(2, halfWidth + halfHeight);
@@ -102,7 +104,7 @@ export function placeBeside([x, y], [halfWidth, halfHeight], shapes, [left, top,
   return null;
 }
 
-// The shares of a line or curve that lie outside the shapes at its two ends.
+// Return the first and last share of a line or curve outside the shapes at its two ends.
 export function visibleShares(points, ends) {
   const outside = (share, shape) => distanceTo(shape, pointAt(points, share)) > 0;
   let [from, to] = [0, 1];
@@ -111,8 +113,8 @@ export function visibleShares(points, ends) {
   return [from, to];
 }
 
-// The longest stretch of a line or curve within two shares, `aside` to its right, that keeps `room`
-// from all shapes; its first and last share, or null.
+// Return the first and last share of a line's or curve's longest section with a distance of more
+// than `room` from all shapes, or null. The section lies within two shares, `aside` to the right.
 export function freeStretch(points, [from, to], aside, room, shapes) {
   let best = null;
   let begin = null;
@@ -127,7 +129,7 @@ export function freeStretch(points, [from, to], aside, room, shapes) {
   return best;
 }
 
-// The head of an arrow at a point: more of it on the right, where there is no other lane.
+// Return the SVG path of an arrow head at a point; its right side is wider, away from the other lane.
 export function arrowHead({ at, along }, length, right, left) {
   const place = (forward, aside) => [
     at[0] + along[0] * forward - along[1] * aside,

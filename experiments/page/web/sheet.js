@@ -1,10 +1,10 @@
-// A lab sheet beside the picture: the part that is asked, a student's own values, and marks.
+// The lab sheet next to the picture: its current part, a student's values, and marks.
 //
-// Who operates turns to a part, which is an event as others are, and all pages follow it.
+// An operator selects a part. The selection is an event of the recording, and all pages follow it.
 
 import { $, element } from "./time.js";
 
-// What a sheet's Markdown has, as elements: whatever is written in it stays text.
+// Return a line of a sheet's Markdown as page elements; HTML in the line stays text.
 export function inline(text) {
   return text.split(/(`[^`]+`|\*\*[^*]+\*\*|\[[^\]]+\]\([^)]*\))/).map((part) => {
     if (/^`.+`$/.test(part)) return element("code", { textContent: part.slice(1, -1) });
@@ -39,10 +39,10 @@ function blockOf(block) {
 export class Sheet {
   constructor(page) {
     this.page = page;
-    this.number = ""; // of the sheet that is open, and its part
-    this.part = 0;
-    this.known = new Map(); // what the server was asked for, and promises
-    this.followed = null; // the event
+    this.number = ""; // number of the open sheet
+    this.part = 0; // number of the open part
+    this.requested = new Map(); // cache of requests to the server: sheet number to promise
+    this.followedTime = null; // time of the last followed sheet event, in seconds
     $("sheets").addEventListener("click", () => this.show($("sheet").hidden));
     $("sheet-number").addEventListener("change", () => this.turn($("sheet-number").value, 0));
     $("part").addEventListener("change", () => this.turn(this.number, Number($("part").value)));
@@ -60,7 +60,7 @@ export class Sheet {
     if (shown && !this.number) this.open("1", 0);
   }
 
-  // What is asked from now on; on a page that only watches, what is looked at.
+  // Open a part of a sheet; an operator's page also opens it on all other pages.
   async turn(number, part) {
     await this.open(number, part);
     if (this.operates()) await this.page.wire.ask("sheet", [number, String(part)]);
@@ -76,20 +76,20 @@ export class Sheet {
       const [{ sheets }, { text }] = await Promise.all([this.ask(), this.ask(number)]);
       if (this.number === number && this.part === part) this.draw(sheets, text);
     } catch (error) {
-      this.known.clear();
+      this.requested.clear();
       this.say([error.message], true);
     }
   }
 
-  // Ask once for the sheets there are, or for one of them.
+  // Request the list of sheets, or one sheet, once.
   ask(...words) {
-    if (!this.known.has(words[0])) this.known.set(words[0], this.page.wire.ask("sheet", words));
-    return this.known.get(words[0]);
+    if (!this.requested.has(words[0])) this.requested.set(words[0], this.page.wire.ask("sheet", words));
+    return this.requested.get(words[0]);
   }
 
   draw(sheets, text) {
     const parts = text.split(/^(?=## )/m);
-    const titles = parts.map((one, i) => (i ? one.slice(3, one.indexOf("\n")) : "To begin with"));
+    const titles = parts.map((one, i) => (i ? one.slice(3, one.indexOf("\n")) : "Introduction"));
     const option = ([value, textContent]) => element("option", { value, textContent });
     $("sheet-number").replaceChildren(...Object.entries(sheets).map(option));
     $("sheet-number").value = this.number;
@@ -99,19 +99,19 @@ export class Sheet {
     $("part-text").scrollTop = 0;
   }
 
-  // Show what was asked at that moment, where it is something else than before.
+  // Open the part that was current at a time, if it differs from the part that was opened last.
   follow(at) {
     $("sheets").hidden = !this.page.wire;
     $("grade").hidden = !this.operates();
     const asked = this.page.recording.events.findLast((one) => one.kind === "sheet" && one.at_s <= at);
-    if (!asked || !this.page.wire || asked.at_s === this.followed) return;
-    this.followed = asked.at_s;
+    if (!asked || !this.page.wire || asked.at_s === this.followedTime) return;
+    this.followedTime = asked.at_s;
     const [number, part] = [asked.what[0], Number(asked.what[1])];
     if (number !== this.number || part !== this.part) this.open(number, part);
     this.show(true);
   }
 
-  // -- a student's own -------------------------------------------------------------------------------
+  // -- values and marks of a student -----------------------------------------------------------------
 
   say(parts, bad = false) {
     $("marks").replaceChildren(...parts);
@@ -123,15 +123,15 @@ export class Sheet {
     try {
       const { values } = await this.page.wire.ask("values", [this.number, $("student").value.trim()]);
       const network = /^ +network +(\S+)/m.exec(values)?.[1] ?? "";
-      const own = network === this.page.recording.network;
-      const hint = own || !network ? "" : `\nsudo ./pillarbox up ${network} --page shows this network`;
-      this.say([...(own ? this.linked(values) : [values]), hint]);
+      const isThisNetwork = network === this.page.recording.network;
+      const hint = isThisNetwork || !network ? "" : `\nsudo ./pillarbox up ${network} --page shows this network`;
+      this.say([...(isThisNetwork ? this.linked(values) : [values]), hint]);
     } catch (error) {
       this.say([error.message], true);
     }
   }
 
-  // A text in which the names of servers, switches and cables select them in the picture.
+  // Return a text whose names of servers, switches and cables are buttons that select the item.
   linked(text) {
     const { byName } = this.page.recording;
     return text.split(/([\w.]+(?:-[\w.]+)?)/).map((part) => {
@@ -145,7 +145,7 @@ export class Sheet {
   async grade() {
     const [file] = $("work").files;
     if (!file) {
-      this.say(["choose the student's file first"], true);
+      this.say(["no file selected: choose the student's file first"], true);
       return;
     }
     this.say([`grading ${file.name} …`]);
@@ -154,7 +154,7 @@ export class Sheet {
       const answer = await fetch(`grade?${asked}`, { method: "POST", body: await file.text() });
       this.say([await answer.text()], !answer.ok);
     } catch {
-      this.say(["there is no connection"], true);
+      this.say(["the page has no connection: wait or reload it"], true);
     }
   }
 }

@@ -1,17 +1,17 @@
-// A terminal on a server: a shell there, and its screen here.
+// The terminal of a server's shell: its screen and its keyboard input.
 
 import { Screen } from "./screen.js";
 import { $, element } from "./time.js";
 
-const MOST_LETTERS = 300; // of what is pasted, in one message
+const MOST_LETTERS = 300; // maximum number of characters per message with terminal input
 const KEYS = {
   Enter: "\r", Backspace: "\x7f", Tab: "\t", Escape: "\x1b",
   ArrowUp: "\x1b[A", ArrowDown: "\x1b[B", ArrowRight: "\x1b[C", ArrowLeft: "\x1b[D",
   Home: "\x1b[1~", Insert: "\x1b[2~", Delete: "\x1b[3~", End: "\x1b[4~", PageUp: "\x1b[5~", PageDown: "\x1b[6~",
 };
 
-// What a key types; nothing where it is the browser's.
-export function typed({ key, ctrlKey, altKey, metaKey }) {
+// Return the terminal input of a key press; an empty text if the browser handles the key.
+export function keyInput({ key, ctrlKey, altKey, metaKey }) {
   if (metaKey) return "";
   if (ctrlKey && key.length === 1) {
     const code = key.toUpperCase().charCodeAt(0);
@@ -24,7 +24,7 @@ export function typed({ key, ctrlKey, altKey, metaKey }) {
 export class Terminal {
   constructor(page) {
     this.page = page;
-    this.number = null; // of the shell that is open
+    this.number = null; // number of the open shell
     this.server = "";
     this.pad = $("screen");
     $("hang-up").addEventListener("click", () => this.close());
@@ -54,14 +54,15 @@ export class Terminal {
   }
 
   close() {
-    if (this.number !== null) this.tell("hang up");
+    if (this.number !== null) this.sendRequest("hang up");
     this.number = null;
     $("terminal").hidden = true;
     this.pad.replaceChildren();
   }
 
-  hear({ shell, text, ended }) {
-    if (this.number === null && !$("terminal").hidden) this.number = shell; // before its answer
+  receive({ shell, text, ended }) {
+    // Output may arrive before the answer to the "shell" request.
+    if (this.number === null && !$("terminal").hidden) this.number = shell;
     if (shell !== this.number) return;
     if (ended) {
       this.number = null;
@@ -69,16 +70,16 @@ export class Terminal {
       return;
     }
     this.show(text);
-    this.tell("taken");
+    this.sendRequest("taken");
   }
 
-  tell(verb, ...words) {
+  sendRequest(verb, ...words) {
     if (this.number === null) return;
     this.page.wire.ask(verb, [String(this.number), ...words]).catch((error) => this.page.panel.say(error.message, true));
   }
 
   type(text) {
-    for (let i = 0; i < text.length; i += MOST_LETTERS) this.tell("type", text.slice(i, i + MOST_LETTERS));
+    for (let i = 0; i < text.length; i += MOST_LETTERS) this.sendRequest("type", text.slice(i, i + MOST_LETTERS));
   }
 
   key(event) {
@@ -88,7 +89,7 @@ export class Terminal {
     } else {
       const copies = event.ctrlKey && event.key.toLowerCase() === "c" && !getSelection().isCollapsed;
       const pastes = event.ctrlKey && event.key.toLowerCase() === "v";
-      const text = copies || pastes ? "" : typed(event);
+      const text = copies || pastes ? "" : keyInput(event);
       if (!text) return;
       this.type(text);
     }
@@ -96,7 +97,7 @@ export class Terminal {
     event.stopPropagation();
   }
 
-  // -- its size, and how it is drawn -----------------------------------------------------------------
+  // -- size and drawing ------------------------------------------------------------------------------
 
   size() {
     const rule = element("span", { textContent: "0".repeat(100) });
@@ -113,16 +114,16 @@ export class Terminal {
     const [rows, columns] = this.size();
     if (rows === this.screen.rows && columns === this.screen.columns) return;
     this.screen.resize(rows, columns);
-    this.tell("resize", String(rows), String(columns));
+    this.sendRequest("resize", String(rows), String(columns));
     this.draw();
   }
 
   show(text) {
     this.screen.feed(text);
-    if (this.waits) return;
-    this.waits = true;
+    if (this.isDrawScheduled) return;
+    this.isDrawScheduled = true;
     requestAnimationFrame(() => {
-      this.waits = false;
+      this.isDrawScheduled = false;
       this.draw();
     });
   }

@@ -1,20 +1,20 @@
-// What was seen, and how it was at a moment.
+// The recording of the page, and the state of the network at a time.
 
-// Kinds of events.
+// Kinds of events: faults, repairs, and detection or recovery after a fault.
 export const FAULTS = new Set(["cut", "silent cut", "kill", "switch", "rack", "forwarder ended"]);
 export const REPAIRS = new Set(["healed", "revive"]);
 export const AFTERWARDS = new Set(["noticed", "rerouted", "recovered"]);
 
-const MOST_NUMBERS = 8e6; // in all samples; then the oldest tenth of them goes
-const MOST_EVENTS = 20000;
+const MOST_NUMBERS = 8e6; // maximum count of numbers in all samples; the oldest tenth is then removed
+const MOST_EVENTS = 20000; // maximum number of entries in each list of events, states and workloads
 
 export class Recording {
-  constructor(told) {
-    Object.assign(this, told);
-    this.numbers = told.samples.reduce((sum, sample) => sum + numbersIn(sample), 0);
-    this.byName = new Map(told.picture.nodes.map((node, number) => [node.name, number]));
+  constructor(recordingData) {
+    Object.assign(this, recordingData);
+    this.numbers = recordingData.samples.reduce((sum, sample) => sum + numbersIn(sample), 0);
+    this.byName = new Map(recordingData.picture.nodes.map((node, number) => [node.name, number]));
     this.byEnds = new Map();
-    told.picture.cables.forEach((cable, number) => {
+    recordingData.picture.cables.forEach((cable, number) => {
       const ends = `${Math.min(cable.a, cable.b)} ${Math.max(cable.a, cable.b)}`;
       this.byEnds.set(ends, [...(this.byEnds.get(ends) ?? []), number]);
     });
@@ -37,14 +37,14 @@ export class Recording {
     }
   }
 
-  // Add an event, a state or a workload.
+  // Append an event, a state or a workload to its list.
   note(kind, what) {
     const list = this[kind];
     list.push(what);
     if (list.length > MOST_EVENTS) list.splice(0, MOST_EVENTS / 10);
   }
 
-  // The last of a list at or before a moment.
+  // Return the last entry of a list at or before a time.
   before(list, at) {
     let low = 0;
     let high = list.length;
@@ -67,7 +67,7 @@ export class Recording {
     });
   }
 
-  // The cables that a packet takes by way of these nodes: a hop may pass a switch that is not named.
+  // Return the cables of a path through these nodes; a hop may cross a switch that is not listed.
   cablesAlong(names) {
     const nodes = names.map((name) => this.byName.get(name));
     const found = [];
@@ -84,8 +84,8 @@ export class Recording {
     return found;
   }
 
-  // What is not as usual at a moment: kinds of faults by cable, nodes that are dead or stopped, and
-  // cables with a rate, delay or loss of their own.
+  // Return the faults at a time: kinds of faults by cable, dead or stopped nodes, and cables with
+  // changed rate, delay or loss.
   failedAt(at) {
     const state = this.before(this.states, at) ?? { faults: [], dead: [] };
     const cables = new Map();
@@ -109,7 +109,7 @@ export class Recording {
     return { cables, nodes, shapes };
   }
 
-  // The workload at a moment: what it sends, its flows and their ideals, the verdict, its result.
+  // Return the workload at a time: its words, flows and their ideal rates, verdict and result.
   trafficAt(at) {
     const found = { what: "", count: 0, flows: [], ideals: [], verdict: null, result: "" };
     for (const one of this.traffic ?? []) {
@@ -125,18 +125,18 @@ export class Recording {
     return found;
   }
 
-  // The goodput of each flow at a moment, in kbit/s, by its number.
+  // Return the goodput of each flow at a time, in kbit/s, by flow number.
   flowsAt(at) {
     return pairsOf(this.before(this.samples, at)?.flows);
   }
 
-  // What waits in the queues of directions of cables at a moment, in bytes, and what those drop a second.
+  // Return queue depths in bytes and queue drops in packets/s at a time, by direction of cables.
   queuesAt(at) {
     const sample = this.before(this.samples, at);
     return { waiting: pairsOf(sample?.waiting), dropped: pairsOf(sample?.dropped) };
   }
 
-  // The rates of all directions of cables at a moment, in kbit/s: 2 i is cable i from its end a.
+  // Return the rates of all directions of cables at a time, in kbit/s: 2 i is cable i from its end a.
   loadsAt(at) {
     return pairsOf(this.before(this.samples, at)?.sent);
   }
@@ -146,9 +146,10 @@ function numbersIn({ sent, waiting, dropped, flows }) {
   return [sent, waiting, dropped, flows].reduce((sum, one) => sum + (one?.length ?? 0), 10);
 }
 
-function pairsOf(turns) {
+// Return a map from a flat list of numbers and values.
+function pairsOf(flatList) {
   const found = new Map();
-  for (let i = 0; i < (turns?.length ?? 0); i += 2) found.set(turns[i], turns[i + 1]);
+  for (let i = 0; i < (flatList?.length ?? 0); i += 2) found.set(flatList[i], flatList[i + 1]);
   return found;
 }
 
@@ -158,15 +159,15 @@ export function rateText(kbit) {
   return `${Math.round(kbit)} kbit/s`;
 }
 
-// What waits in a queue, and how long at that rate.
+// Return the text of a queue's depth, its delay at the given rate, and its drops.
 export function queueText(bytes, dropped, rateMbit) {
   const size = bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e3).toFixed(1)} kB`;
   const ms = (bytes * 8e-3) / (rateMbit ?? Infinity);
-  const waits = ms ? `, ${ms.toFixed(ms < 10 ? 1 : 0)} ms` : "";
-  return `${bytes ? `${size}${waits}` : "empty"}${dropped ? `; drops ${dropped} packets/s` : ""}`;
+  const delayText = ms ? `, ${ms.toFixed(ms < 10 ? 1 : 0)} ms` : "";
+  return `${bytes ? `${size}${delayText}` : "empty"}${dropped ? `; drops ${dropped} packets/s` : ""}`;
 }
 
-// The words of a workload, shorter.
+// Return a short form of a workload's words.
 export function workload(words) {
   return words.replace(/ tool=\w+/, "").replace(/ duration_s=(\S+)/, ", $1 s");
 }

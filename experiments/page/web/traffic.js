@@ -1,9 +1,9 @@
-// What is sent over the network: it is started and stopped here, and shown flow by flow.
+// The traffic section: starts and stops workloads, and lists their flows.
 
 import { $, element, rateText, workload } from "./time.js";
 
-const MOST_ROWS = 40;
-// A pattern, and what it takes of the servers that are selected, in their order.
+const MOST_ROWS = 40; // maximum number of listed flows
+// Traffic patterns, and the settings that the selected servers fill, in the order of selection.
 const PATTERNS = {
   "all-to-all": [],
   permutation: [],
@@ -14,7 +14,7 @@ const PATTERNS = {
   burst: [],
 };
 
-// The words of `run` for a pattern between these servers.
+// Return the words of a `run` request for a pattern between these servers.
 export function wordsOf(pattern, seconds, servers) {
   const takes = PATTERNS[pattern];
   const ends = servers.length === 1 && takes[0] === "senders" ? [undefined, servers[0]] : servers;
@@ -25,7 +25,7 @@ export function wordsOf(pattern, seconds, servers) {
 export class Traffic {
   constructor(page) {
     this.page = page;
-    this.pinging = null; // what is pinged, and the timer
+    this.pinging = null; // pair of servers with periodic pings, and the timer
     $("pattern").append(...Object.keys(PATTERNS).map((name) => element("option", { textContent: name })));
     $("send").addEventListener("submit", (event) => {
       event.preventDefault();
@@ -39,7 +39,7 @@ export class Traffic {
     return selected.filter((item) => item.kind === "server").map((item) => recording.picture.nodes[item.number].name);
   }
 
-  // The numbers of the flows that begin or end at what is selected; none where nothing is.
+  // Return the numbers of the flows that begin or end at the selected servers.
   chosen(flows) {
     const [first, second] = this.servers();
     if (!first) return new Set();
@@ -52,10 +52,10 @@ export class Traffic {
   // -- pings -----------------------------------------------------------------------------------------
 
   ping(ends) {
-    const goesOn = this.pings(ends);
+    const isRunning = this.pings(ends);
     if (this.pinging) clearInterval(this.pinging.timer);
     this.pinging = null;
-    if (!goesOn) {
+    if (!isRunning) {
       const once = () => this.page.panel.act("ping", ends);
       this.pinging = { ends, timer: setInterval(once, 1000) };
       once();
@@ -66,17 +66,17 @@ export class Traffic {
     return this.pinging?.ends.join() === ends.join();
   }
 
-  // -- how it is drawn -------------------------------------------------------------------------------
+  // -- drawing ---------------------------------------------------------------------------------------
 
   draw(at) {
     const { recording, role } = this.page;
     const now = recording.trafficAt(at);
-    const underWay = Boolean(now && !now.result);
+    const isSending = Boolean(now && !now.result);
     const canAct = role === "operate" && this.page.live();
     if (this.pinging && !canAct) this.ping(this.pinging.ends);
     $("send").hidden = !canAct;
-    $("start").hidden = underWay;
-    $("finish").hidden = !underWay;
+    $("start").hidden = isSending;
+    $("finish").hidden = !isSending;
     $("traffic").hidden = !canAct && !now;
     const sample = recording.before(recording.samples, at) ?? {};
     const of = sample.ideal ? ` of ${rateText(sample.ideal)} ideal` : "";
@@ -88,10 +88,10 @@ export class Traffic {
     const { verdict } = now ?? {};
     const [first, ...others] = verdict?.reasons ?? [];
     const more = others.length ? ` (and ${others.length} more: see Events)` : "";
-    const said = verdict?.valid ? "valid" : `not valid: ${first}${more}`;
-    this.say($("verdict"), verdict && underWay ? `Verdict so far: ${said}` : "");
+    const verdictText = verdict?.valid ? "valid" : `not valid: ${first}${more}`;
+    this.say($("verdict"), verdict && isSending ? `Verdict so far: ${verdictText}` : "");
     $("verdict").classList.toggle("bad", verdict?.valid === false);
-    $("flows").hidden = !underWay || !now.flows.length; // also where a sample has counted none
+    $("flows").hidden = !isSending || !now.flows.length; // visible even if a sample has counted no flow
     if (!$("flows").hidden && $("flows").open) this.drawFlows(now, recording.flowsAt(at));
   }
 

@@ -1,6 +1,6 @@
-// The connection to the page's server: docs/page.md has its messages.
+// The WebSocket connection to the page's server: docs/page.md specifies its messages.
 
-const AGAIN_MS = 1000;
+const RECONNECT_MS = 1000; // delay before a new connection attempt, in ms
 
 export class Wire {
   constructor(heard) {
@@ -14,16 +14,16 @@ export class Wire {
 
   connect() {
     this.socket = new WebSocket(this.address);
-    this.socket.onmessage = (event) => this.take(JSON.parse(event.data));
+    this.socket.onmessage = (event) => this.receive(JSON.parse(event.data));
     this.socket.onclose = () => {
       for (const { refuse } of this.waiting.values()) refuse(new Error("the connection was lost"));
       this.waiting.clear();
       this.heard({ is: "lost" });
-      setTimeout(() => this.connect(), AGAIN_MS);
+      setTimeout(() => this.connect(), RECONNECT_MS);
     };
   }
 
-  take(message) {
+  receive(message) {
     if (message.is !== "answer") {
       this.heard(message);
       return;
@@ -36,7 +36,9 @@ export class Wire {
   }
 
   ask(verb, words) {
-    if (this.socket.readyState !== WebSocket.OPEN) return Promise.reject(new Error("there is no connection"));
+    if (this.socket.readyState !== WebSocket.OPEN) {
+      return Promise.reject(new Error("the page has no connection: wait or reload it"));
+    }
     const id = (this.number += 1);
     this.socket.send(JSON.stringify({ id, do: verb, words }));
     return new Promise((accept, refuse) => this.waiting.set(id, { accept, refuse }));

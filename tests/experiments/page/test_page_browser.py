@@ -55,7 +55,7 @@ async def touch(tab: Browser, cable: str, servers: list[str]) -> None:
     await tab.click(".deeds .cut")
     await tab.until(f"document.querySelector('#{cable}').dataset.failed === 'cut'")
     await tab.until("document.querySelectorAll('.mark').length === 1")
-    await tab.until("document.getElementById('events').textContent.includes('notices')")
+    await tab.until("document.getElementById('events').textContent.includes('detects')")
     await tab.click(f"#{servers[0]} .body")
     await tab.click(f"#{servers[1]} .body", shift=True)
     await tab.key("p")

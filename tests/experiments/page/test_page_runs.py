@@ -55,7 +55,7 @@ def test_a_recording_keeps_so_many_bytes_and_the_newest() -> None:
 
 def test_a_trial_may_be_chosen(run: Path) -> None:
     assert json.loads(recording_of(run, 2).text())["network"] == "tree,2,2"
-    with pytest.raises(PillarboxError, match="no completed trial 7: 1, 2, 3, 4"):
+    with pytest.raises(PillarboxError, match="no completed trial 7: use 1, 2, 3, 4"):
         recording_of(run, 7)
 
 

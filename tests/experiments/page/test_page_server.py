@@ -212,7 +212,7 @@ def test_a_file_is_graded_and_can_do_nothing(with_page: Any) -> None:
             assert "0 of 100" in marks and "practice" in marks and "root:" not in marks
             for sheet, student, why in (
                 ("1", "--live", "student's name"),
-                ("../1", "ada", "no sheet"),
+                ("../1", "ada", "does not exist: choose one of"),
                 ("9", "ada", "no lab '9' to grade"),
             ):
                 with pytest.raises(PillarboxError, match=why):
@@ -228,7 +228,7 @@ def test_where_grade_may_not_be_started_it_says_so(
     monkeypatch.setattr(page_sheets, "module_command", lambda *_: [str(tmp_path / "nowhere")])
 
     async def visit() -> None:
-        with pytest.raises(PillarboxError, match="let all read the folder"):
+        with pytest.raises(PillarboxError, match="make Pillarbox's folder readable"):
             await page_sheets.Sheets().values("1", "ada")
 
     asyncio.run(visit())
@@ -240,7 +240,7 @@ def test_a_part_of_a_sheet_is_asked_on_all_pages(with_page: Any) -> None:
             titles = (await pupil.do("sheet"))["sheets"]
             assert list(titles) == [str(number) for number in range(1, 11)]
             assert "## 1." in (await pupil.do("sheet", "4"))["text"]
-            for words, why in ((("4", "1"), "only watches"), (("11",), "no sheet 11")):
+            for words, why in ((("4", "1"), "only watches"), (("11",), "sheet 11 does not exist")):
                 with pytest.raises(PillarboxError, match=why):
                     await pupil.do("sheet", *words)
             with pytest.raises(PillarboxError, match="has parts 0 to 5"):

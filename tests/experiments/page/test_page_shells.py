@@ -60,7 +60,7 @@ def test_a_shell_is_on_its_server_and_has_no_rights(tmp_path: Path) -> None:
             assert said[3] == "24 80"
             assert said[4].split() == ["NoNewPrivs:", "1"]
             for verb, words in (("type", ["x"]), ("resize", ["9", "9"]), ("hang up", [])):
-                with pytest.raises(PillarboxError, match="no such terminal"):
+                with pytest.raises(PillarboxError, match="the terminal is closed"):
                     await other.do(verb, number, *words)
 
     at_lab(tmp_path, visit)
