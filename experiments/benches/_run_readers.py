@@ -96,12 +96,12 @@ def read_run(folder: Path) -> None:
 
 def report_run(folder: Path) -> None:
     """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
-    from experiments.reporting.report_page import _contents
+    from experiments.reporting.report_page import _template_values
     from experiments.reporting.run_reading import read
     from experiments.trials.runs import records
     from experiments.trials.runs.diff import difference, text_of
 
-    _contents(read(folder), [], [])
+    _template_values(read(folder), [], [])
     run = records.load(folder)
     text_of(difference(run, run))
 

@@ -1,1 +1,1 @@
-"""Figures, tables and the page that shows a run, from its records alone."""
+"""Reports of runs: figures, tables and an HTML page, created from the run's records."""

@@ -1,4 +1,4 @@
-"""What a report tells of collective operations: how near to the bound, and by which step."""
+"""The report's table of collective operations: time over the bound, and the slowest step."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from experiments.trials.runs.statistics import estimate
 from experiments.trials.runs.summary import value_and_interval
 
 COLUMNS = [
-    "system", "time, s", "over the bound", "ideal", "steps", "transfers", "slowest step",
-    "it took", "of which waiting",
+    "system", "time, s", "time / bound", "ideal / bound", "steps", "transfers", "slowest step",
+    "step time", "waiting time",
 ]  # fmt: skip
 
 
 def operations(found: RunContents) -> Table:
-    """Return a row for each system: of its valid trials, or of all where none is."""
+    """Return the table of collective operations: the valid trials of each system, else all."""
     transfers, trials = found.tables["transfers"], found.tables["trials"]
     rows = []
     for system in found.systems if len(transfers) else ():
-        own = trials[(trials.system == system) & trials.completion_s.notna()]
-        valid = own[own.valid.fillna(False).astype(bool)]
-        shown = own if valid.empty else valid
+        completed = trials[(trials.system == system) & trials.completion_s.notna()]
+        valid = completed[completed.valid.fillna(False).astype(bool)]
+        shown = completed if valid.empty else valid
         moved = transfers[(transfers.system == system) & transfers.trial.isin(shown.trial)]
         if not moved.empty:
-            rows.append(Row([system, *_cells(shown, moved)], doubtful=valid.empty))
+            rows.append(Row([system, *_operation_cells(shown, moved)], doubtful=valid.empty))
     return Table(COLUMNS, rows, frozenset(range(1, len(COLUMNS))), NOTE)
 
 
 NOTE = (
-    "Means. The bound is the least time that the ports of the servers allow, and the ideal what "
-    "the same transfers take as fluids over the paths in use, over that bound. The slowest step is "
-    "the one between whose first transfer that could begin and whose last arrival most time lies; "
-    "waiting is how long after its first transfer the last one could begin."
+    "Means. The bound is the minimum time that the servers' ports allow. The ideal is the time of "
+    "the same transfers in the fluid model over the paths in use. The time of a step is from the "
+    "moment at which its first transfer can begin to its last arrival. The waiting time is from "
+    "the moment at which the first transfer can begin to that of the last one."
 )
 
 
-def _cells(trials: pd.DataFrame, transfers: pd.DataFrame) -> Iterator[str]:
+def _operation_cells(trials: pd.DataFrame, transfers: pd.DataFrame) -> Iterator[str]:
     over = trials.bound_bps / trials.goodput_bps
     ideal = trials.bound_bps / trials.ideal_bps
     for values in (trials.completion_s, over, ideal):
@@ -55,7 +55,7 @@ def _cells(trials: pd.DataFrame, transfers: pd.DataFrame) -> Iterator[str]:
 
 
 def by_step(transfers: pd.DataFrame) -> pd.DataFrame:
-    """Return how long each step took, and its last transfer waited: means of the trials."""
+    """Return the duration and the waiting time of each step of an operation: means of trials."""
     steps = transfers.groupby(["trial", "step"]).agg(
         first_s=("ready_s", "min"), last_s=("ready_s", "max"), end_s=("end_s", "max")
     )

@@ -1,4 +1,4 @@
-"""A figure inside a page: its SVG with the page's colours, so that it follows light and dark."""
+"""Figures inside an HTML page: SVG with the page's colour variables, for light and dark mode."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from markupsafe import Markup
 from experiments.reporting import load_map, style
 from experiments.reporting.drawing import network_figure as drawing
 
-# matplotlib measures with DejaVu Sans; Verdana is as wide, where the reader has only that.
+# Fonts of figures. matplotlib lays text out in DejaVu Sans; Verdana, the substitute, is as wide.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure as a page shows it."""
+    """A figure of a page: file name, caption and SVG."""
 
-    name: str  # of its file, without suffix
+    name: str  # file name without suffix
     caption: str
     svg: Markup
 
 
 def embedded(svg: str, name: str, caption: str) -> Drawn:
-    """Return an SVG of ours for a page; its identifiers then begin with `name`."""
+    """Return a figure for a page from its SVG; the SVG's identifiers then begin with `name`."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", text)
-    text = _colour().sub(lambda found: f"var({_variables()[found.group().lower()]})", text)
+    text = _colour_pattern().sub(
+        lambda found: f"var({_colour_variables()[found.group().lower()]})", text
+    )
     text = text.replace("'DejaVu Sans'", FONTS)
     label = escape(caption, quote=True)
     text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
@@ -39,8 +41,8 @@ def embedded(svg: str, name: str, caption: str) -> Drawn:
 
 
 @cache
-def _variables() -> dict[str, str]:
-    """Return the page's variable for each colour of a figure (see templates/style.css)."""
+def _colour_variables() -> dict[str, str]:
+    """Return the CSS variable for each colour of a figure (see templates/style.css)."""
     named = {
         drawing.INK: "--ink",
         drawing.PAPER: "--paper",
@@ -58,6 +60,6 @@ def _variables() -> dict[str, str]:
 
 
 @cache
-def _colour() -> re.Pattern[str]:
-    colours = "|".join(map(re.escape, _variables()))
-    return re.compile(f"(?<=: )({colours})", re.IGNORECASE)  # in a style, not in what is written
+def _colour_pattern() -> re.Pattern[str]:
+    colours = "|".join(map(re.escape, _colour_variables()))
+    return re.compile(f"(?<=: )({colours})", re.IGNORECASE)  # colours in style attributes only

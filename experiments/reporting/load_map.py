@@ -1,4 +1,4 @@
-"""The network of a run, drawn as its paper draws it, its cables coloured by their load."""
+"""Load maps: a run's network, drawn as in its paper, with cables coloured by load."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from experiments.reporting.drawing.drawing_files import MOST_SERVERS
 from experiments.reporting.drawing.network_figure import LegendEntry, topology_figure
 from topos.base.topology import Cable, Topology
 
-STEPS = (0.2, 0.4, 0.6, 0.8)  # of the load, between the colours
-UNUSED = "#CCCCCC"
-THIN, THICK = 0.8, 3.2  # points, from no load to full
+STEPS = (0.2, 0.4, 0.6, 0.8)  # thresholds between the colours, as shares of the rate
+UNUSED = "#CCCCCC"  # colour of an idle cable
+THIN, THICK = 0.8, 3.2  # line widths of an idle and of a fully loaded cable, in points
 
 
 def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
-    """Return the picture, or None where the network is too large to be drawn or has no loads.
+    """Return the load map of a network, or None if it is too large to draw or has no loads.
 
-    `loads` are those of one system (see series.link_loads); a cable shows its busier direction.
+    `loads` are the link loads of one system (see series.link_loads). A cable shows the load of its
+    busier direction.
     """
     if topology.servers > MOST_SERVERS or loads.empty:
         return None
@@ -41,19 +42,19 @@ def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
 
 
 def colour_at(load: float) -> str:
-    """Return the colour of a load, a share of the rate."""
+    """Return the colour of a cable's load, which is a share of the rate."""
     if load <= 0:
         return UNUSED
     return style.RAMP[sum(load >= step for step in STEPS)]
 
 
 def width_at(load: float) -> float:
-    """Return how wide a cable of that load is drawn, in points."""
+    """Return the line width of a cable with a given load, in points."""
     return THIN + (THICK - THIN) * min(max(load, 0.0), 1.0)
 
 
 def legend() -> list[LegendEntry]:
-    """Return what the colours mean."""
+    """Return the legend of a load map: the load range of each colour."""
     edges = (0.0, *STEPS, 1.0)
     return [
         LegendEntry(

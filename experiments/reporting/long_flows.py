@@ -1,7 +1,7 @@
-"""Flows of a run that last, and the same by TCP simulated: what each gets of the cables.
+"""Goodput of a run's long-lived flows, compared with simulated TCP and with the max-min ideal.
 
-Where flows end, `overlay` compares when. Greedy flows have no end; of them it is how the cables are
-shared that a simulation has to find: by flows with short paths and with long ones.
+`overlay` compares the completion times of flows that end. Long-lived (greedy) flows do not end, so
+the comparison is by goodput: how flows with short and with long paths share the cables.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from topos.base.errors import require
 if TYPE_CHECKING:
     Row = dict[str, Any]
 
-ALL = "all"
-KINDS = ("live", "tcp", "ideal")
-MORE = 2
+ALL = "all"  # path length in the row of all flows of a system
+KINDS = ("live", "tcp", "ideal")  # columns with goodputs in bit/s
+MORE = 2  # volume of simulated flows, as a multiple of the largest live volume
 
 
 def lasts(run: Run) -> bool:
-    """Tell whether its flows have a duration in place of a volume."""
+    """Return True if the flows of a run have a duration instead of a volume."""
     return not math.isnan(_duration_s(run)) and bool(run.flows["volume_bytes"].isna().all())
 
 
 def lasting(run: Run) -> pandas.DataFrame:
-    """Return a row for each flow: its goodput in bit/s live, by TCP simulated, and max-min fair.
+    """Return each flow's goodput in bit/s: live, with simulated TCP, and max-min fair.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """
     until_s = _duration_s(run)
-    parts = [_trial(trial, until_s) for trial in repeated(run)]
+    parts = [_compared_flows(trial, until_s) for trial in repeated(run)]
     found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
-    require(len(found) > 0, f"{run.folder} has no trial that came to its end")
+    require(len(found) > 0, f"{run.folder} has no completed trial: run the experiment again")
     return found
 
 
@@ -49,10 +49,10 @@ def _duration_s(run: Run) -> float:
     return math.nan if found is None else float(found)
 
 
-def _trial(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
+def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
-    # More than any has to deliver: what a cable carries, or twice what any delivered live.
+    # Volume that no flow completes: the capacity of a cable, or twice the largest live volume.
     cable_bytes = math.ceil(trial.tcp.rate_bps * until_s / 8)
     most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
     volume = numpy.full(len(flows), max(most_bytes, 1))
@@ -74,15 +74,15 @@ def _trial(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
 
 
 def length_rows(flows: pandas.DataFrame) -> list[Row]:
-    """Return a row for each system and length of a path, and one for all its flows together.
+    """Return a row for each system and path length, and a row for all flows of a system.
 
-    Goodput is that of all these flows, of one trial in the mean; `off` is how far TCP simulated is
-    from the live one.
+    Goodput is the sum over these flows, as a mean of the trials. `off` is the relative deviation of
+    simulated TCP from the live goodput.
     """
-    return [row for _, own in flows.groupby("system", sort=False) for row in _rows(own)]
+    return [row for _, own in flows.groupby("system", sort=False) for row in _system_rows(own)]
 
 
-def _rows(flows: pandas.DataFrame) -> Iterator[Row]:
+def _system_rows(flows: pandas.DataFrame) -> Iterator[Row]:
     trials = flows["trial"].nunique()
     for cables, own in [*flows.groupby("cables"), (ALL, flows)]:
         total = {kind: float(own[kind].sum()) / trials for kind in KINDS}

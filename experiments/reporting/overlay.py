@@ -1,10 +1,10 @@
-"""Live and simulated flows of one run, laid over one another.
+"""Comparison of live flows of a run with simulations of the same flows.
 
-Each trial's flows are simulated again: the same sizes at the same moments, on the paths that their
-servers chose, over cables of the same rate: as fluids, and by TCP, packet by packet, at ports with
-the same queues and bursts. All times are told in the same unit, what the flow would take alone. So
-where live and fluid differ, it is by queues, slow start and acknowledgements; where live and TCP
-do, by what `experiments.analysis.packets` leaves out, and by a machine that falls behind.
+The flows of each trial are simulated with the same sizes, start times, paths and link rates: in the
+fluid model, and with TCP packet by packet at ports with the same queues and bursts. All completion
+times are given as slowdowns, relative to the time of the flow alone. Live and fluid slowdowns
+differ by queueing, slow start and acknowledgements. Live and simulated TCP differ by the
+simplifications of `experiments.analysis.packets`, and by an overloaded CPU of the live machine.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COMPLETED = "completed"
-KINDS = ("live", "fluid", "tcp")
-LINES = ("-", style.IDEAL, "--")
-PANEL = 1.9  # inches
+KINDS = ("live", "fluid", "tcp")  # columns of live, fluid and simulated TCP slowdowns
+LINES = ("-", style.IDEAL, "--")  # line styles of live, fluid and simulated TCP slowdowns
+PANEL = 1.9  # height of a panel in inches
 
 
 class RepeatedTrial(NamedTuple):
-    """A trial as a simulation repeats it."""
+    """A live trial as input of a simulation: flows, paths both ways, and TCP settings."""
 
     system: System
     topology: Topology
@@ -64,7 +64,7 @@ class RepeatedTrial(NamedTuple):
 
 
 def repeated(run: Run) -> Iterator[RepeatedTrial]:
-    """Yield each trial of a run that came to its end, on the paths that its flows took.
+    """Yield each completed trial of a run as input of a simulation, with the paths of its flows.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """
@@ -72,7 +72,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
     systems = {system.name: system for system in experiment.systems}
     require(
         not experiment.faults,
-        f"{experiment.name} has faults, and a simulation has none: choose a run without",
+        f"{experiment.name} has faults, which a simulation cannot repeat: choose a run without any",
     )
     for record in run.records:
         flows = run.flows[run.flows["trial"] == record["trial"]]
@@ -80,29 +80,29 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
             system = systems[record["system"]]
             require(
                 system.rate_mbit is not None,
-                f"the cables of {system.name} have no rate, which a simulation needs",
+                f"the cables of {system.name} have no rate: choose a run with rate_mbit",
             )
             topology, routing = parse(system.network), str(record["routing"])
-            paths, back = _paths(topology, routing, flows)
+            paths, back = _forward_and_reverse_paths(topology, routing, flows)
             header = header_bytes(topology, routing)
-            tcp = _tcp(system, topology, header, experiment.workload.congestion)
+            tcp = _tcp_settings(system, topology, header, experiment.workload.congestion)
             yield RepeatedTrial(system, topology, int(record["seed"]), flows, paths, back, tcp)
 
 
 def overlaid(run: Run) -> pandas.DataFrame:
-    """Return a row for each flow that counts and that both ended: its slowdown, live and simulated.
+    """Return the slowdowns of each flow: live, in the fluid model, and with simulated TCP.
 
-    Twice: as a fluid, and by TCP.
+    A flow has a row if it is measured and is completed both live and in the simulations.
 
-    Raises PillarboxError for a run whose flows are not ones that a simulation can repeat.
+    Raises PillarboxError for a run that a simulation cannot repeat.
     """
-    parts = list(map(_trial, repeated(run)))
+    parts = list(map(_flow_slowdowns, repeated(run)))
     found = pandas.concat(parts, ignore_index=True) if parts else pandas.DataFrame()
-    require(len(found) > 0, f"{run.folder} has no flow that counts and came to its end")
+    require(len(found) > 0, f"{run.folder} has no measured, completed flow: choose another run")
     return found
 
 
-def _trial(trial: RepeatedTrial) -> pandas.DataFrame:
+def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     topology, flows, tcp = trial.topology, trial.flows, trial.tcp
     require(
         bool(flows["volume_bytes"].notna().all()),
@@ -114,7 +114,7 @@ def _trial(trial: RepeatedTrial) -> pandas.DataFrame:
     done = course(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
     both = trial.paths, trial.back
     sent = packets(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
-    # Records of flows that arrive say what each takes alone, frames, bursts and delays included.
+    # Records of arriving flows have each flow's time alone, with frames, bursts and delays.
     alone_s = bits / bps
     if "alone_s" in flows:
         recorded_s = flows["alone_s"].to_numpy(numpy.float64)
@@ -126,7 +126,7 @@ def _trial(trial: RepeatedTrial) -> pandas.DataFrame:
             "valid": flows["valid"],
             "volume_bytes": volume_bytes,
             "live": (flows["end_s"] - flows["start_s"]) / alone_s,
-            # Alone a flow may be faster than a fluid: a port at rest lets a burst pass at once.
+            # A lone flow may beat the fluid model, as an idle port passes a burst without delay.
             "fluid": numpy.maximum((done.end_s - start_s) / alone_s, 1.0),
             "tcp": (sent.end_s - start_s) / alone_s,
         }
@@ -135,16 +135,21 @@ def _trial(trial: RepeatedTrial) -> pandas.DataFrame:
     return found[(flows["status"] == COMPLETED) & found["fluid"].notna() & counts]
 
 
-def _servers(topology: Topology, addresses: pandas.Series) -> Any:
+def _server_numbers(topology: Topology, addresses: pandas.Series) -> Any:
     return numpy.array([topology.server(address) for address in addresses], numpy.int64)
 
 
-def _paths(topology: Topology, routing: str, flows: pandas.DataFrame) -> tuple[Routes, Routes]:
-    """Return the links of the paths that flows took, and of those back, as the rules say.
+def _forward_and_reverse_paths(
+    topology: Topology, routing: str, flows: pandas.DataFrame
+) -> tuple[Routes, Routes]:
+    """Return the links of the flows' paths, and of the reverse paths by the routing rules.
 
-    Where switches choose, the rules say it there too.
+    If switches choose the paths, the forward paths also follow the routing rules.
     """
-    ends = _servers(topology, flows["source"]), _servers(topology, flows["destination"])
+    ends = (
+        _server_numbers(topology, flows["source"]),
+        _server_numbers(topology, flows["destination"]),
+    )
     back = routes(topology, routing, *ends[::-1])
     if choose(topology, routing).walk is None:
         return routes(topology, routing, *ends), back
@@ -152,8 +157,8 @@ def _paths(topology: Topology, routing: str, flows: pandas.DataFrame) -> tuple[R
     return routes_of(topology, known), back
 
 
-def _tcp(system: System, topology: Topology, header: int, congestion: str) -> Tcp:
-    """Return the TCP and the ports of a lab; every queue as a drop-tail one."""
+def _tcp_settings(system: System, topology: Topology, header: int, congestion: str) -> Tcp:
+    """Return the TCP and port settings of a lab; every queue is simulated as drop-tail."""
     assert system.rate_mbit is not None
     delay = checked_delay(system.delay, None)
     queue, ports_mtu = Queue(length=system.queue_length), port_mtu(system.mtu, topology.ports > 1)
@@ -169,7 +174,7 @@ def _tcp(system: System, topology: Topology, header: int, congestion: str) -> Tc
 
 
 def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return a row for each system and class of sizes; of each kind what `by_size` says."""
+    """Return a row for each system and size class, with the results of `by_size` for each kind."""
     rows = []
     for system, own in flows.groupby("system", sort=False):
         volume = own["volume_bytes"].to_numpy(numpy.float64)
@@ -181,7 +186,7 @@ def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
 
 
 def overlay_figure(flows: pandas.DataFrame) -> Figure:
-    """Draw which share of the flows is how slow at most, live and simulated, by system."""
+    """Draw the distribution of live and simulated slowdowns, with a panel for each system."""
     from matplotlib.figure import Figure
 
     systems = list(dict.fromkeys(flows["system"]))
@@ -192,13 +197,13 @@ def overlay_figure(flows: pandas.DataFrame) -> Figure:
         )
         panels = figure.subplots(len(systems), 1, squeeze=False, sharex=True, sharey=True)[:, 0]
         for index, (axes, system) in enumerate(zip(panels, systems, strict=True)):
-            _panel(axes, index, flows[flows["system"] == system], system)
-        panels[-1].set_xlabel("slowdown: time over that of the flow alone")
+            _draw_panel(axes, index, flows[flows["system"] == system], system)
+        panels[-1].set_xlabel("slowdown: time relative to the time of the flow alone")
         style.log_axis(panels[-1], "x")
         return figure
 
 
-def _panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) -> None:
+def _draw_panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) -> None:
     entries = {}
     for name, dashes in zip(KINDS, LINES, strict=True):
         values = numpy.sort(flows[name].to_numpy())
@@ -214,7 +219,7 @@ def _panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) -> None
 
 
 def write_figure(figure: Figure, file: Path) -> None:
-    """Write a figure as an SVG or PNG, by the file's ending."""
+    """Write a figure to an SVG or PNG file, by the file's suffix."""
     from experiments.files import write_atomically
 
     check_file(file)
@@ -222,9 +227,9 @@ def write_figure(figure: Figure, file: Path) -> None:
 
 
 def check_file(file: Path) -> None:
-    """Refuse what is no file for a figure."""
+    """Raise PillarboxError if a figure cannot be written to a file: wrong suffix, no folder."""
     require(
         file.suffix in FORMATS,
-        f"a figure is an .svg or a .png file, by its ending, which {file.name!r} does not have",
+        f"{file.name!r} is not a file name of a figure: use the suffix .svg or .png",
     )
-    require(file.parent.is_dir(), f"{file.parent} is no folder: make it first")
+    require(file.parent.is_dir(), f"{file.parent} is not a folder: create it first")

@@ -1,8 +1,7 @@
-"""What a run shows while it goes on: bars and a table in a terminal, plain lines elsewhere.
+"""Progress display of a run: bars and a table in a terminal, plain lines elsewhere.
 
-There is no thread here, so that a process may be forked at any moment: the screen is drawn when
-something is told. Between two trials nothing is on the screen that has to be drawn over, and so
-it does not matter which process tells of a trial.
+The display has no thread, so that a process may fork at any time: it is redrawn when progress is
+reported. Between two trials the live display is empty, so any process may report a trial.
 """
 
 from __future__ import annotations
@@ -26,31 +25,31 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-WINDOW_S = 1.0  # over which "now" is measured
-REDRAW_S = 0.2
-LINE_S = 5.0  # between two plain lines of the same phase
-SHOWN = 8  # flows in the table
-EVENTS = 3  # the last ones stay on the screen
-EARLY = 0.95  # of its time: who ends sooner did not end by itself
+WINDOW_S = 1.0  # averaging window of the current goodput ("now"), in seconds
+REDRAW_S = 0.2  # minimum time between two redraws of the display, in seconds
+LINE_S = 5.0  # minimum time between two plain lines of the same phase, in seconds
+SHOWN = 8  # maximum number of flows in the progress table
+EVENTS = 3  # number of fault events in the display
+EARLY = 0.95  # share of its duration before which the end of a flow counts as a failure
 
 
 @dataclass
 class Current:
-    """The trial that is going on."""
+    """Progress of the running trial: phase, flows, events and delivered bytes."""
 
     name: str
     flows: dict[int, Flow]
     label: Callable[[int], str]
     phase: str = "starting"
     now_s: float = 0.0
-    told_s: float = -LINE_S  # when a plain line, or the screen, was last written
+    told_s: float = -LINE_S  # time of the last output, in seconds
     events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS))
     samples: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
-    ended: dict[int, float] = field(default_factory=dict)  # when a flow was first seen to have
+    ended: dict[int, float] = field(default_factory=dict)  # time at which a flow's end was reported
     delivered: dict[int, int] = field(default_factory=dict)
 
     def take(self, now_s: float, progress: Sequence[Progress]) -> None:
-        """Note how far the flows are."""
+        """Store the flows' delivered bytes and ends that are reported at a given time."""
         self.now_s = now_s
         for number, delivered_bytes, ended in progress:
             self.delivered[number] = delivered_bytes
@@ -61,23 +60,23 @@ class Current:
             self.samples.popleft()
 
     def rates_bps(self) -> dict[int, float]:
-        """Return what each flow delivered per second in the last second or so."""
+        """Return the goodput of each flow over the last second, in bit/s."""
         (then_s, before), (now_s, now) = self.samples[0], self.samples[-1]
         elapsed = max(now_s - then_s, 1e-9)
         return {flow: (now[flow] - before.get(flow, 0)) * 8 / elapsed for flow in now}
 
     def failed(self) -> list[int]:
-        """Return the flows that ended before they had done what they were to do."""
-        return [number for number, at_s in self.ended.items() if self._fell_short(number, at_s)]
+        """Return the flows that ended before they had delivered their volume or lasted in full."""
+        return [number for number, at_s in self.ended.items() if self._is_incomplete(number, at_s)]
 
-    def _fell_short(self, number: int, at_s: float) -> bool:
+    def _is_incomplete(self, number: int, at_s: float) -> bool:
         flow = self.flows[number]
         if flow.volume_bytes is not None:
             return self.delivered[number] < flow.volume_bytes
         return at_s < flow.start_s + EARLY * (flow.duration_s or 0.0)
 
     def done(self) -> float:
-        """Return how much of the whole is done, from 0 to 1."""
+        """Return the completed share of the trial, from 0 to 1."""
         volumes = [flow.volume_bytes for flow in self.flows.values()]
         if volumes and all(volumes):
             return sum(self.delivered.values()) / sum(filter(None, volumes))
@@ -85,7 +84,7 @@ class Current:
         return min(self.now_s / end_s, 1.0) if end_s else 0.0
 
     def counts(self) -> str:
-        """Return the flows in one line."""
+        """Return the counts of completed and failed flows and their goodput, in one line."""
         failed = len(self.failed())
         total = sum(self.rates_bps().values()) if self.samples else 0.0
         failures = f", {failed} failed" if failed else ""
@@ -96,18 +95,18 @@ class Current:
 
 
 class Live(TrialDisplay):
-    """Shows how a run goes on; a context manager.
+    """Progress display of a run, as a context manager.
 
     Parameters
     ----------
     trials : int
-        How many there will be, as far as is known.
+        Expected number of trials.
     title : str
-        What is run.
+        Name of the run.
     console : rich.console.Console, optional
-        Where to; standard error by default, so that results can be piped.
+        Output console. The default is standard error, so that results can be piped.
     clock : callable
-        Returns seconds.
+        Clock that returns seconds.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class Live(TrialDisplay):
         from rich.console import Console
 
         self.trials, self.title, self.clock = trials, title, clock
-        self._begun_s, self._ended = clock(), 0  # trials of this sitting, to tell what is left
+        self._begun_s, self._ended = clock(), 0  # start time and completed trials of this process
         self.console = console or Console(file=styled(sys.stderr), markup=False, highlight=False)
         self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
         self.number = 0
@@ -128,16 +127,16 @@ class Live(TrialDisplay):
         self._screen: Any = None
 
     def __enter__(self) -> Live:
-        self._line(f"{self.title}: {self.trials} trial{'' if self.trials == 1 else 's'}")
+        self._print_line(f"{self.title}: {self.trials} trial{'' if self.trials == 1 else 's'}")
         return self
 
     def __exit__(self, *failure: object) -> None:
         self._stop_screen()
         if self.moving:
-            self.console.print()  # results come below
-            self.console.show_cursor(True)  # the process that hid it may have been killed
+            self.console.print()  # empty line before the results
+            self.console.show_cursor(True)  # a killed process may have left the cursor hidden
 
-    # -- what the runner tells -----------------------------------------------------------------
+    # -- reports of the runner -----------------------------------------------------------------
 
     def begin_trial(
         self,
@@ -147,7 +146,7 @@ class Live(TrialDisplay):
         number: int | None = None,
         address: Callable[[int], str] = str,
     ) -> None:
-        """Begin a trial; `number` counts from 1, `address` names a server."""
+        """Start the display of a trial; `number` counts from 1, `address` names a server."""
         self._stop_screen()
         self.number = self.number + 1 if number is None else number
         self.trials = max(self.trials, self.number)
@@ -157,68 +156,68 @@ class Live(TrialDisplay):
 
             self._screen = Screen(console=self.console, auto_refresh=False, transient=True)
             self._screen.start()
-            self._draw()
+            self._redraw()
         else:
-            self._line(f"{self._counted()} {name}: {len(flows)} flows")
+            self._print_line(f"{self._trial_count()} {name}: {len(flows)} flows")
 
     def phase(self, text: str) -> None:
-        """Say what the trial is doing now, such as "converging"."""
-        trial = self._trial()
+        """Show the current phase of the trial, such as "converging"."""
+        trial = self._current_trial()
         trial.phase, trial.told_s = text, trial.now_s - LINE_S
-        self._draw() if self.moving else self._line(f"  {text}")
+        self._redraw() if self.moving else self._print_line(f"  {text}")
 
     def progress(self, now_s: float, progress: Sequence[Progress]) -> None:
-        """Say how far the flows are; cheap enough to be called as often as one likes."""
-        trial = self._trial()
+        """Show the progress of the flows; redraws are limited, so frequent calls are cheap."""
+        trial = self._current_trial()
         trial.take(now_s, progress)
         if now_s - trial.told_s < (REDRAW_S if self.moving else LINE_S):
             return
         trial.told_s = now_s
         if self.moving:
-            self._draw()
+            self._redraw()
         else:
-            self._line(f"  {now_s:.0f} s: {trial.done() * 100:.0f} %, {trial.counts()}")
+            self._print_line(f"  {now_s:.0f} s: {trial.done() * 100:.0f} %, {trial.counts()}")
 
     def event(self, text: str) -> None:
-        """Tell of a fault, or of its end."""
-        trial = self._trial()
+        """Show a fault or a repair."""
+        trial = self._current_trial()
         trial.events.append(text)
-        self._draw() if self.moving else self._line(f"  ! {text}")
+        self._redraw() if self.moving else self._print_line(f"  ! {text}")
 
     def end_trial(self, verdict: str, summary: str = "") -> None:
-        """End the trial: a line of it stays, on a terminal without advice on what to do."""
-        trial = self._trial()
+        """End a trial's display and print its verdict; a terminal omits the verdict's advice."""
+        trial = self._current_trial()
         self._stop_screen()
         if self.moving:
             verdict = verdict.partition("; ")[0]
-        line = " · ".join(filter(None, (f"{self._counted()} {trial.name}", summary, verdict)))
-        self._line(self._wrapped(line) if self.moving else line)
+        line = " · ".join(filter(None, (f"{self._trial_count()} {trial.name}", summary, verdict)))
+        self._print_line(self._wrapped_text(line) if self.moving else line)
         self._current = None
         self._ended += 1
 
-    # -- how it is shown -----------------------------------------------------------------------
+    # -- drawing -------------------------------------------------------------------------------
 
-    def _trial(self) -> Current:
+    def _current_trial(self) -> Current:
         if self._current is None:
-            raise RuntimeError("begin_trial comes first")
+            raise RuntimeError("no trial is running: call begin_trial first")
         return self._current
 
-    def _counted(self) -> str:
+    def _trial_count(self) -> str:
         return f"[{self.number}/{self.trials}]"
 
-    def _line(self, text: str) -> None:
+    def _print_line(self, text: str) -> None:
         text = printable_lines(text)
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def _wrapped(self, text: str) -> str:
+    def _wrapped_text(self, text: str) -> str:
         return textwrap.fill(text, max(self.console.width, 20), subsequent_indent="    ")
 
-    def _left(self) -> str:
-        """Return about how long the trials to come will take, as those before did."""
+    def _remaining_time(self) -> str:
+        """Return the estimated remaining time of the run, from the mean time of earlier trials."""
         if not self._ended:
             return ""
-        each_s = (self.clock() - self._begun_s) / (self._ended + self._trial().done())
-        left_s = each_s * (self.trials - self.number + 1 - self._trial().done())
+        each_s = (self.clock() - self._begun_s) / (self._ended + self._current_trial().done())
+        left_s = each_s * (self.trials - self.number + 1 - self._current_trial().done())
         return f", about {left_s / 60:.0f} min left" if left_s >= 90 else f", {left_s:.0f} s left"
 
     def _stop_screen(self) -> None:
@@ -226,19 +225,19 @@ class Live(TrialDisplay):
             self._screen.stop()
             self._screen = None
 
-    def _draw(self) -> None:
+    def _redraw(self) -> None:
         if self._screen is not None:
             from rich.console import Group
 
-            trial = self._trial()
+            trial = self._current_trial()
             parts: list[Table | Text] = [self._bars(trial)]
             if trial.samples:
-                parts += [_plain(trial.counts()), _table(trial)]
-            parts += [_plain(f"! {text}", style="yellow") for text in trial.events]
+                parts += [_plain_text(trial.counts()), _flow_table(trial)]
+            parts += [_plain_text(f"! {text}", style="yellow") for text in trial.events]
             self._screen.update(Group(*parts), refresh=True)
 
     def _bars(self, trial: Current) -> Table:
-        """Return the two bars: of all trials, and of this one."""
+        """Return the two progress bars: one of the run, one of the current trial."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -248,24 +247,26 @@ class Live(TrialDisplay):
         grid.add_column(width=24)
         grid.add_column(no_wrap=True)
         bars = (
-            (self.title, whole, f"trial {self.number} of {self.trials}{self._left()}"),
+            (self.title, whole, f"trial {self.number} of {self.trials}{self._remaining_time()}"),
             (trial.name, trial.done(), trial.phase),
         )
         for name, done, text in bars:
             bar = ProgressBar(total=1.0, completed=done, width=24)
-            grid.add_row(_plain(name), bar, _plain(f"{done:4.0%}  {text}".replace("%", " %")))
+            grid.add_row(
+                _plain_text(name), bar, _plain_text(f"{done:4.0%}  {text}".replace("%", " %"))
+            )
         return grid
 
 
-def _plain(text: str, style: str = "") -> Text:
-    """Return text that holds no markup, whatever it holds."""
+def _plain_text(text: str, style: str = "") -> Text:
+    """Return text without control characters, in which markup is not interpreted."""
     from rich.text import Text
 
     return Text(printable_lines(text), style=style, overflow="ellipsis")
 
 
-def _table(trial: Current) -> Table:
-    """Return the flows that failed, those that go on, the last first, and those that are done."""
+def _flow_table(trial: Current) -> Table:
+    """Return the table of flows: failed ones, active ones with the least data first, completed."""
     from rich.table import Table
 
     failed, rates = set(trial.failed()), trial.rates_bps()
@@ -284,8 +285,8 @@ def _table(trial: Current) -> Table:
         state = "failed" if number in failed else "done" if number in trial.ended else ""
         table.add_row(
             str(number),
-            _plain(trial.label(flow.source)),
-            _plain(trial.label(flow.destination)),
+            _plain_text(trial.label(flow.source)),
+            _plain_text(trial.label(flow.destination)),
             units.size(trial.delivered[number]),
             state or units.rate(rates[number]),
             style="red" if number in failed else "",

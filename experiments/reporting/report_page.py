@@ -1,4 +1,4 @@
-"""The page that shows a run: one file that needs nothing else, not even a network."""
+"""The report of a run: a single HTML file that needs neither other files nor a network."""
 
 from __future__ import annotations
 
@@ -28,79 +28,81 @@ from experiments.trials.runs import store
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-PAGE, FIGURES = "report.html", "figures"
+PAGE, FIGURES = "report.html", "figures"  # names of the report's file and of its figures' folder
 
 CAPTIONS = {
-    "goodput": "What receivers got of all flows together, over time. Thin lines are single trials, "
-    "dotted ones the ideal of a system's first valid trial: the most that the paths of the flows "
-    "under way carry, at the shares that they had.",
-    "faults": "One trial of each system, and its faults: how long until servers beside it "
-    "knew, until the flows that had stopped went on, and until they were as fast as before.",
-    "throughput": "The flows' goodput: the share of flows that were at most so fast. A line that "
-    "ends below 1 is short of the flows that failed.",
-    "completion": "How the work got done, one line a trial; dotted is the ideal.",
-    "slowdown": "Slowdown against the size of flows, of those that arrived: a point is a class of "
-    "sizes, at the mean of its flows' sizes, and a mean over valid trials.",
-    "loads": "Slowdown against load, of all flows that are measured; means over valid trials.",
-    "links": "The load of every directed link, by level: a mean over valid trials, or over all of "
-    "a system that has no valid one.",
+    "goodput": "Total goodput of all flows over time. Thin lines are single trials. Dotted lines "
+    "are the ideal of a system's first valid trial: the maximum that the paths of the active flows "
+    "carry, at the shares of the flows.",
+    "faults": "One trial of each system with its faults: the time until adjacent servers detect "
+    "the fault, until the stopped flows are rerouted, and until their goodput has recovered.",
+    "throughput": "Cumulative distribution of the flows' goodput. Failed flows are missing at the "
+    "top, so that the line ends below 1.",
+    "completion": "Completed flows and delivered bytes over time, one line per trial; the ideal is "
+    "dotted.",
+    "slowdown": "Slowdown by flow size: each point is a size class at its mean flow size, as a "
+    "mean over valid trials.",
+    "loads": "Slowdown of all measured flows by load; means over valid trials.",
+    "links": "Load of every directed link by level: a mean over the valid trials of a system, or "
+    "over all its trials if none is valid.",
 }
 
 
 def write_report(
     run: Path, out: Path | None = None, record: Callable[[Path, Path], str] = lambda *_: ""
 ) -> tuple[Path, list[str]]:
-    """Make a run's figures and page from its records.
+    """Write the report of a run, with its figures, from the run's records.
 
     Parameters
     ----------
     run : Path
-        The run's folder.
+        Folder of the run.
     out : Path, optional
-        The folder for the page and its figures; the run's own by default.
+        Folder of the report and its figures; the run's folder by default.
     record : callable, optional
-        Given the page and the run, writes the run's recording and returns its name, or nothing.
+        Writes the run's recording, given the report's file and the run's folder. It returns the
+        recording's file name, or an empty text.
 
     Returns
     -------
     Path
-        The page.
+        File of the report.
     list of str
-        Sentences about what is missing of the run.
+        Sentences about missing records of the run.
     """
     found = read(run)
     folder = output_folder(out or run)
     drawings = output_folder(folder / FIGURES)
-    drawn = _drawn(_run_figures(found), drawings)
-    networks = _drawn([_links(found), *_networks(found)], drawings)
+    drawn = _saved_figures(_run_figures(found), drawings)
+    networks = _saved_figures([_link_figure(found), *_load_maps(found)], drawings)
     page = folder / PAGE
-    contents = {**_contents(found, drawn, networks), "recording": record(page, run)}
+    contents = {**_template_values(found, drawn, networks), "recording": record(page, run)}
     store.write_text(page, rendered("run.html", **contents))
     return page, found.missing
 
 
 def rendered(template: str, **contents: Any) -> str:
-    """Return a page; whatever text is in it is shown as it is, never taken for markup."""
+    """Return an HTML page from a template; all texts are escaped, so that markup is not read."""
     environment = Environment(
         loader=PackageLoader("experiments.reporting"),
         autoescape=True,
-        finalize=_shown,
+        finalize=_printable_value,
         undefined=StrictUndefined,
         trim_blocks=True,
     )
     return environment.get_template(template).render(**contents)
 
 
-def _shown(value: object) -> object:
-    """Return what a page shows for a value: text without control characters, which HTML forbids."""
+def _printable_value(value: object) -> object:
+    """Return a value for a page; texts lose control characters, which HTML forbids."""
     return printable_lines(value) if type(value) is str else value
 
 
 # -- figures -------------------------------------------------------------------------------------
 
 
-def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list[Drawn]:
-    """Save figures, and return them for the page."""
+def _saved_figures(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list[Drawn]:
+    """Save figures to a folder, and return them as `Drawn` figures for the report."""
     drawn = []
     for name, caption, figure in made:
         if figure is not None:
@@ -111,7 +113,7 @@ def _drawn(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list
 
 
 def _run_figures(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
-    """Yield each figure's name, caption and drawing."""
+    """Yield the name, caption and drawing of each figure of a run, except networks and links."""
     flows, intervals = found.tables["flows"], found.tables["intervals"]
     bin_s = series.bin_width_s(intervals)
     goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
@@ -137,51 +139,53 @@ def _run_figures(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]
     yield "throughput", CAPTIONS["throughput"], figures.throughput_figure(shares, found.systems)
 
 
-def _links(found: RunContents) -> tuple[str, str, Figure | None]:
-    """Return the figure of the loads of all links."""
-    loads = _loads(found)
+def _link_figure(found: RunContents) -> tuple[str, str, Figure | None]:
+    """Return the name, caption and drawing of the figure of link loads."""
+    loads = _link_loads(found)
     drawn = figures.links_figure(loads, series.load_spread(loads), found.systems)
     return "links", CAPTIONS["links"], drawn
 
 
-def _networks(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
-    """Yield each system's network with the loads of its cables."""
-    loads = _loads(found)
+def _load_maps(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
+    """Yield the name, caption and drawing of each system's load map."""
+    loads = _link_loads(found)
     for number, (system, topology) in enumerate(found.networks.items()):
         own = loads[loads["system"] == system]
         caption = (
-            f"{_of_network(system, topology)}: each cable in the colour of its busier direction's "
-            "load, a share of its rate. Dashes tell the levels apart."
+            f"{_network_label(system, topology)}: cables are coloured by the load of their busier "
+            "direction, a share of the rate. Dashes distinguish the levels."
         )
         if not own.empty and not bool(own["valid"].iloc[0]):
-            caption += " No trial of it is valid."
+            caption += " No trial of this system is valid."
         yield f"network-{number}", caption, load_map.network_figure(topology, own)
 
 
-def _of_network(system: str, topology: Topology) -> str:
+def _network_label(system: str, topology: Topology) -> str:
     network = f"{topology.title} {topology.spec}"
     return network if system == topology.spec else f"{system} on {network}"
 
 
-def _loads(found: RunContents) -> Any:
+def _link_loads(found: RunContents) -> Any:
     return series.link_loads(found.tables["links"], found.networks)
 
 
 # -- text ----------------------------------------------------------------------------------------
 
 
-def _contents(found: RunContents, drawn: list[Drawn], networks: list[Drawn]) -> dict[str, Any]:
-    """Return what the template of a run shows."""
-    spread = series.load_spread(_loads(found))
+def _template_values(
+    found: RunContents, drawn: list[Drawn], networks: list[Drawn]
+) -> dict[str, Any]:
+    """Return the values for the template of a report, `run.html`."""
+    spread = series.load_spread(_link_loads(found))
     plan, events = found.plan, found.tables["events"]
     return {
         "name": found.name,
         "headline": _headline(found),
         "shown_trial": _shown_trial(found),
         "about": plan.about if plan else "",
-        "where": _where(found.manifest),
+        "where": _origin(found.manifest),
         "contents": _table_of_contents(bool(drawn), bool(networks), not events.empty),
-        "verdict": _verdict(found),
+        "verdict": _overall_verdict(found),
         "missing": found.missing,
         "reasons": tables.reasons(found),
         "command": tables.command(found),
@@ -200,22 +204,22 @@ def _contents(found: RunContents, drawn: list[Drawn], networks: list[Drawn]) -> 
         "failed": tables.failed(found),
         "slowest": tables.slowest(found),
         "trials": tables.trials(found),
-        "manifest": [(part, _json(one)) for part, one in found.manifest.items()],
+        "manifest": [(part, _json_text(one)) for part, one in found.manifest.items()],
     }
 
 
 def _headline(found: RunContents) -> list[str]:
-    """Return what came of the run in sentences; none if its records are broken."""
+    """Return the main results of a run as sentences; none if its records are damaged."""
     if found.plan is None or not found.records:
         return []
     try:
         return summary_text.headline(found.run)
-    except PillarboxError:  # what is broken stands below
+    except PillarboxError:  # the report lists damaged records below
         return []
 
 
 def _shown_trial(found: RunContents) -> str:
-    """Return in words which trial the recording beside the report shows."""
+    """Return a text that names the trial in the report's recording."""
     number = series.shown_trial(found.records, found.tables["events"], found.systems)
     record = next((one for one in found.records if one["trial"] == number), None)
     if record is None:
@@ -230,8 +234,8 @@ def _table_of_contents(drawn: bool, networks: bool, events: bool) -> list[str]:
     return [name for name in names if there.get(name, True)]
 
 
-def _verdict(found: RunContents) -> dict[str, str]:
-    """Return in one sentence whether the run is to be believed."""
+def _overall_verdict(found: RunContents) -> dict[str, str]:
+    """Return the overall verdict of a run: a sentence on the validity of its trials, and a mood."""
     trials = found.tables["trials"]
     valid, count = int(trials["valid"].fillna(False).sum()), len(trials)
     failures = int(trials["failed_flows"].fillna(0).sum())
@@ -241,12 +245,12 @@ def _verdict(found: RunContents) -> dict[str, str]:
     if valid == count:
         mood = "careful" if failures or found.missing else ""
         return {"mood": mood, "sentence": f"All {count} trials are valid.{failed}"}
-    sentence = f"{count - valid} of {count} trials are not valid, and count in no mean.{failed}"
+    sentence = f"{count - valid} of {count} trials are not valid and excluded from means.{failed}"
     return {"mood": "careful" if valid else "bad", "sentence": sentence}
 
 
-def _where(manifest: dict[str, Any]) -> str:
-    """Return when, and on what machine, in a line."""
+def _origin(manifest: dict[str, Any]) -> str:
+    """Return the run's time, versions, kernel and processor in one line."""
     machine, begun = manifest.get("machine") or {}, manifest.get("begun") or {}
     made = manifest.get("pillarbox") or {}
     parts = [
@@ -261,5 +265,5 @@ def _where(manifest: dict[str, Any]) -> str:
     return " · ".join(filter(None, parts))
 
 
-def _json(value: Any) -> str:
+def _json_text(value: Any) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False)

@@ -1,6 +1,6 @@
-"""A run as the report sees it: all of its records that can be read, and what is missing, in words.
+"""Reading of a run for its report: all readable records, and a list of the missing ones.
 
-Where `experiments.trials.runs.records.load` refuses a broken run, this shows what is there.
+`experiments.trials.runs.records.load` refuses a damaged run. This module reads its intact records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 TABLES = ("trials", *schema.TABLES)
-# What the page shows of a manifest beside its plan: of which kind it is, and what is in it.
+# Parts of a manifest that the page shows in addition to the plan: type, and type of the values.
 PARTS: dict[str, tuple[type, type]] = {
     "machine": (dict, object),
     "begun": (dict, object),
@@ -35,34 +35,34 @@ PARTS: dict[str, tuple[type, type]] = {
 
 @dataclass
 class RunContents:
-    """What was found of a run."""
+    """The readable records of a run, and sentences about the missing ones."""
 
     folder: Path
     manifest: dict[str, Any] = field(default_factory=dict)
     plan: Experiment | None = None
     records: list[dict[str, Any]] = field(default_factory=list)  # trial.json of each trial
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
-    missing: list[str] = field(default_factory=list)  # sentences
+    missing: list[str] = field(default_factory=list)  # sentences about missing records
 
     @property
     def name(self) -> str:
-        """The experiment's name, or the folder's."""
+        """Name of the experiment; without a plan, name of the run's folder."""
         return self.plan.name if self.plan else self.folder.resolve().name
 
     @property
     def run(self) -> Run:
-        """The same as `experiments.trials.runs.records` has it."""
+        """The same records as a `Run` of `experiments.trials.runs.records`."""
         return Run(self.folder, self.manifest, tuple(self.records))
 
     @property
     def systems(self) -> list[str]:
-        """All systems, in the plan's order."""
+        """Names of all systems, in the plan's order."""
         planned = [system.name for system in self.plan.systems] if self.plan else []
         return list(dict.fromkeys([*planned, *(str(one["system"]) for one in self.records)]))
 
     @property
     def networks(self) -> dict[str, Topology]:
-        """The network of each system that is known."""
+        """Topology of each system by name; empty without a plan."""
         return (
             {system.name: parse(system.network) for system in self.plan.systems}
             if self.plan
@@ -71,23 +71,23 @@ class RunContents:
 
 
 def read(folder: Path) -> RunContents:
-    """Return what there is of a run, or raise PillarboxError where there is nothing of one."""
+    """Return the readable records of a run; raise PillarboxError if the folder is not a run."""
     numbers = records.finished_trials(folder)
     require(
         (folder / records.MANIFEST).exists() or bool(numbers),
-        f"{folder} is no run: a run is a folder with a {records.MANIFEST} and trials, as "
-        "`pillarbox run` makes it",
+        f"{folder} is not a run: name a folder with a {records.MANIFEST} and trials, which "
+        "`pillarbox run` creates",
     )
     found = RunContents(folder)
     file = folder / records.MANIFEST
-    with _noting(found, file):
+    with _collecting_errors(found, file):
         found.manifest = store.read_table(file)
         _leave_out_damaged(found, file)
         version = found.manifest.get("schema_version")
         if isinstance(version, int) and version > schema.VERSION:
             found.missing.append(
-                f"The records are of version {version}, and this Pillarbox knows {schema.VERSION}: "
-                "what is new in them is not shown."
+                f"The records have version {version}, this Pillarbox reads {schema.VERSION}: newer "
+                "columns are not shown."
             )
         records.bring_up_to_date(found.manifest)
         found.plan = experiment_of(found.manifest["plan"])
@@ -95,13 +95,13 @@ def read(folder: Path) -> RunContents:
     parts: dict[str, list[pd.DataFrame]] = {table: [] for table in TABLES}
     for number in numbers:
         _read_trial(found, number, parts)
-    found.tables = {table: _joined(table, parts[table]) for table in TABLES}
-    _count(found)
+    found.tables = {table: _concatenated(table, parts[table]) for table in TABLES}
+    _note_missing_trials(found)
     return found
 
 
 def _leave_out_damaged(found: RunContents, file: Path) -> None:
-    """Take out of the manifest what is not of its kind."""
+    """Remove the parts of a manifest that have a wrong type."""
     for part, (kind, inside) in PARTS.items():
         value = found.manifest.get(part, kind())
         values = value.values() if isinstance(value, dict) else value
@@ -111,22 +111,22 @@ def _leave_out_damaged(found: RunContents, file: Path) -> None:
 
 
 def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
-    """Add what there is of one trial."""
+    """Add the readable records of one trial."""
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
-    with _noting(found, file):
+    with _collecting_errors(found, file):
         record = records.told_by(found.folder, number)
         run = Run(found.folder, found.manifest, (record,))
         parts["trials"].append(run.trials)
         found.records.append(record)
         for table in schema.TABLES:
-            with _noting(found, folder / f"{table}.parquet"):
+            with _collecting_errors(found, folder / f"{table}.parquet"):
                 parts[table].append(getattr(run, table))
 
 
 @contextmanager
-def _noting(found: RunContents, file: Path) -> Iterator[None]:
-    """Make a sentence of what is missing out of what cannot be read."""
+def _collecting_errors(found: RunContents, file: Path) -> Iterator[None]:
+    """Turn a reading error into a sentence about missing records."""
     try:
         yield
     except PillarboxError as error:
@@ -135,17 +135,18 @@ def _noting(found: RunContents, file: Path) -> Iterator[None]:
         found.missing.append(f"{file} cannot be read: {type(error).__name__}: {error}.")
 
 
-def _joined(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
+def _concatenated(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
     whole = [part for part in parts if len(part)]
     return pd.concat(whole, ignore_index=True) if whole else records.frame(table, ())
 
 
-def _count(found: RunContents) -> None:
-    """Say so if trials that were planned are not there."""
+def _note_missing_trials(found: RunContents) -> None:
+    """Add a sentence about planned trials that have no records."""
     if found.plan is None:
         return
-    planned, there = len(found.plan.systems) * found.plan.repeats, len(found.records)
-    if there < planned:
+    planned, recorded = len(found.plan.systems) * found.plan.repeats, len(found.records)
+    if recorded < planned:
         found.missing.append(
-            f"{there} of {planned} planned trials are there: the run was stopped, or still goes on."
+            f"{recorded} of {planned} planned trials have records: the run was stopped, or is "
+            "still running."
         )

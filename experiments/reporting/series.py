@@ -1,7 +1,7 @@
-"""From records to what a figure shows: small steps, each from a DataFrame to a DataFrame.
+"""The data series of a run's figures: functions from one DataFrame to another.
 
-The tables are those of trials/runs/schema.py. Rows of invalid trials stay in every step, with
-``valid`` false: figures show them as such, and means leave them out.
+The input tables are those of trials/runs/schema.py. Rows of invalid trials are kept, with ``valid``
+false: figures mark them, and means exclude them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from experiments.trials.runs.trial_faults import HEALED, REVIVE
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-TRIAL = ["system", "repeat", "trial", "valid"]
-BINS = 150  # about so many points has a line over time
-AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")
-MOST_POINTS = 400  # of a curve: a picture shows no more
-NEARER_S = 0.1  # bins are no finer than the records usually are
+TRIAL = ["system", "repeat", "trial", "valid"]  # columns that identify a trial
+BINS = 150  # approximate number of points of a line over time
+AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")  # columns of recovery times
+MOST_POINTS = 400  # maximum number of points of a curve
+NEARER_S = 0.1  # minimum width of a bin in seconds, the usual interval of records
 
 
 def bin_width_s(intervals: pd.DataFrame) -> float:
-    """Return a width of bins that leaves about BINS of them, of 1, 2 or 5 times a power of ten."""
+    """Return a bin width for about BINS bins, rounded to 1, 2 or 5 times a power of ten, in s."""
     if intervals.empty:
         return NEARER_S
     wish = max(float(intervals["end_s"].max()) / BINS, NEARER_S)
@@ -35,9 +35,9 @@ def bin_width_s(intervals: pd.DataFrame) -> float:
 
 
 def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
-    """Return each trial's total goodput in bins: TRIAL, at_s (a bin's middle), goodput_bps.
+    """Return each trial's total goodput per bin: TRIAL, at_s (middle of a bin), goodput_bps.
 
-    An interval's bytes are spread evenly over it, and the intervals of the flows need not agree.
+    The bytes of an interval are spread evenly over its time. The flows' intervals may differ.
     """
     parts = []
     for trial, rows in _trials(intervals):
@@ -48,20 +48,20 @@ def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
         bits = np.diff(delivered_by(rows, edges)) * 8
         middles = (edges[:-1] + edges[1:]) / 2
         parts.append(_with_trial(trial, at_s=middles, goodput_bps=bits / bin_s))
-    return _joined(parts, "at_s", "goodput_bps")
+    return _concatenated(parts, "at_s", "goodput_bps")
 
 
 def of_whole_bins(series: pd.DataFrame, intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
-    """Return the series without bins of which most lies after a trial's end.
+    """Return a goodput series without bins that lie mostly after a trial's end.
 
-    In such a bin goodput seems to fall, because nothing was to be sent any more.
+    In such a bin goodput would seem to fall, although the flows have ended.
     """
     ends = series["trial"].map(intervals.groupby("trial")["end_s"].max())
     return series[(series["at_s"] <= ends) | (series["at_s"] < bin_s)]
 
 
 def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
-    """Return how many bytes had been delivered at each moment, by all rows together."""
+    """Return the total bytes that all flows have delivered at each of the given times."""
     begins, ends = (intervals[column].to_numpy(float) for column in ("begin_s", "end_s"))
     slopes = intervals["delivered_bytes"].to_numpy(float) / np.maximum(ends - begins, 1e-9)
     times = np.concatenate([begins, ends])
@@ -74,7 +74,7 @@ def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
 
 
 def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-    """Return the mean over each system's valid trials: system, x, y, trials.
+    """Return a data series' mean over each system's valid trials: system, x, y, trials.
 
     Where one trial has no value (it had ended by then) and another has, it counts as zero.
     """
@@ -84,13 +84,13 @@ def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
         wide = rows.pivot_table(index=x, columns="trial", values=y, aggfunc="first").fillna(0.0)
         part = pd.DataFrame({x: wide.index, y: wide.mean(axis=1).to_numpy()})
         parts.append(part.assign(system=system, trials=wide.shape[1]))
-    return _joined(parts, "system", x, y, "trials")
+    return _concatenated(parts, "system", x, y, "trials")
 
 
 def ideal_over_time(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the ideal of each trial over time: TRIAL, at_s, ideal_bps, until the next row.
+    """Return the ideal goodput of each trial over time: TRIAL, at_s, ideal_bps until the next row.
 
-    Records that have no steps have a row if flows had a duration: only then it stays the same.
+    Records without steps have one row if the flows have a duration: the ideal is then constant.
     """
     parts = []
     for record in records:
@@ -101,20 +101,22 @@ def ideal_over_time(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
             at_s, bps = np.array(steps, float).T
             trial = {name: record[name] for name in TRIAL}
             parts.append(_with_trial(trial, at_s=at_s, ideal_bps=bps))
-    return _joined(parts, "at_s", "ideal_bps")
+    return _concatenated(parts, "at_s", "ideal_bps")
 
 
 def of_first_trials(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of each system's first valid trial, or of its first if none is valid."""
-    kept = rows[_counted(rows)]
+    kept = rows[_is_counted(rows)]
     return kept[kept["trial"] == kept.groupby("system")["trial"].transform("min")]
 
 
 def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return how flow goodputs are spread: TRIAL's, goodput_bps, share of flows at most so fast.
+    """Return the cumulative distribution of the flows' goodput.
 
-    The flows of a system's valid trials are taken together, and so are those of its invalid ones.
-    A failed flow has no goodput; it counts among the flows, so that its share is missing on top.
+    Columns: system, valid, goodput_bps, share (of the flows with at most this goodput) and failed
+    (number of failed flows). The flows of all valid trials of a system form one distribution, those
+    of its invalid trials another. A failed flow has no goodput but is part of the total, so that
+    the distribution ends below 1.
     """
     parts = []
     for (system, valid), rows in _by_validity(flows):
@@ -126,31 +128,34 @@ def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
         points, counts = np.insert(points, 0, points[0]), np.insert(counts, 0, 0)
         part = pd.DataFrame({"goodput_bps": points, "share": counts / len(rows)})
         parts.append(part.assign(system=system, valid=valid, failed=len(rows) - len(done)))
-    return _joined(parts, "system", "valid", "goodput_bps", "share", "failed")
+    return _concatenated(parts, "system", "valid", "goodput_bps", "share", "failed")
 
 
 def flows_done(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return which share of its flows each trial had completed at a moment: TRIAL, at_s, share."""
+    """Return the share of completed flows of each trial over time: TRIAL, at_s, share."""
     parts = []
     for trial, rows in _trials(flows):
         ends = rows.loc[rows["status"] == COMPLETED, "end_s"].astype("float64").dropna()
-        parts.append(_with_trial(trial, **_steps(ends.to_numpy(), len(rows))))
-    return _joined(parts, "at_s", "share")
+        parts.append(_with_trial(trial, **_step_curve(ends.to_numpy(), len(rows))))
+    return _concatenated(parts, "at_s", "share")
 
 
 def ideal_done(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the same for the ideal of each system's first valid trial: system, at_s, share."""
+    """Return the ideal share of completed flows over time, of each system's first valid trial.
+
+    Columns: system, at_s, share.
+    """
     parts = []
-    for system, rows in flows[_counted(flows)].groupby("system", sort=False):
+    for system, rows in flows[_is_counted(flows)].groupby("system", sort=False):
         first = rows[rows["trial"] == rows["trial"].min()]
         ends = first["ideal_end_s"].astype("float64").dropna().to_numpy()
         if len(ends):
-            parts.append(pd.DataFrame(_steps(ends, len(first))).assign(system=system))
-    return _joined(parts, "system", "at_s", "share")
+            parts.append(pd.DataFrame(_step_curve(ends, len(first))).assign(system=system))
+    return _concatenated(parts, "system", "at_s", "share")
 
 
 def bytes_done(intervals: pd.DataFrame, flows: pd.DataFrame) -> pd.DataFrame:
-    """Return which share of its bytes each trial had delivered at a moment: TRIAL, at_s, share."""
+    """Return the share of delivered bytes of each trial over time: TRIAL, at_s, share."""
     volumes = flows.groupby("trial")["volume_bytes"].sum()
     parts = []
     for trial, rows in _trials(intervals):
@@ -159,7 +164,7 @@ def bytes_done(intervals: pd.DataFrame, flows: pd.DataFrame) -> pd.DataFrame:
             moments = np.linspace(0.0, float(rows["end_s"].max()), 2 * BINS)
             shares = delivered_by(rows, moments) / volume
             parts.append(_with_trial(trial, at_s=moments, share=shares))
-    return _joined(parts, "at_s", "share")
+    return _concatenated(parts, "at_s", "share")
 
 
 def link_loads(links: pd.DataFrame, topologies: Mapping[str, Topology]) -> pd.DataFrame:
@@ -169,9 +174,9 @@ def link_loads(links: pd.DataFrame, topologies: Mapping[str, Topology]) -> pd.Da
     load, the share of the time in which the link was busy. A system without a valid trial has the
     mean of its invalid ones, and ``valid`` false.
     """
-    kept = links[_counted(links)]
+    kept = links[_is_counted(links)]
     if kept.empty:
-        return _joined([], "system", "valid", "from", "to", "port", "level", "load")
+        return _concatenated([], "system", "valid", "from", "to", "port", "level", "load")
     keys = ["system", "valid", "from", "to", "port"]
     loads = kept.groupby(keys, sort=False, as_index=False)["busy_share"].mean()
     loads = loads.rename(columns={"busy_share": "load"}).dropna(subset=["load"])
@@ -183,7 +188,7 @@ def link_loads(links: pd.DataFrame, topologies: Mapping[str, Topology]) -> pd.Da
 
 
 def level_of(topology: Topology | None, start: str, port: int) -> float:
-    """Return the level of the cable in a node's port, NaN where there is no such cable."""
+    """Return the level of the cable in a node's port, or NaN without such a cable."""
     if topology is None:
         return float("nan")
     try:
@@ -206,8 +211,8 @@ def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
     """Return the faults of one trial of each system, its first valid one.
 
     Columns: system, trial, at_s, event, what, reason, cut_off (see `told_from_repairs`) and, as
-    moments after the barrier, detected_s, rerouted_s and recovered_s. Other trials may have had
-    other faults.
+    times after the barrier, detected_s, rerouted_s and recovered_s. Other trials may have other
+    faults.
     """
     kept = told_from_repairs(of_first_trials(events))
     moments = {name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS}
@@ -216,9 +221,9 @@ def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def told_from_repairs(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the events with a column ``cut_off``: flows went on only after the repair.
+    """Return the events with a column ``cut_off``: True if flows resumed only after the repair.
 
-    Their network had no other path, or found none: these events have no ``rerouted_s``.
+    The network had no other path, or found none, so ``rerouted_s`` of these events is removed.
     """
     repairs = events[events["event"].isin((HEALED, REVIVE)) & (events["reason"].fillna("") == "")]
     cut_off = []
@@ -233,15 +238,15 @@ def told_from_repairs(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def fault_times(events: pd.DataFrame) -> pd.DataFrame:
-    """Return how long things took after faults of a kind, over all valid trials of a system.
+    """Return the recovery times after each kind of fault, over all valid trials of a system.
 
-    Columns: system, event, events (how many there were), cut_off (after how many of them flows went
-    on only after the repair) and for each of AFTERWARDS its median and, with ``_most`` behind the
-    name, the longest.
+    Columns: system, event, events (number of events), cut_off (number of events after which flows
+    resumed only after the repair), the median of each of AFTERWARDS and, with the suffix ``_most``,
+    its maximum.
     """
-    done = told_from_repairs(events[_counted(events) & (events["reason"].fillna("") == "")])
+    done = told_from_repairs(events[_is_counted(events) & (events["reason"].fillna("") == "")])
     if done.empty:
-        return _joined([], "system", "event", "events", "cut_off", *AFTERWARDS)
+        return _concatenated([], "system", "event", "events", "cut_off", *AFTERWARDS)
     measures = {name: (name, "median") for name in AFTERWARDS}
     measures |= {f"{name}_most": (name, "max") for name in AFTERWARDS}
     grouped = done.groupby(["system", "event"], sort=False, as_index=False)
@@ -254,10 +259,9 @@ def fault_times(events: pd.DataFrame) -> pd.DataFrame:
 def shown_trial(
     records: Sequence[Mapping[str, Any]], events: pd.DataFrame, systems: Sequence[str]
 ) -> int | None:
-    """Return the number of the trial to show as an example; None if none was completed.
+    """Return the number of the trial to show as an example; None without a completed trial.
 
-    One with a fault comes before one without, then a valid one before one that is not, and then
-    one of the plan's first system.
+    Trials with faults are preferred, then valid trials, then those of the plan's first system.
     """
     faulty = set(events["trial"])
 
@@ -269,36 +273,36 @@ def shown_trial(
 
 
 def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:
-    """Return the rows of those trials."""
+    """Return the rows of a series that belong to the given trials."""
     return series[series["trial"].isin(trials)]
 
 
 def slowest(flows: pd.DataFrame, count: int = 5) -> pd.DataFrame:
-    """Return the slowest completed flows of valid trials, of each system."""
-    done = flows[_counted(flows) & (flows["status"] == COMPLETED)]
+    """Return the slowest completed flows of each system's valid trials."""
+    done = flows[_is_counted(flows) & (flows["status"] == COMPLETED)]
     order = done.sort_values("goodput_bps", kind="stable")
     return order.groupby("system", sort=False).head(count).sort_values("system", kind="stable")
 
 
 def failed(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the flows that failed, of all trials."""
+    """Return the failed flows of all trials."""
     return flows[flows["status"] != COMPLETED]
 
 
-def _counted(rows: pd.DataFrame) -> pd.Series:
-    """Tell the rows of valid trials; of a system that has none, all of its rows."""
+def _is_counted(rows: pd.DataFrame) -> pd.Series:
+    """Return a mask of the rows of valid trials; of all rows of a system without a valid trial."""
     valid = rows["valid"].fillna(False).astype(bool)
     return valid | ~valid.groupby(rows["system"]).transform("any").astype(bool)
 
 
 def _by_validity(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
-    """Return groups of rows by system and validity; not known to be valid is not valid."""
+    """Return groups of rows by system and validity; a missing validity counts as invalid."""
     marked = rows.assign(valid=rows["valid"].fillna(False).astype(bool))
     return marked.groupby(["system", "valid"], sort=False)
 
 
 def _trials(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
-    """Yield each trial's columns and its rows."""
+    """Yield the TRIAL columns and the rows of each trial."""
     for _, part in rows.groupby("trial", sort=True):
         trial = part.iloc[0][TRIAL].to_dict()
         trial["valid"] = trial["valid"] is True or trial["valid"] is np.True_
@@ -309,23 +313,23 @@ def _with_trial(trial: Mapping[str, object], **columns: np.ndarray) -> pd.DataFr
     return pd.DataFrame(columns).assign(**trial)
 
 
-def _steps(ends: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Return the moments and heights of a curve that rises with each end."""
+def _step_curve(ends: np.ndarray, count: int) -> dict[str, np.ndarray]:
+    """Return the times and shares of a step curve that rises at each flow's end."""
     moments = _thinned(np.sort(ends))
     heights = np.searchsorted(np.sort(ends), moments, side="right") / max(count, 1)
     return {"at_s": np.concatenate([[0.0], moments]), "share": np.concatenate([[0.0], heights])}
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """Return at most MOST_POINTS of sorted values, first and last among them."""
+    """Return at most MOST_POINTS of sorted values, including the first and the last."""
     if len(values) <= MOST_POINTS:
         return values
     thinned: np.ndarray = values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]
     return thinned
 
 
-def _joined(parts: list[pd.DataFrame], *columns: str) -> pd.DataFrame:
-    """Return the parts below one another, or an empty table with these columns."""
+def _concatenated(parts: list[pd.DataFrame], *columns: str) -> pd.DataFrame:
+    """Return the concatenated tables, or an empty table with the given columns."""
     if parts:
         return pd.concat(parts, ignore_index=True)
     names = list(columns) if "system" in columns else [*TRIAL, *columns]

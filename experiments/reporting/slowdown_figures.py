@@ -1,6 +1,6 @@
-"""Slowdowns of flows that arrived: by size, by load, and as a table.
+"""Figures and a table of flow slowdowns in runs with arriving flows: by size and by load.
 
-First what the figures show, DataFrame by DataFrame, then the figures, which compute nothing.
+The first functions compute the data series; the figures themselves compute nothing.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from experiments.trials.runs.slowdowns import slowdowns_in
 from experiments.trials.runs.statistics import Estimate
 from experiments.units import three_figures
 
-PANELS = {"slowdown_median": "median", "slowdown_p99": "99th percentile"}
-LOADS_SHOWN = 2  # from so many on there is a figure against load
-SIZES = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)
+PANELS = {"slowdown_median": "median", "slowdown_p99": "99th percentile"}  # columns and titles
+LOADS_SHOWN = 2  # minimum number of loads for a figure of slowdown by load
+SIZES = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)  # ticks of the size axis, in bytes
 
 
 def by_size(classes: pd.DataFrame) -> pd.DataFrame:
-    """Return a row by system and class of sizes: means over valid trials, or over all if none is.
+    """Return mean slowdowns by system and size class, over valid trials, or over all if none is.
 
     Columns: system, valid, mean_bytes, and those of PANELS.
     """
-    return _means(classes[classes["sizes"] != ALL], ["sizes"], ["mean_bytes", *PANELS])
+    return _mean_rows(classes[classes["sizes"] != ALL], ["sizes"], ["mean_bytes", *PANELS])
 
 
 def by_load(trials: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    """Return a row by network and load: means over valid trials, or over all if none is.
+    """Return mean slowdowns by system and load, over valid trials, or over all if none is.
 
-    `names` are what systems are called without their loads. Columns: system, valid, load, and
+    `names` are the names of the systems without their loads. Columns: system, valid, load, and
     those of PANELS.
     """
     arrived = trials[trials["slowdown_mean"].notna() & trials["load"].notna()]
     found = arrived.assign(system=arrived["system"].map(lambda name: names.get(name, name)))
-    return _means(found, ["load"], list(PANELS)).sort_values("load", kind="stable")
+    return _mean_rows(found, ["load"], list(PANELS)).sort_values("load", kind="stable")
 
 
-def _means(rows: pd.DataFrame, keys: list[str], values: list[str]) -> pd.DataFrame:
+def _mean_rows(rows: pd.DataFrame, keys: list[str], values: list[str]) -> pd.DataFrame:
     parts = []
     for _, own in rows.groupby(["system", *keys], sort=False):
         valid = own["valid"].fillna(False).astype(bool)
@@ -56,13 +56,13 @@ def _means(rows: pd.DataFrame, keys: list[str], values: list[str]) -> pd.DataFra
 
 
 def size_figure(sizes: pd.DataFrame, systems: list[str]) -> Figure | None:
-    """Draw slowdown against the size of flows."""
+    """Draw slowdown by flow size; None without data."""
     if sizes.empty:
         return None
-    figure = _panels(sizes, systems, "mean_bytes", "size of the flows of a class")
+    figure = _panel_figure(sizes, systems, "mean_bytes", "size of the flows of a class")
     for axes in figure.axes:
         axes.set_xscale("log")
-        axes.set_xticks([at for at in SIZES if _inside(axes, at)])
+        axes.set_xticks([at for at in SIZES if _is_visible(axes, at)])
         style.axis_units(
             axes.xaxis, lambda value: units.size(value).replace(".00", "").replace(".0", "")
         )
@@ -71,23 +71,23 @@ def size_figure(sizes: pd.DataFrame, systems: list[str]) -> Figure | None:
 
 
 def load_figure(loads: pd.DataFrame) -> Figure | None:
-    """Draw slowdown against load, where there are several."""
+    """Draw slowdown by load; None with fewer than LOADS_SHOWN loads."""
     if loads.empty or loads["load"].nunique() < LOADS_SHOWN:
         return None
     systems = list(dict.fromkeys(loads["system"]))
-    figure = _panels(loads, systems, "load", "load")
+    figure = _panel_figure(loads, systems, "load", "load")
     for axes in figure.axes:
         axes.set_xlim(0, 1)
     return figure
 
 
-def _panels(rows: pd.DataFrame, systems: list[str], x: str, label: str) -> Figure:
+def _panel_figure(rows: pd.DataFrame, systems: list[str], x: str, label: str) -> Figure:
     with style.looks():
         figure = Figure(figsize=(style.WIDTH, style.HEIGHT), layout="constrained")
         entries: dict[str, Any] = {}
         panels = figure.subplots(1, len(PANELS), sharex=True)
         for axes, (column, title) in zip(panels, PANELS.items(), strict=True):
-            entries |= _lines(axes, rows, systems, x, column)
+            entries |= _draw_lines(axes, rows, systems, x, column)
             axes.set_yscale("log")
             axes.set(title=title, xlabel=label)
             low, high = axes.get_ylim()
@@ -99,7 +99,7 @@ def _panels(rows: pd.DataFrame, systems: list[str], x: str, label: str) -> Figur
         return figure
 
 
-def _lines(
+def _draw_lines(
     axes: Axes, rows: pd.DataFrame, systems: list[str], x: str, column: str
 ) -> dict[str, Any]:
     entries: dict[str, Any] = {}
@@ -122,14 +122,14 @@ def _lines(
     return entries
 
 
-def _inside(axes: Axes, at: float) -> bool:
+def _is_visible(axes: Axes, at: float) -> bool:
     low, high = axes.get_xlim()
     return bool(low <= at <= high)
 
 
 def table(classes: pd.DataFrame, systems: list[str]) -> Table:
-    """Return a row for each class of sizes of each system."""
-    columns = ["flows of", "how many", "failed", "slowdown, median", "95th", "99th"]
+    """Return the table of slowdowns and completion times by system and size class."""
+    columns = ["system, flow sizes", "flows", "failed", "slowdown, median", "95th", "99th"]
     columns += ["completion, median", "99th"]
     rows = [
         Row(
@@ -138,11 +138,11 @@ def table(classes: pd.DataFrame, systems: list[str]) -> Table:
                 f"{one.flows:,}",
                 f"{one.failed_flows:,}",
                 *(
-                    _shown(one.estimates[f"slowdown_{name}"], three_figures)
+                    _estimate_text(one.estimates[f"slowdown_{name}"], three_figures)
                     for name in ("median", "p95", "p99")
                 ),
                 *(
-                    _shown(one.estimates[f"completion_{name}_s"], units.time)
+                    _estimate_text(one.estimates[f"completion_{name}_s"], units.time)
                     for name in ("median", "p99")
                 ),
             ]
@@ -151,13 +151,13 @@ def table(classes: pd.DataFrame, systems: list[str]) -> Table:
     ]
     note = (
         "Flows that began neither in the warm-up nor in the cool-down. Slowdown is the time from a "
-        "flow's planned start to its last byte, over what it would take alone. Means over valid "
-        "trials, and below them where they lie with 95 % confidence."
+        "flow's planned start to its last byte, divided by its time alone. Means over valid "
+        "trials, with 95 % confidence intervals below."
     )
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
 
 
-def _shown(found: Estimate, text: Any) -> str:
+def _estimate_text(found: Estimate, text: Any) -> str:
     if not found.repeats:
         return units.MISSING
     interval = f"{text(found.low)}-{text(found.high)}" if found.repeats > 1 else ""
@@ -165,7 +165,7 @@ def _shown(found: Estimate, text: Any) -> str:
 
 
 def names_without_loads(systems: Iterable[Any]) -> dict[str, str]:
-    """Return what each system of a plan is called without its own load."""
+    """Return the name of each system of a plan without its load."""
     return {
         one.name: one.name.removesuffix(f" at {one.at_load:g}") if one.at_load else one.name
         for one in systems

@@ -1,4 +1,4 @@
-"""How all figures look: one size of text, colours the colour-blind tell apart, room to breathe."""
+"""The common style of all figures: text sizes, colour-blind safe colours, axes and legends."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from experiments.reporting.drawing.drawing_files import rendered
 from experiments.reporting.drawing.network_figure import COLOURS, INK, PAPER
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
-# Letters of a legend's longest line: with more, it does not stand beside the axes; nor in columns.
+# Maximum characters per legend line: of a legend right of the axes, and of one in two columns.
 BESIDE, BELOW = 30, 45
-ROW = 0.19  # inches, of a legend
-WIDTH, HEIGHT = 7.2, 3.3  # inches: a text column, twice as wide as high
-# Told apart in print without colour: a system's lines differ in dashes, its points in shape.
+ROW = 0.19  # height of a legend line in inches
+WIDTH, HEIGHT = 7.2, 3.3  # size of a figure in inches; the width is that of a text column
+# Line styles and markers of systems, to distinguish them in print without colour.
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2, 3, 2)))
 IDEAL, DOUBTED = (0, (1, 1)), (0, (3, 2.5))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -47,7 +47,7 @@ SETTINGS: dict[Any, Any] = {
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "text.color": INK,
-    "text.parse_math": False,  # a dollar sign in a name is a dollar sign
+    "text.parse_math": False,  # dollar signs in names are literal
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
@@ -61,40 +61,40 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def looks() -> Iterator[None]:
-    """Draw in the common look."""
+    """Apply the common matplotlib settings to the figures drawn in this context."""
     with mpl.rc_context(SETTINGS):
         yield
 
 
 def colour_of(index: int) -> str:
-    """Return the colour of the system with that index."""
+    """Return the colour of the system with the given index."""
     return COLOURS[index % len(COLOURS)]
 
 
 def dashes_of(index: int) -> Any:
-    """Return the line style of the system with that index."""
+    """Return the line style of the system with the given index."""
     return DASHES[index % len(DASHES)]
 
 
 def marker_of(index: int) -> str:
-    """Return the marker of the series with that index."""
+    """Return the marker of the series with the given index."""
     return MARKERS[index % len(MARKERS)]
 
 
 def shown(name: object) -> str:
-    """Return a name as matplotlib shows it: in one line, not too long, and never left out."""
+    """Return a name for a figure: in one line, shortened, and not hidden by matplotlib."""
     text = " ".join(str(name).split())
     text = text if len(text) <= 48 else text[:45] + "…"
-    return f" {text}" if text.startswith("_") else text  # a legend leaves out what begins with _
+    return f" {text}" if text.startswith("_") else text  # legends hide names that begin with _
 
 
 def axis_units(axis: Any, text: Callable[[float], str]) -> None:
-    """Write an axis's numbers by that function."""
+    """Format the numbers of an axis with a function."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
 def rate_axis(axes: Axes, values: Iterable[float], axis: str = "y") -> None:
-    """Name the axis's unit once, and let its numbers be plain."""
+    """Label a goodput axis with the fitting unit, and scale its numbers to this unit."""
     most = max((float(value) for value in values if units.known(value)), default=1.0)
     power = next((power for power in (12, 9, 6, 3) if most >= 10**power), 0)
     unit = f"{units.PREFIXES[power // 3]}bit/s"
@@ -103,12 +103,12 @@ def rate_axis(axes: Axes, values: Iterable[float], axis: str = "y") -> None:
 
 
 def log_axis(axes: Axes, name: str) -> None:
-    """Make an axis logarithmic, with plain numbers on it."""
+    """Make an axis logarithmic, with numbers in plain notation."""
     getattr(axes, f"set_{name}scale")("log")
     axis = getattr(axes, f"{name}axis")
     low, high = getattr(axes, f"get_{name}lim")()
     axis_units(axis, units.plain)
-    few = high / low < 20  # else there are enough powers of ten
+    few = high / low < 20  # a wider axis has enough powers of ten
     axis.set_minor_formatter(
         FuncFormatter(
             lambda value, _: units.plain(value) if few and f"{value:e}"[0] in "25" else ""
@@ -117,7 +117,7 @@ def log_axis(axes: Axes, name: str) -> None:
 
 
 def legend_outside(axes: Axes, entries: dict[str, Any]) -> None:
-    """Put the legend beside the axes, or below where its words are long: it covers nothing."""
+    """Place the legend right of the axes, or below the figure if its texts are long."""
     if not entries:
         return
     if max(map(len, entries)) <= BESIDE:
@@ -130,7 +130,7 @@ def legend_outside(axes: Axes, entries: dict[str, Any]) -> None:
 
 
 def legend_below(figure: Figure, entries: dict[str, Any]) -> None:
-    """Put the legend below all axes, in two columns where they fit, and make room for it."""
+    """Place the legend below all axes, in up to two columns, and enlarge the figure for it."""
     columns = 2 if max(map(len, entries), default=0) <= BELOW else 1
     rows = -(-len(entries) // columns)
     figure.set_figheight(figure.get_figheight() + ROW * rows)
@@ -138,7 +138,7 @@ def legend_below(figure: Figure, entries: dict[str, Any]) -> None:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write the figure as NAME.svg and NAME.png; return the two files."""
+    """Write a figure to NAME.svg and NAME.png; return both files."""
     from experiments.files import give_to_user
 
     files = []
@@ -148,13 +148,13 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         give_to_user(path)
         files.append(path)
         if figure.get_layout_engine() is not None:
-            figure.set_layout_engine("none")  # it is laid out now, and that took long
+            figure.set_layout_engine("none")  # a second layout would be slow
     return files
 
 
 def content(figure: Figure, file_format: str) -> bytes:
-    """Return the figure as a file's bytes."""
+    """Return the bytes of a figure in a file format, ``svg`` or ``png``."""
     with looks(), warnings.catch_warnings():
-        # A name in a script that the font lacks is drawn as boxes, in the PNG alone.
+        # Characters that the font lacks are drawn as boxes, only in the PNG file.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         return rendered(figure, file_format)

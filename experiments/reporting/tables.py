@@ -1,4 +1,4 @@
-"""The tables of a report, as text: who reads them needs three figures and a unit, not floats."""
+"""The tables of a report as text, with units and three significant figures."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-CUT_OFF = "no other path"
-MOST_NAMES = 8  # of what has the same reason
+CUT_OFF = "no other path"  # text in place of a rerouting time
+MOST_NAMES = 8  # maximum number of names in a list
 ABOUT_GREEDY = (
-    "Goodput is what receivers got until the last flow's end; ideal is the most that the paths in "
-    "use carry, at the shares that the flows had, and bound what no routing exceeds in this "
-    "network while nothing has failed (a linear program). Fairness is Jain's index over "
-    "flows; link spread is the standard deviation over the mean of what servers' ports sent."
+    "Goodput is measured at the receivers until the end of the last flow. Ideal is the maximum "
+    "that the paths in use carry, at the shares of the flows. Bound is the maximum of any routing "
+    "in this network without faults (a linear program). Fairness is Jain's index over flows. Link "
+    "spread is the standard deviation divided by the mean of the bytes that servers' ports sent."
 )
 ABOUT_ARRIVED = (
-    "Offered is what began in the time that is measured, and carried what was delivered in it. "
-    "Slowdown is the mean over all flows, then their median and 99th percentile."
+    "Offered is the load of flows that began in the measured time, carried the load that was "
+    "delivered in it. Slowdown is the mean over all flows, then their median and 99th percentile."
 )
 TITLES = {"rate_mbit": "rate, Mbit/s", "loss": "loss, %", "mtu": "MTU, bytes"}
 
 
 @dataclass(frozen=True)
 class Row:
-    """Cells of a table; a doubtful row is one of an invalid or failed trial."""
+    """Row of a table; a doubtful row belongs to an invalid or failed trial."""
 
     cells: list[str]
     doubtful: bool = False
@@ -59,7 +59,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the page. The first column names its row; `numbers` are those set to the right."""
+    """A table of the report; `numbers` are the indices of the right-aligned columns."""
 
     columns: list[str]
     rows: list[Row]
@@ -68,7 +68,7 @@ class Table:
 
 
 def systems(found: RunContents) -> Table:
-    """Return what was compared: one row a system, a column for whatever differs from the usual."""
+    """Return the table of compared systems: a row per system, a column per non-default setting."""
     planned = found.plan.systems if found.plan else ()
     always = ("network", "routing", "plane", "timers", "rate_mbit", "mtu")
     used = [
@@ -77,27 +77,27 @@ def systems(found: RunContents) -> Table:
             one.name
             for one in fields(System)
             if one.name not in (*always, "label")
-            and any(getattr(system, one.name) != _usual(one) for system in planned)
+            and any(getattr(system, one.name) != _default_value(one) for system in planned)
         ),
     ]
     labs = found.manifest.get("systems") or {}
     rows = []
     for system in planned:
-        lab = labs.get(system.name) or {}  # knows what "auto" has become
-        words = [_word(lab.get(name) or getattr(system, name)) for name in used]
+        lab = labs.get(system.name) or {}  # the manifest has the values chosen for "auto"
+        words = [_setting_text(lab.get(name) or getattr(system, name)) for name in used]
         cells = [word or units.MISSING for word in words]
         rows.append(Row([system.name, *cells]))
     titles = [TITLES.get(name, name.replace("_", " ")) for name in used]
     return Table(["system", *titles], rows)
 
 
-def _usual(one: Field[Any]) -> Any:
-    """Return a setting's default."""
+def _default_value(one: Field[Any]) -> Any:
+    """Return the default value of a setting."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
-def _word(value: Any) -> str:
-    """Return a setting as text; nothing for what is not set."""
+def _setting_text(value: Any) -> str:
+    """Return the value of a setting as text; an empty text if it is not set."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one}" for name, one in value.items())
     if value is None or value == "":
@@ -106,41 +106,43 @@ def _word(value: Any) -> str:
 
 
 def reasons(found: RunContents) -> list[str]:
-    """Return why trials failed or are not valid, each reason once."""
+    """Return the reasons of failed or invalid trials, each with its trials."""
     lines = []
     for reason, trials in doubts(found.records).items():
-        lines.append(f"trial{'s' * (len(trials) > 1)} {_first([*map(str, trials)])}: {reason}")
+        lines.append(
+            f"trial{'s' * (len(trials) > 1)} {_first_names([*map(str, trials)])}: {reason}"
+        )
     return lines
 
 
 def comparisons(found: RunContents) -> list[str]:
-    """Return what comes of comparing a system with itself, where the plan has one twice."""
+    """Return sentences that compare identical systems, if the plan has a system twice."""
     return [*selves(found.run)] if found.plan else []
 
 
 def command(found: RunContents) -> str:
-    """Return how it was begun, as it would be typed."""
+    """Return the command line that started the run."""
     _, *words = found.manifest.get("command_line") or [""]
     return shlex.join(["pillarbox", *words]) if words else ""
 
 
 def workload(plan: Experiment) -> str:
-    """Return in a sentence what was sent."""
+    """Return a sentence that describes the workload: pattern, volume or duration, TCP, repeats."""
     load = plan.workload
     much = (
-        f"{units.size(load.volume_bytes)} a {'server' if is_collective(load) else 'flow'}"
+        f"{units.size(load.volume_bytes)} per {'server' if is_collective(load) else 'flow'}"
         if load.volume_bytes is not None
         else f"for {units.time(load.duration_s)}"
     )
-    options = f" ({_word(load.options)})" if load.options else ""
+    options = f" ({_setting_text(load.options)})" if load.options else ""
     if load.trace is not None:
         much = f"flows of the trace {load.trace}"
     elif load.arrivals is not None:
         loads = sorted({one.at_load or load.load or 0.0 for one in plan.systems})
         scale = f" x {load.size_scale:g}" if load.size_scale != 1 else ""
         much = (
-            f"flows that arrive for {units.time(load.duration_s)}, sizes of {load.sizes}{scale}, a "
-            f"load of {' and '.join(f'{one:g}' for one in loads)} ({load.load_of})"
+            f"flows that arrive for {units.time(load.duration_s)}, sizes of {load.sizes}{scale}, "
+            f"load {' and '.join(f'{one:g}' for one in loads)} ({load.load_of})"
         )
     return (
         f"{load.pattern}{options}, {much}, TCP with {load.congestion}; "
@@ -149,7 +151,7 @@ def workload(plan: Experiment) -> str:
 
 
 def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
-    """Return each planned fault in words; nodes are called as in the systems' networks."""
+    """Return a text for each planned fault; nodes have the names of the systems' networks."""
     lines = []
     for fault in plan.faults:
         if isinstance(fault, FaultAt):
@@ -164,13 +166,13 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
             lines.append(f"{one.kind} {what or named(one.what)} at {units.time(one.at_s)}{until}")
         else:
             lasting = units.time(fault.lasting_s)
-            often = f"{fault.per_minute:g} a minute at random"
+            often = f"{fault.per_minute:g} per minute at random"
             lines.append(f"{kind_of(fault.fault)}: {often}, each for {lasting}")
     return lines
 
 
 def named(what: Iterable[str], network: Topology | None = None) -> str:
-    """Return what a fault is about as commands take it: ``0.3-4.0`` for a cable."""
+    """Return the failed node or cable in the notation of commands, such as ``0.3-4.0``."""
     if network:
         with suppress(PillarboxError):
             what = [network.name(network.node(one)) for one in what]
@@ -178,7 +180,7 @@ def named(what: Iterable[str], network: Topology | None = None) -> str:
 
 
 def summary(found: RunContents) -> Table:
-    """Return a row for each system: means of its valid trials, with confidence intervals."""
+    """Return the summary table: means over each system's valid trials, with intervals."""
     workload = found.plan.workload if found.plan else None
     arrive = workload is not None and workload.arrivals is not None
     main = main_measure(workload.volume_bytes if workload else None, arrive=arrive)
@@ -187,35 +189,44 @@ def summary(found: RunContents) -> Table:
         known = found.run.trials
         measures = [one for one in ARRIVED if known[one.column].notna().any()]
     first, *others = found.systems or [""]
-    columns = ["system", "valid trials", *(_titled(one) for one in measures), "failed flows"]
+    columns = [
+        "system",
+        "valid trials",
+        *(_title_with_unit(one) for one in measures),
+        "failed flows",
+    ]
     columns += [f"{main.title} against {first}"] if others else []
     rows = []
     for system in found.systems:
         own = found.run.of(system)
         valid = len(own.valid().records)
         means = [
-            _interval(estimate([*values(found.run, system, one.column).values()]), one.scale)
+            _mean_with_interval(
+                estimate([*values(found.run, system, one.column).values()]), one.scale
+            )
             for one in measures
         ]
         failures = str(int(own.trials["failed_flows"].fillna(0).sum()))
         cells = [system, f"{valid} of {len(own.records)}", *means, failures]
-        cells += [_against(found, system, first, main)] if others else []
+        cells += [_ratio_to_first(found, system, first, main)] if others else []
         rows.append(Row(cells, doubtful=not valid))
         rows += [
             Row([*cells, *[""] * (len(columns) - len(cells))], doubtful=True)
-            for cells in _untrusted(found, system, measures)
+            for cells in _invalid_figures(found, system, measures)
         ]
-    note = "Means over valid trials, and below them where they lie with 95 % confidence. "
+    note = "Means over valid trials, with 95 % confidence intervals below. "
     note += ABOUT_ARRIVED if arrive else ABOUT_GREEDY
     if others and all(len(found.run.of(system).valid().records) < 2 for system in found.systems):
-        note += " One trial of each system is too few to know how sure a difference is."
+        note += " Confidence intervals need at least two trials of each system."
     if any(row.doubtful for row in rows):
         note += f" {ABOUT_DOUBT}"
     return Table(columns, rows, frozenset(range(1, len(columns))), note)
 
 
-def _untrusted(found: RunContents, system: str, measures: Iterable[Measure]) -> list[list[str]]:
-    """Return cells with the marked figures of a system's trials that are not valid."""
+def _invalid_figures(
+    found: RunContents, system: str, measures: Iterable[Measure]
+) -> list[list[str]]:
+    """Return table cells with the marked figures of a system's invalid trials."""
     own = [one for one in found.records if one["system"] == system and not one["valid"]]
     ended = sum(one["status"] == COMPLETED for one in own)
     means = [
@@ -226,18 +237,18 @@ def _untrusted(found: RunContents, system: str, measures: Iterable[Measure]) -> 
     return [["not valid", f"{ended} trial{'s' * (ended > 1)}", *figures]] if ended else []
 
 
-def _titled(measure: Measure) -> str:
+def _title_with_unit(measure: Measure) -> str:
     return ", ".join(filter(None, (measure.title, measure.unit)))
 
 
-def _interval(found: Estimate, scale: float = 1.0) -> str:
-    """Return a mean, with its interval below."""
+def _mean_with_interval(found: Estimate, scale: float = 1.0) -> str:
+    """Return a mean as text, with its confidence interval in a second line."""
     value, interval = value_and_interval(found, scale)
     return "\n".join(filter(None, (value, interval)))
 
 
-def _against(found: RunContents, system: str, first: str, main: Measure) -> str:
-    """Return how many times the first system it is, by the repeats that both have."""
+def _ratio_to_first(found: RunContents, system: str, first: str, main: Measure) -> str:
+    """Return the ratio of a system's main measure to that of the first, over common repeats."""
     if system == first:
         return ""
     ratio = compare(values(found.run, system, main.column), values(found.run, first, main.column))
@@ -249,8 +260,8 @@ def _against(found: RunContents, system: str, first: str, main: Measure) -> str:
 
 
 def fault_times(times: pd.DataFrame) -> Table:
-    """Return how long things took after each kind of fault: the median, and the longest."""
-    columns = ["system", "event", "how often", "detected", "rerouted", "recovered"]
+    """Return the table of recovery times after each kind of fault: median and maximum."""
+    columns = ["system", "event", "count", "detected", "rerouted", "recovered"]
     rows = []
     for row in times.to_dict("records"):
         after = [
@@ -263,16 +274,16 @@ def fault_times(times: pd.DataFrame) -> Table:
             after[moved] = CUT_OFF if row["cut_off"] == row["events"] else after[moved]
         rows.append(Row([row["system"], row["event"], str(row["events"]), *after]))
     note = (
-        "Medians over all faults of valid trials, counted from the fault: detected by the first "
-        "server beside it; rerouted when the last flow that had stopped went on; recovered when "
-        "those flows had 90 % of their goodput again. – where no flow had stopped, or where it "
-        f"did not happen; {CUT_OFF} where flows went on only after the repair."
+        "Medians over all faults of valid trials, in time after the fault. Detected: by the first "
+        "adjacent server. Rerouted: the last stopped flow delivers again. Recovered: the stopped "
+        "flows have 90 % of their goodput again. A dash: no flow had stopped, or the flows did not "
+        f"recover. “{CUT_OFF}”: flows resumed only after the repair."
     )
     return Table(columns, rows, frozenset(range(2, 6)), note)
 
 
 def events(marks: pd.DataFrame) -> Table:
-    """Return a row for each fault of the trials in the figure, numbered as there."""
+    """Return the table of faults of the trials in the faults figure, with the same numbers."""
     columns = ["no.", "system", "at", "event", "what", "detected", "rerouted", "recovered"]
     rows = []
     for _, own in marks.groupby("system", sort=False):
@@ -280,15 +291,22 @@ def events(marks: pd.DataFrame) -> Table:
             after = [units.time(mark[name] - mark["at_s"]) for name in series.AFTERWARDS]
             if mark["cut_off"]:
                 after[series.AFTERWARDS.index("rerouted_s")] = CUT_OFF
-            reason = _text(mark["reason"])
-            what = named(_text(mark["what"]).split()) + (f" (not done: {reason})" if reason else "")
-            cells = [str(mark["system"]), units.time(mark["at_s"]), _text(mark["event"]), what]
+            reason = _text_or_empty(mark["reason"])
+            what = named(_text_or_empty(mark["what"]).split()) + (
+                f" (failed: {reason})" if reason else ""
+            )
+            cells = [
+                str(mark["system"]),
+                units.time(mark["at_s"]),
+                _text_or_empty(mark["event"]),
+                what,
+            ]
             rows.append(Row([str(number), *cells, *after], doubtful=bool(reason)))
     return Table(columns, rows, frozenset({2, 5, 6, 7}))
 
 
 def slowest(found: RunContents) -> Table:
-    """Return the slowest flows of each system."""
+    """Return the table of the slowest flows of each system."""
     columns = ["system", "trial", "flow", "goodput", "of ideal", "took", "retransmits", "path"]
     rows = []
     for flow in series.slowest(found.tables["flows"]).to_dict("records"):
@@ -303,36 +321,36 @@ def slowest(found: RunContents) -> Table:
                     _share_of_ideal(flow),
                     units.time(took),
                     units.plain(flow["retransmits"]) or units.MISSING,
-                    _text(flow["path"]),
+                    _text_or_empty(flow["path"]),
                 ],
-                doubtful=not _true(flow["valid"]),
+                doubtful=not _is_true(flow["valid"]),
             )
         )
     return Table(columns, rows, frozenset({1, 3, 4, 5, 6}))
 
 
 def failed(found: RunContents) -> Table:
-    """Return why flows failed, and which: a row for each system and reason."""
-    columns = ["system", "reason", "flows", "in trials", "which", "delivered"]
+    """Return the table of failed flows, with a row for each system and reason."""
+    columns = ["system", "reason", "flows", "trials", "examples", "delivered"]
     flows = series.failed(found.tables["flows"])
     rows = []
     for (system, reason), own in flows.groupby(["system", "reason"], sort=False, dropna=False):
         ends = [f"{a} to {b}" for a, b in zip(own["source"], own["destination"], strict=True)]
         trials = [str(number + 1) for number in sorted(set(own["trial"]))]
-        cells = [str(system), _text(reason), str(len(own))]
-        cells += [_first(trials), _first(list(dict.fromkeys(ends)))]
+        cells = [str(system), _text_or_empty(reason), str(len(own))]
+        cells += [_first_names(trials), _first_names(list(dict.fromkeys(ends)))]
         cells += [units.size(own["delivered_bytes"].sum())]
-        rows.append(Row(cells, doubtful=not any(map(_true, own["valid"]))))
-    return Table(columns, rows, frozenset({2, 5}), "flows.csv has each of them.")
+        rows.append(Row(cells, doubtful=not any(map(_is_true, own["valid"]))))
+    return Table(columns, rows, frozenset({2, 5}), "flows.csv lists all failed flows.")
 
 
-def _first(names: list[str]) -> str:
-    """Return the first few names of a list."""
+def _first_names(names: list[str]) -> str:
+    """Return the first MOST_NAMES names of a list as text."""
     return ", ".join(names[:MOST_NAMES]) + ", …" * (len(names) > MOST_NAMES)
 
 
 def link_spread(spread: pd.DataFrame, systems: list[str]) -> Table:
-    """Return the loads of each level in figures, the systems in that order."""
+    """Return the table of link loads by system and level, in the order of `systems`."""
     order = spread.sort_values("system", key=lambda one: one.map(systems.index), kind="stable")
     rows = [
         Row(
@@ -346,45 +364,48 @@ def link_spread(spread: pd.DataFrame, systems: list[str]) -> Table:
         )
         for row in order.to_dict("records")
     ]
-    columns = ["system", "level", "directed links", "mean load", "sd", "most", "sd/mean"]
+    columns = ["system", "level", "directed links", "mean load", "sd", "maximum", "sd/mean"]
     return Table(columns, rows, frozenset(range(1, len(columns))))
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A trial and what was judged of it."""
+    """A trial of the report with its verdict, figures and machines."""
 
     number: int
     system: str
     repeat: int
-    state: str  # valid, invalid, failed
-    line: str  # its figures in a line
-    sentences: list[str]  # why not, and what makes one careful
-    figures: Table
-    machines: Table  # empty where there was one
+    state: str  # "valid", "invalid" or "failed"
+    line: str  # goodput, share of the ideal and completion time
+    sentences: list[str]  # reasons and warnings of the verdict
+    figures: Table  # figures of the verdict
+    machines: Table  # empty for a trial on one machine
 
 
 def trials(found: RunContents) -> list[Judged]:
-    """Return every trial with its verdict."""
-    return [_judged(row, record) for row, record in zip(_rows(found), found.records, strict=True)]
+    """Return every trial of a run with its verdict."""
+    return [
+        _judged_trial(row, record)
+        for row, record in zip(_trial_rows(found), found.records, strict=True)
+    ]
 
 
-def _rows(found: RunContents) -> Iterable[dict[str, Any]]:
+def _trial_rows(found: RunContents) -> Iterable[dict[str, Any]]:
     rows: list[dict[str, Any]] = found.tables["trials"].to_dict("records")
     return rows
 
 
-def _judged(row: dict[str, Any], record: dict[str, Any]) -> Judged:
+def _judged_trial(row: dict[str, Any], record: dict[str, Any]) -> Judged:
     verdict = record.get("verdict") or {}
     ran = row["status"] != "failed"
-    state = "failed" if not ran else "valid" if _true(row["valid"]) else "invalid"
+    state = "failed" if not ran else "valid" if _is_true(row["valid"]) else "invalid"
     sentences = [*verdict.get("reasons", ()), *verdict.get("warnings", ())]
-    if not ran and _text(row["reason"]):
-        sentences.insert(0, _text(row["reason"]))
+    if not ran and _text_or_empty(row["reason"]):
+        sentences.insert(0, _text_or_empty(row["reason"]))
     parts = [
         (units.rate(row["goodput_bps"]), "{}"),
         (_share_of_ideal(row), "{} of ideal"),
-        (units.time(row["completion_s"]), "last flow done after {}"),
+        (units.time(row["completion_s"]), "last flow completed after {}"),
     ]
     line = ", ".join(form.format(text) for text, form in parts if text != units.MISSING)
     figures = verdict.get("figures") or {}
@@ -396,7 +417,7 @@ def _judged(row: dict[str, Any], record: dict[str, Any]) -> Judged:
 
 
 def machines(readings: dict[str, Any]) -> Table:
-    """Return what was seen of each machine in a trial over several."""
+    """Return the table of machines of a trial over several machines: network card and delays."""
     rows = []
     for one in readings.get("machines", ()):
         lasted_s = max(readings["duration_s"], 1e-9)
@@ -417,22 +438,23 @@ def machines(readings: dict[str, Any]) -> Table:
                 doubtful=bool(one["away"]),
             )
         )
-    columns = ["machine", "card sent", "received", "full", "dropped", "packets out to others"]
-    columns += ["clock moved", "kernel late", "programs late", "idle"]
+    columns = ["machine", "card sent", "card received", "card queue full", "card drops"]
+    columns += ["packets to other machines", "clock shift", "kernel delay, 99th"]
+    columns += ["program delay, 99th", "CPU idle"]
     return Table(columns, rows, frozenset(range(1, len(columns))))
 
 
 def _share_of_ideal(row: dict[str, Any]) -> str:
-    """Return the goodput of a flow or a trial as a share of its ideal, if that is above 0."""
+    """Return the goodput of a flow or a trial as a share of the ideal, if the ideal is above 0."""
     ideal_bps = row["ideal_bps"]
     comparable = units.known(ideal_bps) and ideal_bps > 0
     return units.share(row["goodput_bps"] / ideal_bps if comparable else None)
 
 
-def _true(value: object) -> bool:
-    """Tell whether a record says true: missing is not true."""
+def _is_true(value: object) -> bool:
+    """Return True if a record's value is true; a missing value counts as false."""
     return not pd.isna(value) and bool(value)
 
 
-def _text(value: object) -> str:
+def _text_or_empty(value: object) -> str:
     return "" if value is None or pd.isna(value) else str(value)

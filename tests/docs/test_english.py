@@ -19,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 # Packages that hold the rules for docstrings and comments. Add one when its texts do.
 PLAIN = (
     *("topos", "hosts", "experiments/doctor", "experiments/linux", "experiments/machines"),
-    *("experiments/observe", "experiments/reproductions", "experiments/traffic"),
+    *("experiments/observe", "experiments/page", "experiments/reporting"),
+    *("experiments/reproductions", "experiments/traffic"),
 )
 PACKAGES = ("topos", "hosts", "experiments")
 

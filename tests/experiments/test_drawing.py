@@ -222,7 +222,7 @@ def test_what_is_near_a_curve_is_found_among_all_obstacles():
 def test_drawing_says_that_names_were_left_out(tmp_path, monkeypatch):
     assert "left out" not in svg(topos.parse("tree,3,1"), tmp_path)
     monkeypatch.setattr("experiments.reporting.drawing.network_figure.SMALLEST", 50)
-    assert "names left out that could not be read" in svg(topos.parse("tree,3,1"), tmp_path)
+    assert "illegible names left out" in svg(topos.parse("tree,3,1"), tmp_path)
 
 
 def test_file_is_readable_as_the_umask_says_and_nothing_is_left_beside(tmp_path):
@@ -240,8 +240,8 @@ def test_file_is_readable_as_the_umask_says_and_nothing_is_left_beside(tmp_path)
 @pytest.mark.parametrize(
     ("spec", "name", "sentence"),
     [
-        ("tree,3,1", "tree.pdf", r"\.svg or a \.png file"),
-        ("tree,3,1", "tree", r"\.svg or a \.png file"),
+        ("tree,3,1", "tree.pdf", r"suffix \.svg or \.png"),
+        ("tree,3,1", "tree", r"suffix \.svg or \.png"),
         ("tree,3,1", "absent/tree.svg", "directory that exists"),
         ("tree,3,1", "directory.svg", "cannot be written"),
         ("bcube,8,3", "bcube.svg", "4096 servers.*choose smaller parameters"),

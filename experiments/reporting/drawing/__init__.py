@@ -1,4 +1,4 @@
-"""Drawings of networks. Nothing here imports matplotlib before there is something to draw."""
+"""Drawings of networks. This package imports matplotlib only when a figure is drawn."""
 
 from experiments.reporting.drawing.drawing_files import draw_topology
 

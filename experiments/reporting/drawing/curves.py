@@ -1,4 +1,4 @@
-"""The ways of cables: straight where nothing stands in between, else bent around it."""
+"""Routing of cables in a drawing: straight lines, or Bézier curves around obstacles."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from topos.base.layout import Point
 
 Floats = NDArray[np.float64]
 
-CLEARANCE = 0.09  # between a cable and a node that it does not touch, in units of the layout
-# How far a curve's two control points may be shifted sideways, as shares of the cable's length.
+CLEARANCE = 0.09  # minimum distance between a cable and other nodes, in layout units
+# Sideways shifts of a curve's two control points, as shares of the cable's length.
 SHIFTS = (0.0, 0.04, -0.04, 0.09, -0.09, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36)
-SHIFT_COST = 0.12  # of a curve beside a straight line, by length and square of the shifts
-SAMPLES = 97  # a long cable could slip past a node between fewer
+SHIFT_COST = 0.12  # cost of a curve relative to a straight line, per squared shift
+SAMPLES = 97  # sampled points per cable; with fewer, a long cable could cross a node unnoticed
 
 _T = np.linspace(0.0, 1.0, SAMPLES)[:, None]
 _WEIGHTS = np.hstack([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3])
-# What is shifted least first, some at a time.
+# Pairs of shifts in batches, smallest shifts first.
 _PAIRS = np.array_split(
     np.array(sorted(product(SHIFTS, SHIFTS), key=lambda pair: pair[0] ** 2 + pair[1] ** 2)), 8
 )
@@ -30,17 +30,17 @@ _PAIRS = np.array_split(
 
 @dataclass
 class Obstacles:
-    """What no cable should pass under: rectangles widened all around, or circles (of no size)."""
+    """Shapes that cables avoid: rectangles with a margin; circles are rectangles of size zero."""
 
-    centres: Floats  # (count, 2)
-    halves: Floats  # (count, 2), half width and half height
-    radii: Floats  # (count,), by which the rectangle is widened
-    low: Floats  # corners of the picture, which no cable should leave
-    high: Floats
+    centres: Floats  # centres of the shapes, (count, 2)
+    halves: Floats  # half width and half height of the shapes, (count, 2)
+    radii: Floats  # margin around the rectangles, or radius of the circles, (count,)
+    low: Floats  # lower left corner of the drawing, the limit of all cables
+    high: Floats  # upper right corner of the drawing
 
     def __post_init__(self) -> None:
-        # Squares of the picture, one unit wide, each with the few obstacles that reach into it: a
-        # sample is compared with those of its own square only.
+        # Grid of squares of one layout unit, each with the obstacles that overlap the square. A
+        # sample is compared only with the obstacles of its square.
         reach = self.halves + self.radii[:, None] + CLEARANCE
         first, last = self._squares(self.centres - reach), self._squares(self.centres + reach)
         within: dict[tuple[int, int], list[int]] = {}
@@ -56,14 +56,15 @@ class Obstacles:
             self._near[square][: len(found)] = found
 
     def _squares(self, points: Floats) -> NDArray[np.int64]:
-        """Return the column and row of each point's square; that at the edge for those outside."""
+        """Return column and row of each point's grid square; points outside map to the edge."""
         inside = np.clip(points, self.low, self.high)
         return np.floor(inside - self.low).astype(np.int64)
 
     def depths(self, curves: Floats, ends: tuple[Any, Any]) -> Floats:
-        """Return how much of each curve (curves, samples, 2) lies under others than its ends.
+        """Return the mean overlap of each curve (curves, samples, 2) with obstacles.
 
-        The ends are two numbers for all curves, or two of each, of shape (curves, 1, 1).
+        The nodes at the curve's ends are excluded. `ends` are two node indices for all curves, or
+        two arrays of shape (curves, 1, 1).
         """
         outside = np.maximum(self.low - curves, 0.0) + np.maximum(curves - self.high, 0.0)
         depth: Floats = outside.sum(axis=(1, 2))
@@ -74,7 +75,7 @@ class Obstacles:
         away = np.abs(curves[curve, sample] - self.centres[found]) - self.halves[found]
         away = np.maximum(away, 0.0)
         distance = np.hypot(away[:, 0], away[:, 1]) - self.radii[found]
-        # A cable that is hidden counts as such, however little its middle is covered.
+        # Every covered sample costs at least 0.5, even if only its edge is covered.
         hidden = np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
         depth += np.bincount(curve, hidden, len(curves))
         mean: Floats = depth / curves.shape[1]
@@ -82,7 +83,7 @@ class Obstacles:
 
 
 def straight(obstacles: Obstacles, ends: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Tell of each cable, by its two ends, whether nothing stands between them."""
+    """Return a mask of the cables that a straight line connects without touching obstacles."""
     first, second = np.array(ends).T
     start, end = obstacles.centres[first, None], obstacles.centres[second, None]
     each = first[:, None, None], second[:, None, None]
@@ -91,7 +92,7 @@ def straight(obstacles: Obstacles, ends: Sequence[tuple[int, int]]) -> NDArray[n
 
 
 def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:
-    """Return the two control points of a cable's best curve, or None where that is a line."""
+    """Return the two control points of a cable's best curve, or None for a straight line."""
     start, end = obstacles.centres[ends[0]], obstacles.centres[ends[1]]
     along = end - start
     aside = np.array([-along[1], along[0]])
@@ -99,7 +100,7 @@ def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, 
     for pairs in _PAIRS:
         costs = SHIFT_COST * (pairs**2).sum(axis=1)
         if least <= costs[0]:
-            break  # no other can cost less: they come in this order
+            break  # later pairs have higher costs
         first = start + along / 3 + pairs[:, :1] * aside
         second = start + along * 2 / 3 + pairs[:, 1:] * aside
         corners = np.stack(np.broadcast_arrays(start, first, second, end), axis=1)

@@ -1,4 +1,4 @@
-"""A network's picture as a file: checked before anything is drawn, written all or not at all."""
+"""Files with drawings of networks: checks before drawing, and atomic writes."""
 
 from __future__ import annotations
 
@@ -15,31 +15,32 @@ if TYPE_CHECKING:
 
     from topos.base.topology import Topology
 
-MOST_SERVERS = 1200  # beyond, not even cables can be told apart
-FORMATS = (".svg", ".png")
-MOST_PIXELS = 12_000  # of a PNG's longer side
-DPI = 160
+MOST_SERVERS = 1200  # maximum number of servers in a drawing, for legible cables
+FORMATS = (".svg", ".png")  # suffixes of drawings
+MOST_PIXELS = 12_000  # maximum length of a PNG's longer side, in pixels
+DPI = 160  # resolution of a PNG in pixels per inch
 
 
 def draw_topology(topology: Topology, path: Path, *, title: bool = True) -> None:
-    """Draw the network as its paper draws it, into an .svg or .png file.
+    """Draw a network as in its paper, to an .svg or .png file.
 
-    The same network gives the same bytes. `title` says whether name and counts stand above.
+    The same network always gives the same bytes. `title` adds the name and the counts of servers,
+    switches and cables.
 
     Raises
     ------
     PillarboxError
-        Where the suffix is another, the network is too large, or the file cannot be written.
+        If the suffix is unknown, the network is too large, or the file cannot be written.
     """
     suffix = path.suffix.lower()
     require(
         suffix in FORMATS,
-        f"a drawing is an .svg or a .png file, by its suffix, which {path.name!r} does not have",
+        f"{path.name!r} is not a file name of a drawing: use the suffix .svg or .png",
     )
     require(
         topology.servers <= MOST_SERVERS,
-        f"{topology.spec} has {topology.servers} servers, and a drawing is legible up to some 100 "
-        f"and refused above {MOST_SERVERS}: choose smaller parameters",
+        f"{topology.spec} has {topology.servers} servers, and drawings are limited to "
+        f"{MOST_SERVERS} (legible up to about 100): choose smaller parameters",
     )
     directory = path.parent
     require(
@@ -52,15 +53,15 @@ def draw_topology(topology: Topology, path: Path, *, title: bool = True) -> None
 
 
 def rendered(figure: Figure, file_format: str) -> bytes:
-    """Return the figure as the bytes of an ``svg`` or ``png`` file, without date or version."""
+    """Return the bytes of a figure as ``svg`` or ``png`` file, without date or version."""
     import matplotlib as mpl
 
     stream = BytesIO()
     how: dict[str, Any] = {"metadata": {"Date": None}}
-    if file_format == "png":  # the least effort makes files that are as small, in half the time
+    if file_format == "png":  # level 3 gives files as small as higher levels, in half the time
         how = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}}
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
-    # Text stays text, which can be searched and read aloud; the salt makes the identifiers equal.
+    # Text stays searchable text, and the salt makes identifiers reproducible.
     with mpl.rc_context({"svg.hashsalt": "pillarbox", "svg.fonttype": "none"}):
         figure.savefig(stream, format=file_format, dpi=dpi, **how)
     return stream.getvalue()

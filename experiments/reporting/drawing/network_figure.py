@@ -1,8 +1,7 @@
-"""The picture of a network: what its `layout` says, in matplotlib's shapes.
+"""The drawing of a network: its `layout` as matplotlib shapes.
 
-Every length is in units of the layout until the very end: the axes fill the figure, and one unit
-is `inches` long in both directions. So sizes of text can be compared with those of nodes before
-anything is rendered.
+All lengths are in layout units: the axes fill the figure, and one unit is `inches` long in both
+directions. So text sizes can be compared with node sizes before the figure is rendered.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from experiments.reporting.drawing.shapes import Dashes, Shape, Shapes, box, cir
 from topos.base.layout import Disc, Layout, Point
 from topos.base.topology import Cable, Topology
 
-# Okabe and Ito's colours, which the colour-blind tell apart; yellow left out, too pale for lines.
+# Colour-blind safe palette of Okabe and Ito, without yellow, which is too pale for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#555555")
 STYLES = ("solid", "dashed", "dashdot", "dotted")
 DASHES: dict[str, Dashes] = {
@@ -36,23 +35,23 @@ DASHES: dict[str, Dashes] = {
     "dashdot": (0, (6, 1.5, 1.2, 1.5)),
     "dotted": (0, (1.5, 1.5)),
 }
-AGAIN = (0.0, (2.0, 1.5))  # the dashes around a node that stands in the picture a second time
+AGAIN = (0.0, (2.0, 1.5))  # dashed outline of a node that is drawn a second time
 INK, PAPER, FRAME, FRAME_EDGE = "#222222", "#FFFFFF", "#F4F4F1", "#C9C9C2"
 SERVER_FILL, SWITCH_FILL = "#FFFFFF", "#FFE9B8"
 
-SERVER_RADIUS = 0.41
-SWITCH_HEIGHT = 0.72
-MARGIN = 0.9  # around everything
-INCHES = 0.42  # of a unit, in a drawing that is not too wide
-MOST_INCHES = 42.0
-POINTS = 72.0  # to the inch
-LABEL, CAPTION = 8.5, 11.0  # largest sizes of text, in points
-SMALLEST = 2.2  # size below which a label is left out
+SERVER_RADIUS = 0.41  # radius of a server in layout units
+SWITCH_HEIGHT = 0.72  # height of a switch in layout units
+MARGIN = 0.9  # margin around the drawing in layout units
+INCHES = 0.42  # maximum length of a layout unit in inches
+MOST_INCHES = 42.0  # maximum width and height of a drawing in inches
+POINTS = 72.0  # points per inch
+LABEL, CAPTION = 8.5, 11.0  # maximum text sizes of labels and of the title, in points
+SMALLEST = 2.2  # minimum text size of a label in points; smaller labels are left out
 DIGIT = re.compile("[1-9]")
 
 
 class LegendEntry(NamedTuple):
-    """An entry of the legend: what a cable of that look means."""
+    """An entry of a drawing's legend: colour, dashes and width of a cable, and their meaning."""
 
     text: str
     colour: str
@@ -68,17 +67,19 @@ def topology_figure(
     colour_of: Callable[[Cable], str] | None = None,
     legend: Sequence[LegendEntry] | None = None,
 ) -> Figure:
-    """Return the network's picture, for a file or for a report to add to.
+    """Return the drawing of a network as a figure, for a file or a report.
 
     Parameters
     ----------
+    topology : Topology
+        Network to draw.
     title : bool
-        Whether the network's name and counts stand above it.
+        Whether to draw the network's name and counts above it.
     width_of, colour_of : callable, optional
-        Give a cable's width in points and its colour, such as by its load; by default all are
-        equally wide and coloured by level, as the legend then says.
-    legend : sequence of Sample, optional
-        What the legend says instead.
+        Functions from a cable to its line width in points and to its colour, such as by load. By
+        default all cables have the same width and are coloured by level.
+    legend : sequence of LegendEntry, optional
+        Entries of the legend. By default the legend has the levels if `colour_of` is not given.
     """
     picture = Picture(topology)
     picture.draw_frames()
@@ -100,20 +101,20 @@ def topology_figure(
 
 
 def text_width(text: str, size: float) -> float:
-    """Return how wide the text is, in points."""
-    return size * _width(DIGIT.sub("0", text))  # digits are equally wide
+    """Return the width of a text in points."""
+    return size * _relative_width(DIGIT.sub("0", text))  # all digits have the same width
 
 
 @cache
-def _width(text: str) -> float:
-    """Return how many times its size a text is wide."""
+def _relative_width(text: str) -> float:
+    """Return the width of a text relative to its text size."""
     font = FontProperties(size=100)
     return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]) / 100
 
 
 @dataclass
 class Picture:
-    """A figure in the making."""
+    """Coordinates and matplotlib figure of a network drawing while it is drawn."""
 
     topology: Topology
     layout: Layout = field(init=False)
@@ -126,10 +127,10 @@ class Picture:
         self.places = [*sorted(layout.positions.items()), *sorted(layout.repeated.items())]
         centres = [point for _, point in self.places]
         self.levels: set[int] = set()
-        corners = self._corners(centres)
+        corners = self._bounding_points(centres)
         self.low, self.high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
         self.inches = min(INCHES, MOST_INCHES / float((self.high - self.low).max()))
-        # What stands around a large drawing is to be read when the whole is looked at.
+        # Title and legend of a large drawing are magnified, to be legible in the whole drawing.
         sides = (self.high - self.low) * self.inches
         self.magnified = float(np.clip(sides.max() / 14, 1.0, 2.4))
         self.switch_widths = self._switch_widths()
@@ -141,8 +142,8 @@ class Picture:
         self.axes.add_artist(self.cables)
         self.axes.add_artist(self.nodes)
 
-    def _corners(self, centres: list[Point]) -> np.ndarray:
-        """Return points between which everything lies."""
+    def _bounding_points(self, centres: list[Point]) -> np.ndarray:
+        """Return points whose bounding box contains all nodes, frames and notes."""
         points = [*centres]
         for note in self.layout.notes:
             (x, y), half, high = note.centre, note.width / 2, note.size / 2
@@ -158,19 +159,19 @@ class Picture:
         return np.array(points)
 
     def units(self, points: float) -> float:
-        """Return a length in points as one in the layout's units."""
+        """Return a length, given in points, in layout units."""
         return points / POINTS / self.inches
 
     def is_server(self, node: int) -> bool:
-        """Tell servers from switches."""
+        """Return True if a node is a server."""
         return node < self.topology.servers
 
     def label(self, node: int) -> str:
-        """Return what is written on a node: what commands call it, or its layout's shorter word."""
+        """Return the label of a node: the layout's short label, or the node's name."""
         return self.layout.labels.get(node) or self.topology.name(node)
 
     def _switch_widths(self) -> dict[int, float]:
-        """Return each switch's width: that of its label, where its row leaves so much room."""
+        """Return the width of each switch: that of its label, limited by the space in its row."""
         rows: dict[float, list[tuple[float, int]]] = {}
         for node, (x, y) in self.places:
             rows.setdefault(round(y, 3), []).append((x, node))
@@ -190,7 +191,7 @@ class Picture:
         return widths
 
     def _obstacles(self, centres: list[Point]) -> Obstacles:
-        """Return all nodes, in the order of `places`, then the notes."""
+        """Return the obstacles for cables: all nodes in the order of `places`, then the notes."""
         halves, radii = [], []
         for node, _ in self.places:
             server = self.is_server(node)
@@ -200,7 +201,7 @@ class Picture:
             centres = [*centres, note.centre]
             halves.append((note.width / 2, note.size / 2))
             radii.append(0.0)
-        edge = 0.3  # of the margin, which stays free
+        edge = 0.3  # width of the outer margin without cables, in layout units
         return Obstacles(
             np.array(centres),
             np.array(halves, float),
@@ -212,7 +213,7 @@ class Picture:
     # -- shapes --------------------------------------------------------------------------------
 
     def draw_frames(self) -> None:
-        """Draw the frames, outer ones first as the layout has them, and the notes."""
+        """Draw the frames in the layout's order (outer frames first), and the notes."""
         for frame in self.layout.frames:
             if isinstance(frame, Disc):
                 shape: Patch = Circle(frame.centre, frame.radius)
@@ -229,7 +230,7 @@ class Picture:
             self.axes.text(*note.centre, note.text, color=INK, zorder=5, **look)
 
     def draw_cable(self, cable: Cable, points: Sequence[Point], width: float, colour: str) -> None:
-        """Draw one cable as one path, whose identifier in an SVG names both interfaces."""
+        """Draw a cable as a path; its identifier in an SVG file names both interfaces."""
         topology, layout = self.topology, self.layout
         self.levels.add(int(cable.level))
         codes = [Curve.MOVETO, *[Curve.CURVE4] * 3] if len(points) == 4 else None
@@ -244,16 +245,18 @@ class Picture:
         )
 
     def ways(self) -> Iterator[tuple[Cable, list[Point]]]:
-        """Give each cable with its two ends; between them a curve's two control points, if bent."""
+        """Yield each cable with its points: two ends, and two control points in between if bent."""
         cables = list(self.topology.links())
-        ends = [(self._place(one.a, one.b), self._place(one.b, one.a)) for one in cables]
+        ends = [
+            (self._place_index(one.a, one.b), self._place_index(one.b, one.a)) for one in cables
+        ]
         for cable, pair, free in zip(cables, ends, straight(self.obstacles, ends), strict=True):
             start, end = (self.places[place][1] for place in pair)
             bent = None if free else control_points(self.obstacles, pair)
             yield cable, [start, *(bent or ()), end]
 
-    def _place(self, node: int, far: int) -> int:
-        """Return where among the places the cable from `far` meets the node."""
+    def _place_index(self, node: int, far: int) -> int:
+        """Return the index in `places` of the drawn node at which the cable from `far` ends."""
         if (node, far) in self.layout.wrapped:
             return len(self.layout.positions) + sorted(self.layout.repeated).index(node)
         return node
@@ -282,10 +285,10 @@ class Picture:
             else:
                 self.unlabelled += 1
 
-    # -- what stands around --------------------------------------------------------------------
+    # -- title and legend ----------------------------------------------------------------------
 
     def draw_title(self) -> None:
-        """Write the network's name, spec and counts above it."""
+        """Draw the network's name, spec and counts above the drawing."""
         topology = self.topology
         counts = [
             f"{count} {noun if count != 1 else one}"
@@ -296,12 +299,14 @@ class Picture:
             )
         ]
         if self.unlabelled:
-            counts.append("names left out that could not be read")
-        self._above(", ".join(counts), (CAPTION - 2) * self.magnified, "normal")
-        self._above(f"{topology.title}  {topology.spec}", CAPTION * self.magnified, "bold")
+            counts.append("illegible names left out")
+        self._draw_line_above(", ".join(counts), (CAPTION - 2) * self.magnified, "normal")
+        self._draw_line_above(
+            f"{topology.title}  {topology.spec}", CAPTION * self.magnified, "bold"
+        )
 
-    def _above(self, text: str, size: float, weight: str) -> None:
-        """Write a centred line above all there is, and make room for it."""
+    def _draw_line_above(self, text: str, size: float, weight: str) -> None:
+        """Draw a centred line of text above the drawing, and enlarge the drawing for it."""
         height = self.units(1.5 * size)
         x, y = (self.low[0] + self.high[0]) / 2, self.high[1] + height / 2 - 0.3
         self.axes.text(x, y, text, size=size, weight=weight, color=INK, ha="center", va="center")
@@ -309,14 +314,14 @@ class Picture:
         self._widen(1.15 * text_width(text, size))
 
     def _widen(self, points: float) -> None:
-        """Make the picture at least so wide."""
+        """Widen the drawing to at least a width in points."""
         missing = self.units(points) + 2 * 0.4 - (self.high[0] - self.low[0])
         if missing > 0:
             self.low[0] -= missing / 2
             self.high[0] += missing / 2
 
     def level_samples(self) -> list[LegendEntry]:
-        """Return what the cables' colours and styles mean where they are drawn by level."""
+        """Return the legend entries of cables that are coloured by level."""
         names = self.layout.level_names
         return [
             LegendEntry(
@@ -328,8 +333,8 @@ class Picture:
         ]
 
     def draw_legend(self, samples: Sequence[LegendEntry]) -> None:
-        """Say below what the looks of cables mean."""
-        size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # points
+        """Draw the legend of the cables below the drawing."""
+        size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # in points
         widths = [line + 5 + text_width(sample.text, size) + gap for sample in samples]
         x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
         y = self.low[1] - 0.1 * self.magnified
@@ -343,7 +348,7 @@ class Picture:
         self._widen(sum(widths))
 
     def finished(self) -> Figure:
-        """Return the figure, with the size that its contents ask for."""
+        """Return the figure, with its size set to that of the drawing."""
         width, height = (self.high - self.low).tolist()
         self.figure.set_size_inches(width * self.inches, height * self.inches)
         self.figure.set_facecolor(PAPER)
@@ -353,6 +358,6 @@ class Picture:
 
 
 def cable_style(layout: Layout, level: int) -> Dashes:
-    """Return matplotlib's line style for the cables of a level."""
+    """Return the matplotlib line style for the cables of a level."""
     styles = layout.styles or STYLES
     return DASHES[styles[level % len(styles)]]

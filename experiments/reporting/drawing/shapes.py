@@ -1,4 +1,4 @@
-"""Many shapes as one artist of matplotlib's: an artist for each would cost more than drawing it."""
+"""Many shapes as a single matplotlib artist, which is faster than an artist per shape."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ _CIRCLE, _BOX = Path.unit_circle(), Path.unit_rectangle()
 
 
 class Shape(NamedTuple):
-    """An outline, filled or not; `name` is its identifier in an SVG."""
+    """A drawn outline with an optional fill; `name` is its identifier in an SVG file."""
 
     name: str
     outline: Path
     edge: str
-    width: float  # points
+    width: float  # line width in points
     style: Dashes = "solid"
     fill: str | None = None
 
 
 class Shapes(Artist):
-    """Shapes in units of the axes, drawn in their order."""
+    """A matplotlib artist that draws a list of shapes in order, in units of the axes."""
 
     def __init__(self, zorder: float) -> None:
         super().__init__()
@@ -38,14 +38,14 @@ class Shapes(Artist):
         self.shapes: list[Shape] = []
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw each shape as a group of its own."""
+        """Draw each shape as a separate SVG group."""
         transform = self.get_transform()
         look: Any = renderer.new_gc()
         look.set_joinstyle("miter")
         for shape in self.shapes:
             look.set_foreground(shape.edge)
             look.set_linewidth(shape.width)
-            look.set_dashes(*_dashes(shape))
+            look.set_dashes(*_dash_lengths(shape))
             renderer.open_group("shape", gid=shape.name)
             fill = None if shape.fill is None else to_rgba(shape.fill)
             renderer.draw_path(look, shape.outline, transform, fill)
@@ -53,8 +53,8 @@ class Shapes(Artist):
         look.restore()
 
 
-def _dashes(shape: Shape) -> tuple[float, NDArray[np.float64] | None]:
-    """Return offset and lengths, which grow with the width."""
+def _dash_lengths(shape: Shape) -> tuple[float, NDArray[np.float64] | None]:
+    """Return the dash offset and lengths of a shape in points, scaled by its line width."""
     if shape.style == "solid":
         return 0.0, None
     offset, lengths = shape.style
@@ -62,11 +62,11 @@ def _dashes(shape: Shape) -> tuple[float, NDArray[np.float64] | None]:
 
 
 def circle(centre: Point, radius: float) -> Path:
-    """Return a circle's outline."""
+    """Return the outline of a circle."""
     return Path(np.asarray(_CIRCLE.vertices) * radius + np.asarray(centre), _CIRCLE.codes)
 
 
 def box(corner: Point, width: float, height: float) -> Path:
-    """Return a rectangle's outline."""
+    """Return the outline of a rectangle."""
     size = np.array((width, height))
     return Path(np.asarray(_BOX.vertices) * size + np.asarray(corner), _BOX.codes)

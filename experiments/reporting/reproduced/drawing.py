@@ -1,4 +1,4 @@
-"""A paper's figure, made again: its points hollow, ours filled, the ideal dashed."""
+"""Drawing of reproduced figures: points of the paper hollow, our points filled, ideal dashed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from experiments.reporting import style
 from experiments.reporting.drawing.network_figure import INK
 from experiments.reporting.reproduced.result import Point, Reproduction
 
-FEW = 6  # values of x, which are then named one by one
-CROWDED = 40  # points of a line, beyond which their markers would hide it
-ROW = 0.26  # inches, of a table
+FEW = 6  # maximum number of x values that all get a tick
+CROWDED = 40  # maximum number of points of a line that is drawn with markers
+ROW = 0.26  # height of a table row in inches
 
 
 def draw_reproduction(reproduction: Reproduction, folder: Path) -> list[Path]:
-    """Write the figure as NAME.svg and NAME.png into the folder; return the files."""
+    """Write a reproduced figure to NAME.svg and NAME.png in a folder; return the files."""
     return style.save(reproduction_figure(reproduction), output_folder(folder), reproduction.name)
 
 
 def reproduction_figure(reproduction: Reproduction) -> Figure:
-    """Return the figure, as lines, bars or a table."""
+    """Return a reproduced figure, drawn as lines, bars or a table."""
     with style.looks():
         if reproduction.kind == "table":
-            return _table(reproduction)
+            return _table_figure(reproduction)
         figure = Figure(figsize=(style.WIDTH, style.HEIGHT * 1.1), layout="constrained")
         axes = figure.subplots()
-        draw = _bars if reproduction.kind == "bars" else _lines
-        handles = [*draw(axes, reproduction), *_key(reproduction)]
+        draw = _draw_bars if reproduction.kind == "bars" else _draw_lines
+        handles = [*draw(axes, reproduction), *_kind_entries(reproduction)]
         axes.set_title(style.shown(reproduction.title))
         axes.set_xlabel(style.shown(reproduction.x_label))
         axes.set_ylabel(style.shown(reproduction.y_label))
@@ -52,22 +52,25 @@ def reproduction_figure(reproduction: Reproduction) -> Figure:
 
 
 def series_of(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return the points by series, both in the order in which they came."""
+    """Return the points by series; series and points keep their order."""
     found: dict[str, list[Point]] = {}
     for point in points:
         found.setdefault(point.series, []).append(point)
     return found
 
 
-def _lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
-    """Draw each series as a line over x; return what the legend says of the series."""
-    places = _places(axes, reproduction)
-    crowded = _crowded(reproduction.points)
+def _draw_lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
+    """Draw each series as a line over x; return the legend entries of the series."""
+    places = _x_positions(axes, reproduction)
+    crowded = _is_crowded(reproduction.points)
     handles: list[Artist] = []
     for index, (name, points) in enumerate(series_of(reproduction.points).items()):
         colour, marker = style.colour_of(index), style.marker_of(index)
         dots: dict[str, Any] = {"marker": "" if crowded else marker, "markersize": 4.5}
-        rings = dots | {"markerfacecolor": "none", "markersize": 8}  # around ours where they agree
+        rings = dots | {
+            "markerfacecolor": "none",
+            "markersize": 8,
+        }  # rings of the paper's values
         looks: dict[str, dict[str, Any]] = {
             "ideal": {"linestyle": "--", "linewidth": 1.0},
             "paper": {"linestyle": ":" if crowded else "", **rings},
@@ -77,13 +80,13 @@ def _lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
             known = [p for p in points if getattr(p, kind) is not None]
             values = [getattr(p, kind) for p in known]
             axes.plot([places[p.x] for p in known], values, color=colour, **look)
-        _error_bars(axes, [(places[p.x], p) for p in points], colour)
+        _draw_error_bars(axes, [(places[p.x], p) for p in points], colour)
         handles.append(Line2D([], [], color=colour, **dots, label=style.shown(name)))
     return handles
 
 
-def _bars(axes: Axes, reproduction: Reproduction) -> list[Artist]:
-    """Draw a group of bars at each x, one a series; return what the legend says of the series."""
+def _draw_bars(axes: Axes, reproduction: Reproduction) -> list[Artist]:
+    """Draw a group of bars at each x, one per series; return the legend entries of the series."""
     categories = list(dict.fromkeys(point.x for point in reproduction.points))
     series = series_of(reproduction.points)
     width = 0.8 / len(series)
@@ -92,15 +95,15 @@ def _bars(axes: Axes, reproduction: Reproduction) -> list[Artist]:
         colour = style.colour_of(index)
         for point in points:
             x = categories.index(point.x) - 0.4 + (index + 0.5) * width
-            _bar(axes, x, width * 0.9, point, colour)
+            _draw_bar(axes, x, width * 0.9, point, colour)
         handles.append(Patch(color=colour, label=style.shown(name)))
     axes.set_xticks(range(len(categories)), [_wrapped(x) for x in categories])
     axes.grid(visible=False, axis="x")
     return handles
 
 
-def _bar(axes: Axes, x: float, width: float, point: Point, colour: str) -> None:
-    """Draw ours as a bar, the paper's value as a hollow mark on it, the ideal as a line over it."""
+def _draw_bar(axes: Axes, x: float, width: float, point: Point, colour: str) -> None:
+    """Draw our value as a bar, the paper's value as a hollow mark, the ideal as a dashed line."""
     if point.ours is not None:
         axes.bar([x], [point.ours], width, color=colour, alpha=0.8)
     if point.ideal is not None:
@@ -108,19 +111,19 @@ def _bar(axes: Axes, x: float, width: float, point: Point, colour: str) -> None:
         axes.plot(ends, [point.ideal] * 2, color=INK, linestyle="--", linewidth=1.1)
     if point.paper is not None:
         axes.plot([x], [point.paper], marker="o", markersize=6, color=INK, markerfacecolor="white")
-    _error_bars(axes, [(x, point)], INK)
+    _draw_error_bars(axes, [(x, point)], INK)
 
 
-def _error_bars(axes: Axes, placed: list[tuple[float, Point]], colour: str) -> None:
+def _draw_error_bars(axes: Axes, placed: list[tuple[float, Point]], colour: str) -> None:
     for x, point in placed:
         if point.low is not None and point.high is not None:
             axes.plot([x, x], [point.low, point.high], color=colour, linewidth=1.1, zorder=4)
 
 
-def _key(reproduction: Reproduction) -> list[Artist]:
-    """Return what the legend says of paper, ours and ideal, where they occur."""
+def _kind_entries(reproduction: Reproduction) -> list[Artist]:
+    """Return the legend entries of the paper's values, our values and the ideal, if they occur."""
     points = reproduction.points
-    if _crowded(points) and reproduction.kind != "bars":
+    if _is_crowded(points) and reproduction.kind != "bars":
         paper: dict[str, Any] = {"linestyle": ":"}
         ours: dict[str, Any] = {"linestyle": "-"}
     else:
@@ -130,16 +133,16 @@ def _key(reproduction: Reproduction) -> list[Artist]:
     there = [name for name in looks if any(getattr(point, name) is not None for point in points)]
     return [
         Line2D([], [], color=INK, label="the paper's" if name == "paper" else name, **looks[name])
-        for name in (there if len(there) > 1 else ())  # ours alone needs no word
+        for name in (there if len(there) > 1 else ())  # our values alone need no entry
     ]
 
 
-def _crowded(points: Sequence[Point]) -> bool:
+def _is_crowded(points: Sequence[Point]) -> bool:
     return max(map(len, series_of(points).values()), default=0) > CROWDED
 
 
-def _places(axes: Axes, reproduction: Reproduction) -> dict[float | str, float]:
-    """Return where each x stands: numbers where they are, words one after the other."""
+def _x_positions(axes: Axes, reproduction: Reproduction) -> dict[float | str, float]:
+    """Return the position of each x value: numbers as they are, words in order; set the ticks."""
     values = list(dict.fromkeys(point.x for point in reproduction.points))
     if all(isinstance(value, (int, float)) for value in values):
         if len(values) <= FEW and not reproduction.log_x:
@@ -152,13 +155,13 @@ def _places(axes: Axes, reproduction: Reproduction) -> dict[float | str, float]:
 
 
 def _wrapped(value: float | str) -> str:
-    """Return a category's name, over several lines where it is long."""
+    """Return the name of a category; a long name is split into several lines."""
     text = f"{value:g}" if isinstance(value, (int, float)) else style.shown(value)
     return "\n".join(text.split(" ")) if len(text) > 9 else text
 
 
-def _table(reproduction: Reproduction) -> Figure:
-    """Draw a row for each point: what it is, the paper's value, ours, and the ideal."""
+def _table_figure(reproduction: Reproduction) -> Figure:
+    """Draw a table with a row per point: series, paper's value, our value, and ideal."""
     columns, rows = table_of(reproduction)
     figure = Figure(figsize=(style.WIDTH, ROW * (len(rows) + 1) + 0.5))
     axes = figure.add_axes((0.02, 0.01, 0.96, 1 - 0.4 / figure.get_figheight()))
@@ -184,7 +187,7 @@ def _table(reproduction: Reproduction) -> Figure:
 def table_of(
     reproduction: Reproduction, points: Sequence[Point] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows that tell points, by default all, as text."""
+    """Return the columns and rows of a table of points (by default all points), as text."""
     x_label = "" if points is reproduction.rows else reproduction.x_label or "x"
     columns = ["", x_label, "paper", "ours", "spread", "ideal"]
     rows = []

@@ -1,12 +1,12 @@
-"""The page of the papers' figures that were made again: all of a folder, whenever each was made.
+"""The report of all reproduced figures in a folder.
 
 FOLDER/
-    report.html   in any browser, with all figures
-    results.md    the numbers that verdicts are about, and no figures: for a guide
-    tasks/        of simulated figures, what is finished
+    report.html   HTML page with all figures
+    results.md    Markdown page with the compared numbers, without drawings
+    tasks/        finished tasks of simulated figures
     NAME/
         NAME.json NAME.svg NAME.png
-        ...         records and whatever else the figure kept
+        ...         records and other files of the figure
 """
 
 from __future__ import annotations
@@ -26,18 +26,16 @@ from topos.base.errors import PillarboxError
 
 RESULTS = "results.md"
 MOODS = {AGREES: "", DIFFERS: "bad"}
-MANY = (
-    12  # points, beyond which the page shows the numbers the verdict is about, and folds the rest
-)
+MANY = 12  # maximum number of points that the page shows unfolded
 
 
 def keep(made: Reproduction, folder: Path) -> list[Path]:
-    """Write a figure made again, and its points, into its own folder of that one.
+    """Write a reproduced figure and its points to the figure's folder inside `folder`.
 
     Returns
     -------
     list of Path
-        The figure as SVG and PNG, and the points as JSON.
+        Files of the figure as SVG and PNG, and of its points as JSON.
     """
     own = output_folder(folder / made.name)
     points = own / f"{made.name}.json"
@@ -46,7 +44,7 @@ def keep(made: Reproduction, folder: Path) -> list[Path]:
 
 
 def kept(folder: Path, name: str) -> Reproduction | None:
-    """Return a figure that the folder keeps, None where it has none that can be read."""
+    """Return a reproduced figure from a folder, or None if it is missing or unreadable."""
     try:
         return Reproduction.from_json(store.read_json(folder / name / f"{name}.json"))
     except (PillarboxError, KeyError, TypeError, ValueError):
@@ -54,28 +52,28 @@ def kept(folder: Path, name: str) -> Reproduction | None:
 
 
 def write_page(folder: Path, every: Iterable[str] = ()) -> tuple[Path, list[str]]:
-    """Make one page of all figures that the folder keeps, and a smaller one without drawings.
+    """Write the HTML page of all reproduced figures of a folder, and the Markdown page.
 
-    `every` names all that there are: the smaller page says which are not there.
+    `every` are the names of all figures. The Markdown page lists those that are missing.
 
     Returns
     -------
     Path
-        The page.
+        File of the HTML page.
     list of str
-        Sentences about what could not be read.
+        Sentences about unreadable figures.
     """
     shown, missing, found = [], [], []
-    for name in _kept(folder):
+    for name in _figure_names(folder):
         try:
             found.append(Reproduction.from_json(store.read_json(folder / name / f"{name}.json")))
-            shown.append(_contents(folder / name, found[-1]))
+            shown.append(_template_values(folder / name, found[-1]))
         except (PillarboxError, OSError) as error:
             missing.append(f"{name} is left out: {error}")
         except (KeyError, TypeError, ValueError) as error:
             missing.append(
                 f"{name} is left out: its points cannot be read ({type(error).__name__}: {error}); "
-                "make it again"
+                "reproduce it again"
             )
     page = folder / PAGE
     store.write_text(folder / RESULTS, markdown.page(found, every))
@@ -83,28 +81,28 @@ def write_page(folder: Path, every: Iterable[str] = ()) -> tuple[Path, list[str]
     return page, missing
 
 
-def _kept(folder: Path) -> Iterator[str]:
+def _figure_names(folder: Path) -> Iterator[str]:
     for own in sorted(folder.iterdir()):
         if (own / f"{own.name}.json").is_file():
             yield own.name
 
 
-def _contents(own: Path, made: Reproduction) -> dict[str, Any]:
-    """Return what the page shows of one figure."""
+def _template_values(own: Path, made: Reproduction) -> dict[str, Any]:
+    """Return the template values of a reproduced figure."""
     caption = f"{made.title}: {made.y_label} over {made.x_label}."
     svg = (own / f"{made.name}.svg").read_text(encoding="utf-8")
-    every = _table(made, made.points)
+    every = _points_table(made, made.points)
     return {
         **{word: getattr(made, word) for word in ("name", "title", "verdict", "reasons", "notes")},
         "record": markdown.record(made),
         "mood": MOODS.get(made.verdict, "careful"),
         "drawn": None if made.kind == "table" else embedded(svg, made.name, caption),
-        "numbers": _table(made, made.rows) if made.rows else None,
+        "numbers": _points_table(made, made.rows) if made.rows else None,
         "points": every,
         "open": not made.rows and (made.kind == "table" or len(every.rows) <= MANY),
     }
 
 
-def _table(made: Reproduction, points: tuple[Any, ...]) -> tables.Table:
+def _points_table(made: Reproduction, points: tuple[Any, ...]) -> tables.Table:
     columns, rows = drawing.table_of(made, points)
     return tables.Table(columns, [tables.Row(row) for row in rows], frozenset(range(2, 9)))

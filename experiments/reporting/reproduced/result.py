@@ -1,4 +1,4 @@
-"""What comes of making a paper's figure again: its points beside ours, and what to think of it."""
+"""Results of a reproduced figure: points of the paper and our points, and a verdict."""
 
 from __future__ import annotations
 
@@ -11,57 +11,57 @@ from typing import Any
 from experiments.units import figures_apart
 
 AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
-UNDECIDED = "not decided"  # more draws or trials would decide
+UNDECIDED = "not decided"  # verdict of figures that need more draws or trials
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a figure is made again."""
+    """Settings of a reproduction: folders, seed, workers, link rate, repeats and size."""
 
-    folder: Path  # for whatever is kept
-    tasks: Path | None = None  # for finished tasks, which several figures share; else the folder's
+    folder: Path  # output folder
+    tasks: Path | None = None  # folder of finished tasks, shared by figures; None: in `folder`
     seed: int = 1
-    workers: int = 0  # processes of the simulator; 0 for one a processor
-    scheduler: str = ""  # of Dask, instead of processes
-    rate_mbit: float | None = None  # of a live lab; None for what this machine can do
+    workers: int = 0  # number of simulator processes; 0 for one per processor
+    scheduler: str = ""  # address of a Dask scheduler, used instead of processes
+    rate_mbit: float | None = None  # link rate of a live lab; None for this machine's capacity
     repeats: int | None = None
-    quick: bool = False  # smaller and coarser: for a look, and for tests
-    say: Callable[[str], Any] = print  # of progress
-    # Of what the figure is made (see `reproductions.inputs_of`): runs of the same go on.
+    quick: bool = False  # smaller networks and coarser sweeps, for previews and tests
+    say: Callable[[str], Any] = print  # callback for progress messages
+    # Hash of the figure's inputs (see `reproductions.inputs_of`): equal runs are resumed.
     inputs: str = ""
-    tasks_s: list[float] = field(default_factory=list)  # of all tasks, whenever they were done
+    tasks_s: list[float] = field(default_factory=list)  # durations of all tasks in seconds
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point of a series, or one cell of a table."""
+    """A point of a reproduced series, or a row of a reproduced table."""
 
     series: str
     x: float | str
-    ours: float | None
-    paper: float | None = None  # where the paper gives a number
-    low: float | None = None  # of ours: where its spread or confidence interval ends
-    high: float | None = None
+    ours: float | None  # our value
+    paper: float | None = None  # value of the paper, if it gives one
+    low: float | None = None  # lower end of our value's spread or confidence interval
+    high: float | None = None  # upper end of our value's spread or confidence interval
     ideal: float | None = None
-    draws: int = 0  # or trials, of which ours is the mean; 0 where chance has no part in it
+    draws: int = 0  # number of draws or trials of our mean; 0 for a deterministic value
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Between what ours lies; None where nothing is known of it, or all draws were alike."""
+        """Interval of our value; None if it is unknown, or if all draws are equal."""
         if self.low is None or self.high is None or math.isclose(self.low, self.high, rel_tol=1e-6):
             return None
         return self.low, self.high
 
     @property
     def figures(self) -> int:
-        """How many significant figures its numbers need: the paper's, and to show a spread."""
+        """Number of significant figures: that of the paper, or more to show the spread."""
         papers = 3 if self.paper is None or float(f"{self.paper:.3g}") == self.paper else 4
         return max(papers, figures_apart(*self.spread)) if self.spread else papers
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A figure or table made again."""
+    """A reproduced figure or table: its points, verdict, reasons and notes."""
 
     name: str
     title: str
@@ -69,26 +69,26 @@ class Reproduction:
     y_label: str
     points: tuple[Point, ...]
     verdict: str  # AGREES, DIFFERS, AMBIGUOUS or UNDECIDED
-    reasons: tuple[str, ...] = ()  # what differs, and why
-    notes: tuple[str, ...] = ()  # how it was measured: sizes, seeds, rates, models
-    kind: str = "lines"  # or bars, or table
-    # Where the points are a curve: the numbers that the verdict is about, and that are printed.
+    reasons: tuple[str, ...] = ()  # differences from the paper and their reasons
+    notes: tuple[str, ...] = ()  # measurement method: sizes, seeds, rates, models
+    kind: str = "lines"  # kind of drawing: "lines", "bars" or "table"
+    # Compared numbers of a figure whose points are a curve; they are printed instead of the curve.
     rows: tuple[Point, ...] = ()
     log_x: bool = False
     log_y: bool = False
-    # Of what, when, where and in what time it was made.
+    # Inputs, date, machine and duration of the reproduction.
     made: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain data; what is no number as None."""
+        """Return the reproduction as JSON-compatible data; NaN and infinity become None."""
         values = asdict(self)
         for key in ("points", "rows"):
-            values[key] = [{k: _plain(v) for k, v in point.items()} for point in values[key]]
+            values[key] = [{k: _json_number(v) for k, v in point.items()} for point in values[key]]
         return values
 
     @classmethod
     def from_json(cls, plain: dict[str, Any]) -> Reproduction:
-        """Return what `as_json` was of."""
+        """Return a reproduction from the data that `as_json` returned."""
         values = dict(plain)
         for key in ("points", "rows"):
             values[key] = tuple(Point(**point) for point in values[key])
@@ -97,5 +97,5 @@ class Reproduction:
         return cls(**values)
 
 
-def _plain(value: Any) -> Any:
+def _json_number(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -42,7 +42,7 @@ def test_goodput_names_means_ideals_invalid_trials_and_faults(over_time):
         "tree,2,2",
         "tree,2,2 (invalid)",
         "tree,2,2: ideal",
-        "fault, or its end",
+        "fault or repair",
     ]
     assert figure.axes[0].get_ylabel() == "goodput (Mbit/s)"
 

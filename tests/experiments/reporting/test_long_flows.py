@@ -56,7 +56,7 @@ def test_runs_whose_flows_end_do_not_last_and_faults_are_refused(tmp_path: Path)
     faulty = replace(GREEDY, faults=(FaultAt("cut 0.0-s0 at 0.5"),))
     with pytest.raises(PillarboxError, match="has faults"):
         lasting(records.load(written(tmp_path / "faulty", faulty, volume_bytes=None)))
-    with pytest.raises(PillarboxError, match="no trial that came to its end"):
+    with pytest.raises(PillarboxError, match="no completed trial"):
         lasting(records.load(written(tmp_path / "none", GREEDY, volume_bytes=None, trial=7)))
 
 

@@ -73,9 +73,9 @@ def test_by_tcp_it_takes_the_packets_and_queues_of_the_lab(tmp_path):
 
 
 def test_what_does_not_count_is_left_out(tmp_path):
-    with pytest.raises(PillarboxError, match="no flow that counts"):
+    with pytest.raises(PillarboxError, match="no measured, completed flow"):
         overlaid(records.load(written(tmp_path / "run", measured=False)))
-    with pytest.raises(PillarboxError, match="no flow that counts"):
+    with pytest.raises(PillarboxError, match="no measured, completed flow"):
         overlaid(records.load(written(tmp_path / "failed", status="failed")))
 
 
@@ -119,7 +119,7 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
         (["--beside", ".", "--load", "0.5"], "has flows of its own"),
         (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
         (["--load", "0.5"], "name a network"),
-        (["--beside", ".", "--figure", "x.pdf"], "an .svg or a .png file"),
+        (["--beside", ".", "--figure", "x.pdf"], "use the suffix .svg or .png"),
         (["--beside", "."], "is no run"),
     ],
 )

@@ -80,7 +80,7 @@ def test_it_holds_every_table(outline):
     assert untrusted[:3] == ["not valid", "1 trial", "22.0?"]
     assert by_head["system", "network", "routing"][0][:3] == ["bcube,2,1 bsr", "bcube,2,1", "bsr"]
     assert len(by_head["system", "level", "directed links"]) == 4
-    assert by_head["system", "event", "how often"][0][:4] == [
+    assert by_head["system", "event", "count"][0][:4] == [
         "bcube,2,1 bsr",
         "cut",
         "2",
@@ -138,7 +138,7 @@ def test_flows_of_a_duration_are_compared_by_goodput(tmp_path, run_writer, exper
 
 
 def test_it_says_what_is_not_to_be_believed(outline):
-    assert "1 of 4 trials are not valid, and count in no mean. 1 flow failed." in outline.text
+    assert "1 of 4 trials are not valid and excluded from means. 1 flow failed." in outline.text
     assert "sent only 0.500 of what their rate allows" in outline.text
     assert "Trial 4, tree,2,2, repeat 2: invalid" in outline.text
 
@@ -193,7 +193,7 @@ def test_what_is_broken_is_named_and_the_rest_is_shown(broken):
     assert len(missing) == 4
     assert "0000/flows.parquet" in missing[0] and "0001/trial.json" in missing[1]
     assert "0002/trial.json does not say trial, system" in missing[2]
-    assert "2 of 4 planned trials are there" in missing[3]
+    assert "2 of 4 planned trials have records" in missing[3]
     assert missing[3] in text and "bcube,2,1 bsr" in text
 
 
@@ -292,7 +292,7 @@ def test_command_prints_the_page_and_what_is_missing(broken, tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(PillarboxError, match="is no run"):
+    with pytest.raises(PillarboxError, match="is not a run"):
         write_report(tmp_path)
 
 
@@ -322,7 +322,7 @@ def test_it_begins_with_what_came_of_the_run(tmp_path, run_writer, experiment):
     page, _ = write_report(run_writer(tmp_path / "run", known))
     text = page.read_text()
     headline = text[text.index('<div class="headline">') : text.index("<nav>")]
-    assert "Not all flows of bcube,2,1 bsr and tree,2,2 came to their end" in headline
+    assert "Not all flows of bcube,2,1 bsr and tree,2,2 are completed" in headline
     other, _ = write_report(run_writer(tmp_path / "other"))
     assert '<div class="headline">' in other.read_text()
 

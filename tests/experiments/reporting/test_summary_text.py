@@ -99,29 +99,33 @@ def test_a_system_with_a_failed_flow_is_compared_with_nothing(run):
 def test_a_fault_is_told_by_what_it_did(run):
     told = summary_text.after_fault(run, CUT, CUBE)
     assert told == (
-        "cube, cut: cut of 0.0-s0 at 1.00 s; noticed after 7 ms; 1 flow got nothing through "
-        "until it was mended; all was done after 4.00 s instead of 3.00 s "
+        "cube, cut: cut of 0.0-s0 at 1.00 s; detected after 7 ms; 1 flow delivered "
+        "nothing until the repair; all flows completed after 4.00 s instead of 3.00 s "
         "(not all trials of cube, cut are valid)."
     )
 
 
 def test_flows_that_stood_still_are_counted_where_none_was_cut_off(run):
     run.events = run.events[run.events.event == "cut"]
-    told = "; at once 1 flow stood still, the longest for 400 ms; "
+    told = "; 1 flow stalled, the longest for 400 ms; "
     assert told in summary_text.after_fault(run, CUT, CUBE)
     run.events.loc[0, "at_s"] = 0.65  # its pause at 1.2 s is another's, and so are short ones
-    assert "; no flow stood still for 200 ms; " in summary_text.after_fault(run, CUT, CUBE)
+    assert "; no flow stalled for 200 ms; " in summary_text.after_fault(run, CUT, CUBE)
 
 
 def test_a_system_without_its_fault_says_so(run):
     assert (
-        summary_text.after_fault(run, TREE, CUBE) == "Nothing failed in tree: all was done before."
+        summary_text.after_fault(run, TREE, CUBE)
+        == "No fault in tree: all flows were completed before."
     )
 
 
 def test_a_trial_that_failed_is_not_said_to_have_been_spared(run):
     run.flows = run.flows[run.flows.system != CUT]
-    assert summary_text.after_fault(run, CUT, CUBE) == "cube, cut: its trial came to no end."
+    assert (
+        summary_text.after_fault(run, CUT, CUBE)
+        == "cube, cut: the trial has no flows, as it failed."
+    )
 
 
 def test_the_table_has_the_times_of_flows_and_the_share_of_the_bound(run):
@@ -137,10 +141,10 @@ def test_the_table_has_the_times_of_flows_and_the_share_of_the_bound(run):
 def test_a_straggler_is_explained(run):
     (told,) = summary_text.stragglers(run)
     assert told == (
-        "cube, cut: the last flow, 0.0 to 1.1, took 1.00 s longer than 95 % of them; it sent 7 "
-        "packets again; it stood still 2 times, the longest for 400 ms, as TCP does after a "
-        "retransmission time-out; the port from s0 to 0.1 dropped the most on its way, 9 packets "
-        "of all flows'."
+        "cube, cut: the last flow, 0.0 to 1.1, took 1.00 s longer than 95 % of them; it "
+        "retransmitted 7 packets; it stalled 2 times, the longest for 400 ms, as TCP does after a "
+        "retransmission timeout; of the ports on its path, s0 to 0.1 dropped the most: 9 packets "
+        "of all flows."
     )
 
 
