@@ -185,10 +185,10 @@ export class Panel {
     };
     const fields = [field("rate_mbit", "Mbit/s"), field("delay", "delay"), field("loss", "loss %")];
     fields[1].firstElementChild.placeholder = "5ms";
-    const defaultButton = element("button", { type: "button", textContent: "Default" });
-    defaultButton.addEventListener("click", () => this.act("cable", [cable]));
+    const resetButton = element("button", { type: "button", textContent: "Reset" });
+    resetButton.addEventListener("click", () => this.act("cable", [cable]));
     const change = element("button", { type: "submit", textContent: "Change" });
-    const form = element("form", { className: "shaping" }, ...fields, change, defaultButton);
+    const form = element("form", { className: "shaping" }, ...fields, change, resetButton);
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const given = [...new FormData(form)].filter(([, value]) => value.trim());
