@@ -334,7 +334,9 @@ class Picture:
 
     def draw_legend(self, samples: Sequence[LegendEntry]) -> None:
         """Draw the legend of the cables below the drawing."""
-        size, line, gap = (length * self.magnified for length in (LABEL, 26.0, 16.0))  # in points
+        size, line, gap = (
+            length * self.magnified for length in (LABEL, 26.0, 16.0)
+        )  # lengths in points
         widths = [line + 5 + text_width(sample.text, size) + gap for sample in samples]
         x = (self.low[0] + self.high[0]) / 2 - self.units(sum(widths) - gap) / 2
         y = self.low[1] - 0.1 * self.magnified
