@@ -168,17 +168,15 @@ def command(
         code = detached.detached()
         if code is not None:
             return code
-    door = None
-    if page:
-        from experiments.page import process
+    with_page = None
+    if page or not (detach or hold):
+        from experiments.page.opening import LabPage
 
-        # In the machine's network: the sandbox has a network of its own.
-        door = process.opened(listen, plain_http=plain_http, terminals=terminals)
+        with_page = LabPage(listen, plain_http=plain_http, terminals=terminals)
     place = lab_registry.take_place()
     if not no_sandbox and not cluster:  # nothing of a lab on a cluster is on this machine
         sandbox.enter()
     from experiments.control import prompt
-    from experiments.control.client import ask
     from experiments.control.service import Service
     from experiments.emulation.lab import Lab
     from experiments.linux.sweep import SweptLab
@@ -206,10 +204,10 @@ def command(
         service = Service(lab, over.requests() if over else None)
         stack.callback(service.close)
         _wait_converged(lab)
-        if door:
-            shown = process.Page(door, partial(ask, place.folder), place.folder)
-            stack.callback(shown.close)
-            click.echo(process.welcome(door))
+        if with_page:
+            stack.callback(with_page.close)
+        if with_page and page:
+            click.echo(with_page.open(place.folder))
         if not quiet:
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":
@@ -217,7 +215,8 @@ def command(
         if detach or hold:
             detached.ready(place, detach)
             return 0
-        return FAILED if prompt.run(lab, script) else 0
+        open_page = partial(with_page.open, place.folder) if with_page else None
+        return FAILED if prompt.run(lab, script, open_page) else 0
 
 
 def _over_machines(

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
+from experiments.control.ideal_so_far import IdealSoFar
 from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import Finishing, Tool
 from experiments.trials.runs.recorded_paths import PathSampler, paths_of
@@ -65,7 +66,8 @@ class UnderWay:
         self._sampled: PathSample | None = None  # sample the bound was computed from
         self._bound: PathBound | None = None
         self._possible_bytes = 0.0  # upper bound of bytes delivered while paths were known
-        self._known_bytes = 0.0  # bytes delivered while paths were known
+        has_volume = order.workload.volume_bytes is not None
+        self._so_far = IdealSoFar(self._bound_between, has_volume=has_volume)
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
@@ -118,6 +120,7 @@ class UnderWay:
             at_s, before = now_s, after
             row = delivered if self._tells_flows else [sum(delivered)]
             self._rows.append((now_s, row, possible))
+            self._so_far.add_row(now_s - self._barrier_s, after)
 
     def _possible(self, delivered_bytes: Any, active: Any, lasted_s: float) -> float | None:
         """Return the number of bytes that could have been delivered since the barrier.
@@ -129,7 +132,6 @@ class UnderWay:
             return None
         bps = bound.rates_bps(delivered_bytes * 8 / lasted_s, active)
         self._possible_bytes += float(bps.sum()) * lasted_s / 8
-        self._known_bytes += float(delivered_bytes.sum())
         return self._possible_bytes
 
     def _assess(self) -> None:
@@ -145,7 +147,9 @@ class UnderWay:
     def _look_at_paths(self) -> None:
         """Use the latest sample of the paths; after a fault there is none until the next sample."""
         assert self._sampler is not None
-        sample = self._sampler.samples[-1] if self._sampler.samples else None
+        samples = list(self._sampler.samples)
+        self._so_far.add_samples(samples)
+        sample = samples[-1] if samples else None
         settled = sample is not None and sample.failures == self._lab.failures()
         if sample is None or not settled or self._lab.net.shapes.changed:
             if self._bound:
@@ -155,6 +159,12 @@ class UnderWay:
             self._sampled = sample
             self._bound = bound_of_paths(self._lab, self._order, sample)
             self._ideal = self._ideal_now()
+
+    def _bound_between(self, before: PathSample, after: PathSample) -> PathBound | None:
+        """Return the upper bound of the rates between two samples; None if it is unknown."""
+        if self._lab.net.shapes.changed:
+            return None
+        return bound_of_paths(self._lab, self._order, before, after)
 
     @property
     def _tells_flows(self) -> bool:
@@ -175,13 +185,10 @@ class UnderWay:
             readings = self._watch.so_far()
             if readings is None:
                 return
-            ideal = achieved = None
-            if self._possible_bytes:
-                # A path change is reported a second later: only the final verdict can distinguish
-                # it from a goodput above the capacity of the cables.
-                achieved = self._known_bytes
-                ideal = max(self._possible_bytes, achieved)
-            verdict = judge(readings, ideal, achieved).as_json()
+            total = self._so_far.total
+            known = total.ideal_bps > 0  # false for NaN: the paths of no span are known yet
+            compared = (total.ideal_bps, total.achieved_bps) if known else (None, None)
+            verdict = judge(readings, *compared).as_json()
             del verdict["figures"]
             self._verdict = {"at_s": now_s, **verdict}
 
@@ -227,8 +234,10 @@ class UnderWay:
         return found
 
 
-def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound | None:
-    """Return the upper bound of the flows' rates over the paths of a sample; None if unknown."""
+def bound_of_paths(
+    lab: Lab, order: TrialOrder, sample: PathSample, later: PathSample | None = None
+) -> PathBound | None:
+    """Return the upper bound of the flows' rates between two path samples; None if unknown."""
     rate_mbit, workload = lab.settings.rate_mbit, order.workload
     if rate_mbit is None or lab.routing.endswith(".py"):
         return None
@@ -237,8 +246,12 @@ def bound_of_paths(lab: Lab, order: TrialOrder, sample: PathSample) -> PathBound
     from experiments.analysis.fluid.path_bound import PathBound
 
     pairs = [(flow.source, flow.destination) for flow in order.flows]
-    paths = paths_of(lab.topology, lab.routing, pairs, sample.paths, sample.failures)
-    return PathBound(lab.topology, lab.routing, paths, rate_mbit * 1e6, lab.settings.mtu)
+    before, after = (
+        paths_of(lab.topology, lab.routing, pairs, one.paths, one.failures)
+        for one in (sample, later or sample)
+    )
+    rate_bps, mtu = rate_mbit * 1e6, lab.settings.mtu
+    return PathBound(lab.topology, lab.routing, before, rate_bps, mtu, after)
 
 
 def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:

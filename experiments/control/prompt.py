@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +35,7 @@ OWN = (
     ("xterm A", "open a terminal window on a server (needs a display)"),
     ("capture [A[:PORT]]... [-o FILE]", "capture frames for Wireshark, 5 s by default"),
     ("metrics", "print the counters of the lab, as Prometheus reads them"),
-    ("page", "say how to open the lab in a browser"),
+    ("page", "open the lab's page and print its address, for a browser on this machine"),
 )
 CAPTURE_S = 5  # default duration of a capture at the prompt, in seconds
 WIDE = 120  # maximum width of the help text, in characters
@@ -52,8 +52,10 @@ class Prompt(CLI):
         lab: Lab,
         script: Path | None = None,  # file of command lines to run instead of the prompt
         out: TextIO | None = None,  # output of answers
+        open_page: Callable[[], str] | None = None,  # opens the page and returns its addresses
     ) -> None:
         self.lab = lab
+        self._open_page = open_page
         self.failed = 0  # number of failed lines
         self._reading = 0  # nesting depth of `source` files
         options = {"script": str(script)} if script else {}
@@ -191,13 +193,13 @@ class Prompt(CLI):
         )
         self.default(line)
 
-    def do_page(self, _line: str) -> None:
-        """page: say how to open the lab in a browser."""
-        self._say(
-            "A browser cannot reach the lab's own network. In another terminal:\n"
-            f"  sudo ./pillarbox page --lab {self.lab.folder.name}\n"
-            "prints the page's address. `up --page` opens the page from the start."
-        )
+    def do_page(self, line: str) -> None:
+        """page: open the lab's page and print its address, for a browser on this machine."""
+        elsewhere = f"sudo ./pillarbox page --lab {self.lab.folder.name} {line.strip()}".rstrip()
+        require(not line.strip(), f"page has options in another terminal only: {elsewhere}")
+        require(self._open_page is not None, f"this prompt opens no page; elsewhere: {elsewhere}")
+        assert self._open_page
+        self._say(self._open_page())
 
     def do_metrics(self, line: str) -> None:
         """metrics: print the counters of the lab, as Prometheus reads them."""
@@ -362,8 +364,8 @@ def _listed(rows: Sequence[Sequence[str]], width: int) -> str:
     return "\n".join(lines)
 
 
-def run(lab: Lab, script: Path | None = None) -> int:
+def run(lab: Lab, script: Path | None = None, open_page: Callable[[], str] | None = None) -> int:
     """Run the prompt until its end; return the number of failed lines of a script."""
-    prompt = Prompt(lab, script)
+    prompt = Prompt(lab, script, open_page=open_page)
     sys.stdout.flush()
     return prompt.failed if script else 0

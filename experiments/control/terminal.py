@@ -18,8 +18,23 @@ from experiments.emulation.nodes import OWN_SYS
 from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
-# A program in the background outlives the terminal of its command line.
+# Commands that make a program in the background outlive the terminal of its command line.
 UNHANGED = 'trap "" HUP\n'
+# Script of the session leader. It runs the line, its first argument, as a job with a process group,
+# and takes the terminal back before it ends: the hangup then reaches no daemon that was just
+# started. It continues a job that is stopped, as by Ctrl-Z, because no prompt could continue it.
+LEADER = """\
+trap "" HUP
+exec 3>&2 2>/dev/null
+set -m
+bash -c "$1" 2>&3 3>&-
+code=$?
+while jobs %%; do
+  fg
+  code=$?
+done >/dev/null
+exit $code
+"""
 
 
 class ProgramEnd(NamedTuple):
@@ -46,11 +61,11 @@ def run_line(
         Whether `typed` is a terminal with a user.
     """
     shown.flush()
-    command = [*OWN_SYS, "bash", "-c", UNHANGED + line]
     if interactive and not in_background(line):
-        return _at_terminal(node, command, typed.fileno(), shown.fileno())
+        leader = [*OWN_SYS, "bash", "-c", LEADER, "bash", line]
+        return _at_terminal(node, leader, typed.fileno(), shown.fileno())
     program = node.program(
-        command,
+        [*OWN_SYS, "bash", "-c", UNHANGED + line],
         stdin=subprocess.DEVNULL,
         stdout=shown,
         stderr=subprocess.STDOUT,

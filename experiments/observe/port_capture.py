@@ -86,6 +86,8 @@ def capture(
                 if regular or not _is_regular(data):
                     writer.write(number, at_ns, data, outgoing=outgoing, length=length)
                     written += 1
+                    if written == frames:
+                        break
             return taken[number] > before
 
         begun()
@@ -94,7 +96,8 @@ def capture(
             if left <= 0:
                 break
             for descriptor, _ in poll.poll(left):
-                write(numbers[descriptor])
+                if written != frames:
+                    write(numbers[descriptor])
         missed = 0
         for number, one in enumerate(sockets):
             came, lost = _statistics(one)

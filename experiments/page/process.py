@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import json
-import re
 import secrets
 import signal
 import socket
@@ -20,9 +19,9 @@ from experiments.control.client import LabEntrance, entrance_anywhere
 from experiments.interpreter import module_command
 from experiments.page.certificate import Certificate, made_for
 from experiments.page.gate import Ask, Gate
-from topos.base.errors import PillarboxError, require
+from experiments.page.opening import ReservedPort, reserved_port
+from topos.base.errors import PillarboxError
 
-LOOPBACK = "127.0.0.1"
 ADDRESS = "page"  # name of the file in a lab's folder with the page's URL and certificate
 BACKLOG = 1024  # listen backlog: connections that wait for accept()
 ROLES = ("operate", "watch")
@@ -48,44 +47,39 @@ class Door(NamedTuple):
 
 
 def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> Door:
+    """Return the door at a listen address, which `opening.reserved_port` parses; see `door_at`."""
+    return door_at(reserved_port(listen), plain_http=plain_http, terminals=terminals)
+
+
+def door_at(port: ReservedPort, *, plain_http: bool = False, terminals: bool = False) -> Door:
     """Return a page's listening socket, with new access tokens and, if needed, a certificate.
 
     Parameters
     ----------
-    listen : str
-        Listen address: ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT. Default: the loopback.
+    port : ReservedPort
+        Reserved port to listen at.
     plain_http : bool
         Serve other computers without TLS. The loopback is always served without TLS.
     terminals : bool
         Permit terminals on a page that other computers reach. On the loopback, terminals are
         always permitted.
     """
-    found = re.fullmatch(
-        r"(\[[0-9a-fA-F:.]+\]|[^:]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*)(?::(\d+))?", listen
-    )
-    require(
-        found is not None or not listen,
-        f"{listen!r} is not an address: write ADDRESS or ADDRESS:PORT",
-    )
-    address = found[1].strip("[]") if found else LOOPBACK
-    port = int(found[2] or 0) if found else 0
-    require(port < 1 << 16, f"port {port} does not exist: use a port up to 65535")
-    try:
-        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
-        made = socket.create_server(where[:2], family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise PillarboxError(f"cannot listen on {listen or address}: {error.strerror}") from None
-    bound, port, *_ = made.getsockname()
+    made, address = port
+    bound, number, *_ = made.getsockname()
     on_loopback = ipaddress.ip_address(bound.partition("%")[0]).is_loopback
     tokens = {role: secrets.token_urlsafe(24) for role in ROLES}
     paths = {role: f"{role}-{secrets.token_hex(8)}" for role in ROLES}
     try:
         certificate = None if on_loopback or plain_http else made_for(address)
+        made.listen(BACKLOG)
+    except OSError as error:  # another program has the port too, and was the first to listen
+        made.close()
+        raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None
     except PillarboxError:
         made.close()
         raise
     return Door(
-        *(made, address, port, tokens, paths, on_loopback, on_loopback or terminals, certificate)
+        *(made, address, number, tokens, paths, on_loopback, on_loopback or terminals, certificate)
     )
 
 

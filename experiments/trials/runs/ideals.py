@@ -55,21 +55,51 @@ def trial_ideal(
     """Return the ideal of a trial whose cables all have the rate of its system."""
     spans = _spans(topology, order, found, paths, end_s)
     delivered = _Delivered(found.results)
-    completion_s = math.nan
-    if order.workload.volume_bytes is not None:
-        completion_s = sum(
-            one.bound.least_s(delivered.bits(one.begin_s, one.end_s)) for one in spans
-        )
-        whole = float(delivered.bits(0.0, end_s).sum())
-        goodput_bps = whole / completion_s if completion_s else math.nan
-    else:
-        total = 0.0
-        for one in spans:
-            lasted_s = one.end_s - one.begin_s
-            bps = delivered.bits(one.begin_s, one.end_s) / lasted_s
-            total += float(one.bound.rates_bps(bps).sum()) * lasted_s
-        goodput_bps = total / end_s
-    return TrialIdeal(goodput_bps, completion_s, tuple(_steps(spans, delivered, end_s)))
+    total = IdealTotal(order.workload.volume_bytes is not None)
+    for one in spans:
+        bits = delivered.bits(one.begin_s, one.end_s)
+        total.add(one.bound, bits, one.end_s - one.begin_s)
+    steps = tuple(_steps(spans, delivered, end_s))
+    return TrialIdeal(total.ideal_bps, total.completion_s, steps)
+
+
+class IdealTotal:
+    """Goodput, and the upper bound of it, of all spans added.
+
+    With a volume, the bound is the volume over the shortest time of transmission.
+    """
+
+    def __init__(self, has_volume: bool) -> None:
+        self._has_volume = has_volume
+        self._lasted_s = self._bits = self._ideal_bits = 0.0
+        self._completion_s = 0.0
+
+    def add(self, bound: PathBound, bits: Floats, lasted_s: float) -> None:
+        """Add a span: the bound of its paths, the bits that each flow delivered, its duration."""
+        self._lasted_s += lasted_s
+        self._bits += float(bits.sum())
+        if self._has_volume:
+            self._completion_s += bound.least_s(bits)
+        else:
+            self._ideal_bits += float(bound.rates_bps(bits / lasted_s).sum()) * lasted_s
+
+    @property
+    def completion_s(self) -> float:
+        """Shortest time of transmission in seconds; NaN without a volume."""
+        return self._completion_s if self._has_volume else math.nan
+
+    @property
+    def ideal_bps(self) -> float:
+        """Upper bound of the goodput; NaN if nothing was delivered."""
+        bits, lasted_s = self._ideal_bits, self._lasted_s
+        if self._has_volume:
+            bits, lasted_s = self._bits, self._completion_s
+        return bits / lasted_s if lasted_s else math.nan
+
+    @property
+    def achieved_bps(self) -> float:
+        """Goodput; NaN without spans."""
+        return self._bits / self._lasted_s if self._lasted_s else math.nan
 
 
 def _spans(

@@ -1,0 +1,65 @@
+"""The ideal of a workload that is still sending, span by span as for a finished trial.
+
+A span lies between two path samples. It counts only when the second sample is known, so that bytes
+are never compared with the capacity of paths that the flows had left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from experiments.trials.runs.ideals import IdealTotal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy
+    from numpy.typing import NDArray
+
+    from experiments.analysis.fluid.path_bound import PathBound
+    from experiments.trials.runs.order import PathSample
+
+    # Upper bound of the rates between two samples, None if the paths are unknown.
+    BoundBetween = Callable[[PathSample, PathSample], PathBound | None]
+
+MOST_ROWS = 100  # number of recent rows kept, enough for the time that sampling the paths takes
+
+
+class IdealSoFar:
+    """Goodput, and the upper bound of it, in all complete spans.
+
+    Rows are added by one thread, and samples by another.
+    """
+
+    def __init__(self, bound_between: BoundBetween, *, has_volume: bool) -> None:
+        self.total = IdealTotal(has_volume)
+        self._bound_between = bound_between
+        # time after the barrier in seconds, and delivered bytes of each flow
+        self._rows: deque[tuple[float, NDArray[numpy.int64]]] = deque(maxlen=MOST_ROWS)
+        self._last: PathSample | None = None
+        self._begin: tuple[float, Any] | None = None
+        self._used = 0  # number of samples used
+
+    def add_row(self, at_s: float, delivered_bytes: NDArray[numpy.int64]) -> None:
+        """Add the bytes that each flow has delivered until a time after the barrier."""
+        self._rows.append((at_s, delivered_bytes))
+
+    def add_samples(self, samples: Sequence[PathSample]) -> None:
+        """Add the spans that end with new samples; `samples` are all samples of the workload."""
+        for sample in samples[self._used :]:
+            rows = [row for row in list(self._rows) if row[0] <= sample.at_s]
+            if not rows:  # the first sample is taken before the first row
+                self._used += 1
+                self._last = sample
+                continue
+            self._end_span(rows[-1], sample)
+            self._used, self._last, self._begin = self._used + 1, sample, rows[-1]
+
+    def _end_span(self, end: tuple[float, Any], sample: PathSample) -> None:
+        begin = self._begin or (0.0, 0 * end[1])
+        lasted_s, bits = end[0] - begin[0], 8.0 * (end[1] - begin[1])
+        bound = self._bound_between(self._last or sample, sample)
+        if bound is not None and lasted_s > 0:
+            self.total.add(bound, bits, lasted_s)
