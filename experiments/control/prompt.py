@@ -301,9 +301,13 @@ class Prompt(CLI):
 
     def do_source(self, line: str) -> None:
         """source FILE: run the lines of a file."""
+        try:
+            lines = Path(line.strip()).read_text().splitlines()
+        except OSError as error:
+            raise PillarboxError(f"{line.strip()} cannot be read: {error.strerror}") from None
         self._reading += 1
         try:
-            for one in Path(line.strip()).read_text().splitlines():
+            for one in lines:
                 if self.onecmd(one):
                     return
         finally:

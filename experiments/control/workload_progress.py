@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
+from experiments.output import styled
+from experiments.text import printable
+
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
@@ -22,12 +25,13 @@ def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
     from experiments.control.active_workload import line_of
 
     over = threading.Event()
+    screen = styled(terminal)
 
     def show() -> None:
         while not over.wait(SHOW_S):
             line = line_of(lab)
             if line:
-                print(f"{CLEAR}{line} {HINT}", end="", file=terminal, flush=True)
+                print(f"{CLEAR}{printable(line)} {HINT}", end="", file=screen, flush=True)
 
     showing = threading.Thread(target=show, daemon=True)
     showing.start()
@@ -36,7 +40,7 @@ def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
     finally:
         over.set()
         showing.join()
-        print(CLEAR, end="", file=terminal, flush=True)
+        print(CLEAR, end="", file=screen, flush=True)
 
 
 @contextmanager
