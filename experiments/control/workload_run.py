@@ -55,7 +55,9 @@ def said_of(record: dict[str, Any]) -> str:
     goodput, ideal = (
         with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
     )
-    verdict = "valid" if record["valid"] else f"not valid: {record['verdict']['reasons'][0]}"
+    first, *others = record["verdict"]["reasons"] or ("",)
+    more = f" (and {len(others)} more)" if others else ""
+    verdict = "valid" if record["valid"] else f"not valid: {first}{more}"
     flows = f"{record['flows']} flows, {record['failed_flows']} failed"
     return f"{flows}: {goodput} of {ideal} ideal; {verdict}"
 

@@ -25,9 +25,10 @@ pytestmark = [pytest.mark.root, pytest.mark.long]
 __all__ = ["own_run"]  # a fixture
 
 SMALL = ("dcell,4,1", "bcube,4,1", "dpillar,4,2", "ficonn,4,1", "tree,4,4")
-LARGE = ("dcell,7,1", "bcube,7,1", "dpillar,6,3", "ficonn,4,2", "tree,10,10")  # 48 to 100 servers
+LARGE = ("dcell,7,1", "bcube,7,1", "dpillar,4,4", "ficonn,4,2", "tree,10,10")  # 48 to 100 servers
 MOST_S = 150.0  # upper bound for one line in a large network or on a busy machine, in seconds
-DONE = r"\d+ flows, \d+ failed: [\d.]+ .?bit/s of .* ideal"
+# The result of a workload, and on a machine that is too slow for it the reason.
+DONE = r"\d+ flows, \d+ failed: [\d.]+ .?bit/s of .* ideal; (valid|not valid: \w+)"
 # A first look at a network that may be slow: everything but the small lines.
 LOOK = (
     ("pingall", r"% dropped \(\d+/\d+ received\)"),
@@ -99,7 +100,7 @@ def test_a_large_network_is_used_broken_and_repaired(
 def test_both_processors_are_half_taken(own_run: Callable[[], None], tmp_path: Path) -> None:
     own_run()
     with others_at_work(), prompt_of(SMALL[0], tmp_path) as prompt:
-        for line, wanted in (*LINES, *LOOK, *FAULTS):
+        for line, wanted in (*LINES, *LOOK):
             prompt.check(line, wanted)
 
 
@@ -109,7 +110,7 @@ def test_two_gigabytes_of_memory_are_enough(
 ) -> None:
     own_run()
     with little_memory(), prompt_of(spec, tmp_path) as prompt:
-        for line, wanted in (*LOOK, *(LINES if spec in SMALL else ())):
+        for line, wanted in LOOK:
             prompt.check(line, wanted)
 
 
