@@ -210,11 +210,11 @@ class Prompt(CLI):
         self._say(scraped(self.lab.folder).rstrip())
 
     def do_capture(self, line: str) -> None:
-        """capture [ADDR[:PORT]]... [-o FILE] [--seconds S]: capture frames, 5 s by default."""
+        """capture [ADDR[:PORT]]... [-o FILE] [--seconds S] [--frames N]: capture, 5 s by default."""
         from experiments.interpreter import module_command
 
         words = shlex.split(line)
-        if not {"--seconds", "--frames", "--help"} & set(words):
+        if not {"--seconds", "--help"} & {word.partition("=")[0] for word in words}:
             words += ["--seconds", str(CAPTURE_S)]
         command = module_command("experiments", "capture", "--lab", self.lab.folder.name, *words)
         self.stdout.flush()
