@@ -210,7 +210,7 @@ class Prompt(CLI):
         self._say(scraped(self.lab.folder).rstrip())
 
     def do_capture(self, line: str) -> None:
-        """capture [ADDR[:PORT]]... [-o FILE] [--seconds S] [--frames N]: capture, 5 s by default."""
+        """capture [ADDR[:PORT]]... [-o FILE] [--seconds S] [--frames N]: for 5 s by default."""
         from experiments.interpreter import module_command
 
         words = shlex.split(line)
