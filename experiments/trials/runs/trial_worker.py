@@ -159,7 +159,8 @@ def _follow(
         now = time.monotonic()
         require(
             now < at_s + timeout_s + GRACE_S,
-            f"{tool.name} did not end within {timeout_s:g} s, nor by itself after that",
+            f"{tool.name} did not end within {timeout_s:g} s, nor {GRACE_S:g} s later: the machine "
+            "is too slow for these flows; choose a lower rate or fewer flows",
         )
         while not events.empty():
             tell(("event", events.get()))

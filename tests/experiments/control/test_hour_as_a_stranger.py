@@ -29,11 +29,13 @@ LARGE = ("dcell,7,1", "bcube,7,1", "dpillar,4,4", "ficonn,4,2", "tree,10,10")  #
 MOST_S = 150.0  # upper bound for one line in a large network or on a busy machine, in seconds
 # The result of a workload, and on a machine that is too slow for it the reason.
 DONE = r"\d+ flows, \d+ failed: [\d.]+ .?bit/s of .* ideal; (valid|not valid: \w+)"
-# A first look at a network that may be slow: everything but the small lines.
+# The result, or the reason for which there is none, of more flows than the machine can send.
+DONE_OR_WHY = rf"{DONE}|did not end within .* the machine is too slow"
+# A first look at a network.
 LOOK = (
     ("pingall", r"% dropped \(\d+/\d+ received\)"),
     ("run one-to-one", DONE),
-    ("run permutation", DONE),
+    ("run permutation", DONE_OR_WHY),
     ("cut A-s0", "A-s0 is cut"),
     ("why A B", r"in effect: cut A-s0 \(to repair: heal A-s0\)"),
     ("heal A-s0", "A-s0 mended"),
