@@ -6,6 +6,7 @@ With ``-s`` the tests print a table of the lines, their seconds, and the answers
 from __future__ import annotations
 
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -137,7 +138,7 @@ def little_memory() -> Iterator[None]:
     parent = cgroups.parent_of("memory")
     if parent is None:
         pytest.skip("the kernel has no control group for memory: neither version 1 nor 2")
-    folder = parent / f"hour-{os.getpid()}"
+    folder = parent / f"hour-{secrets.token_hex(4)}"
     try:
         folder.mkdir()
     except OSError as error:
@@ -153,8 +154,18 @@ def little_memory() -> Iterator[None]:
         assert killed_for_memory(folder) == 0
     finally:
         (parent / "cgroup.procs").write_text("0")
-        wait_until(lambda: not (folder / "cgroup.procs").read_text(), "a process is left")
+        wait_until(lambda: is_removed(folder), "a process is left")
+
+
+def is_removed(folder: Path) -> bool:
+    """Remove a control group and those in it; return False if one still has processes."""
+    try:
+        for nested in folder.glob("*/"):
+            nested.rmdir()
         folder.rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def killed_for_memory(folder: Path) -> int:
