@@ -80,6 +80,9 @@ def test_a_first_visit(
     # 1: a trial is not valid, as on a busy machine
     assert ran.returncode in (0, 1), ran.stderr
     assert "% of the ideal" in ran.stdout.replace("\xa0", " "), ran.stdout + ran.stderr
+    for words in (("page", str(run)), ("report", str(run), "--no-open")):
+        made = pillarbox(*words)
+        assert made.returncode == 0, made.stderr
 
     async def visit(prompt: Prompt, address: str) -> None:
         async with browser(tmp_path / "chromium") as tab:
