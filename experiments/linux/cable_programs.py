@@ -184,8 +184,8 @@ def is_control() -> bytes:
         [
             ebpf.copy(R6, R1),
             ebpf.load_packet(ebpf.HALF, ETHERTYPE_AT),
-            ebpf.skip_if(ebpf.EQUAL, R0, ETH_DCN, 5),  # to the load of DCN's protocol
-            ebpf.skip_if(ebpf.DIFFERENT, R0, ETH_IP, 9),  # to the end: no match
+            ebpf.skip_if(ebpf.EQUAL, R0, ETH_DCN, 5),  # jump to the load of DCN's protocol
+            ebpf.skip_if(ebpf.DIFFERENT, R0, ETH_IP, 9),  # no match
             ebpf.load_packet(ebpf.BYTE, IP_PROTOCOL_AT),
             ebpf.skip_if(ebpf.DIFFERENT, R0, IP_IN_IP, 3),  # check the outer protocol
             ebpf.load_packet(ebpf.BYTE, INNER_PROTOCOL_AT),

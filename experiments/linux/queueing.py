@@ -133,7 +133,7 @@ def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -
         ebpf.copy(R7, R0),
         ebpf.call_helper(KTIME_NS),
         ebpf.load(ebpf.DOUBLE, R1, R7),  # time when the port will have sent all packets so far
-        ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # that time is in the future
+        ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # the time is in the future
         ebpf.copy(R1, R0),  # the current time
         ebpf.load(ebpf.WORD, R2, R6, LENGTH),
         ebpf.calculate(ebpf.MULTIPLY, R2, 10**9),
