@@ -10,31 +10,19 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
+import sys
 import termios
 from contextlib import suppress
 from typing import IO, Any, NamedTuple
 
+from experiments.control import session_leader
 from experiments.emulation.nodes import OWN_SYS
 from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
 # Commands that make a program in the background outlive the terminal of its command line.
 UNHANGED = 'trap "" HUP\n'
-# Script of the session leader. It runs the line, its first argument, as a job with a process group,
-# and takes the terminal back before it ends: the hangup then reaches no daemon that was just
-# started. It continues a job that is stopped, as by Ctrl-Z, because no prompt could continue it.
-LEADER = """\
-trap "" HUP
-exec 3>&2 2>/dev/null
-set -m
-bash -c "$1" 2>&3 3>&-
-code=$?
-while jobs %%; do
-  fg
-  code=$?
-done >/dev/null
-exit $code
-"""
+LEADER = [sys.executable, "-I", "-S", session_leader.__file__]
 
 
 class ProgramEnd(NamedTuple):
@@ -62,7 +50,7 @@ def run_line(
     """
     shown.flush()
     if interactive and not in_background(line):
-        leader = [*OWN_SYS, "bash", "-c", LEADER, "bash", line]
+        leader = [*OWN_SYS, *LEADER, line]
         return _at_terminal(node, leader, typed.fileno(), shown.fileno())
     program = node.program(
         [*OWN_SYS, "bash", "-c", UNHANGED + line],
