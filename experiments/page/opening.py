@@ -1,6 +1,6 @@
 """The page of a lab that has a prompt: opened with the lab or later, and closed with the lab.
 
-A lab's sandbox has no way to the machine's network, so that the port of its page is reserved before
+A lab's sandbox has no access to the machine's network, so the port of its page is reserved before
 the lab enters the sandbox. Nothing listens at the port until the page is opened.
 """
 
@@ -33,11 +33,12 @@ def reserved_port(listen: str = "") -> ReservedPort:
         r"(\[[0-9a-fA-F:.]+\]|[^:]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*:[0-9a-fA-F:.]*)(?::(\d+))?", listen
     )
     require(
-        found is not None or not listen, f"{listen!r} is no address: write ADDRESS or ADDRESS:PORT"
+        found is not None or not listen,
+        f"{listen!r} is not an address: write ADDRESS or ADDRESS:PORT",
     )
     address = found[1].strip("[]") if found else LOOPBACK
     port = int(found[2] or 0) if found else 0
-    require(port < 1 << 16, f"there is no port {port}")
+    require(port < 1 << 16, f"port {port} does not exist: use a port up to 65535")
     made = None
     try:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
@@ -50,9 +51,7 @@ def reserved_port(listen: str = "") -> ReservedPort:
     except OSError as error:
         if made:
             made.close()
-        raise PillarboxError(
-            f"{listen or address} cannot be listened at: {error.strerror}"
-        ) from None
+        raise PillarboxError(f"cannot listen on {listen or address}: {error.strerror}") from None
     return ReservedPort(made, address)
 
 
