@@ -1,1 +1,1 @@
-"""Experiments from plan to records: what is to run, the runs, and whether to believe them."""
+"""Experiments: the plans, the runs with their records, and the checks of a run's validity."""

@@ -1,7 +1,7 @@
-"""Experiments by name, for `pillarbox run`.
+"""Catalogue of named experiments for `pillarbox run`.
 
-Cables carry 100 Mbit/s and packets of 9000 bytes, where nothing else is said: so much two
-processors emulate faithfully.
+By default cables carry 100 Mbit/s and packets of 9000 bytes: two processors emulate that rate
+faithfully.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def _systems(*networks: str) -> tuple[System, ...]:
 
 
 def _all_to_all(volume_bytes: int, timeout_s: float = 120.0) -> Workload:
-    """Return a workload of so many flows that one process sends them."""
+    """Return an all-to-all workload whose flows are all sent by one traffic generator process."""
     return Workload(volume_bytes=volume_bytes, tool="generator", timeout_s=timeout_s)
 
 
 class Demo:
-    """What the systems of the demo are called."""
+    """Labels of the systems that the demo compares."""
 
     CUBE, TREE = "BCube", "tree"
     CUT_CUBE, CUT_TREE = "BCube, cut", "tree, cut"
@@ -32,9 +32,9 @@ class Demo:
 
 DEMO = Experiment(
     name="demo",
-    about="BCube against a tree of the same 16 servers, every server to every other; then once "
-    "more, and a cable of one server is cut meanwhile",
-    # A rate that two processors carry with room to spare.
+    about="BCube compared with a tree of the same 16 servers, every server to every other; then "
+    "again while a cable of one server is cut",
+    # Two processors emulate this rate with idle time left.
     systems=tuple(
         System(network, label=label, rate_mbit=60)
         for network, label in (
@@ -45,21 +45,23 @@ DEMO = Experiment(
         )
     ),
     workload=_all_to_all(1_750_000, timeout_s=40.0),
-    # Both networks have this cable. In the tree there is no way around it.
+    # Both networks have the cable h0-s0. The tree has no other path for this server.
     faults=(FaultAt("cut h0-s0 at 1 until 2.5", systems=(Demo.CUT_CUBE, Demo.CUT_TREE)),),
     repeats=1,
 )
 
 FCT = Experiment(
     name="fct",
-    about="six networks under the same relative load of flows of web search's sizes: how long "
-    "does a flow take, over what it would take alone?",
-    # Small packets and a short catch-up, so that small flows meet a cable and not a burst.
+    about="six networks under the same relative load of flows with web-search sizes: slowdown of "
+    "flow completion times relative to an idle network",
+    # With small packets and a short catch-up of the shaper, small flows are limited by the
+    # cable's rate and do not pass in one burst.
     systems=tuple(
         System(network, rate_mbit=20, mtu=1500, catch_up="0.5ms")
         for network in (BCUBE, DCELL, "ficonn,4,1", "dpillar,4,2", "fattree,4", TREE)
     ),
-    # Three trials of each, six minutes together; --duration 30 has narrower intervals.
+    # Three trials of each system take six minutes in total; --duration 30 narrows the confidence
+    # intervals.
     workload=Workload(
         arrivals="poisson",
         load=0.6,
@@ -73,7 +75,8 @@ FCT = Experiment(
 
 ALL_REDUCE = Experiment(
     name="all-reduce",
-    about="all servers sum what each has: BML and others on BCube, rings on a tree and a fat-tree",
+    about="all-reduce (sum over all servers): BML and other algorithms on BCube, rings on a tree "
+    "and a fat-tree",
     systems=tuple(
         System(network, routing=routing, algorithm=algorithm, label=label, rate_mbit=60)
         for network, routing, algorithm, label in (
@@ -92,16 +95,16 @@ ALL_REDUCE = Experiment(
 OTHERS = (
     Experiment(
         name="quick",
-        about="a small BCube and a tree, all-to-all for two seconds each: does everything work "
-        "here?",
+        about="a small BCube and a tree, all-to-all for two seconds each: quick test that "
+        "experiments work on this machine",
         systems=_systems("bcube,2,1", "tree,2,2"),
         workload=Workload(duration_s=2.0, timeout_s=20.0),
         repeats=2,
     ),
-    # A method that finds a difference between these two is wrong.
+    # An A/A test: a comparison method that finds a difference between A and B is wrong.
     Experiment(
         name="a-a",
-        about="one system against itself: does comparing systems find a difference where none is?",
+        about="one system compared with itself: a difference that is found is a false positive",
         systems=(System("bcube,2,1", label="A"), System("bcube,2,1", label="B")),
         workload=Workload(duration_s=1.5, tool="generator", timeout_s=20.0),
         repeats=6,
@@ -109,14 +112,14 @@ OTHERS = (
     # Guo 2009, section 7.5 and Fig. 11.
     Experiment(
         name="bcube-tree",
-        about="BCube against a tree, all-to-all: at least 2.9 times as fast",
+        about="BCube compared with a tree, all-to-all: at least 2.9 times as fast",
         systems=_systems(BCUBE, TREE),
         workload=_all_to_all(3_000_000),
     ),
     # Guo 2008, section 7.3 and Fig. 12.
     Experiment(
         name="dcell-tree",
-        about="DCell against a tree, all-to-all: at least 1.96 times as fast",
+        about="DCell compared with a tree, all-to-all: at least 1.96 times as fast",
         systems=_systems(DCELL, "tree,4,5"),
         workload=_all_to_all(3_000_000),
     ),
@@ -136,7 +139,7 @@ OTHERS = (
     ),
     Experiment(
         name="permutation",
-        about="every server to one other at random, in four networks and a tree",
+        about="every server to one other server, chosen at random, in four networks and a tree",
         systems=_systems(*FOUR, TREE),
         workload=Workload("permutation", duration_s=5.0),
     ),
@@ -146,43 +149,43 @@ OTHERS = (
         systems=_systems(*FOUR, TREE),
         workload=Workload("burst", duration_s=5.0),
     ),
-    # How many of its ports does the one server use?
+    # The result shows how many of its ports the receiving server uses.
     Experiment(
         name="several-to-one",
-        about="several servers to one, in four networks and a tree",
+        about="several servers to one server, in four networks and a tree",
         systems=_systems(*FOUR, TREE),
         workload=Workload("several-to-one", duration_s=5.0),
     ),
-    # Guo 2009, section 7.5. Both connections may begin on one path; at the next probes, 10 s later,
-    # they part.
+    # Guo 2009, section 7.5. Both connections may begin on the same path; the next probes, 10 s
+    # later, move one of them to the other path.
     Experiment(
         name="one-to-one",
-        about="two servers, one flow for each disjoint path, against a tree",
+        about="two servers, one flow for each disjoint path, compared with a tree",
         systems=_systems(BCUBE, TREE),
         workload=Workload("one-to-one", duration_s=40.0),
     ),
     # Guo 2009, section 3.4.
     Experiment(
         name="one-to-several",
-        about="a file from one server to several, by complete graphs, against a pipeline over a "
-        "tree",
+        about="a file from one server to several, by complete graphs, compared with a pipeline "
+        "over a tree",
         systems=_systems(BCUBE, TREE),
         workload=Workload("one-to-several", volume_bytes=60_000_000, options=DISTRIBUTED),
     ),
     # Guo 2009, section 3.5.
     Experiment(
         name="one-to-all",
-        about="a file from one server to all others, by spanning trees, against a pipeline over a "
-        "tree",
+        about="a file from one server to all others, by spanning trees, compared with a pipeline "
+        "over a tree",
         systems=(System(BCUBE, routing="bcube"), System(TREE)),
         workload=Workload("one-to-all", volume_bytes=100_000_000, options=DISTRIBUTED),
     ),
     Experiment(
         name="failover",
-        about="all four networks while random cables are cut: how soon do flows go on?",
+        about="all four networks while random cables are cut: failover time of the flows",
         systems=_systems(*FOUR),
         workload=Workload("permutation", duration_s=20.0),
         faults=(FaultRate("cut", per_minute=20.0, lasting_s=2.0, from_s=3.0, until_s=15.0),),
     ),
 )
-EXPERIMENTS = {one.name: one for one in (DEMO, FCT, ALL_REDUCE, *OTHERS)}
+EXPERIMENTS = {experiment.name: experiment for experiment in (DEMO, FCT, ALL_REDUCE, *OTHERS)}

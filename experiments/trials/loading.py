@@ -1,4 +1,4 @@
-"""Experiments by name, from the catalogue or from a file of the user's.
+"""Loading of experiments: by name from the catalogue, or from a user's file.
 
 FILE.py defines EXPERIMENT. FILE.toml has the fields of `experiments.trials.plans.experiment` as its
 keys; docs/experiments.md shows both.
@@ -22,7 +22,8 @@ from experiments.trials.plans.values import made, plain
 from hosts.base.load import module_from
 from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
-CALIBRATED = "calibrated"  # a rate: the largest that this machine emulates faithfully
+# Value of rate_mbit that stands for the highest rate that this machine emulates faithfully.
+CALIBRATED = "calibrated"
 
 
 def names() -> list[str]:
@@ -41,22 +42,22 @@ def load(
     Parameters
     ----------
     text : str
-        The name or the file.
+        Name of the experiment or path of its file.
     changes : sequence of str
-        Overrides, as ``systems.0.routing=bsr`` (see `overrides`).
+        Overrides, such as ``systems.0.routing=bsr`` (see `overrides`).
     calibrated_mbit : callable
-        Returns the rate of a system that asks for a ``calibrated`` one. Systems of one experiment
-        get the same: the lowest.
+        Function that returns the calibrated rate of a system whose rate is ``calibrated``. All such
+        systems of an experiment get the same rate: the lowest of theirs.
     loads : sequence of float
-        Of flows that arrive; several make of each system as many.
+        Offered loads of arriving flows. With several loads, every system is run under each.
     """
     try:
-        return _loaded(text, changes, calibrated_mbit, loads)
+        return _checked_experiment(text, changes, calibrated_mbit, loads)
     except InvalidValueError as error:
         raise _located(error, text, changes) from None
 
 
-def _loaded(
+def _checked_experiment(
     text: str,
     changes: Sequence[str],
     calibrated_mbit: Callable[[System], float] | None,
@@ -64,15 +65,15 @@ def _loaded(
 ) -> Experiment:
     values = overridden(_values(text), changes)
     systems = values.get("systems")
-    if changes and isinstance(systems, list):  # of those that became alike one is enough
+    if changes and isinstance(systems, list):  # Overrides can make systems equal: keep one of each.
         values["systems"] = [one for at, one in enumerate(systems) if one not in systems[:at]]
-    found = under_loads(experiment_of(values, calibrated_mbit), loads)
-    check_experiment(found)
-    return found
+    experiment = under_loads(experiment_of(values, calibrated_mbit), loads)
+    check_experiment(experiment)
+    return experiment
 
 
 def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> PillarboxError:
-    """Return the error with the file, line and key of the value, if it stands in a TOML file."""
+    """Return an error of a value, with its file, line and key if it comes from a TOML file."""
     last = error.key.rpartition(".")[2]
     changed = any(change.partition("=")[0].strip().rpartition(".")[2] == last for change in changes)
     if changed or not text.endswith(".toml"):
@@ -84,10 +85,10 @@ def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> Pil
 
 
 def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
-    """Return an experiment under another load, or its systems under several, each by itself."""
+    """Return an experiment under another load; several loads multiply its systems."""
     require(
         not loads or experiment.workload.arrivals == POISSON,
-        f"nothing arrives in {experiment.name} that a load could be of: choose fct, or set "
+        f"{experiment.name} has no arriving flows that a load could apply to: choose fct, or set "
         f"arrivals = {POISSON}",
     )
     for load in loads:
@@ -107,21 +108,23 @@ def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
 def experiment_of(
     values: dict[str, Any], calibrated_mbit: Callable[[System], float] | None = None
 ) -> Experiment:
-    """Return the experiment that plain data describe."""
+    """Return the experiment that plain data (dicts, lists, numbers, strings) describe."""
     systems = values.get("systems")
-    asking = [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []
-    if asking:
+    calibrated = (
+        [one for one in systems if _is_calibrated(one)] if isinstance(systems, list) else []
+    )
+    if calibrated:
         require(calibrated_mbit is not None, "a calibrated rate needs root: use sudo")
         assert calibrated_mbit is not None
         systems = [
             made(System, {**one, "rate_mbit": None}, f"systems.{number}")
-            for number, one in enumerate(asking)
+            for number, one in enumerate(calibrated)
         ]
         rate_mbit = min(map(calibrated_mbit, systems))
-        for one in asking:
+        for one in calibrated:
             one["rate_mbit"] = rate_mbit
-    found: Experiment = made(Experiment, values, "")
-    return found
+    experiment: Experiment = made(Experiment, values, "")
+    return experiment
 
 
 def _is_calibrated(system: Any) -> bool:
@@ -129,18 +132,19 @@ def _is_calibrated(system: Any) -> bool:
 
 
 def _values(text: str) -> dict[str, Any]:
-    """Return an experiment as plain data that may be changed."""
+    """Return an experiment, given by its name or file, as plain data that may be changed."""
     if text.endswith(".toml"):
         return _from_toml(Path(text))
-    found: dict[str, Any] = plain(_from_python(Path(text)) if text.endswith(".py") else _own(text))
-    return found
+    experiment = _from_python(Path(text)) if text.endswith(".py") else _from_catalogue(text)
+    values: dict[str, Any] = plain(experiment)
+    return values
 
 
-def _own(name: str) -> Experiment:
-    """Return an experiment of the catalogue."""
+def _from_catalogue(name: str) -> Experiment:
+    """Return the catalogue's experiment of a name, or raise PillarboxError."""
     if name not in EXPERIMENTS:
         hint = meant(name, names())
-        raise PillarboxError(f"there is no experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
+        raise PillarboxError(f"unknown experiment {name!r}: {hint}; or a FILE.py or FILE.toml")
     return EXPERIMENTS[name]
 
 
@@ -152,9 +156,9 @@ def _from_toml(file: Path) -> dict[str, Any]:
 
 
 def _from_python(file: Path) -> Experiment:
-    """Run a user's own file."""
+    """Run a user's Python file and return its EXPERIMENT."""
     module = module_from(file, "experiment")
-    found = getattr(module, "EXPERIMENT", None)
-    require(isinstance(found, Experiment), f"{file} must define EXPERIMENT, an Experiment")
-    assert isinstance(found, Experiment)
-    return found
+    experiment = getattr(module, "EXPERIMENT", None)
+    require(isinstance(experiment, Experiment), f"{file} must define EXPERIMENT, an Experiment")
+    assert isinstance(experiment, Experiment)
+    return experiment

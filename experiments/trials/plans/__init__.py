@@ -1,1 +1,1 @@
-"""What an experiment is, as data: read from the catalogue or a file, and laid out as trials."""
+"""Experiment plans as data: experiments, their values and overrides, faults, and trials."""

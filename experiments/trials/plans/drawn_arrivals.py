@@ -1,4 +1,4 @@
-"""The flows of a trial whose flows arrive: drawn for its network, or taken from a trace."""
+"""Arriving flows of a trial: drawn at random for its network, or read from a trace."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from topos.base.spec import parse
 
 
 def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
-    """Return what arrives in a trial of a system.
+    """Return the flows that arrive during a trial of a system, with their start times.
 
-    Raises PillarboxError for what cannot arrive there.
+    Raises PillarboxError if the workload has no arrivals or does not fit the system.
     """
     require(workload.arrivals is not None, "this workload has no arrivals")
     require(
         not workload.options.get("distribute"),
-        "a file that is passed on has no arrivals of its own",
+        "a distributed file (options.distribute) has no arrivals: remove arrivals or distribute",
     )
     require(
         workload.tool in ("auto", "generator"),
-        f"{workload.tool} sends no flows that arrive: leave tool away, for the generator",
+        f"{workload.tool} cannot send flows that arrive over time: remove tool to use the "
+        "generator",
     )
     topology = parse(system.network)
     deadline_s = workload.options.get(DEADLINE)
@@ -38,49 +39,50 @@ def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
         f"{DEADLINE} is a number of seconds above 0, not {deadline_s!r}",
     )
     if workload.trace is not None:
-        found = read_trace(topology, Path(workload.trace))
+        arrivals = read_trace(topology, Path(workload.trace))
     else:
         require(
             system.rate_mbit is not None,
-            f"{system.name} has cables without a rate, and a load is a share of it: give a rate",
+            f"{system.name} has cables without a rate, and a load is a share of the rate: set "
+            "rate_mbit",
         )
-        found = drawn(
+        arrivals = drawn(
             topology, workload, seed, capacity_of(system, workload, seed), load_of(system, workload)
         )
     require(
-        len(found.start_s) <= MOST_FLOWS,
-        f"{len(found.start_s):,} flows would arrive, more than {MOST_FLOWS:,}: choose a shorter "
+        len(arrivals.start_s) <= MOST_FLOWS,
+        f"{len(arrivals.start_s):,} flows would arrive, more than {MOST_FLOWS:,}: choose a shorter "
         "duration_s, or larger sizes (size_scale)",
     )
-    last_s = float(found.start_s[-1]) if len(found.start_s) else 0.0
-    window = measured_window(workload, found)
-    inside = (found.start_s >= window.from_s) & (found.start_s <= window.until_s)
+    last_s = float(arrivals.start_s[-1]) if len(arrivals.start_s) else 0.0
+    window = measured_window(workload, arrivals)
+    inside = (arrivals.start_s >= window.from_s) & (arrivals.start_s <= window.until_s)
     require(
         bool(inside.any()),
-        f"no flow begins between {window.from_s:g} s and {window.until_s:g} s, which is what is "
-        "measured: choose a longer duration_s, or a shorter warm_up_s",
+        f"no flow begins between {window.from_s:g} s and {window.until_s:g} s, the measured "
+        "window: choose a longer duration_s, or a shorter warm_up_s",
     )
     require(
         last_s < workload.timeout_s,
-        f"the last flow begins at {last_s:g} s, and timeout_s is {workload.timeout_s:g}: let it be "
-        "longer",
+        f"the last flow begins at {last_s:g} s, and timeout_s is {workload.timeout_s:g}: choose a "
+        "longer timeout_s",
     )
-    return found
+    return arrivals
 
 
 def measured_window(workload: Workload, arrivals: Arrivals) -> Window:
-    """Return the time in which the flows that count begin."""
+    """Return the measured window of a trial: the start times of the flows that count."""
     last_s = float(arrivals.start_s[-1]) if len(arrivals.start_s) else 0.0
     return window_of(workload, last_s)
 
 
 def load_of(system: System, workload: Workload) -> float | None:
-    """Return the load that a system has, None for a trace's."""
+    """Return the offered load of a system (share of the capacity), None for a trace."""
     return workload.load if system.at_load is None else system.at_load
 
 
 def capacity_of(system: System, workload: Workload, seed: int) -> float:
-    """Return what the load is a share of, in bit/s."""
+    """Return the network capacity in bit/s that the offered load is a share of."""
     assert system.rate_mbit is not None
     topology = parse(system.network)
     routing = system.routing or usual_routing(topology)

@@ -1,7 +1,7 @@
-"""An experiment as data: systems x workload x faults x repeats, and the seed of all that is random.
+"""An experiment as data: systems x workload x faults x repeats, and the random seed.
 
-Nothing here runs anything. The same values give the same trials, in the same order, with the same
-flows and the same faults at the same moments.
+This module runs nothing. The same values give the same trials, in the same order, with the same
+flows and the same faults at the same times.
 """
 
 from __future__ import annotations
@@ -14,25 +14,30 @@ from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 
+# Example of a fault's syntax, for error messages.
 WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
 
 
 @dataclass(frozen=True)
 class System(LabSettings):
-    """One of the things that are compared: a network, and how it runs.
+    """A system that an experiment compares with others: a network and its settings.
 
-    What runs without a `rate_mbit` cannot be judged. Packets are large, as on BCube's own testbed
-    (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries a fifth of it.
+    A trial without a `rate_mbit` gets no verdict. The default packets are large, as on the testbed
+    of the BCube paper (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries a fifth
+    of that throughput.
     """
 
     network: str
     label: str = ""
-    algorithm: str = ""  # of a collective operation; the usual one
+    algorithm: str = ""  # Algorithm of a collective operation; "" selects the usual algorithm.
     mtu: int = field(default=9000, kw_only=True)
-    # Of arrivals, instead of the workload's: one network under several loads is several systems.
+    # Offered load of arriving flows, overriding the workload's: one network under several loads
+    # is several systems.
     at_load: float | None = field(default=None, kw_only=True)
-    machines: int = field(default=1, kw_only=True)  # see docs/machines.md
-    # Whose machines they are, else this computer's; with one, trials are spread over all of them.
+    # Number of machines that the network runs on (docs/machines.md).
+    machines: int = field(default=1, kw_only=True)
+    # Cluster that provides the machines; "" is this computer. The trials of systems with
+    # machines = 1 are distributed over the cluster's machines.
     cluster: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
@@ -42,7 +47,7 @@ class System(LabSettings):
 
     @property
     def name(self) -> str:
-        """What tables and figures call it."""
+        """Name of the system in tables and figures."""
         load = "" if self.at_load is None else f"at {self.at_load:g}"
         parts = (self.network, self.routing, self.algorithm, load)
         return self.label or " ".join(filter(None, parts))
@@ -50,9 +55,10 @@ class System(LabSettings):
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault as `hosts.base.faults` reads it: ``cut 0.3-4.0 silent at 2 until 4``.
+    """A fault at a given time, in the syntax of `hosts.base.faults`.
 
-    It strikes the systems of these names, or all.
+    Example: ``cut 0.3-4.0 silent at 2 until 4``. The fault applies to the systems named in
+    `systems`, or to all systems if `systems` is empty.
     """
 
     WRITTEN: ClassVar = WRITTEN
@@ -66,9 +72,9 @@ class FaultAt:
 
 @dataclass(frozen=True)
 class FaultRate:
-    """Faults at random: so many a minute, of that kind, each lasting so long, within a window.
+    """Random faults of one kind: rate per minute, duration in seconds, and time window.
 
-    `fault` is a fault's verb: ``cut``, ``cut silent``, ``kill``, ``stop``, ``rack``.
+    `fault` is the verb of a fault: ``cut``, ``cut silent``, ``kill``, ``stop``, ``rack``.
     """
 
     WRITTEN: ClassVar = WRITTEN
@@ -77,7 +83,7 @@ class FaultRate:
     per_minute: float
     lasting_s: float
     from_s: float = 0.0
-    until_s: float | None = None  # the end of the workload, where that is known
+    until_s: float | None = None  # End of the window in seconds; None is the workload's duration.
     systems: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -86,7 +92,7 @@ class FaultRate:
 
 @dataclass(frozen=True)
 class Experiment:
-    """All of it."""
+    """An experiment: systems, workload, faults, repeats and seed."""
 
     name: str
     about: str
@@ -95,8 +101,8 @@ class Experiment:
     faults: tuple[FaultAt | FaultRate, ...] = ()
     repeats: int = 3
     seed: int = 1
-    # Beyond `repeats`, go on until the confidence interval of the total goodput (or completion
-    # time) of every system is this narrow, relative to its mean; at most `most_repeats`.
+    # Relative width of the confidence interval of total goodput (or completion time). After
+    # `repeats`, trials continue until every system reaches this width, up to `most_repeats`.
     precision: float | None = None
     most_repeats: int = 10
 
@@ -108,12 +114,13 @@ class Experiment:
             unknown = [name for name in fault.systems if name not in names]
             require(
                 not unknown,
-                f"{fault.fault!r} of {self.name} is for {', '.join(unknown)}, which is no "
-                f"system of it: there are {', '.join(names)}",
+                f"{fault.fault!r} of {self.name} names unknown systems ({', '.join(unknown)}): "
+                f"choose from {', '.join(names)}",
             )
         require(
             self.workload.arrivals is not None or not any(one.at_load for one in self.systems),
-            f"a system of {self.name} has a load, and nothing arrives: set arrivals = poisson",
+            f"a system of {self.name} has at_load, but the workload has no arrivals: set "
+            "arrivals = poisson",
         )
         require(self.repeats >= 1, "an experiment has at least one repeat")
         require(

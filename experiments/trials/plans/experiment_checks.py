@@ -1,4 +1,4 @@
-"""Checks of a whole experiment, made when it is loaded: nothing that cannot happen is accepted."""
+"""Checks of a whole experiment when it is loaded: values without effect are rejected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topos.base.spec import parse
 
 
 def check_experiment(experiment: Experiment) -> None:
-    """Raise InvalidValueError, which names the key, if a value can have no effect or no meaning."""
+    """Raise InvalidValueError with the key of the first experiment value that has no effect."""
     for number, system in enumerate(experiment.systems):
         place = f"systems.{number}"
         try:
@@ -27,7 +27,7 @@ def check_experiment(experiment: Experiment) -> None:
     if experiment.workload.tool not in tools:
         hint = meant(experiment.workload.tool, tools)
         raise InvalidValueError(
-            f"there is no traffic tool {experiment.workload.tool!r}: {hint}", "workload.tool"
+            f"unknown traffic tool {experiment.workload.tool!r}: {hint}", "workload.tool"
         )
     end_s = end_of(experiment.workload)
     for number, fault in enumerate(experiment.faults):
@@ -37,13 +37,13 @@ def check_experiment(experiment: Experiment) -> None:
         if at_s >= end_s:
             raise InvalidValueError(
                 f"the fault {fault.fault!r} begins at {at_s:g} s, and the flows end by "
-                f"{end_s:g} s: let it begin earlier, or the flows last longer",
+                f"{end_s:g} s: choose an earlier fault, or longer flows",
                 f"faults.{number}",
             )
 
 
 def end_of(workload: Workload) -> float:
-    """Return the time by which all flows have ended, in seconds after they began."""
+    """Return the time by which all flows of a workload have ended, in seconds after the start."""
     if workload.arrivals is not None or workload.duration_s is None:
         return workload.timeout_s
     return min(workload.duration_s, workload.timeout_s)

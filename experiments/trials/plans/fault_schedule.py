@@ -1,10 +1,10 @@
-"""Which faults happen when: a schedule, drawn where it is to be random, from a seed.
+"""Fault schedule of a trial: faults at given times and random faults drawn from a seed.
 
-Moments and lengths of random faults depend on the seed alone, and not on the network: so several
-networks can be compared under the same faults, each at nodes of its own.
+Times and durations of random faults depend on the seed alone, and not on the network: so several
+networks can be compared under the same faults, each with its own failed nodes.
 
-No two faults of a schedule hold the same thing at the same time (a rack's fault holds its servers
-as well): each can be undone without a thought to others.
+Two faults of a schedule never break the same node or cable at the same time (a rack's fault breaks
+its servers as well): each fault can be repaired independently of the others.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from topos.base.topology import Topology
 
 CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
-MOST_DRAWN = 10_000  # faults at random, on average
+MOST_DRAWN = 10_000  # Upper bound for the expected number of random faults.
 
-# What each kind of fault names, for error messages.
+# Target of each kind of fault, for error messages.
 FORMS = {
     "cut": "the two ends of a cable",
     "silent cut": "the two ends of a cable",
@@ -37,16 +37,16 @@ FORMS = {
 def schedule(
     topology: Topology, faults: Sequence[FaultAt | FaultRate], workload: Workload, seed: int
 ) -> list[Fault]:
-    """Return the faults in the order in which they begin.
+    """Return the faults of a trial, in the order in which they begin.
 
-    Those at given moments come as they are, with the names that `Topology.name` gives. Those at
-    random are a Poisson process; whatever it would break while all its like are broken already is
-    left out.
+    Faults at given times are kept, with node names as of `Topology.name`. Random faults are a
+    Poisson process; a random fault is skipped if all its possible targets are broken at that time.
 
     Raises
     ------
     PillarboxError
-        Where a fault is about what the network does not have, or two hold the same thing at once.
+        If a fault names a node or cable that the network does not have, or if two faults break the
+        same node or cable at the same time.
 
     >>> import topos
     >>> found = schedule(
@@ -58,23 +58,24 @@ def schedule(
     >>> [(fault.kind, *fault.what) for fault in found]  # doctest: +ELLIPSIS
     [('cut', '0.3', '4.0'), ('server', ...), ...]
     """
-    planned: list[_Planned] = []
+    planned: list[_PlannedFault] = []
     for fault in faults:
         if isinstance(fault, FaultAt):
-            planned.append(_checked(topology, read(fault.fault), planned))
+            planned.append(_checked_fault(topology, read(fault.fault), planned))
     for number, fault in enumerate(faults):
         if isinstance(fault, FaultRate):
-            planned += _drawn(topology, fault, workload, f"{seed}.{number}", planned)
+            planned += _random_faults(topology, fault, workload, f"{seed}.{number}", planned)
     return sorted((one.fault for one in planned), key=lambda fault: fault.at_s)
 
 
 def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
-    """Return the nodes that a fault names, or raise PillarboxError for what is not there."""
+    """Return the nodes that a fault names, or raise PillarboxError for unknown nodes or cables."""
     form = FORMS[fault.kind]
     cable = fault.kind in CUTS
     named = " ".join(fault.what)
     require(
-        len(fault.what) == 1 + cable, f"a fault {fault.kind!r} is about {form}, not {named or '-'}"
+        len(fault.what) == 1 + cable,
+        f"a fault {fault.kind!r} needs {form}, not {named or '-'}",
     )
     nodes = tuple(topology.node(text) for text in fault.what)
     if cable:
@@ -82,19 +83,19 @@ def nodes_of(topology: Topology, fault: Fault) -> tuple[int, ...]:
         require(
             nodes[1] in around,
             f"no cable joins {fault.what[0]} and {fault.what[1]} in {topology.spec}: "
-            f"{fault.what[0]}'s lead to {', '.join(map(topology.name, around))}",
+            f"{fault.what[0]}'s cables lead to {', '.join(map(topology.name, around))}",
         )
     else:
         is_server = nodes[0] < topology.servers
         require(
             is_server == (fault.kind == "server"),
-            f"a fault {fault.kind!r} is about {form}, which {named} is not",
+            f"a fault {fault.kind!r} needs {form}, and {named} is another kind of node",
         )
     return nodes
 
 
 def failures_of(topology: Topology, fault: Fault) -> Failures:
-    """Return what a fault breaks, as the algorithms take it."""
+    """Return the failed nodes and links of a fault, as the routing algorithms expect them."""
     nodes = nodes_of(topology, fault)
     if fault.kind in CUTS:
         return Failures(links=frozenset([frozenset(nodes)]))
@@ -102,32 +103,37 @@ def failures_of(topology: Topology, fault: Fault) -> Failures:
     return Failures(frozenset([*nodes, *servers]))
 
 
-class _Planned(NamedTuple):
-    """A fault, and what no other fault may break meanwhile."""
+class _PlannedFault(NamedTuple):
+    """A fault with its broken nodes and links, which no other fault may break meanwhile."""
 
     fault: Fault
     broken: Failures
 
-    def clashes(self, other: _Planned) -> bool:
-        """Tell whether both hold something together; one may begin where the other ends."""
+    def clashes(self, other: _PlannedFault) -> bool:
+        """Return True if two faults break the same node or link during overlapping times.
+
+        A fault may begin at the time at which the other ends.
+        """
         a, b = self.fault, other.fault
         both = self.broken.nodes & other.broken.nodes or self.broken.links & other.broken.links
-        return bool(both) and a.at_s < _end(b) and b.at_s < _end(a)
+        return bool(both) and a.at_s < _end_s(b) and b.at_s < _end_s(a)
 
 
-def _planned(topology: Topology, fault: Fault) -> _Planned:
+def _planned_fault(topology: Topology, fault: Fault) -> _PlannedFault:
     named = tuple(topology.name(node) for node in nodes_of(topology, fault))
-    return _Planned(fault._replace(what=named), failures_of(topology, fault))
+    return _PlannedFault(fault._replace(what=named), failures_of(topology, fault))
 
 
-def _checked(topology: Topology, fault: Fault, others: Sequence[_Planned]) -> _Planned:
+def _checked_fault(
+    topology: Topology, fault: Fault, others: Sequence[_PlannedFault]
+) -> _PlannedFault:
     named = f"the {fault.kind} of {' '.join(fault.what)}"
     require(fault.at_s >= 0, f"{named} begins before the barrier: at_s is {fault.at_s:g}")
     require(
-        _end(fault) > fault.at_s,
-        f"{named} ends at {_end(fault):g} s, which is not after its beginning at {fault.at_s:g} s",
+        _end_s(fault) > fault.at_s,
+        f"{named} ends at {_end_s(fault):g} s, which is not after it begins at {fault.at_s:g} s",
     )
-    planned = _planned(topology, fault)
+    planned = _planned_fault(topology, fault)
     for other in others:
         require(
             not planned.clashes(other),
@@ -137,80 +143,83 @@ def _checked(topology: Topology, fault: Fault, others: Sequence[_Planned]) -> _P
     return planned
 
 
-def _drawn(
+def _random_faults(
     topology: Topology,
     rate: FaultRate,
     workload: Workload,
     seed: str,
-    others: Sequence[_Planned],
-) -> list[_Planned]:
-    """Return the faults of a rate; none holds what another has."""
+    others: Sequence[_PlannedFault],
+) -> list[_PlannedFault]:
+    """Return the random faults of a fault rate; none overlaps another fault."""
     kind = kind_of(rate.fault)
     targets = _TARGETS[kind](topology)
-    require(bool(targets), f"{topology.spec} has nothing that a fault {rate.fault!r} could hit")
-    chosen = random.Random(f"{seed} targets")  # apart from the moments, which all networks share
-    found: list[_Planned] = []
-    for at_s in _moments(rate, workload, random.Random(f"{seed} moments")):
-        for nodes in chosen.sample(targets, len(targets)):
+    require(bool(targets), f"{topology.spec} has no target for a fault {rate.fault!r}")
+    # Targets have a separate seed, so that the fault times are the same in all networks.
+    target_draw = random.Random(f"{seed} targets")
+    found: list[_PlannedFault] = []
+    for at_s in _fault_times(rate, workload, random.Random(f"{seed} moments")):
+        for nodes in target_draw.sample(targets, len(targets)):
             named = tuple(topology.name(node) for node in nodes)
             fault = Fault(kind, named, at_s, at_s + rate.lasting_s)
-            planned = _planned(topology, fault)
+            planned = _planned_fault(topology, fault)
             if not any(map(planned.clashes, (*others, *found))):
                 found.append(planned)
                 break
     return found
 
 
-def _moments(rate: FaultRate, workload: Workload, drawn: random.Random) -> Iterator[float]:
-    """Yield when a Poisson process strikes; to the millisecond, which people can read."""
+def _fault_times(rate: FaultRate, workload: Workload, drawn: random.Random) -> Iterator[float]:
+    """Yield the times of random faults (a Poisson process), rounded to milliseconds."""
     named = f"faults {rate.fault!r} at random"
     end_s = workload.duration_s if rate.until_s is None else rate.until_s
     require(
         end_s is not None,
-        f"{named} need until_s: it is not known when a workload of fixed volume will end",
+        f"{named} need until_s: the end of a workload with a fixed volume is unknown",
     )
     assert end_s is not None
     require(
         0 <= rate.from_s < end_s,
-        f"{named} go from {rate.from_s:g} s to {end_s:g} s: nothing is between",
+        f"{named} have an empty window, {rate.from_s:g} s to {end_s:g} s: choose from_s below "
+        "until_s",
     )
-    require(rate.per_minute > 0, f"{named} have a rate above 0 a minute, not {rate.per_minute:g}")
+    require(rate.per_minute > 0, f"{named} need per_minute above 0, not {rate.per_minute:g}")
     expected = rate.per_minute / 60 * (end_s - rate.from_s)
     require(
         expected <= MOST_DRAWN,
-        f"{named} are about {expected:.3g}, more than {MOST_DRAWN}: choose fewer a minute",
+        f"{named} would be about {expected:.3g} faults, more than {MOST_DRAWN}: choose fewer a "
+        "minute",
     )
-    require(rate.lasting_s > 0, f"{named} last longer than 0 s, not {rate.lasting_s:g}")
+    require(rate.lasting_s > 0, f"{named} need lasting_s above 0, not {rate.lasting_s:g}")
     at_s = rate.from_s
     while (at_s := at_s + drawn.expovariate(rate.per_minute / 60)) < end_s:
         yield round(at_s, 3)
 
 
-def _cables(topology: Topology) -> list[tuple[int, ...]]:
+def _cable_targets(topology: Topology) -> list[tuple[int, ...]]:
     return [(cable.a, cable.b) for cable in topology.links()]
 
 
-def _servers(topology: Topology) -> list[tuple[int, ...]]:
+def _server_targets(topology: Topology) -> list[tuple[int, ...]]:
     return [(server,) for server in range(topology.servers)]
 
 
-def _switches(topology: Topology) -> list[tuple[int, ...]]:
+def _switch_targets(topology: Topology) -> list[tuple[int, ...]]:
     return [(switch,) for switch in range(topology.servers, topology.nodes)]
 
 
-def _racks(topology: Topology) -> list[tuple[int, ...]]:
-    """Return the switches that have servers in their rack."""
-    return [(switch,) for (switch,) in _switches(topology) if rack(topology, switch)]
+def _rack_targets(topology: Topology) -> list[tuple[int, ...]]:
+    """Return the switches that have servers in their racks, each as a tuple of one node."""
+    return [(switch,) for (switch,) in _switch_targets(topology) if rack(topology, switch)]
 
 
 _TARGETS: dict[str, Callable[[Topology], list[tuple[int, ...]]]] = {
-    "cut": _cables,
-    "silent cut": _cables,
-    "server": _servers,
-    "switch": _switches,
-    "rack": _racks,
+    "cut": _cable_targets,
+    "silent cut": _cable_targets,
+    "server": _server_targets,
+    "switch": _switch_targets,
+    "rack": _rack_targets,
 }
 
 
-def _end(fault: Fault) -> float:
+def _end_s(fault: Fault) -> float:
     return FOR_EVER if fault.until_s is None else fault.until_s

@@ -10,14 +10,14 @@ _KEY = re.compile(r"\s*([\w.\"'-]+)\s*=")
 
 
 def line_of(text: str, place: str) -> int | None:
-    """Return the number of the line that holds a value, or of the nearest table around it.
+    """Return the line number of a value in a TOML file, or of its nearest enclosing table.
 
     Parameters
     ----------
     text : str
-        A TOML file that can be parsed.
+        Content of a valid TOML file.
     place : str
-        The value's key with those of its tables, as ``systems.0.rate_mbit``.
+        Dotted key of the value, including its tables, such as ``systems.0.rate_mbit``.
 
     >>> text = '''seed = 1
     ... [[systems]]

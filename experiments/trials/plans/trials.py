@@ -1,9 +1,9 @@
-"""In what order the trials of an experiment are run: in blocks, shuffled within each.
+"""Order of an experiment's trials: blocks of all systems, shuffled within each block.
 
-Systems that are measured one after the other "differ" by whatever the machine did meanwhile. So
-every block has each system once, in random order, and what is compared stands in the same block,
-with the same seed: the same flows, and the same faults at the same moments where the networks have
-the same servers and cables.
+Systems that are measured one after another differ by the machine's state at each time. So every
+block has each system once, in random order, and systems are compared within a block. All trials of
+a block have the same seed: the same flows, and the same faults at the same times where the networks
+have the same servers and cables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from experiments.trials.plans.experiment import Experiment, System
 
 
 class Trial(NamedTuple):
-    """One system, once."""
+    """A trial: one run of one system, with its number, repeat (block) and seed."""
 
     number: int
     system: System
@@ -25,7 +25,7 @@ class Trial(NamedTuple):
 
 
 def blocks(experiment: Experiment) -> Iterator[list[Trial]]:
-    """Yield block after block of trials, each one repeat of every system; as many as may be."""
+    """Yield blocks of trials, up to the maximum number of repeats; a block has every system."""
     number = 0
     for repeat in range(most_repeats(experiment)):
         draw = Random(f"{experiment.seed} {repeat}")
@@ -36,7 +36,7 @@ def blocks(experiment: Experiment) -> Iterator[list[Trial]]:
 
 
 def most_repeats(experiment: Experiment) -> int:
-    """Return how many blocks there are at most."""
+    """Return the maximum number of repeats (blocks of trials) of an experiment."""
     if experiment.precision is None:
         return experiment.repeats
     return max(experiment.repeats, experiment.most_repeats)

@@ -1,4 +1,4 @@
-"""Dataclasses to and from plain data, such as a TOML file or JSON holds; errors name the key.
+"""Conversion between dataclasses and plain data of TOML or JSON files; errors name the key.
 
 >>> from experiments.trials.plans.experiment import FaultAt
 >>> made(FaultAt, {"fault": "cut 0.3-4.0 at 2", "systems": ["a tree"]}, "faults.0")
@@ -18,12 +18,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from topos.base.errors import InvalidValueError, PillarboxError, meant, require
 
-NOTHING = ("none", "")  # how a command line writes None
+NOTHING = ("none", "")  # Texts that mean None on a command line.
 UNITS = ("_s", "_mbit", "_bps", "_percent", "_share")
 
 
 def plain(value: Any) -> Any:
-    """Return a dataclass as dicts, lists, numbers and texts."""
+    """Convert a dataclass to plain data: dicts, lists, numbers and strings."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def differences(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield where plain data differ: the way to each value, and both values (None for none).
+    """Yield the differences of two plain data: dotted key and both values (None if missing).
 
     >>> [*differences({"seed": 1, "systems": [{"mtu": 1}]}, {"seed": 2, "systems": [{"mtu": 9}]})]
     [('seed', 1, 2), ('systems.0.mtu', 1, 9)]
@@ -51,29 +51,29 @@ def differences(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, 
 
 
 def made(kind: Any, value: Any, place: str) -> Any:
-    """Return a value of that type made of plain data.
+    """Convert plain data to a value of a type, such as a dataclass.
 
-    Raises PillarboxError, which names the place, for unknown keys and values of other types. A text
-    is read as the type wants it, so that a command line need not say what is a number.
+    Raises PillarboxError with the key for unknown keys and values of other types. A text is parsed
+    as the type requires, so that command lines can pass numbers as text.
     """
     if dataclasses.is_dataclass(kind):
-        if isinstance(value, str):  # as its first field
+        if isinstance(value, str):  # A text is the value of the dataclass's first field.
             value = {dataclasses.fields(kind)[0].name: value}
-        return _dataclass(kind, value, place)
+        return _dataclass_value(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return _one_of(inner, value, place)
+        return _union_value(inner, value, place)
     if origin is tuple:
         if isinstance(value, str):
             value = value.split(",")
-        require(isinstance(value, (list, tuple)), f"{place} is a list, not {_shown(value)}")
+        require(isinstance(value, (list, tuple)), f"{place} is a list, not {_value_text(value)}")
         return tuple(made(inner[0], one, f"{place}.{at}") for at, one in enumerate(value))
     if kind is Any:
         return value
-    if origin is not None:  # the options of a routing or a pattern
-        require(isinstance(value, Mapping), f"{place} is a table, not {_shown(value)}")
+    if origin is not None:  # Options of a routing or a traffic pattern are a dictionary.
+        require(isinstance(value, Mapping), f"{place} is a table, not {_value_text(value)}")
         return dict(value)
-    return _simple(kind, value, place)
+    return _scalar_value(kind, value, place)
 
 
 def fields_of(kind: Any) -> dict[str, Any]:
@@ -82,22 +82,24 @@ def fields_of(kind: Any) -> dict[str, Any]:
     return {one.name: hints[one.name] for one in dataclasses.fields(kind)}
 
 
-def _dataclass(kind: Any, value: Any, place: str) -> Any:
+def _dataclass_value(kind: Any, value: Any, place: str) -> Any:
     where = f"{place}." if place else ""
-    require(isinstance(value, Mapping), f"{place or 'it'} is a table, not {_shown(value)}")
+    require(
+        isinstance(value, Mapping), f"{place or 'the value'} is a table, not {_value_text(value)}"
+    )
     known = fields_of(kind)
     for key in value:
         if key not in known:
             form = getattr(kind, "WRITTEN", "")
-            there = f"write {form}" if form else f"there are {', '.join(known)}"
-            sentence = f"there is no {where}{key}: {meant(str(key), known, there)}"
+            hint = f"write {form}" if form else f"there are {', '.join(known)}"
+            sentence = f"unknown key {where}{key}: {meant(str(key), known, hint)}"
             raise InvalidValueError(sentence, f"{where}{key}")
     for one in dataclasses.fields(kind):
         optional = (
             one.default is not dataclasses.MISSING or one.default_factory is not dataclasses.MISSING
         )
         require(optional or one.name in value, f"{where}{one.name} is missing")
-    arguments = {key: _made_at(f"{where}{key}", known[key], one) for key, one in value.items()}
+    arguments = {key: _value_at(f"{where}{key}", known[key], one) for key, one in value.items()}
     try:
         return kind(**arguments)
     except InvalidValueError:
@@ -106,8 +108,8 @@ def _dataclass(kind: Any, value: Any, place: str) -> Any:
         raise InvalidValueError(str(error), place) from None
 
 
-def _made_at(place: str, kind: Any, value: Any) -> Any:
-    """Return `made`'s value; an error names the innermost place that is wrong."""
+def _value_at(place: str, kind: Any, value: Any) -> Any:
+    """Convert plain data as `made` does; errors carry the key of the innermost wrong value."""
     try:
         return made(kind, value, place)
     except InvalidValueError:
@@ -116,8 +118,8 @@ def _made_at(place: str, kind: Any, value: Any) -> Any:
         raise InvalidValueError(str(error), place) from None
 
 
-def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
-    """Make the first of several types that fits; of several dataclasses, that with these keys."""
+def _union_value(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
+    """Convert plain data to one type of a union: the dataclass that has most of its keys."""
     optional = type(None) in kinds
     kinds = tuple(kind for kind in kinds if kind is not type(None))
     if optional and (value is None or (isinstance(value, str) and value.lower() in NOTHING)):
@@ -129,26 +131,26 @@ def _one_of(kinds: tuple[Any, ...], value: Any, place: str) -> Any:
     return made(kinds[0], value, place)
 
 
-def _simple(kind: Any, value: Any, place: str) -> Any:
-    """Return a text, a whole number, or a number."""
+def _scalar_value(kind: Any, value: Any, place: str) -> Any:
+    """Convert plain data to a string, an integer or a float."""
     if kind is str:
-        require(isinstance(value, str), f"{place} is a text, not {_shown(value)}")
+        require(isinstance(value, str), f"{place} is a text, not {_value_text(value)}")
         return value
     try:
         number = float(value) if not isinstance(value, bool) else math.nan
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    require(math.isfinite(number), f"{place} is a number, not {_shown(value)}")
+    require(math.isfinite(number), f"{place} is a number, not {_value_text(value)}")
     if kind is int:
-        require(number.is_integer(), f"{place} is a whole number, not {_shown(value)}")
+        require(number.is_integer(), f"{place} is a whole number, not {_value_text(value)}")
         return int(value) if isinstance(value, int) else int(number)
     return number
 
 
 def guessed(name: str, text: str) -> Any:
-    """Return what a text of the command line means for an option whose type is not declared.
+    """Convert a command-line text to the value of an option whose type is not declared.
 
-    ``0.3`` is a server, unless the option's name ends in a unit.
+    ``0.3`` is a server's address, unless the option's name ends in a unit.
 
     >>> guessed("flows", "4"), guessed("source", "0.3"), guessed("jitter_s", "0.3")
     (4, '0.3', 0.3)
@@ -161,5 +163,5 @@ def guessed(name: str, text: str) -> Any:
     return text if is_address else found
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     return value if isinstance(value, str) and value else repr(value)

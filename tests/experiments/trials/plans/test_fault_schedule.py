@@ -101,20 +101,20 @@ def test_names_are_written_as_people_know_them() -> None:
 @pytest.mark.parametrize(
     ("faults", "sentence"),
     [
-        ([FaultAt("cut 0.0-4.3 at 1")], "0.0's lead to 1.0, s0"),
-        ([FaultAt("kill s0 at 1")], "is about a server, which s0 is not"),
-        ([FaultAt("stop 0.1 at 1")], "is about a switch, which 0.1 is not"),
+        ([FaultAt("cut 0.0-4.3 at 1")], "0.0's cables lead to 1.0, s0"),
+        ([FaultAt("kill s0 at 1")], "needs a server, and s0 is another kind"),
+        ([FaultAt("stop 0.1 at 1")], "needs a switch, and 0.1 is another kind"),
         ([FaultAt("rack s9 at 1")], "they are s0 to s4"),
         ([FaultAt("kill 9.0 at 1")], "the numbers go from 0 to 4"),
         ([FaultAt("kill 0.0 at -1")], "before the barrier"),
-        ([FaultAt("kill 0.0 at 2 until 2")], "not after its beginning"),
+        ([FaultAt("kill 0.0 at 2 until 2")], "not after it begins"),
         (
             [FaultAt("rack s0 at 1"), FaultAt("kill 0.2 at 2")],
             "begins while the rack of s0 is in effect",
         ),
-        ([FaultRate("cut", 0.0, 1.0)], "above 0 a minute"),
-        ([FaultRate("cut", 1.0, 0.0)], "last longer than 0 s"),
-        ([FaultRate("cut", 1.0, 1.0, from_s=20.0)], "nothing is between"),
+        ([FaultRate("cut", 0.0, 1.0)], "need per_minute above 0"),
+        ([FaultRate("cut", 1.0, 0.0)], "need lasting_s above 0"),
+        ([FaultRate("cut", 1.0, 1.0, from_s=20.0)], "have an empty window"),
     ],
 )
 def test_what_cannot_be_is_refused(faults: list[FaultAt | FaultRate], sentence: str) -> None:

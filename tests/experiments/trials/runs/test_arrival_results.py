@@ -192,9 +192,9 @@ def test_a_trace_brings_the_same_flows(tmp_path: Path) -> None:
     ("system", "workload", "told"),
     [
         ({"rate_mbit": None}, {}, "give a rate"),
-        ({}, {"tool": "iperf3"}, "sends no flows that arrive"),
-        ({}, {"options": {"distribute": True}}, "has no arrivals of its own"),
-        ({}, {"timeout_s": 5.0}, "let it be longer"),
+        ({}, {"tool": "iperf3"}, "cannot send flows that arrive"),
+        ({}, {"options": {"distribute": True}}, "has no arrivals"),
+        ({}, {"timeout_s": 5.0}, "choose a longer timeout_s"),
         ({}, {"pattern": "incast", "options": {"deadline_s": -1}}, "number of seconds above 0"),
         ({}, {"arrivals": "nowhere.csv", "load": None}, "cannot be read"),
     ],
@@ -212,7 +212,7 @@ def test_what_cannot_arrive_is_refused(
     [
         (["fct", "--load", "1.5"], "above 0 and below 1, not 1.5"),
         (["fct", "--load", "much"], "'much' is no load"),
-        (["quick", "--load", "0.5"], "nothing arrives in quick"),
+        (["quick", "--load", "0.5"], "quick has no arriving flows"),
         (["fct", "--set", "sizes=0"], "at least 1 byte, not 0"),
     ],
 )

@@ -322,7 +322,7 @@ def test_a_fault_for_one_system_spares_the_others():
         "bcube,2,1": 0,
         "tree,2,2": 1,
     }
-    with pytest.raises(PillarboxError, match=r"for tree,2, which is no system"):
+    with pytest.raises(PillarboxError, match=r"unknown systems \(tree,2\)"):
         replace(EXPERIMENT, faults=(replace(fault, systems=("tree,2",)),))
 
 
