@@ -1,8 +1,8 @@
-"""Whether a result can be trusted: what is watched while a trial runs, and the verdict.
+"""Validity of a trial's results: monitoring of the machine during a trial, and the verdict.
 
-`watch` is what a runner uses; it starts `watcher`, a process that looks at the ports' queues
-(`queues`), listens to a canary (`canary`) and reads what the kernel counts (`machine`, `strays`).
-What it saw are `readings`; `verdict` judges them. docs/trust.md explains it to users.
+Runners use `watch`, which starts the process `watcher`. It samples the queues of all ports
+(`queues`), measures delays with a canary (`canary`) and reads kernel counters (`machine`,
+`strays`). The results are `readings`, which `verdict` judges. docs/trust.md is the users' guide.
 """
 
 from experiments.trials.trust.readings import Readings

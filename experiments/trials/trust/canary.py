@@ -1,17 +1,17 @@
-"""A canary: small packets between two processes, over a cable that the network has no part in.
+"""Canary: round trips of small packets between two processes, over a separate cable.
 
-It measures how late programs are; `canary_pacer` measures how late the kernel is.
+The canary measures the scheduling latency of programs; `canary_pacer` measures that of the kernel.
 
-The cable is a pair of veth between two namespaces of its own, without a rate. What a packet waits
-for there is what every packet of the network waits for beside its queues: the kernel's soft
-interrupts, and a process's turn on a processor. A canary sent through the network would mostly show
-how full the queues are, which is no fault: they should be full. Here there is none to be in, so a
-round trip that takes long says that the machine was late, and by how much.
+The cable is a veth pair without a rate limit between two namespaces that only the canary uses. A
+packet on it waits for the kernel's soft interrupts and for a process to be scheduled, as every
+packet of the network does in addition to its queues. A canary sent through the network would mostly
+measure the queue depth, and full queues are correct. The canary's cable has no queue, so a long
+round trip shows by how much the machine was late.
 
-It counts from when the packet was due, not from when it was sent: a late sender would otherwise get
-fast answers. While nothing is sent nothing would be found wrong, so turns that were slept over
-count as well, each from when it was due ("coordinated omission", as Gil Tene calls the mistake).
-How late the timer was is also counted by itself.
+A round trip counts from the time at which the packet was due, not from the time at which it was
+sent: otherwise a late sender would measure fast answers. Packets that a sleeping sender missed
+count as well, each from its due time (Gil Tene calls the omission of these "coordinated omission").
+The lateness of the timer is also reported separately.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from experiments.trials.trust.readings import DurationStatistics, spread
 from hosts.linux.calls import readable
 from hosts.linux.rights import take_role
 
-INTERVAL_S = 0.005
+INTERVAL_S = 0.005  # Interval between two canary packets in seconds.
 ADDRESSES = "10.255.255.1", "10.255.255.2"
-PORT = 7  # echo
+PORT = 7  # UDP port of the echo service.
 NAME = "canary"
-GATHER_S = 0.05  # how long the last packets may be under way at the end
+GATHER_S = 0.05  # Timeout for the last packets to come back, in seconds.
 
 
 class CanaryReport(NamedTuple):
-    """Measurements of a canary: round trips, its timer and the kernel's (see `canary_pacer`)."""
+    """Measurements of a canary: round trips, lateness of its timer, and `canary_pacer`'s."""
 
     round_trip: DurationStatistics
     lost: int
@@ -46,38 +46,39 @@ class CanaryReport(NamedTuple):
 
 
 class Canary:
-    """Two processes and the cable between them; `sing` blocks until it is told to end."""
+    """The canary's two processes and their cable; `sing` blocks until it receives None."""
 
     def __init__(self) -> None:
         sockets = []
         for place, address in zip(joined(NAME, ADDRESSES), ADDRESSES, strict=True):
             with place:
-                made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                made.bind((address, PORT))
-                sockets.append(made)
+                bound = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                bound.bind((address, PORT))
+                sockets.append(bound)
         self._socket, echo = sockets
         self._socket.connect((ADDRESSES[1], PORT))
-        self.echo = forked(lambda: _answer(echo))
+        self.echo = forked(lambda: _serve_echo(echo))
         echo.close()
-        self._answer_once()
+        self._wait_until_connected()
         self._pacer = CanaryPacer()
-        self._due: dict[int, list[float]] = {}  # of each packet under way: the turns it stands for
+        # Due times of each packet in flight, by packet number: a late packet stands for several.
+        self._due: dict[int, list[float]] = {}
         self._round_trips: list[float] = []
         self._late: list[float] = []
 
-    def _answer_once(self) -> None:
-        """Send until something comes back: the cable is up."""
+    def _wait_until_connected(self) -> None:
+        """Send packets until an answer arrives, which shows that the canary's cable is up."""
         for _ in range(100):
             self._socket.send(bytes(8))
             if readable([self._socket], 0.05):
                 self._socket.recv(8)
                 return
-        raise OSError("the canary's own cable carries nothing")
+        raise OSError("the canary's cable carries no packets")
 
     def sing(self, begin_s: float, orders: Connection) -> CanaryReport:
-        """Send from a moment on until None comes by `orders`; return what was heard.
+        """Send canary packets from a time on until `orders` yields None; return the report.
 
-        Whatever else comes there is answered with what has been heard so far.
+        Any other message on `orders` is answered with the report up to then.
         """
         due, number = begin_s, 1
         while True:
@@ -85,36 +86,36 @@ class Canary:
             ready = readable([self._socket.fileno(), orders.fileno()], wait)
             now = time.monotonic()
             if self._socket.fileno() in ready:
-                self._hear(now)
+                self._receive_answer(now)
             if orders.fileno() in ready:
                 if orders.recv() is None:
                     break
-                orders.send(self._heard(begin_s, now, 0))
-            turns = []
+                orders.send(self._report(begin_s, now, 0))
+            due_times = []
             while due <= now:
-                turns.append(due)
+                due_times.append(due)
                 due += INTERVAL_S
-            if turns:
-                self._late += [now - turn for turn in turns]
-                self._due[number] = turns
+            if due_times:
+                self._late += [now - due_s for due_s in due_times]
+                self._due[number] = due_times
                 self._socket.send(struct.pack("=Q", number))
                 number += 1
                 self._pacer.tend()
         while self._due and readable([self._socket], GATHER_S):
-            self._hear(time.monotonic())
-        return self._heard(begin_s, now, len(self._due))
+            self._receive_answer(time.monotonic())
+        return self._report(begin_s, now, len(self._due))
 
-    def _heard(self, begin_s: float, now: float, lost: int) -> CanaryReport:
+    def _report(self, begin_s: float, now: float, lost: int) -> CanaryReport:
         paced = self._pacer.heard(begin_s, now - GATHER_S)
         return CanaryReport(spread(self._round_trips), lost, spread(self._late), *paced)
 
-    def _hear(self, now: float) -> None:
+    def _receive_answer(self, now: float) -> None:
         number = struct.unpack("=Q", self._socket.recv(8))[0]
-        self._round_trips += [now - turn for turn in self._due.pop(number, [])]
+        self._round_trips += [now - due_s for due_s in self._due.pop(number, [])]
 
 
-def _answer(listener: socket.socket) -> None:
-    """Send every packet back."""
+def _serve_echo(listener: socket.socket) -> None:
+    """Send every received packet back to its sender (echo service of the canary)."""
     take_role("canary")
     while True:
         data, sender = listener.recvfrom(64)

@@ -1,14 +1,14 @@
-"""Whether the kernel keeps its times: packets that a shaper has to let go at known moments.
+"""Scheduling latency of the kernel: a shaper must send packets at known times.
 
-Packets of one size wait in a shaper of their own, which has the timer that every cable's has and
-sends in no bursts, at a rate that lets one go every 2 ms. Each goes to another namespace, whose
-kernel answers it, and the kernel notes when it is back. So it takes the steps of every packet that
-the kernel forwards: a timer, and soft interrupts on both sides. No program has a part in it, for
-there none has: enough packets always wait that their writer may come half a second late.
+Packets of one size wait in a separate shaper that uses the same timer as the shapers of cables and
+sends without bursts, one packet every 2 ms. Each packet goes to another namespace, whose kernel
+answers it, and the kernel records the arrival time of the answer. So each packet takes the steps of
+every packet that the kernel forwards: a timer, and soft interrupts on both sides. No program is
+involved: enough packets always wait that the program that writes them may be half a second late.
 
-A packet's turn is counted from the packet that came earliest, and how long after its turn it was
-back is how late the kernel was. A shaper is allowed to catch up for a second, so that one delay
-does not put off all that follow.
+Due times are counted from the earliest packet; the kernel's lateness is the time from a packet's
+due time to its answer. The shaper may catch up for a second, so that one delay does not postpone
+all packets after it.
 """
 
 from __future__ import annotations
@@ -21,65 +21,70 @@ from experiments.linux import netlink, shaping
 from experiments.linux.namespaces import Namespace
 from experiments.trials.trust.readings import DurationStatistics, spread
 
+# Interval between packets, burst allowance of the shaper, and lead of the writer, in seconds.
 INTERVAL_S, CATCH_UP_S, AHEAD_S = 0.002, 1.0, 0.5
-AT_ONCE, AHEAD = round(CATCH_UP_S / INTERVAL_S), round(AHEAD_S / INTERVAL_S)
-START_S = 5.0  # a second's worth of packets takes a few milliseconds to go through
+# Packets of an idle shaper's initial burst, and packets that wait in the shaper.
+BURST_PACKETS, AHEAD_PACKETS = round(CATCH_UP_S / INTERVAL_S), round(AHEAD_S / INTERVAL_S)
+START_S = 5.0  # Timeout for the initial burst (usually a few milliseconds), in seconds.
 FRAME_BYTES = 126
 BYTES_S = round(FRAME_BYTES / INTERVAL_S)
 ADDRESSES = "10.255.254.1", "10.255.254.2"
-MACS = "02:00:00:00:fe:01", "02:00:00:00:fe:02"  # known beforehand: ARP would take a turn
-NAME, INDEXES = "pacer", (2, 3)  # the two must differ: see `netlink.cable`
+# Static MAC addresses: an ARP request would take the time slot of a packet.
+MACS = "02:00:00:00:fe:01", "02:00:00:00:fe:02"
+NAME, INDEXES = "pacer", (2, 3)  # Interface name, and interface indexes, which must differ.
 BUFFER_BYTES = 4 << 20
 SO_TIMESTAMPNS = 35
 ECHO_REQUEST, ICMP = 8, struct.Struct("!BBHHH")
 NUMBER, MOMENT = struct.Struct("=Q"), struct.Struct("=qq")
-PADDING = bytes(
-    FRAME_BYTES - 14 - 20 - ICMP.size - NUMBER.size
-)  # behind Ethernet's, IPv4's, ICMP's
-NUMBER_AT = 20 + ICMP.size  # in an answer, which comes with its IPv4 header
+# Padding after the headers of Ethernet (14 bytes), IPv4 (20 bytes) and ICMP, and the number.
+PADDING = bytes(FRAME_BYTES - 14 - 20 - ICMP.size - NUMBER.size)
+NUMBER_AT = 20 + ICMP.size  # Offset of the packet number in an answer, IPv4 header included.
 
 
 class CanaryPacer:
-    """A cable on which packets are due; `tend` has to be called a few times a second."""
+    """The pacer's cable and shaper; `tend` must be called a few times a second."""
 
     def __init__(self) -> None:
-        self._socket = _cable()
+        self._socket = _shaped_socket()
         self._sent = 0
-        self._back: list[tuple[int, float]] = []  # number, moment of CLOCK_MONOTONIC; in order
+        # Packet number and arrival time (CLOCK_MONOTONIC) of every answer, in order.
+        self._answers: list[tuple[int, float]] = []
         deadline = time.monotonic() + START_S
-        while self._next < AT_ONCE:  # what an idle shaper lets go at once is over then
+        while (
+            self._next_number < BURST_PACKETS
+        ):  # The initial burst of an idle shaper has no due times.
             if time.monotonic() > deadline:
-                raise OSError("the pacer's own cable carries nothing")
+                raise OSError("the pacer's cable carries no packets")
             self.tend()
 
     @property
-    def _next(self) -> int:
-        return self._back[-1][0] + 1 if self._back else 0
+    def _next_number(self) -> int:
+        return self._answers[-1][0] + 1 if self._answers else 0
 
     def tend(self) -> None:
-        """Note what is back, and write what will be due."""
-        self._note()
+        """Record the answers that have arrived, and refill the shaper with packets."""
+        self._receive_answers()
         try:
-            while self._sent < self._next + AHEAD:
-                self._socket.send(_echo(self._sent))
+            while self._sent < self._next_number + AHEAD_PACKETS:
+                self._socket.send(_echo_request(self._sent))
                 self._sent += 1
-        except BlockingIOError:  # as much as the socket holds
+        except BlockingIOError:  # The socket's send buffer is full.
             pass
 
     def heard(self, begin_s: float, end_s: float) -> tuple[DurationStatistics, int]:
-        """Return how late packets were that were due between two moments, and how many got lost."""
-        self._note()
-        return lateness(self._back[AT_ONCE:], begin_s, end_s)
+        """Return lateness and loss count of the packets that were due between two times."""
+        self._receive_answers()
+        return lateness(self._answers[BURST_PACKETS:], begin_s, end_s)
 
-    def _note(self) -> None:
-        # Answers bear the time of day, which may be set while this runs.
+    def _receive_answers(self) -> None:
+        # Answers have wall-clock timestamps: the clock may be set during a trial.
         day_s = time.time() - time.monotonic()
         try:
             while True:
                 answer, ((_, _, moment), *_), _, _ = self._socket.recvmsg(256, 64)
                 seconds, nanoseconds = MOMENT.unpack_from(moment)
                 (number,) = NUMBER.unpack_from(answer, NUMBER_AT)
-                self._back.append((number, seconds - day_s + nanoseconds * 1e-9))
+                self._answers.append((number, seconds - day_s + nanoseconds * 1e-9))
         except BlockingIOError:
             pass
 
@@ -87,7 +92,7 @@ class CanaryPacer:
 def lateness(
     back: list[tuple[int, float]], begin_s: float, end_s: float
 ) -> tuple[DurationStatistics, int]:
-    """Return how late packets were, and how many of those that were due never came.
+    """Return the lateness of packets, and the number of due packets that never arrived.
 
     >>> late, lost = lateness([(0, 7.0), (1, 7.002), (3, 7.009), (4, 7.009)], 7.001, 7.009)
     >>> late.times, round(late.median_s, 6), round(late.most_s, 6), lost
@@ -95,7 +100,8 @@ def lateness(
     """
     if not back:
         return spread([]), round((end_s - begin_s) / INTERVAL_S)
-    first_s = min(at_s - number * INTERVAL_S for number, at_s in back)  # the turn of number 0
+    # Due time of packet number 0, from the packet that arrived earliest.
+    first_s = min(at_s - number * INTERVAL_S for number, at_s in back)
     late = [
         at_s - first_s - number * INTERVAL_S
         for number, at_s in back
@@ -106,7 +112,7 @@ def lateness(
 
 
 def joined(name: str, addresses: tuple[str, str]) -> tuple[Namespace, Namespace]:
-    """Return two namespaces with a cable between them, whose ends have these addresses."""
+    """Create two namespaces joined by a cable with these addresses; return the namespaces."""
     places = Namespace(), Namespace()
     ends = [
         netlink.End(name, index, place.descriptor, mac)
@@ -121,22 +127,22 @@ def joined(name: str, addresses: tuple[str, str]) -> tuple[Namespace, Namespace]
     return places
 
 
-def _cable() -> socket.socket:
-    """Make the cable; return the socket at its near end, which sends into the shaper."""
+def _shaped_socket() -> socket.socket:
+    """Create the pacer's cable; return the ICMP socket at its near end, before the shaper."""
     near, _ = joined(NAME, ADDRESSES)
     near.netlink.send(shaping.paced(INDEXES[0], BYTES_S, round(BYTES_S * CATCH_UP_S)))
     with near:
-        made = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
-    made.connect((ADDRESSES[1], 0))
-    made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        icmp = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    icmp.connect((ADDRESSES[1], 0))
+    icmp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
     for option in (netlink.SO_SNDBUFFORCE, netlink.SO_RCVBUFFORCE):
-        made.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
-    made.setblocking(False)
-    return made
+        icmp.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
+    icmp.setblocking(False)
+    return icmp
 
 
-def _echo(number: int) -> bytes:
-    """Return an echo request with that number in it."""
+def _echo_request(number: int) -> bytes:
+    """Return an ICMP echo request that carries a packet number."""
     content = NUMBER.pack(number) + PADDING
     total = (ECHO_REQUEST << 8) + sum(struct.unpack(f"!{len(content) // 2}H", content))
     while total >> 16:

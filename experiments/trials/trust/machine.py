@@ -1,4 +1,4 @@
-"""How busy the machine was: what the kernel counts anyway, read at the beginning and at the end."""
+"""Load of the machine during a trial: kernel counters read at the beginning and at the end."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-USER, NICE, IDLE, IOWAIT, STEAL = 0, 1, 3, 4, 7  # columns of /proc/stat
-COUNTED = 8  # the columns beyond are contained in those before
-OWN_USER, CHILDRENS_USER = 11, 13  # columns of /proc/PID/stat behind the name, in the same ticks
+USER, NICE, IDLE, IOWAIT, STEAL = 0, 1, 3, 4, 7  # Columns of /proc/stat.
+COUNTED = 8  # Number of columns of /proc/stat to sum; later columns repeat parts of these.
+OWN_USER, CHILDRENS_USER = 11, 13  # Columns of /proc/PID/stat after the name, in ticks.
 
 
 class Machine(NamedTuple):
-    """Counters at a moment."""
+    """Kernel counters of processor time, CPU pressure and dropped packets at one time."""
 
     at_s: float
-    ticks: tuple[int, ...]  # of all processors, by what they did
-    own_ticks: int  # of these, for the programs that can be seen from here
-    pressure_us: int | None  # in which some program waited for a processor
-    backlog_drops: int  # packets that found a processor's own queue full
+    ticks: tuple[int, ...]  # Ticks of all processors, by state (columns of /proc/stat).
+    own_ticks: int  # User-mode ticks of the processes in /proc.
+    pressure_us: int | None  # Time in which some process waited for a processor.
+    backlog_drops: int  # Packets dropped because a processor's backlog queue was full.
 
 
 class Busyness(NamedTuple):
-    """What happened between two moments, as shares of the time."""
+    """Processor load between two times: pressure, steal, idle and foreign shares of the time."""
 
     pressure: float | None
     steal: float
@@ -33,9 +33,9 @@ class Busyness(NamedTuple):
 
 
 def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
-    """Return the counters of now.
+    """Return the machine's current counters of processor time, CPU pressure and dropped packets.
 
-    Own programs are all that /proc shows, which in a sandbox are those of the sandbox.
+    Own programs are all processes in /proc, which in a sandbox are those of the sandbox.
     """
     own_ticks = _own_ticks(proc)
     line = (proc / "stat").read_text().partition("\n")[0]
@@ -44,16 +44,16 @@ def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
         at_s=time.monotonic(),
         ticks=tuple(int(word) for word in line.split()[1 : COUNTED + 1]),
         own_ticks=own_ticks,
-        pressure_us=_waited_us(_pressure_file(proc, cgroups)),
+        pressure_us=_pressure_us(_pressure_file(proc, cgroups)),
         backlog_drops=sum(int(row.split()[1], 16) for row in softnet),
     )
 
 
 def between(first: Machine, last: Machine) -> Busyness:
-    """Return what happened between two moments.
+    """Return the processor load between two readings of the machine's counters.
 
-    What foreign programs took is measured by the time in user mode alone: the kernel's own work for
-    packets is counted for the program it interrupted.
+    The share of foreign programs is user-mode time alone: the kernel accounts its work for packets
+    to the program that it interrupted.
     """
     spent = [b - a for a, b in zip(first.ticks, last.ticks, strict=True)]
     ticks = max(1, sum(spent))
@@ -70,28 +70,28 @@ def between(first: Machine, last: Machine) -> Busyness:
 
 
 def _own_ticks(proc: Path) -> int:
-    """Return the time that programs spent, those that have ended and were waited for as well."""
+    """Return the user-mode ticks of all processes in /proc and of their reaped children."""
     total = 0
     for stat in proc.glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+        with suppress(FileNotFoundError, ProcessLookupError):  # The process has just ended.
             words = stat.read_text().rpartition(")")[2].split()
             total += int(words[OWN_USER]) + int(words[CHILDRENS_USER])
     return total
 
 
 def _pressure_file(proc: Path, cgroups: Path) -> Path:
-    """Return the pressure file of the run's own cgroup, or else of the whole machine."""
+    """Return the CPU pressure file of this process's cgroup, or that of the whole machine."""
     for line in (proc / "self/cgroup").read_text().splitlines():
         number, _, name = line.split(":", 2)
-        own = cgroups / name.lstrip("/") / "cpu.pressure"
-        if number == "0" and own.exists():  # cgroup v2
-            return own
+        pressure_file = cgroups / name.lstrip("/") / "cpu.pressure"
+        if number == "0" and pressure_file.exists():  # Hierarchy 0 is cgroup v2.
+            return pressure_file
     return proc / "pressure/cpu"
 
 
-def _waited_us(path: Path) -> int | None:
+def _pressure_us(path: Path) -> int | None:
     try:
         some = path.read_text().partition("\n")[0]
-    except OSError:  # a kernel that does not count it
+    except OSError:  # The kernel has no pressure stall information.
         return None
     return int(some.rpartition("total=")[2])

@@ -1,12 +1,12 @@
-"""Work conservation: whether a port that had packets waiting sent as fast as its rate allows.
+"""Work conservation: did a port with packets in its queue send at its full rate?
 
-A shaped port is HTB over a queue. As long as packets wait in it, exactly rate x time leaves it; if
-less does, the machine was too busy to send in time, and every result that rests on that rate is
-wrong, however plausible it looks. It does not matter what the traffic was.
+A shaped port is HTB over a queue. While packets wait in the queue, the port sends exactly rate x
+time; if it sends less, the machine was too busy to send in time, and every result that depends on
+that rate is wrong, however plausible. This holds for any traffic.
 
-A port counts as backlogged from one look to a later one if packets waited at every look
-between. A few always do where TCP sends in bursts: so it takes more than two super-packets, at
-several looks in a row, and that for a good part of the time (see `PortUsage`).
+A port counts as backlogged between two samples if packets waited at every sample between them. With
+bursts of TCP a few packets always wait: so a backlog takes more than two super-packets, at several
+samples in a row, for a minimum time (see `PortUsage`).
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from typing import NamedTuple
 from experiments.linux.netlink import Netlink
 from experiments.linux.queue_counters import QueueCounters, queues
 
-LEAST_LOOKS = 4  # in a row, with packets waiting at each
-LEAST_STRETCH_S = 0.075
-LEAST_BACKLOGGED_S = 0.2  # altogether: below that a cable's ratio says little
+LEAST_LOOKS = 4  # Least number of consecutive samples with a backlog.
+LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.
+LEAST_BACKLOGGED_S = 0.2  # Least total backlogged time of a meaningful ratio, in seconds.
 
 
 @dataclass
 class PortUsage:
-    """What one port sent while packets waited.
+    """Bytes that one port sent while packets waited in its queue, and the time of that.
 
     Parameters
     ----------
     enough_bytes : int
-        So much must wait at a look for the port to be called backlogged.
+        Queue length at a sample from which the port counts as backlogged.
     rate_bytes_s : float
-        Where flows come and go, what the port can send: it may have been empty between two looks
-        unless as much waited at the first. 0 for greedy flows, which leave no port empty.
+        Rate of the port if flows come and go: between two samples the queue may have been empty,
+        unless at the first it held as many bytes as the port can send in that time. 0 for greedy
+        flows, which leave no port empty.
     """
 
     enough_bytes: int
@@ -43,13 +44,13 @@ class PortUsage:
     last: QueueCounters | None = None
     backlogged_s: float = 0.0
     backlogged_bytes: int = 0
-    _since: tuple[float, int] | None = None  # moment and bytes sent where the stretch began
+    _since: tuple[float, int] | None = None  # Start of the backlogged period: time, bytes sent.
     _until: tuple[float, int] = (0.0, 0)
     _looks: int = 0
-    _waited_bytes: int = 0  # at the latest look
+    _waited_bytes: int = 0  # Queue length at the latest sample, in bytes.
 
     def look(self, now: float, queue: QueueCounters) -> None:
-        """Take in the counters of a moment."""
+        """Add a sample of the port's queue counters."""
         self.first, self.last = self.first or queue, queue
         if self._since and self._waited_bytes < self.rate_bytes_s * (now - self._until[0]):
             self.close()
@@ -62,7 +63,7 @@ class PortUsage:
         self._looks += 1
 
     def close(self) -> None:
-        """End the stretch; one that is too short to tell is left out."""
+        """End the backlogged period, which is dropped if it is too short."""
         if self._since and self._looks >= LEAST_LOOKS:
             lasted_s = self._until[0] - self._since[0]
             if lasted_s >= LEAST_STRETCH_S:
@@ -72,7 +73,7 @@ class PortUsage:
 
 
 class Counted(NamedTuple):
-    """A port's account, closed."""
+    """Counters of one port over a trial: traffic, drops, backlogged time and bytes."""
 
     sent_bytes: int
     sent_packets: int
@@ -81,19 +82,19 @@ class Counted(NamedTuple):
     backlogged_bytes: int
 
     def conserved(self, rate_bps: float) -> float | None:
-        """Return what was sent of what could have been; None if it was hardly ever backlogged."""
+        """Return the share of its rate that a backlogged port sent; None if rarely backlogged."""
         if self.backlogged_s < LEAST_BACKLOGGED_S:
             return None
         return self.backlogged_bytes * 8 / (rate_bps * self.backlogged_s)
 
 
 class QueueSampler:
-    """Looks at the ports of several namespaces.
+    """Sampler of the queues of ports in several namespaces.
 
     Parameters
     ----------
     places : iterable of (Netlink, list of int)
-        Each namespace, and the interfaces that count in it.
+        Netlink socket of each namespace, and indexes of the interfaces to sample in it.
     enough_bytes, rate_bytes_s
         See `PortUsage`.
     """
@@ -111,34 +112,34 @@ class QueueSampler:
         self.looks = 0
 
     def look(self) -> None:
-        """Look at all of them once."""
-        for kernel, accounts in self._places:
+        """Sample the queues of all ports once."""
+        for kernel, usages in self._places:
             before = time.monotonic()
             found = queues(kernel)
             now = (before + time.monotonic()) / 2
-            for index, account in accounts.items():
+            for index, usage in usages.items():
                 if index in found:
-                    account.look(now, found[index])
+                    usage.look(now, found[index])
         self.looks += 1
 
     def counted(self) -> list[Counted | None]:
-        """Return the accounts in the order given; None for a port that is not shaped."""
+        """Return the counters of all ports, in the order of `places`; None if not shaped."""
         counted: list[Counted | None] = []
-        for _, accounts in self._places:
-            for account in accounts.values():
-                account.close()
-                counted.append(_counted(account))
+        for _, usages in self._places:
+            for usage in usages.values():
+                usage.close()
+                counted.append(_port_counters(usage))
         return counted
 
 
-def _counted(account: PortUsage) -> Counted | None:
-    first, last = account.first, account.last
+def _port_counters(usage: PortUsage) -> Counted | None:
+    first, last = usage.first, usage.last
     if first is None or last is None:
         return None
     return Counted(
         last.sent_bytes - first.sent_bytes,
-        (last.sent_packets - first.sent_packets) & 0xFFFFFFFF,  # the kernel's are 32 bits wide
+        (last.sent_packets - first.sent_packets) & 0xFFFFFFFF,  # Kernel counters have 32 bits.
         (last.drops - first.drops) & 0xFFFFFFFF,
-        account.backlogged_s,
-        account.backlogged_bytes,
+        usage.backlogged_s,
+        usage.backlogged_bytes,
     )

@@ -1,4 +1,4 @@
-"""Waiting for a quiet machine: until other programs leave the processors to a trial."""
+"""Waiting for a quiet machine before a trial (`pillarbox run --when-quiet`)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from experiments.trials.trust.machine import Machine, between, machine
 from experiments.trials.trust.verdict import MOST_FOREIGN
 from topos.base.errors import PillarboxError
 
-LOOK_S = 0.5  # length of one look, in seconds
-LOOKS = 4  # in a row at which the machine has to be quiet
-SAY_EVERY_S = 10.0
-MOST_WAIT_S = 600.0  # upper bound for the wait before one trial
+LOOK_S = 0.5  # Length of one sample of the processor load, in seconds.
+LOOKS = 4  # Number of consecutive samples for which the machine has to be quiet.
+SAY_EVERY_S = 10.0  # Interval between two progress messages, in seconds.
+MOST_WAIT_S = 600.0  # Upper bound for the wait before one trial, in seconds.
 
 
 def wait_until_quiet(
@@ -25,9 +25,9 @@ def wait_until_quiet(
     Parameters
     ----------
     say : callable
-        Called with a sentence while it waits.
+        Receiver of progress messages, called with one sentence at a time.
     look, sleep : callable
-        Return the counters of the machine; let time pass.
+        Function that returns the machine's counters, and function that sleeps (for tests).
 
     Raises
     ------
@@ -47,8 +47,8 @@ def wait_until_quiet(
         if waited_s >= MOST_WAIT_S:
             raise PillarboxError(
                 f"the machine was not quiet within {MOST_WAIT_S / 60:.0f} minutes: programs take "
-                f"{busy:.0%} of the processors, and {MOST_FOREIGN:.0%} is the most; end them, or "
-                "leave --when-quiet out"
+                f"{busy:.0%} of the processors (limit: {MOST_FOREIGN:.0%}); end them, or run "
+                "without --when-quiet"
             )
         if waited_s - said_s >= SAY_EVERY_S:
             said_s = waited_s

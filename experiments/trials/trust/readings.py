@@ -1,4 +1,4 @@
-"""What was seen while a trial ran: plain data, which can be saved as JSON and judged again."""
+"""Readings of a trial's monitoring: plain data that can be saved as JSON and judged again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 
 class DurationStatistics(NamedTuple):
-    """How long something took, over all the times it was tried."""
+    """Statistics of repeated durations: count, median, 99th percentile and maximum."""
 
     times: int
     median_s: float
@@ -18,7 +18,7 @@ class DurationStatistics(NamedTuple):
 
 
 def spread(durations_s: Sequence[float]) -> DurationStatistics:
-    """Return the spread of durations.
+    """Return the statistics (count, median, 99th percentile, maximum) of durations.
 
     >>> spread([0.001] * 98 + [0.004, 0.009])
     DurationStatistics(times=100, median_s=0.001, p99_s=0.004, most_s=0.009)
@@ -35,31 +35,31 @@ def spread(durations_s: Sequence[float]) -> DurationStatistics:
 
 @dataclass(frozen=True)
 class MachineReadings:
-    """What was seen of one machine of several.
+    """Readings of one machine of a trial over several machines.
 
     Attributes
     ----------
     machine
-        Its number.
+        Number of the machine.
     away
-        What became of it meanwhile: nothing, that it was lost, or that it was away.
+        Interruption of the machine during the trial: empty, or that it was lost or away.
     clock_s
-        By how much its clock was ahead of the lab's: before, at the most, at the least, after;
-        empty where it could not be seen.
+        Offset of the machine's clock from the lab's, in seconds: before the trial, maximum,
+        minimum, after the trial; empty if the offset could not be measured.
     clock_moved_s
-        By how much it has moved at least: round trips leave some doubt.
+        Least movement of the clock, in seconds: round trips make the offset uncertain.
     card_sent_bytes, card_received_bytes
-        Of its card.
+        Bytes that the machine's network card sent and received.
     card_dropped
-        Packets that its card's queues, or the card itself, dropped.
+        Packets dropped by the network card or its queues.
     card_full
-        Share of looks at which its card's queue held more than one super-packet.
+        Share of samples at which the card's queue held more than one super-packet.
     crossed_out, crossed_in
-        Packets that went into tunnels to other machines, and that came out of them.
+        Packets that entered tunnels to other machines, and packets that came out of tunnels.
     idle
-        Share of the time in which its processors had nothing to do.
+        Share of the time in which the machine's processors were idle.
     canary_p99_s, pacing_p99_s
-        Of its own canary: see `Readings`.
+        99th percentiles of the machine's canary: see `Readings`.
     """
 
     machine: int
@@ -79,43 +79,45 @@ class MachineReadings:
 
 @dataclass(frozen=True)
 class Readings:
-    """All that `Watch` saw between the barrier and the end.
+    """Readings of `Watch` between the barrier and the end of a trial.
 
     Attributes
     ----------
     rate_bps
-        Of every cable; None where there is no limit.
+        Rate of every cable in bit/s; None without a limit.
     base_rtt_s
-        Of a full packet to a neighbour and back on an idle network: cables' delays and rates.
+        Round-trip time of a full packet to a neighbour on an idle network, from the cables' delays
+        and rates.
     links
-        A row for each direction of each cable: the columns of `schema.LINKS`.
+        Rows of the table of links, one for each direction of each cable (`schema.LINKS`).
     samples, interval_s
-        How many times, and how often, the queues of all ports were looked at.
+        Number of samples of the ports' queues, and sampling interval in seconds.
     round_trip, lost
-        Of the canary, and how many of its packets had not come back at the end.
+        Round-trip times of the canary, and number of its packets without an answer at the end.
     lateness
-        Of a timer that is set all the time.
+        Lateness of the canary's timer.
     pacing, pacing_lost
-        How late the kernel sent packets that were due, and how many it lost; see `canary_pacer`.
+        Lateness of packets that the kernel had to send at known times, and number of lost packets
+        (see `canary_pacer`).
     pressure, steal, idle, foreign
-        Shares of the time: in which a program waited for a processor (None where the kernel does
-        not count it); that the machine's owner took away; in which processors had nothing to do;
-        that programs had which are not the trial's.
+        Shares of the time: a process waited for a processor (None if the kernel does not count
+        it); the hypervisor took the processors away; processors were idle; processors ran programs
+        that do not belong to the trial.
     programs_forward
-        Whether packets pass through programs on their way, or the kernel alone.
+        True if user-space programs forward packets, False if the kernel does.
     packets
-        That all ports sent.
+        Number of packets that all ports sent.
     strays
-        Packets dropped elsewhere than in the shaped queues, by place.
+        Packets dropped outside the shaped queues, by place.
     faults
-        How many faults, deaths and repairs the lab's log has in that time.
+        Number of faults, deaths and repairs in the lab's log during the trial.
     link_losses
-        How many times a server took the link to a neighbour for down.
+        Number of times that a server considered the link to a neighbour down.
     watching
-        Processor time of the watching itself, as a share of the time.
+        Processor time of the monitoring, as a share of the time.
     machines
-        What was seen of each machine, where there are several; all else is then of the worst of
-        them, or of all together.
+        Readings of each machine of a trial over several machines; all other attributes are then
+        those of the worst machine, or of all machines together.
     """
 
     duration_s: float
@@ -142,7 +144,7 @@ class Readings:
     machines: tuple[MachineReadings, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return them as JSON takes them; the rows of links, which have a table, are left out."""
+        """Return the readings as JSON data, without the rows of links, which have a table."""
         plain = asdict(self)
         del plain["links"]
         return plain | {

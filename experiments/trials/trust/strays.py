@@ -1,10 +1,10 @@
-"""Packets that were dropped elsewhere than in the shaped queues.
+"""Stray packets: packets dropped outside the shaped queues.
 
-A full queue drops, and TCP is made for it. A packet that vanishes elsewhere, because a bridge's
-port, a TUN or a forwarder did not keep up, is lost by the emulation and not by the network that is
-emulated. Each place that counts is asked at the beginning and at the end: every interface
-(``h3-eth0 in``, ``dcn0 of h3 out``), each processor's own queue, and the forwarders, whose reasons
-they give themselves.
+A full queue drops packets, and TCP is made for that. A packet dropped elsewhere, because a bridge
+port, a TUN device or a forwarder was too slow, is lost by the emulation and not by the emulated
+network. Drop counters are read at the beginning and at the end of a trial: those of every interface
+(``h3-eth0 in``, ``dcn0 of h3 out``), of each processor's backlog queue, and of the forwarders,
+which report a reason for every drop.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from experiments.linux.netlink import (
 )
 
 IFLA_STATS64 = 23
-_COUNTERS = struct.Struct("=8Q")  # the first of rtnl_link_stats64
+_COUNTERS = struct.Struct("=8Q")  # The first 8 counters of the kernel's rtnl_link_stats64.
 DROPPED_IN, DROPPED_OUT = 6, 7
 _LINK_BYTES = 16
-MOST_NAMED = 20
-# What reasons of drops say that are no strays: forwarders' own messages, which go astray in good
-# order, frames that found the shaped queue full, which has counted them, and a bridge's copies.
+MOST_NAMED = 20  # Upper bound for the places with separate counts.
+# Words in the drop reasons of forwarders that do not count as strays: control messages, whose
+# loss is expected, frames that the shaped queue has already counted, and a bridge's copies.
 NO_STRAYS = (
     "probe", "failure", "link state", "in use", "another mac", os.strerror(errno.ENOBUFS)
 )  # fmt: skip
 
 
 def dropped(kernel: Netlink, owner: str) -> Counter[str]:
-    """Return how many packets each interface of a namespace has dropped so far.
+    """Return the number of packets that each interface of a namespace has dropped so far.
 
-    `owner` is the node whose namespace it is; it is named where an interface's name does not.
+    `owner` is the node of the namespace; it is added to interface names that do not contain it.
     """
     found: Counter[str] = Counter()
     for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):
@@ -56,12 +56,12 @@ def dropped(kernel: Netlink, owner: str) -> Counter[str]:
 
 
 def _is_bridge(about: bytes) -> bool:
-    """Tell whether an interface is a bridge: broadcast frames come to it and are not read."""
+    """Return True for a bridge's IFLA_LINKINFO: a bridge drops broadcast frames by design."""
     return dict(attributes(about, 0)).get(IFLA_INFO_KIND, b"").rstrip(b"\0") == b"bridge"
 
 
 def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
-    """Return the packets that forwarders dropped, but for what is no stray.
+    """Return the stray packets of forwarders by reason, without expected drops.
 
     >>> full = "port refused the frame: No buffer space available"
     >>> of_packets({"TTL expired": 3, "answer to no probe": 9, full: 20})
@@ -77,7 +77,7 @@ def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
 
 
 def since(first: Counter[str], last: Counter[str]) -> dict[str, int]:
-    """Return what was dropped in between, the most first; small ones beyond twenty as one.
+    """Return the packets dropped between two readings by place, the 20 largest and a total rest.
 
     >>> since(Counter(a=5), Counter(a=5, b=2))
     {'b': 2}

@@ -1,8 +1,8 @@
-"""Watching a trial, as the one who runs it sees it.
+"""Monitoring of a trial: the interface of the watcher process for the trial's runner.
 
 >>> with Watch(lab) as watch:                                           # doctest: +SKIP
-...     watch.begin(at_s)  # the barrier, before or when it comes
-...     readings = watch.end()  # when the last flow has ended
+...     watch.begin(at_s)  # Time of the barrier; call it before or at that time.
+...     readings = watch.end()  # Call it when the last flow has ended.
 """
 
 from __future__ import annotations
@@ -29,62 +29,63 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 PROGRAM = "from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
-ANSWER_S, END_S = 20.0, 5.0
+ANSWER_S, END_S = 20.0, 5.0  # Timeouts for an answer and for the end of the watcher, in seconds.
+# Events of a lab's log that are neither faults nor repairs. Machines report child_end in readings.
 QUIET_EVENTS = {
     *("up", "down", "started", "ready", "ended", "forwarder ended"),
     *("nursery ended", "nursery lost", "pacer ended"),
     *("late", "machine lost", "machine came back"),
-}  # the machines' own are told by their readings
+}
 
 
 class _Direction(NamedTuple):
-    """One direction of a cable, and the interface that sends into it."""
+    """One direction of a cable, and the interface that sends in this direction."""
 
     node: int
     port: int
     peer: int
     namespace: int
-    owner: str  # of the namespace; "" for the fabric
+    owner: str  # Node of the namespace; "" for the fabric's namespace.
     ifindex: int
 
 
-class _Forwarders(NamedTuple):
-    """What all forwarders together have counted."""
+class _ForwarderCounters(NamedTuple):
+    """Drop counts by reason and link-down count, summed over all forwarders."""
 
     drops: Counter[str]
     link_losses: int
 
 
 class Watch:
-    """What watches one trial on a running lab; made when the lab has converged.
+    """Monitor of one trial on a running lab; create it when the lab has converged.
 
     Parameters
     ----------
     lab : Lab
-        The lab.
+        Lab that runs the trial.
     come_and_go : bool
-        Whether flows leave ports empty now and then, as those that arrive do.
+        True if ports are empty at times, as with arriving flows; False for greedy flows.
     """
 
     def __init__(self, lab: Lab, *, come_and_go: bool = False) -> None:
         self._lab = lab
         rate_bytes_s = (lab.settings.rate_mbit or 0.0) * 125_000 if come_and_go else 0.0
         self._directions = sorted(_directions(lab), key=lambda one: one.namespace)
-        self._before = self._forwarders()
+        self._before = self._forwarder_counters()
         self._begin_s = 0.0
         self._lock = threading.Lock()
-        self._channel, theirs = Pipe()
+        self._channel, child_end = Pipe()
         spaces = {one.namespace for one in self._directions}
-        with theirs:
+        with child_end:
             self._process = subprocess.Popen(
-                code_command(PROGRAM, theirs.fileno()),
-                pass_fds=[theirs.fileno(), *spaces],
+                code_command(PROGRAM, child_end.fileno()),
+                pass_fds=[child_end.fileno(), *spaces],
                 cwd="/",
                 stdin=subprocess.DEVNULL,
             )
         try:
-            self._send(WatchOrder(self._places(), enough_bytes(lab), rate_bytes_s))
-            self._answer()
+            self._send(WatchOrder(self._namespaces(), enough_bytes(lab), rate_bytes_s))
+            self._receive()
         except BaseException:
             self.close()
             raise
@@ -96,70 +97,70 @@ class Watch:
         self.close()
 
     def begin(self, at_s: float) -> None:
-        """Watch from that moment of CLOCK_MONOTONIC on."""
+        """Begin to monitor at a time of CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._send(at_s)
-        self._answer()
+        self._receive()
 
     def end(self) -> Readings:
-        """Watch no more; return what was seen."""
-        require(self._begin_s > 0, "a watch that never began has seen nothing: call begin first")
+        """End the monitoring and return the trial's readings."""
+        require(self._begin_s > 0, "the watch has no readings: call begin before end")
         with self._lock:
             self._send(None)
-            seen: WatchReport = self._answer()
+            report: WatchReport = self._receive()
             self.close()
-        return self._readings(seen)
+        return self._readings(report)
 
     def so_far(self) -> Readings | None:
-        """Return what was seen until now, None where it has ended; from any thread."""
+        """Return the readings until now, None if the watch has ended; thread-safe."""
         with self._lock:
             if self._channel.closed:
                 return None
             self._send(True)
-            seen: WatchReport = self._answer()
-        return self._readings(seen)
+            report: WatchReport = self._receive()
+        return self._readings(report)
 
-    def _readings(self, seen: WatchReport) -> Readings:
+    def _readings(self, report: WatchReport) -> Readings:
         rate_mbit = self._lab.settings.rate_mbit
         rate_bps = None if rate_mbit is None else rate_mbit * 1e6
-        before, after = self._before, self._forwarders()
+        before, after = self._before, self._forwarder_counters()
         return Readings(
-            duration_s=seen.duration_s,
+            duration_s=report.duration_s,
             rate_bps=rate_bps,
             base_rtt_s=base_rtt_s(self._lab),
-            links=self._rows(seen.ports, rate_bps, seen.duration_s),
-            samples=seen.samples,
-            interval_s=seen.interval_s,
-            **seen.heard._asdict(),
-            **seen.busy._asdict(),
+            links=self._link_rows(report.ports, rate_bps, report.duration_s),
+            samples=report.samples,
+            interval_s=report.interval_s,
+            **report.heard._asdict(),
+            **report.busy._asdict(),
             programs_forward=self._lab.plane == "python",
-            packets=sum(port.sent_packets for port in seen.ports if port),
-            strays=seen.strays | since(before.drops, after.drops),
+            packets=sum(port.sent_packets for port in report.ports if port),
+            strays=report.strays | since(before.drops, after.drops),
             faults=faults_since(self._lab.folder, self._begin_s),
             link_losses=after.link_losses - before.link_losses,
-            watching=seen.watching,
+            watching=report.watching,
         )
 
     def close(self) -> None:
-        """End the process, however far it came."""
-        self._channel.close()  # which ends it
+        """End the watcher process in any state."""
+        self._channel.close()  # The process ends when its channel is closed.
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
-    def _places(self) -> list[tuple[int, str, list[int]]]:
+    def _namespaces(self) -> list[tuple[int, str, list[int]]]:
         places: dict[int, tuple[int, str, list[int]]] = {}
         for one in self._directions:
             place = places.setdefault(one.namespace, (one.namespace, one.owner, []))
             place[2].append(one.ifindex)
         return list(places.values())
 
-    def _rows(
+    def _link_rows(
         self, ports: list[Counted | None], usual_bps: float | None, duration_s: float
     ) -> list[dict[str, Any]]:
-        """Return the rows of the table of links."""
+        """Return the rows of the table of links (`schema.LINKS`)."""
         rows = []
         for one, port in zip(self._directions, ports, strict=True):
             ends = map(self._lab.topology.node_name, (one.node, one.peer))
@@ -178,43 +179,43 @@ class Watch:
                     "sent_bytes": port.sent_bytes,
                     "dropped_packets": port.drops,
                     "busy_share": min(1.0, port.sent_bytes * 8 / (rate_bps * duration_s)),
-                    # It may have been slower or faster before.
+                    # A changed cable has had several rates, so its share of a rate is undefined.
                     "conserved": None if changed else port.conserved(rate_bps),
                 }
             )
         return rows
 
-    def _forwarders(self) -> _Forwarders:
+    def _forwarder_counters(self) -> _ForwarderCounters:
         status = self._lab.status()
-        return _Forwarders(of_packets(status["drops"]), status["link_losses"])
+        return _ForwarderCounters(of_packets(status["drops"]), status["link_losses"])
 
-    def _send(self, what: object) -> None:
-        with suppress(ConnectionError):  # its answer will be missing
-            self._channel.send(what)
+    def _send(self, order: object) -> None:
+        with suppress(ConnectionError):  # The missing answer raises an error later.
+            self._channel.send(order)
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
         try:
             if self._channel.poll(ANSWER_S):
                 return self._channel.recv()
         except (EOFError, ConnectionError):
             pass
         raise PillarboxError(
-            "the process that watches the trial does not answer: this trial cannot be judged; look "
-            "at the messages above, or try a smaller network"
+            "the process that monitors the trial does not answer: this trial cannot be judged; see "
+            "the messages above, or try a smaller network"
         )
 
 
 def faults_since(folder: Path, begin_s: float) -> int:
-    """Return how many faults and repairs a lab has written down since."""
+    """Return the number of faults and repairs in a lab's event log since a time."""
     with (folder / "events.jsonl").open() as lines:
         events = [json.loads(line) for line in lines]
     return sum(event["at_s"] >= begin_s and event["event"] not in QUIET_EVENTS for event in events)
 
 
 def enough_bytes(lab: Lab) -> int:
-    """Return how much waits in a port that has more to send than it can.
+    """Return the queue length in bytes from which a lab's port counts as backlogged.
 
-    More than two super-packets; netem's queue also holds what is only under way.
+    It is two super-packets, plus the bytes in flight if netem delays packets in its queue.
     """
     settings = lab.settings
     waiting = 2 * shaping.super_packet_bytes(settings.rate_mbit, settings.mtu)
@@ -225,7 +226,7 @@ def enough_bytes(lab: Lab) -> int:
 
 
 def base_rtt_s(lab: Lab) -> float:
-    """Return how long a full packet takes to the nearest neighbour and back when all is idle."""
+    """Return the round-trip time of a full packet to the nearest neighbour in an idle lab."""
     settings, topology = lab.settings, lab.topology
     direct = any(plug.node < topology.servers for _, plug in topology.neighbours(0))
     delay_s = shaping.seconds(settings.delay, "delay") if settings.delay else 0.0

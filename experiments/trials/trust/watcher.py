@@ -1,18 +1,19 @@
-"""The process that watches, started by `Watch`.
+"""Watcher process of a trial, started by `Watch`.
 
-It is a process of its own so that the watched traffic's interpreter lock does not blur what it
-sees, and so that its own cost can be measured. A second one is the canary's, a third its echo. ::
+The watcher is a separate process so that the interpreter lock of the traffic does not disturb its
+samples, and so that its cost can be measured. The canary is a second process, its echo service a
+third. Protocol of the channel between `Watch` (left) and the watcher::
 
-    Order(places, enough_bytes, ...)  ->
-    <-  None                        it is ready
-    begin_s  ->                     by CLOCK_MONOTONIC
-    <-  None                        it will be
-    True  ->                        what has been seen so far? at any time, and again
-    <-  Seen(...)
-    None  ->                        the end
-    <-  Seen(...)                   what `Watch.end` makes its Readings of
+    WatchOrder(places, ...)  ->
+    <-  None                        The watcher is ready.
+    begin_s  ->                     Start time by CLOCK_MONOTONIC.
+    <-  None                        The start time is accepted.
+    True  ->                        Request for a report; at any time, repeatedly.
+    <-  WatchReport(...)
+    None  ->                        End of the trial.
+    <-  WatchReport(...)            `Watch.end` converts it to Readings.
 
-It ends with the channel, and the other two end with it.
+The watcher ends when the channel is closed, and the other two processes end with it.
 """
 
 from __future__ import annotations
@@ -37,21 +38,22 @@ from experiments.trials.trust.strays import dropped, since
 from hosts.linux.calls import inside
 from hosts.linux.rights import take_role
 
-SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0
-MOST_WATCHING = 0.015  # of a processor's time, for the queues; caches that are cold double it
-LOOKS_TO_MEASURE = 3
+SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0  # Bounds of the sampling interval in seconds.
+# Upper bound for the share of one processor that queue sampling takes; cold caches double it.
+MOST_WATCHING = 0.015
+LOOKS_TO_MEASURE = 3  # Number of samples that measure the cost of sampling.
 
 
 class WatchOrder(NamedTuple):
-    """What is to be watched."""
+    """Order for a watcher: the namespaces and interfaces to sample (see `queues.PortUsage`)."""
 
-    places: list[tuple[int, str, list[int]]]  # namespace, whose it is, interfaces that count
-    enough_bytes: int  # see `queues.Account`
+    places: list[tuple[int, str, list[int]]]  # Namespace descriptor, its node, interface indexes.
+    enough_bytes: int
     rate_bytes_s: float = 0.0
 
 
 class WatchReport(NamedTuple):
-    """What was seen; `ports` are in the order of the interfaces that were to be watched."""
+    """Report of a watcher; `ports` are in the order of the interfaces in the `WatchOrder`."""
 
     duration_s: float
     samples: int
@@ -64,7 +66,7 @@ class WatchReport(NamedTuple):
 
 
 class Watcher:
-    """Obeys the channel."""
+    """Watcher of a trial: samples queues and counters as ordered by its channel."""
 
     def __init__(self, channel: Connection) -> None:
         self._channel = channel
@@ -76,30 +78,31 @@ class Watcher:
             self._kernels.append((kernel, owner))
             self._places.append((kernel, indexes))
         self._enough_bytes, self._rate_bytes_s = order.enough_bytes, order.rate_bytes_s
-        self._canary = _Singer()
+        self._canary = _CanaryProcess()
         take_role("watcher")
         self.interval_s = self._affordable_interval()
         channel.send(None)
 
     def run(self) -> None:
-        """Watch once, from the moment that comes by the channel until the end does."""
+        """Watch one trial, from the start time to the end that the channel announces."""
         begin_s: float = self._channel.recv()
-        drops = self._drops()  # of many interfaces: not when everything begins
+        # Drop counters of all interfaces take long to read: read them before the start time.
+        drops = self._drop_counts()
         self._canary.begin(begin_s)
         self._channel.send(None)
         self._channel.poll(max(0.0, begin_s - time.monotonic()))
         sampler = QueueSampler(self._places, self._enough_bytes, self._rate_bytes_s)
         began, spent = machine(), time.process_time()
         due = time.monotonic()
-        over = False
-        while not over:
+        is_end = False
+        while not is_end:
             sampler.look()
             if self._channel.poll(max(0.0, due + self.interval_s - time.monotonic())):
-                over = self._channel.recv() is None
+                is_end = self._channel.recv() is None
                 sampler.look()
                 ended = machine()
                 duration_s = ended.at_s - began.at_s
-                strays = self._drops()
+                strays = self._drop_counts()
                 strays["processors' own queues"] = ended.backlog_drops - began.backlog_drops
                 self._channel.send(
                     WatchReport(
@@ -108,7 +111,7 @@ class Watcher:
                         self.interval_s,
                         sampler.counted(),
                         between(began, ended),
-                        self._canary.heard(over),
+                        self._canary.heard(is_end),
                         since(drops, strays),
                         (time.process_time() - spent) / duration_s,
                     )
@@ -116,55 +119,55 @@ class Watcher:
             due = max(due + self.interval_s, time.monotonic())
 
     def _affordable_interval(self) -> float:
-        """Return how often all queues can be looked at for the share of a processor allowed."""
+        """Return the sampling interval in seconds that keeps the cost below MOST_WATCHING."""
         trial = QueueSampler(self._places, self._enough_bytes)
-        trial.look()  # the first one also warms caches
+        trial.look()  # The first sample warms the caches and is not measured.
         before = time.process_time()
         for _ in range(LOOKS_TO_MEASURE):
             trial.look()
         cost_s = (time.process_time() - before) / LOOKS_TO_MEASURE
         return min(LONGEST_INTERVAL_S, max(SHORTEST_INTERVAL_S, cost_s / MOST_WATCHING))
 
-    def _drops(self) -> Counter[str]:
+    def _drop_counts(self) -> Counter[str]:
         found: Counter[str] = Counter()
         for kernel, owner in self._kernels:
             found.update(dropped(kernel, owner))
         return found
 
 
-class _Singer:
-    """The canary's process."""
+class _CanaryProcess:
+    """The canary's process, as the watcher controls it."""
 
     def __init__(self) -> None:
-        self._channel, theirs = Pipe()
-        forked(lambda: _sing(self._channel, theirs))
-        theirs.close()
-        self._channel.recv()  # that it is ready
+        self._channel, child_end = Pipe()
+        forked(lambda: _run_canary(self._channel, child_end))
+        child_end.close()
+        self._channel.recv()  # The canary sends None when it is ready.
 
     def begin(self, begin_s: float) -> None:
         self._channel.send(begin_s)
 
-    def heard(self, over: bool) -> CanaryReport:
-        self._channel.send(None if over else True)
+    def heard(self, is_end: bool) -> CanaryReport:
+        self._channel.send(None if is_end else True)
         heard: CanaryReport = self._channel.recv()
         return heard
 
 
-def _sing(watchers: Connection, channel: Connection) -> None:
-    watchers.close()  # so that this process hears of the watcher's end
+def _run_canary(watchers: Connection, channel: Connection) -> None:
+    watchers.close()  # Only without this copy does the channel close when the watcher ends.
     canary = Canary()
     take_role("canary")
     channel.send(None)
     try:
         channel.send(canary.sing(channel.recv(), channel))
-    except EOFError:  # nothing was watched
+    except EOFError:  # The watcher ended before the start of a trial.
         pass
     finally:
         ended(canary.echo)
 
 
 def _netlink_in(namespace: int) -> Netlink:
-    """Return a socket to the kernel's netlink of a namespace, which is closed again."""
+    """Return a netlink socket in a namespace; the namespace's descriptor is closed."""
     try:
         with inside(namespace):
             return Netlink()
@@ -173,9 +176,9 @@ def _netlink_in(namespace: int) -> Netlink:
 
 
 def main(channel: int) -> None:
-    """Be the process, with that descriptor as the channel."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent
+    """Run the watcher process; `channel` is the descriptor of its connection."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
     gc.disable()
-    fabric()  # the namespace that it was started in
-    with suppress(EOFError, ConnectionError):  # the parent has ended
+    fabric()  # Keeps the namespace in which this process was started as the fabric.
+    with suppress(EOFError, ConnectionError):  # The parent has ended.
         Watcher(Connection(channel)).run()

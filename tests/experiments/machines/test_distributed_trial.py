@@ -93,7 +93,7 @@ def check_a_machine_that_is_lost(lab: LabOverMachines) -> None:
             assert (one.status, one.reason) == (FAILED, "machine 1 was lost")
         else:
             assert one.status == COMPLETED or one.reason
-    assert "machine 1 was lost: what it" in " ".join(judge(found.readings).reasons)
+    assert "machine 1 was lost: its traffic" in " ".join(judge(found.readings).reasons)
 
 
 def test_nothing_is_left_of_a_run_that_is_killed(tmp_path: Path) -> None:

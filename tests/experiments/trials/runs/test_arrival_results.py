@@ -150,7 +150,7 @@ def test_requests_are_told_apart_from_their_background(tmp_path: Path) -> None:
 def test_a_source_behind_its_schedule_is_not_valid(tmp_path: Path) -> None:
     found = run(EXPERIMENT, tmp_path / "run", measure=fake(late_s=0.004))
     assert not found.trials.valid.any()
-    assert "the source fell behind its own schedule" in " ".join(text_of(found).split())
+    assert "the traffic generator fell behind its schedule" in " ".join(text_of(found).split())
     assert found.trials.late_p99_s.to_numpy() == pytest.approx(0.004)
 
 
@@ -191,7 +191,7 @@ def test_a_trace_brings_the_same_flows(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("system", "workload", "told"),
     [
-        ({"rate_mbit": None}, {}, "give a rate"),
+        ({"rate_mbit": None}, {}, "set rate_mbit"),
         ({}, {"tool": "iperf3"}, "cannot send flows that arrive"),
         ({}, {"options": {"distribute": True}}, "has no arrivals"),
         ({}, {"timeout_s": 5.0}, "choose a longer timeout_s"),

@@ -90,7 +90,7 @@ def test_more_than_the_paths_carry_is_not_valid() -> None:
     record = measured(LASTING, PAIR, paths=BOTH_ONE_WAY)  # nobody has seen that one moved
     assert of_ideal(record) == pytest.approx(1.5, abs=1e-2)
     assert not record["valid"]
-    assert "more than 1.03: no cables carry that" in record["verdict"]["reasons"][0]
+    assert "more than 1.03: the cables cannot carry that" in record["verdict"]["reasons"][0]
 
 
 def test_flows_that_end_early_leave_their_cables_to_others() -> None:

@@ -61,7 +61,7 @@ def test_good_machines_are_valid_and_one_whose_time_is_not_known_warns() -> None
     assert (judge(over).valid, judge(over).warnings) == (True, ())
     assert json.loads(json.dumps(over.as_json()))["machines"][1]["crossed_out"] == 5000
     [warning] = judge(replace(GOOD, **machines(clock_s=()))).warnings
-    assert "machine 1 did not tell its time" in warning
+    assert "machine 1 did not report its time" in warning
 
 
 MACHINE = MachineReadings(
@@ -76,29 +76,32 @@ def machines(**changes: Any) -> dict[str, Any]:
 
 BAD = {
     "a clock was pushed": (machines(clock_moved_s=0.0049), "clock of machine 1 moved by 4.9 ms"),
-    "a card was full": (machines(card_full=0.3), "machine 1's card was full at 30% of the looks"),
-    "a card dropped": (machines(card_dropped=40), "machine 1's card dropped 40 packets"),
+    "a card was full": (machines(card_full=0.3), "machine 1's network card was full at 30%"),
+    "a card dropped": (machines(card_dropped=40), "machine 1's network card dropped 40 of"),
     "tunnels lost": (machines(crossed_in=4900), "100 of 10000 packets between machines never"),
-    "a machine was lost": (machines(away="was lost"), "machine 1 was lost: what it carried"),
+    "a machine was lost": (machines(away="was lost"), "machine 1 was lost: its traffic"),
     "a machine was over its share": (
         {"idle": 0.03, **machines(idle=0.03)},
         "processors of machine 1 were idle 3.0% of the time",
     ),
     "the median sent too little": ({"links": links(*[0.94] * 9, 1.0)}, "sent only 0.940"),
-    "one cable in ten sent too little": ({"links": links(0.85, *[1.0] * 9)}, "10% of the cables"),
+    "one cable in ten sent too little": (
+        {"links": links(0.85, *[1.0] * 9)},
+        "10% of the backlogged cables",
+    ),
     "the canary was slow": (
         {"round_trip": DurationStatistics(400, 1e-4, 0.0012, 0.02)},
-        "took 1.2 ms",
+        "a round trip of 1.2 ms",
     ),
-    "canaries were lost": ({"lost": 20}, "20 of 420 packets of the canary"),
+    "canaries were lost": ({"lost": 20}, "20 of 420 canary packets"),
     "the kernel was late": (
         {"pacing": DurationStatistics(1000, 1e-5, 0.0012, 0.02)},
-        "1.2 ms or more too late",
+        "1.2 ms or more late",
     ),
     "packets of the kernel were lost": ({"pacing_lost": 20}, "20 of 1020 packets that the kernel"),
     "no time was left over": ({"idle": 0.03}, "idle 3.0% of the time"),
     "somebody else was at work": ({"foreign": 0.3}, "took 30% of the processors"),
-    "heart-beats came late": ({"link_losses": 2}, "for down, 2 times"),
+    "heart-beats came late": ({"link_losses": 2}, "working links down, 2 times"),
     "packets vanished": ({"strays": {"h0-eth0 in": 200}}, "200 h0-eth0 in"),
     "there is no rate": ({"rate_bps": None, "links": []}, "have no rate"),
     "it was short": ({"round_trip": DurationStatistics(30, 1e-4, 1e-4, 1e-4)}, "too short"),
@@ -149,7 +152,7 @@ def test_where_the_kernel_forwards_late_programs_are_a_warning() -> None:
     )
     verdict = judge(late)
     assert verdict.valid
-    assert "do not wait for them" in verdict.warnings[0]
+    assert "the kernel alone forwards packets" in verdict.warnings[0]
 
 
 def test_with_faults_links_may_be_lost() -> None:
