@@ -13,7 +13,7 @@ from experiments.control.pings import echoes
 from experiments.emulation.packet_tracing import computed, named
 from experiments.text import columns
 from experiments.traffic.flows import Flow, Sending
-from experiments.trials.runs.trial_backend import means_of
+from experiments.trials.runs.trial_backend import backend_of
 from hosts.base.algorithms import SHORTEST, algorithms, choose, route
 from hosts.base.failures import Failures
 from hosts.base.faults import Fault
@@ -252,7 +252,7 @@ def iperf(lab: Lab, source: int, destination: int, seconds: float) -> dict[str, 
     require_alive(lab, source)
     require_alive(lab, destination)
     flow = Flow(0, source, destination, duration_s=seconds)
-    with closing(means_of(lab).flow(flow, Sending(timeout_s=seconds + GRACE_S))) as tool:
+    with closing(backend_of(lab).flow(flow, Sending(timeout_s=seconds + GRACE_S))) as tool:
         tool.prepare()
         tool.start(time.monotonic() + LEAD_S)
         while not tool.ended():

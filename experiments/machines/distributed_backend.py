@@ -10,11 +10,11 @@ from experiments.machines.distributed_watch import WatchOverMachines
 from experiments.machines.trial_support import Machines
 from experiments.traffic.flows import Flow, Sending, Tool
 from experiments.trials.runs.order import TrialOrder
-from experiments.trials.runs.trial_backend import Means
+from experiments.trials.runs.trial_backend import TrialBackend
 from experiments.trials.trust.watch import Watch
 
 
-class MeansOverMachines(Means):
+class MeansOverMachines(TrialBackend):
     """Backend of a trial whose flows and watches run on every machine, led by this process.
 
     Parameters

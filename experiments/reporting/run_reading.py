@@ -115,7 +115,7 @@ def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFr
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
     with _collecting_errors(found, file):
-        record = records.told_by(found.folder, number)
+        record = records.trial_record(found.folder, number)
         run = Run(found.folder, found.manifest, (record,))
         parts["trials"].append(run.trials)
         found.records.append(record)

@@ -1,8 +1,8 @@
-"""The A/A check: one system, measured twice under two labels, must not differ from itself.
+"""A/A check: a system measured twice under two labels must not differ from itself.
 
-A method of comparison that finds a difference where there is none finds them anywhere. So the very
-runner and statistics that compare two systems are given one system as both: an experiment in which
-a system stands twice, under two labels, such as `pillarbox run a-a`.
+A comparison method that finds differences between identical systems cannot be trusted. So the
+runner and the statistics that compare two systems are applied to an experiment that has the same
+system twice, under two labels, such as `pillarbox run a-a`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.trials.runs.statistics import Comparison
 
-LEAST_PAIRS = 5
+LEAST_PAIRS = 5  # Least number of pairs of valid trials for an A/A check.
 
 
 def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
-    """Return how a system compares with itself; `differs` says that the method is at fault.
+    """Return the comparison of a system with itself; `differs` means that the method is wrong.
 
-    By chance alone 1 check in 20 says so: the interval is of 95 %.
+    By chance 1 check in 20 finds a difference: the confidence interval is of 95 %.
 
     Parameters
     ----------
     first, second : mapping
-        What the trials under either label gave (goodput, completion time), by repeat: those of the
-        same repeat ran in the same block, interleaved in random order.
+        Results of the trials under either label (goodput or completion time), by repeat: trials of
+        the same repeat ran in the same block, interleaved in random order.
 
     Examples
     --------
@@ -43,7 +43,7 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
     pairs = len(first.keys() & second.keys())
     require(
         pairs >= LEAST_PAIRS,
-        f"an A/A check takes {LEAST_PAIRS} pairs of valid trials, and there are {pairs}",
+        f"an A/A check needs {LEAST_PAIRS} pairs of valid trials, and the run has {pairs}",
     )
     return compare(first, second)
 
@@ -51,12 +51,12 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
 def twins(
     systems: Sequence[Mapping[str, Any]], faults: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Yield the places of systems that are the same but for their label.
+    """Yield pairs of indexes of systems that differ in their label only.
 
     Parameters
     ----------
     systems, faults : sequence of mapping
-        As a plan has them. What a fault strikes is not what it spares.
+        Systems and faults of a plan. Systems with different faults are different.
 
     >>> [*twins([{"network": "bcube,2,1", "label": "A"}, {"network": "bcube,2,1", "label": "B"}])]
     [(0, 1)]
@@ -71,19 +71,19 @@ def twins(
 
 
 def in_words(
-    first: str,  # its two labels
-    second: str,
-    values: Sequence[Mapping[int, float]],  # what its trials gave under either, as for `same_twice`
+    first: str,  # First label of the system.
+    second: str,  # Second label of the system.
+    values: Sequence[Mapping[int, float]],  # Results under each label, as for `same_twice`.
 ) -> str:
-    """Return in words what comes of comparing a system with itself."""
+    """Return the result of an A/A check (a system compared with itself) as a sentence."""
     one = f"{first} and {second} are the same system"
     try:
         found = same_twice(*values)
     except PillarboxError as error:
         return f"{one}; {error}"
     if not found.differs:
-        return f"{one}, and no difference is found between them, as it should be"
+        return f"{one}, and no difference is found between them, as expected"
     return (
-        f"{one}, and yet a difference is found. By chance that happens once in 20 times; if it "
-        "happens again, something favours one of two trials, and no comparison made here holds"
+        f"{one}, but a difference is found. By chance that happens once in 20 times; if it "
+        "happens again, something favours one of the two, and comparisons on this machine are wrong"
     )

@@ -1,7 +1,7 @@
-"""What became of flows that arrived: completion times, slowdowns by size, and loads.
+"""Results of arriving flows: completion times, slowdowns by size, and loads.
 
-A flow's time counts from the moment at which it was to begin, not from its first byte: a source
-that comes late must not make the network look fast.
+A flow's completion time counts from its planned start, not from its first byte: a late source must
+not make the network look fast.
 """
 
 from __future__ import annotations
@@ -33,41 +33,43 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}
+SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}  # Quantiles by name in column names.
 
 
 def window_of_trial(order: TrialOrder) -> Window:
-    """Return the time in which the flows of a trial begin that count."""
+    """Return the measured window of a trial: the start times of the flows that count."""
     from experiments.traffic.arrivals import window_of
 
     return window_of(order.workload, max(flow.start_s for flow in order.flows))
 
 
 def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
-    """Return what each flow's row has beyond a greedy flow's."""
-    window, alone = window_of_trial(order), _alone_s(order.trial.system, found)
+    """Return the additional columns of arriving flows, one row for each flow."""
+    window, alone = window_of_trial(order), _unloaded_s(order.trial.system, found)
     rows = []
     for at, result in enumerate(found.results):
-        took_s = _took_s(result)
+        completion_s = _completion_s(result)
         rows.append(
             {
                 "measured": window.from_s <= result.flow.start_s <= window.until_s,
-                "completion_s": took_s,
+                "completion_s": completion_s,
                 "alone_s": None if alone is None else float(alone[at]),
-                "slowdown": None if alone is None or took_s is None else took_s / alone[at],
+                "slowdown": None
+                if alone is None or completion_s is None
+                else completion_s / alone[at],
             }
         )
     return rows
 
 
-def _took_s(result: FlowResult) -> float | None:
+def _completion_s(result: FlowResult) -> float | None:
     if result.status != COMPLETED or result.end_s is None:
         return None
     return result.end_s - result.flow.start_s
 
 
-def _alone_s(system: System, found: TrialMeasurements) -> Any:
-    """Return what each flow takes alone; None where the cables' rate or headers are not known."""
+def _unloaded_s(system: System, found: TrialMeasurements) -> Any:
+    """Return the unloaded completion time of each flow; None if rate or headers are unknown."""
     if system.rate_mbit is None or found.routing.endswith(".py"):
         return None
     from experiments.analysis.fluid.ideal import header_bytes
@@ -89,7 +91,7 @@ def _alone_s(system: System, found: TrialMeasurements) -> Any:
 
 
 def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return a row for each class of sizes that flows which count are in, and one for all.
+    """Return a row for each size class with measured flows, and one row for all sizes.
 
     `flows` are rows of the table of flows.
     """
@@ -106,24 +108,27 @@ def class_rows(flows: Sequence[Mapping[str, Any]]) -> list[Row]:
             "mean_bytes": float(numpy.mean([row["volume_bytes"] for row in inside])),
         }
         for column in ("completion_s", "slowdown"):
-            row |= _shares(column, [row[column] for row in inside if row[column] is not None])
+            row |= _mean_and_quantiles(
+                column, [row[column] for row in inside if row[column] is not None]
+            )
         rows.append(row)
     return rows
 
 
 def slowdowns_of(flows: Sequence[Mapping[str, Any]]) -> Row:
-    """Return the slowdowns of a trial, over all flows that count: columns of schema.TRIALS."""
+    """Return the slowdowns of a trial over all measured flows: columns of schema.TRIALS."""
     found = next((row for row in class_rows(flows) if row["sizes"] == ALL), {})
     names = ("slowdown_mean", "slowdown_median", "slowdown_p99")
     return {name: found.get(name) for name in names}
 
 
 def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
-    """Return how long flows took that arrive at once, of those that count, until the last is over.
+    """Return completion times of groups of flows that arrive simultaneously, measured flows only.
 
-    They are a request's answers, or a shuffle. One of which a flow failed has not met its deadline,
-    and has no time. A shuffle is told as so many times what its busiest port takes, all of a
-    server's ports sending or receiving: no routing is below 1.
+    A group is the answers of a request, or a shuffle; it ends with its last flow. A group with a
+    failed flow has missed its deadline, and has no completion time. The slowdown of a shuffle is
+    relative to the time that its busiest port needs if all ports of a server send or receive: no
+    routing gets below 1.
     """
     workload, topology = order.workload, parse(order.trial.system.network)
     if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
@@ -135,7 +140,7 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     groups: dict[float, list[Mapping[str, Any]]] = {}
     for row in counted:
         groups.setdefault(row["start_s"], []).append(row)
-    took = numpy.array([max(map(_ended_s, group)) for group in groups.values()])
+    took = numpy.array([max(map(_completion_or_inf_s, group)) for group in groups.values()])
     whole, deadline_s = took[numpy.isfinite(took)], workload.options.get(DEADLINE)
     found = {
         "requests": len(took),
@@ -151,12 +156,12 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     return found
 
 
-def _ended_s(row: Mapping[str, Any]) -> float:
+def _completion_or_inf_s(row: Mapping[str, Any]) -> float:
     return numpy.inf if row["completion_s"] is None else float(row["completion_s"])
 
 
-def _shares(column: str, values: Sequence[float]) -> Row:
-    """Return the mean and the percentiles of a column; missing where there is no value."""
+def _mean_and_quantiles(column: str, values: Sequence[float]) -> Row:
+    """Return the mean and the percentiles of a column; empty without values."""
     if not values:
         return {}
     stem, unit = (column[:-2], "_s") if column.endswith("_s") else (column, "")
@@ -167,14 +172,14 @@ def _shares(column: str, values: Sequence[float]) -> Row:
 
 
 def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
-    """Return a trial's loads: asked for, offered, and carried within the time that counts."""
+    """Return a trial's loads in bit/s: requested, offered, and carried in the measured window."""
     system, window = order.trial.system, window_of_trial(order)
     offered = sum(
         result.flow.volume_bytes or 0
         for result in found.results
         if window.from_s <= result.flow.start_s <= window.until_s
     )
-    carried = sum(_within(result, window) for result in found.results)
+    carried = sum(_delivered_within(result, window) for result in found.results)
     asked = None
     if order.workload.trace is None:
         load = load_of(system, order.workload)
@@ -190,12 +195,12 @@ def loads(order: TrialOrder, found: TrialMeasurements) -> Row:
 
 
 def late(found: TrialMeasurements) -> DurationStatistics:
-    """Return by how much flows began after their moments."""
+    """Return the statistics of flow start delays (actual minus planned start)."""
     return spread(lateness_s(found.results))
 
 
-def _within(result: FlowResult, window: Window) -> float:
-    """Return how many bytes of a flow were delivered within a window."""
+def _delivered_within(result: FlowResult, window: Window) -> float:
+    """Return the bytes of a flow that were delivered within a time window."""
     total = 0.0
     for one in result.intervals:
         shared_s = min(one.end_s, window.until_s) - max(one.begin_s, window.from_s)

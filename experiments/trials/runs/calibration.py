@@ -1,11 +1,12 @@
-"""How fast cables may be for this machine to emulate a network faithfully.
+"""Calibration: the highest cable rate at which this machine emulates a network faithfully.
 
-Trials of greedy flows at rates of 1, 2, 3, 5, 7, 10, 20, 30 ... Mbit/s, each judged like any other
-trial (`verdict`): first in large steps until one is invalid, then in between. What is found has to
-be valid some times more, else the next smaller rate has to be. That is the edge, where nine trials
-of ten are valid while nothing else happens; the rate to measure at is a step below.
+Calibration runs trials of greedy flows at rates of 1, 2, 3, 5, 7, 10, 20, 30 ... Mbit/s, each
+judged like any other trial (`verdict`): first in large steps until a trial is invalid, then by
+bisection. The highest valid rate must be confirmed by further trials, otherwise the next lower rate
+is tried. At this highest rate nine trials of ten are valid on an idle machine; experiments use the
+rate one step below.
 
-The edge is kept in the user's cache, for this network, routing, plane, kernel and machine.
+The highest rate is saved in the user's cache, by network, routing, plane, kernel and machine.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ if TYPE_CHECKING:
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import Tried
 
+# Rates that calibration tries, in Mbit/s.
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
 START_MBIT = 10.0
-STRIDE = 2  # on the scale: each step is 2 to 2.5 times the last
-TRIES = 2  # at a rate, before it is given up: a machine may hiccup
-# Valid trials at the rate that is found, and others in between: a rate at which half of the trials
-# are valid passes one time in nine.
+STRIDE = 2  # Step in SCALE_MBIT of the first search: each rate is 2 to 2.5 times the last.
+TRIES = 2  # Trials at a rate before it counts as invalid, as short disturbances happen.
+# Number of valid trials that confirm a rate, and of invalid trials that are allowed meanwhile: a
+# rate with half of its trials valid passes one time in nine.
 CONFIRMATIONS, HICCUPS = 5, 1
 FILE = "rates.json"
 
@@ -40,41 +42,41 @@ Say = Callable[[str], object]
 
 
 def calibrated_rate(
-    system: System,  # the network, and how it runs; its rate means nothing here
-    say: Say = lambda _: None,  # called with what is done, a line at a time
+    system: System,  # Network and its settings; its rate is ignored.
+    say: Say = lambda _: None,  # Receiver of progress messages, one line at a time.
     *,
-    again: bool = False,  # measure even where the rate is known from before
-    cache: Path | None = None,  # where rates are kept; the user's cache by default
+    again: bool = False,  # True measures again even if the cache has a rate.
+    cache: Path | None = None,  # Folder of cached rates; the user's cache by default.
 ) -> float:
     """Return the rate at which a system is emulated faithfully on this machine, in Mbit/s."""
-    return step_below(_edge(system, say, again, (cache or user_cache()) / FILE))
+    return step_below(_highest_rate(system, say, again, (cache or user_cache()) / FILE))
 
 
-def _edge(system: System, say: Say, again: bool, file: Path) -> float:
-    """Return the largest rate at which trials are valid, known or measured."""
+def _highest_rate(system: System, say: Say, again: bool, file: Path) -> float:
+    """Return the highest rate in Mbit/s with valid trials, from the cache or measured."""
     key = known_as(system)
     if key and not again:
-        known = _read(file).get(key)
+        known = _cached_rates(file).get(key)
         if known:
-            say(f"{system.network}: valid up to {known:g} Mbit/s, as found before on this machine")
+            say(f"{system.network}: valid up to {known:g} Mbit/s (cached result of this machine)")
             return float(known)
-    # Flows that are greedy know no collective operation, and no load.
+    # Greedy flows use neither a collective algorithm nor an offered load.
     plain = replace(system, algorithm="", at_load=None)
-    rate_mbit = largest(lambda rate: _tried(replace(plain, rate_mbit=rate), say), say)
+    rate_mbit = largest(lambda rate: _trial_at(replace(plain, rate_mbit=rate), say), say)
     say(f"{system.network}: valid up to {rate_mbit:g} Mbit/s")
     if key:
-        _keep(file, key, rate_mbit)
+        _save_rate(file, key, rate_mbit)
     return rate_mbit
 
 
 def largest(
-    try_at: Callable[[float], Tried],  # runs a trial at a rate
-    say: Say = lambda _: None,  # called with why a rate was given up
+    try_at: Callable[[float], Tried],  # Function that runs a trial at a rate in Mbit/s.
+    say: Say = lambda _: None,  # Receiver of messages about rates that were not confirmed.
 ) -> float:
-    """Return the largest rate of the scale at which trials are valid."""
+    """Return the highest rate of SCALE_MBIT at which trials are valid."""
     reasons: tuple[str, ...] = ()
 
-    def good(at: int, tries: int = TRIES) -> bool:
+    def is_valid(at: int, tries: int = TRIES) -> bool:
         nonlocal reasons
         for _ in range(tries):
             verdict = try_at(SCALE_MBIT[at]).verdict
@@ -83,23 +85,23 @@ def largest(
             reasons = verdict.reasons
         return False
 
-    low, high = _bracket(good)
+    low, high = _valid_and_invalid_index(is_valid)
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if good(middle) else (low, middle)
-    while low >= 0 and not confirmed(partial(good, low, 1), CONFIRMATIONS):
-        say(f"{SCALE_MBIT[low]:g} Mbit/s is not valid again and again")
+        low, high = (middle, high) if is_valid(middle) else (low, middle)
+    while low >= 0 and not confirmed(partial(is_valid, low, 1), CONFIRMATIONS):
+        say(f"{SCALE_MBIT[low]:g} Mbit/s was not confirmed by further trials")
         low -= 1
     require(
         low >= 0,
         f"this machine cannot emulate this network faithfully at {SCALE_MBIT[0]:g} Mbit/s: "
-        f"{'; '.join(reasons)}; end what else runs on it, or choose a smaller network",
+        f"{'; '.join(reasons)}; end other programs, or choose a smaller network",
     )
     return SCALE_MBIT[low]
 
 
 def step_below(rate_mbit: float) -> float:
-    """Return the next smaller rate of the scale, the smallest for itself.
+    """Return the next lower rate of SCALE_MBIT; the lowest rate is returned unchanged.
 
     >>> step_below(500.0), step_below(1.0)
     (300.0, 1.0)
@@ -108,35 +110,35 @@ def step_below(rate_mbit: float) -> float:
 
 
 def confirmed(valid: Callable[[], bool], times: int) -> bool:
-    """Tell whether trials are valid so many times, but for a hiccup."""
+    """Return True if trials are valid `times` times, with at most HICCUPS invalid trials."""
     found = [0, 0]
     while found[True] < times and found[False] <= HICCUPS:
         found[valid()] += 1
     return found[True] == times
 
 
-def _bracket(good: Callable[[int], bool]) -> tuple[int, int]:
-    """Return two places on the scale: one that is good, and one above it that is not.
+def _valid_and_invalid_index(is_valid: Callable[[int], bool]) -> tuple[int, int]:
+    """Return two indexes of SCALE_MBIT: of a valid rate, and of a higher invalid rate.
 
-    They may be one below and one above the scale.
+    The first is -1 if no rate is valid, the second is the length of the scale if all are.
     """
     at = SCALE_MBIT.index(START_MBIT)
-    if good(at):
+    if is_valid(at):
         while at < len(SCALE_MBIT) - 1:
             above = min(at + STRIDE, len(SCALE_MBIT) - 1)
-            if not good(above):
+            if not is_valid(above):
                 return at, above
             at = above
         return at, len(SCALE_MBIT)
     while at > 0:
         below = max(at - STRIDE, 0)
-        if good(below):
+        if is_valid(below):
             return below, at
         at = below
     return -1, 0
 
 
-def _tried(system: System, say: Say) -> Tried:
+def _trial_at(system: System, say: Say) -> Tried:
     from experiments.trials.runs.greedy import tried
 
     found = tried(system)
@@ -147,18 +149,18 @@ def _tried(system: System, say: Say) -> Tried:
     return found
 
 
-# -- what is known from before -----------------------------------------------------------------
+# -- cache of rates ----------------------------------------------------------------------------
 
 
 def known_as(system: System) -> str:
-    """Return under which words a rate is kept; empty for a routing in a file, which may change."""
+    """Return the cache key of a system's rate; empty for a routing in a file, which may change."""
     from experiments.emulation.defaults import chosen_plane, usual_routing
     from hosts.base.load import router_for
 
     topology = parse(system.network)
     routing, plane = system.routing or usual_routing(topology), system.plane
-    if topology.ports > 1:  # else switches do the work
-        router_for(topology, routing)  # refuses what there is not, before anything runs
+    if topology.ports > 1:  # Servers with one port do not relay: routing and plane do not matter.
+        router_for(topology, routing)  # Raises PillarboxError for an unknown routing.
         plane = chosen_plane(plane)
     if routing.endswith(".py"):
         return ""
@@ -167,26 +169,26 @@ def known_as(system: System) -> str:
     if (system.queue, system.queue_length) != ("droptail", ""):
         words.append(f"queue {system.queue} {system.queue_length}".strip())
     impairments = {"delay": system.delay, "loss": system.loss}
-    words += [f"{what} {value}" for what, value in impairments.items() if value]
+    words += [f"{name} {value}" for name, value in impairments.items() if value]
     machine = f"{platform.node()} {platform.release()} {os.cpu_count()} processors"
     return ", ".join([*words, machine])
 
 
 def user_cache() -> Path:
-    """Return the folder for what can be found again, of the user who called sudo."""
+    """Return the cache folder of Pillarbox for the user who called sudo."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     if named.startswith("/"):
         return Path(named, "pillarbox")
     user = os.environ.get("SUDO_UID", "")
     try:
         home = pwd.getpwuid(int(user)).pw_dir if user.isdecimal() else str(Path.home())
-    except KeyError:  # a user without an account
+    except KeyError:  # The user ID has no account.
         home = str(Path.home())
     return Path(home, ".cache", "pillarbox")
 
 
-def _read(file: Path) -> dict[str, Any]:
-    """Return what is known; what cannot be read is not."""
+def _cached_rates(file: Path) -> dict[str, Any]:
+    """Return the cached rates by key; empty if the file cannot be read."""
     from experiments.trials.runs.store import read_json
 
     try:
@@ -196,8 +198,8 @@ def _read(file: Path) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
-def _keep(file: Path, key: str, rate_mbit: float) -> None:
+def _save_rate(file: Path, key: str, rate_mbit: float) -> None:
     from experiments.trials.runs.store import write_json
 
     output_folder(file.parent)
-    write_json(file, _read(file) | {key: rate_mbit})
+    write_json(file, _cached_rates(file) | {key: rate_mbit})

@@ -1,4 +1,4 @@
-"""Why do our numbers differ? Two runs side by side: what they were made of, and what came of it."""
+"""Differences of two runs: their plans, machines and software, and their results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from experiments.units import three_figures
 if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
-# Of a manifest, in the order in which one would look for a reason. The rest is when and how it ran.
+# Parts of a manifest that can explain a difference, the most likely first, with their titles. All
+# other parts are the time and the command line of a run.
 PARTS = {
     "plan": "the plan",
     "networks": "the networks",
@@ -32,13 +33,13 @@ PARTS = {
     "machine": "the machine",
     "systems": "the labs",
 }
-IDENTITIES = {"name", "about", "label"}  # of a plan: what it is called makes no difference
+IDENTITIES = {"name", "about", "label"}  # Keys of a plan that do not affect results.
 NOTHING = "nothing"
-MOST_LETTERS = 120  # of a value; --json has all of it
+MOST_LETTERS = 120  # Upper bound for the length of a printed value; --json has whole values.
 
 
 class ManifestChange(NamedTuple):
-    """A value that is not the same in both manifests; None where one has it not."""
+    """A value that differs between two manifests; None if a manifest does not have the value."""
 
     part: str
     name: str
@@ -48,27 +49,28 @@ class ManifestChange(NamedTuple):
 
 @dataclass(frozen=True)
 class TotalComparison:
-    """One total of one system in both runs, by their valid trials."""
+    """Comparison of one measure of one system in both runs, over their valid trials."""
 
     system: str
     measure: Measure
     first: Estimate
     second: Estimate
-    ratio: Comparison  # the second, as many times the first
+    ratio: Comparison  # Ratio of the second run to the first.
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Two runs side by side."""
+    """Differences of two runs: manifests, results, systems and numbers of invalid trials."""
 
     changes: tuple[ManifestChange, ...]
     results: tuple[TotalComparison, ...]
-    only: tuple[tuple[str, ...], tuple[str, ...]]  # systems of the one or the other run alone
-    invalid: tuple[int, int]  # trials
+    # Systems that only the first run has, and systems that only the second run has.
+    only: tuple[tuple[str, ...], tuple[str, ...]]
+    invalid: tuple[int, int]  # Number of invalid trials of each run.
 
 
 def difference(first: Run, second: Run) -> Difference:
-    """Return where two runs differ."""
+    """Return the differences of two runs: manifests and results."""
     both = [system for system in first.systems if system in second.systems]
     return Difference(
         tuple(_changes(first.manifest, second.manifest)),
@@ -76,13 +78,13 @@ def difference(first: Run, second: Run) -> Difference:
             result
             for system in both
             for measure in _measures(first, second)
-            if (result := _result(first, second, system, measure)) is not None
+            if (result := _total_comparison(first, second, system, measure)) is not None
         ),
         (
             tuple(system for system in first.systems if system not in both),
             tuple(system for system in second.systems if system not in both),
         ),
-        (_invalid(first), _invalid(second)),
+        (_invalid_trials(first), _invalid_trials(second)),
     )
 
 
@@ -93,7 +95,9 @@ def _changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[Manifest
                 yield ManifestChange(part, name, a, b)
 
 
-def _result(first: Run, second: Run, system: str, measure: Measure) -> TotalComparison | None:
+def _total_comparison(
+    first: Run, second: Run, system: str, measure: Measure
+) -> TotalComparison | None:
     a, b = (list(values(run, system, measure.column).values()) for run in (first, second))
     if not a or not b:
         return None
@@ -101,36 +105,39 @@ def _result(first: Run, second: Run, system: str, measure: Measure) -> TotalComp
 
 
 def _measures(first: Run, second: Run) -> tuple[Measure, ...]:
-    """Return what is compared: how long it took only where flows have a volume in both runs."""
+    """Return the measures to compare: completion time only if both runs have a fixed volume."""
     volumes = [run.manifest["plan"]["workload"]["volume_bytes"] for run in (first, second)]
     volumed = all(main_measure(volume) is COMPLETION for volume in volumes)
     return (GOODPUT, COMPLETION) if volumed else (GOODPUT,)
 
 
-def _invalid(run: Run) -> int:
+def _invalid_trials(run: Run) -> int:
     return sum(not one["valid"] for one in run.records)
 
 
 def text_of(found: Difference) -> str:
-    """Return a difference as text."""
+    """Return the differences of two runs as text."""
     return "\n\n".join(filter(None, (_changes_text(found), _results_text(found))))
 
 
 def _changes_text(found: Difference) -> str:
-    changes = [change for change in found.changes if not _of_one_run_alone(found, change)]
+    changes = [change for change in found.changes if not _is_of_one_run(found, change)]
     if not found.changes:
         return "Both ran the same plan with the same programs on the same machine."
     lines = []
     for part, title in PARTS.items():
-        own = [change for change in changes if change.part == part]
-        if own:
+        of_part = [change for change in changes if change.part == part]
+        if of_part:
             lines.append(f"{title[0].upper()}{title[1:]} differ" + "s" * (title[-1] != "s") + ":")
-            lines += [f"  {one.name}: {_shown(one.first)} -> {_shown(one.second)}" for one in own]
+            lines += [
+                f"  {one.name}: {_value_text(one.first)} -> {_value_text(one.second)}"
+                for one in of_part
+            ]
     return "\n".join(lines)
 
 
-def _of_one_run_alone(found: Difference, change: ManifestChange) -> bool:
-    """Tell whether it is of a system that the other run has not: that is said once."""
+def _is_of_one_run(found: Difference, change: ManifestChange) -> bool:
+    """Return True for a change in a system that one run does not have (reported separately)."""
     return change.part in ("networks", "systems") and any(change.name in one for one in found.only)
 
 
@@ -138,20 +145,20 @@ def _results_text(found: Difference) -> str:
     blocks = [_table(found.results)] if found.results else []
     lines = []
     for run, systems in zip(("first", "second"), found.only, strict=True):
-        lines += [f"{system}: in the {run} run alone" for system in systems]
+        lines += [f"{system}: in the {run} run only" for system in systems]
     for run, count in zip(("first", "second"), found.invalid, strict=True):
         if count:
-            are = "trials that are" if count > 1 else "trial that is"
-            lines.append(f"The {run} run has {count} {are} not valid, and no part of this.")
+            trials = "invalid trials, which are" if count > 1 else "invalid trial, which is"
+            lines.append(f"The {run} run has {count} {trials} not compared.")
     if not found.results:
         lines.append("No system has valid trials in both runs: the results cannot be compared.")
     elif any(one.ratio.ratio.repeats > 1 for one in found.results):
         lines.append(
-            "Where the ratio lies with 95 % confidence covers chance within the runs, not what "
-            "else changed between them: to compare two systems, put both into one experiment."
+            "The 95 % confidence interval of the ratio covers chance within the runs, not changes "
+            "between them: to compare two systems, put both into one experiment."
         )
     else:
-        lines.append("From one trial of each nothing follows: repeat them to know more.")
+        lines.append("One trial of each is not enough to compare: repeat them.")
     return "\n\n".join([*blocks, sentences(lines)])
 
 
@@ -167,27 +174,29 @@ def _table(results: tuple[TotalComparison, ...]) -> str:
     return columns(rows, range(1, len(rows[0])))
 
 
-def _shown(value: Any) -> str:
-    """Return a value in short."""
+def _value_text(value: Any) -> str:
+    """Return a value of a manifest as text, shortened to MOST_LETTERS characters."""
     if value is None:
         return NOTHING
     if isinstance(value, dict):
-        value = ", ".join(f"{name} {_shown(one)}" for name, one in value.items() if one or one == 0)
+        value = ", ".join(
+            f"{name} {_value_text(one)}" for name, one in value.items() if one or one == 0
+        )
     text = value if isinstance(value, str) and value else repr(value)
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
 
 
 def as_plain(found: Difference) -> dict[str, Any]:
-    """Return a difference as plain data, for JSON."""
+    """Return the differences of two runs as plain data, for JSON."""
     return {
         "changes": [change._asdict() for change in found.changes],
         "results": [
             {
                 "system": one.system,
                 "measure": one.measure.column,
-                "first": _estimate(one.first),
-                "second": _estimate(one.second),
-                "ratio": _estimate(one.ratio.ratio),
+                "first": _estimate_data(one.first),
+                "second": _estimate_data(one.second),
+                "ratio": _estimate_data(one.ratio.ratio),
                 "differs": one.ratio.differs,
             }
             for one in found.results
@@ -197,8 +206,8 @@ def as_plain(found: Difference) -> dict[str, Any]:
     }
 
 
-def _estimate(found: Estimate) -> dict[str, Any]:
-    """Return an estimate without what JSON cannot write: an end that is missing is null."""
+def _estimate_data(found: Estimate) -> dict[str, Any]:
+    """Return an estimate as JSON data; a missing end of the interval is null."""
     ends = {name: getattr(found, name) for name in ("value", "low", "high")}
     return {
         **{name: end if math.isfinite(end) else None for name, end in ends.items()},

@@ -1,7 +1,7 @@
-"""A run: the trials of an experiment, one after the other, into a folder of records.
+"""Run of an experiment: executes its trials one after another and writes a folder of records.
 
-Each trial is on the disk, whole, before the next one begins. A run that was stopped or killed goes
-on where it was, with ``resume``: the same plan gives the same trials in the same order.
+The records of a trial are completely on disk before the next trial begins. A run that was stopped
+or killed can be resumed (``--resume``): the same plan gives the same trials in the same order.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Measure: TypeAlias = Callable[[TrialOrder, TrialDisplay, Path], TrialMeasurement
 
 
 def new_name(experiment: Experiment) -> Path:
-    """Return the folder of a run that begins now."""
+    """Return a new folder name for a run: experiment, current time and seed."""
     now = datetime.now().astimezone()
     return Path(f"{experiment.name}-{now:%Y%m%d-%H%M%S}-seed{experiment.seed}")
 
@@ -49,28 +49,28 @@ def run(
     measure: Measure = measure,
     plain_csv: bool = False,
 ) -> Run:
-    """Run an experiment, or what is left of it; return its records.
+    """Run the trials of an experiment that have no records yet; return the run's records.
 
     Parameters
     ----------
     experiment : Experiment
-        What is run.
+        Experiment to run.
     folder : Path, optional
-        Where the records go: a new folder, or one of a run of the same plan, which then goes on;
-        the plan may have more repeats.
-    live : Live, optional
-        What shows how it goes (see experiments.reporting.progress); nothing by default.
+        Folder of the records: a new folder, or the folder of a run of the same plan, which is then
+        resumed; the plan may have more repeats.
+    live : TrialDisplay, optional
+        Progress display (see experiments.reporting.progress); none by default.
     measure : callable, optional
-        What runs one trial.
+        Function that runs one trial.
     plain_csv : bool
-        Whether addresses in CSV are as in Parquet (see `records.write_combined`).
+        True writes short addresses of servers in CSV (see `records.write_combined`).
     """
-    orders_of(experiment)  # refuses what cannot be run, before anything is
+    orders_of(experiment)  # Raises PillarboxError before the first trial if a trial cannot run.
     folder = output_folder(folder or new_name(experiment))
     store.settle(folder)
-    shown = live or TrialDisplay()
+    display = live or TrialDisplay()
     with only_writer(folder):
-        about = _begin(experiment, folder)
+        about = _begun_manifest(experiment, folder)
         for block in blocks(experiment):
             done = records.load(folder)
             if block[0].repeat >= experiment.repeats and _is_precise(experiment, done):
@@ -78,7 +78,7 @@ def run(
             finished = {one["trial"] for one in done.records}
             for trial in block:
                 if trial.number not in finished:
-                    _run_trial(order_of(experiment, trial), folder, about, shown, measure)
+                    _run_trial(order_of(experiment, trial), folder, about, display, measure)
         store.write_json(folder / MANIFEST, about | {"ended": moment()})
         done = records.load(folder)
         records.write_combined(done, plain_csv=plain_csv)
@@ -86,29 +86,29 @@ def run(
 
 
 def orders_of(experiment: Experiment) -> list[TrialOrder]:
-    """Return the orders of the first block; raise PillarboxError for what cannot be run."""
+    """Return the orders of the first block's trials; raise PillarboxError if one cannot run."""
     return [order_of(experiment, trial) for trial in next(blocks(experiment))]
 
 
 def order_of(experiment: Experiment, trial: Trial) -> TrialOrder:
-    """Return what a trial is to do: its flows and its faults, by its seed."""
+    """Return the order of a trial: its flows and its faults, drawn from its seed."""
     from experiments.trials.plans.fault_schedule import schedule
 
     topology, workload = parse(trial.system.network), experiment.workload
     routing = trial.system.routing
     if routing and not routing.endswith(".py"):
-        router_for(topology, routing)  # refuses what there is not
+        router_for(topology, routing)  # Raises PillarboxError for an unknown routing.
     name = trial.system.name
-    wanted = [one for one in experiment.faults if not one.systems or name in one.systems]
+    faults_of_system = [one for one in experiment.faults if not one.systems or name in one.systems]
     if trial.system.machines > 1:
         check_machines(topology, trial.system, workload)
-    faults = schedule(topology, wanted, workload, trial.seed)
+    faults = schedule(topology, faults_of_system, workload, trial.seed)
     flows = _flows_of(topology, workload, trial)
     return TrialOrder(trial, workload, tuple(flows), tuple(faults), topology.servers)
 
 
 def check_machines(topology: Topology, system: System, workload: Workload) -> None:
-    """Refuse what does not run over several machines."""
+    """Raise PillarboxError if a system and its workload cannot run over several machines."""
     from experiments.traffic.collectives.plan import is_collective
 
     require(
@@ -117,19 +117,18 @@ def check_machines(topology: Topology, system: System, workload: Workload) -> No
     )
     require(
         workload.tool in ("auto", "generator"),
-        f"{workload.tool} sends on one machine only: over several it is the generator",
+        f"{workload.tool} runs on one machine only: remove tool to use the generator",
     )
     require(
         not workload.options.get("distribute") and not is_collective(workload),
-        "files that are passed on and collective operations run on one machine only: leave "
-        "--machines out",
+        "file distribution and collective operations run on one machine only: leave --machines out",
     )
 
 
 def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow]:
-    """Return the flows of a workload.
+    """Return the flows of a trial's workload.
 
-    Those of a file that is passed on are its hops, those of a collective operation its connections.
+    The flows of a file distribution are its hops, those of a collective operation its connections.
     """
     from experiments.traffic.collectives.plan import collective_of
 
@@ -151,13 +150,13 @@ def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow
     return [flow for _, flow in hops_of(plan, workload.volume_bytes or 0)]
 
 
-def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
-    """Return the manifest: a new one, or that of the run which goes on."""
+def _begun_manifest(experiment: Experiment, folder: Path) -> dict[str, Any]:
+    """Create the manifest of a new run, or update that of a resumed run; return it."""
     (folder / "trials").mkdir(exist_ok=True)
     store.settle(folder / "trials")
     if not (folder / MANIFEST).exists():
         found = [one.name for one in folder.iterdir() if one.name != "trials"]
-        require(not found, f"{folder} is not empty, and no run: name another folder with --out")
+        require(not found, f"{folder} is not empty and not a run: choose another folder with --out")
         about = manifest(experiment, ["pillarbox", *sys.argv[1:]])
         store.write_json(folder / MANIFEST, about)
         return about
@@ -165,12 +164,12 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
     changed = [
         f"{name} was {before} and is {after}"
         for name, before, after in differences(about["plan"], plain(experiment))
-        if not (name == "repeats" and after > before)  # more trials, after those that there are
+        if not (name == "repeats" and after > before)  # More repeats add trials at the end.
     ]
     require(
         not changed,
         f"{folder} is a run of another plan ({'; '.join(changed)}): "
-        "run it as it was, or name another folder with --out",
+        "run the same plan, or choose another folder with --out",
     )
     about["plan"] = plain(experiment)
     about.setdefault("resumed", []).append(moment())
@@ -179,7 +178,7 @@ def _begin(experiment: Experiment, folder: Path) -> dict[str, Any]:
 
 
 def _is_precise(experiment: Experiment, done: Run) -> bool:
-    """Tell whether every system's interval is as narrow as is wanted."""
+    """Return True if the confidence interval of every system has reached the precision."""
     assert experiment.precision is not None
     workload = experiment.workload
     arrive = workload.arrivals is not None
@@ -193,7 +192,7 @@ def _is_precise(experiment: Experiment, done: Run) -> bool:
 def _run_trial(
     order: TrialOrder, folder: Path, about: dict[str, Any], live: TrialDisplay, measure: Measure
 ) -> None:
-    """Run one trial, and write its records."""
+    """Run one trial and write its records and the manifest."""
     trial = order.trial
     topology = parse(trial.system.network)
     name = f"{trial.system.name}, repeat {trial.repeat + 1}"
@@ -210,11 +209,11 @@ def _run_trial(
         except TrialError as error:
             ended = failed(trial, str(error))
         printed = log.read_text(errors="replace")
-    _write(ended, records.trial_folder(folder, trial.number), printed, topology.kind)
+    _write_records(ended, records.trial_folder(folder, trial.number), printed, topology.kind)
     store.write_json(folder / MANIFEST, about)
     live.end_trial(verdict_text(ended.record), totals_text(ended.record))
 
 
-def _write(ended: Outcome, folder: Path, printed: str, kind: str) -> None:
+def _write_records(ended: Outcome, folder: Path, printed: str, kind: str) -> None:
     texts = {"events.jsonl": "\n".join(ended.log), "log.txt": printed.rstrip()}
     records.write_trial(folder, ended.record, ended.tables, texts, kind)

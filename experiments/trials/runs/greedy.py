@@ -1,6 +1,6 @@
-"""Short trials of greedy flows, which show how fast this machine can emulate a network.
+"""Short trials of greedy flows, which measure the rate that this machine can emulate.
 
-They are trials like any other, by the same runner, with the same verdict.
+These trials use the same runner and the same verdict as all others.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from topos.base.spec import parse
 if TYPE_CHECKING:
     from experiments.trials.trust.verdict import Verdict
 
-MOST_ALL_TO_ALL = 40  # servers; beyond, each sends to one other, drawn at random
+# Largest number of servers with all-to-all traffic; more servers send to one random server each.
+MOST_ALL_TO_ALL = 40
 DURATION_S = 2.0
 
 
 class Tried(NamedTuple):
-    """What a trial gave: its verdict, and the routing and plane that it used."""
+    """Result of a short trial: its verdict and goodput, and the routing and plane it used."""
 
     verdict: Verdict
     goodput_bps: float
     routing: str = ""
     plane: str = ""
-    carried_bits: float = 0.0  # by all cables, both ways
+    carried_bits: float = 0.0  # Bits sent over all cables, both directions.
 
 
 def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
-    """Return the workload: every server sends as much as it can, to every other where they are few.
+    """Return a greedy workload: all-to-all for up to 40 servers, else a permutation.
 
     >>> greedy("bcube,4,1").pattern, greedy("dcell,4,2").pattern
     ('all-to-all', 'permutation')
@@ -45,7 +46,7 @@ def greedy(network: str, duration_s: float = DURATION_S) -> Workload:
 
 
 def all_to_all(duration_s: float) -> Workload:
-    """Return the workload: every server sends to every other as much as it can."""
+    """Return the workload in which every server sends to every other as much as it can."""
     timeout_s = duration_s + 20.0
     return Workload("all-to-all", duration_s=duration_s, tool="generator", timeout_s=timeout_s)
 
@@ -54,13 +55,13 @@ def tried(
     system: System,
     workload: Workload | None = None,
     seed: int = 1,
-    beside: AbstractContextManager[object] | None = None,
+    alongside: AbstractContextManager[object] | None = None,
     worker: str = "",
 ) -> Tried:
-    """Run one trial, in a process and sandbox of its own; its workload is `greedy` by default.
+    """Run one trial in a separate process and sandbox; its workload is `greedy` by default.
 
-    `beside` is entered before it and left after it; `worker` is as in `trial.measure`. A trial that
-    comes to no end is an invalid one.
+    The context `alongside` is active during the trial; `worker` is as in `trial_process.measure`. A
+    trial that does not finish is invalid.
     """
     from contextlib import nullcontext
 
@@ -71,11 +72,11 @@ def tried(
 
     experiment = Experiment("greedy", "", (system,), workload or greedy(system.network), seed=seed)
     order = order_of(experiment, Trial(0, system, 0, seed))
-    with tempfile.TemporaryDirectory() as scratch, beside or nullcontext():
+    with tempfile.TemporaryDirectory() as scratch, alongside or nullcontext():
         try:
             found = measure(order, TrialDisplay(), Path(scratch) / "log", worker=worker)
         except TrialError as error:
-            reason = f"the trial came to no end: {error}"
+            reason = f"the trial did not finish: {error}"
             return Tried(Verdict(False, (reason,), (), {}), 0.0)
     record = outcome(order, found).record
     verdict = record["verdict"]
@@ -86,7 +87,7 @@ def tried(
             tuple(verdict["warnings"]),
             verdict["figures"],
         ),
-        record["goodput_bps"] or 0.0,  # none where every flow failed
+        record["goodput_bps"] or 0.0,  # The record has None if every flow failed.
         found.routing,
         found.plane,
         8.0 * sum(link["sent_bytes"] for link in found.readings.links),

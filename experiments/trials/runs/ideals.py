@@ -1,8 +1,8 @@
-"""The ideal of a trial: the goodput that the paths in use carry at most (`fluid.path_bound`).
+"""Ideal of a trial: an upper bound of the goodput over the paths in use (`fluid.path_bound`).
 
-Paths move: after a fault, and whenever a routing finds a better one. They are known at some moments
-(`Measured.sampled`), so that a trial is a sequence of spans. Between two samples that differ the
-moment of the move is unknown, and a flow is bound by the cables that both of its paths have.
+Paths change after a fault, and whenever a routing finds a better path. They are sampled at some
+times (`TrialMeasurements.sampled`), so that a trial is a sequence of spans. Between two different
+samples the time of the change is unknown, and a flow is bound by the cables that are on both paths.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.analysis.fluid.path_bound import Bools, Floats
 
-STEPS = 120  # upper bound for the steps of an ideal over time
-LEAST_STEP_S = 0.1  # no shorter than the usual interval of records
+STEPS = 120  # Upper bound for the number of time steps of an ideal.
+LEAST_STEP_S = 0.1  # Shortest step in seconds: the usual interval of records.
 
 
 class Span(NamedTuple):
-    """A part of a trial, and the cables that its flows share."""
+    """A part of a trial with constant paths, and the goodput bound of these paths."""
 
     begin_s: float
     end_s: float
@@ -38,18 +38,19 @@ class Span(NamedTuple):
 
 
 class TrialIdeal(NamedTuple):
-    """What the flows of a trial could have delivered at most, at the shares that they had."""
+    """Upper bound of a trial's total goodput, if its flows keep their shares of the total."""
 
-    goodput_bps: float  # until the last flow ended
-    completion_s: float  # at the earliest; missing (NaN) for flows that have a duration
-    steps: tuple[tuple[float, float], ...]  # the ideal from a moment on, until the next step
+    goodput_bps: float  # Mean until the last flow ended.
+    completion_s: float  # Earliest completion time; NaN for flows with a duration.
+    # Start time in seconds and ideal goodput in bit/s of each time step.
+    steps: tuple[tuple[float, float], ...]
 
 
 def trial_ideal(
     topology: Topology,
     order: TrialOrder,
     found: TrialMeasurements,
-    paths: Sequence[Path | None],  # at the end
+    paths: Sequence[Path | None],  # Paths of the flows at the end of the trial.
     end_s: float,
 ) -> TrialIdeal:
     """Return the ideal of a trial whose cables all have the rate of its system."""
@@ -109,7 +110,7 @@ def _spans(
     paths: Sequence[Path | None],
     end_s: float,
 ) -> list[Span]:
-    """Return the spans of a trial, those with the same paths as one."""
+    """Return the spans of a trial; neighbouring spans with the same paths are merged."""
     system, pairs = order.trial.system, [(r.flow.source, r.flow.destination) for r in found.results]
     rate_bps, mtu = (system.rate_mbit or 0.0) * 1e6, system.mtu
 
@@ -123,7 +124,7 @@ def _spans(
 
     known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
     last = list(paths)
-    if known:  # what still failed then is mended at the end
+    if known:  # The final paths apply to the failures of the last sample: all are repaired later.
         last = paths_at(found.sampled[-1]._replace(paths=found.paths))
     known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
     merged: list[tuple[float, float, list[Path | None], list[Path | None]]] = []
@@ -140,27 +141,27 @@ def _spans(
 
 
 class _Delivered:
-    """What each flow had delivered at a moment, evenly within each of its intervals."""
+    """Bytes that each flow had delivered over time, interpolated within its intervals."""
 
     def __init__(self, results: Sequence[FlowResult]) -> None:
         self._results = results
         self._curves = [_curve(one) for one in results]
 
     def bits(self, from_s: float, until_s: float) -> Floats:
-        """Return the bits that each flow delivered between two moments."""
+        """Return the bits that each flow delivered between two times."""
         ends = (from_s, until_s)
         found = [numpy.interp(ends, *curve) for curve in self._curves]
         return numpy.array([8.0 * (after - before) for before, after in found])
 
     def active(self, from_s: float, until_s: float) -> Bools:
-        """Return which flows were under way between two moments."""
+        """Return a mask of the flows that were active between two times."""
         return numpy.array(
             [curve[0][0] < until_s and curve[0][-1] > from_s for curve in self._curves]
         )
 
 
 def _curve(result: FlowResult) -> tuple[Floats, Floats]:
-    """Return moments and the bytes delivered by then."""
+    """Return times in seconds and the bytes that a flow had delivered by each time."""
     rows = sorted(result.intervals)
     if not rows:
         begin_s = result.begin_s or 0.0
@@ -171,7 +172,7 @@ def _curve(result: FlowResult) -> tuple[Floats, Floats]:
 
 
 def _steps(spans: Sequence[Span], delivered: _Delivered, end_s: float) -> list[tuple[float, float]]:
-    """Return the ideal over time, of the flows that were under way."""
+    """Return the ideal goodput of the active flows over time, as steps of time and bit/s."""
     count = max(1, min(STEPS, int(end_s / LEAST_STEP_S)))
     edges = sorted({*numpy.linspace(0.0, end_s, count + 1).tolist(), *(s.begin_s for s in spans)})
     found: list[tuple[float, float]] = []

@@ -1,8 +1,7 @@
-"""What a run was made of: everything that may explain why its numbers are not another's.
+"""Manifest of a run: all facts that may explain why its results differ from another run's.
 
-The machine is described when the run begins. What only a running lab has (the sysctls of its
-servers, the queues of its ports, the versions of the tools) is added for each system when its first
-trial has ended.
+The machine is described when the run begins. Facts of a running lab (sysctls of its servers, queues
+of its ports, versions of its tools) are added for each system when its first trial has ended.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from topos.base.topology import Topology
 
 PACKAGES = ("numpy", "pandas", "pyarrow", "scipy", "numba")
 
-# All of these: any of them may explain a difference.
+# Patterns of the sysctls in a manifest: each of them can affect results.
 MACHINE_SYSCTLS = ("kernel/sched_*", "vm/swappiness", "vm/overcommit_memory")
 NETWORK_SYSCTLS = ("net/core/*", "net/ipv4/tcp_*", "net/ipv4/ip_forward")
-SECRET = "_key"  # how the names of secret ones end
-PROGRAM_S = 10.0
+SECRET = "_key"  # Suffix of the names of secret sysctls, which are left out.
+PROGRAM_S = 10.0  # Timeout of a program that prints its version, in seconds.
 
 
 def manifest(experiment: Experiment, command_line: list[str]) -> dict[str, Any]:
@@ -46,20 +45,20 @@ def manifest(experiment: Experiment, command_line: list[str]) -> dict[str, Any]:
             system.name: network_facts(parse(system.network)) for system in experiment.systems
         },
         "machine": machine(),
-        "systems": {},  # of labs: see `lab_facts`
+        "systems": {},  # Facts of each system's lab, added later: see `lab_facts`.
         "begun": moment(),
         "command_line": command_line,
     }
 
 
 def moment() -> dict[str, Any]:
-    """Return the time of day, and by the clock of event logs."""
+    """Return the current time by wall clock and by CLOCK_MONOTONIC, the clock of event logs."""
     now = datetime.now(timezone.utc)
     return {"wall": now.isoformat(timespec="milliseconds"), "monotonic_s": time.monotonic()}
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions of this program, and of what it is made of."""
+    """Return the versions of Pillarbox, Python, its packages and the external tools."""
     return {
         "version": _version("pillarbox"),
         **_commit(),
@@ -71,7 +70,7 @@ def versions() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what is known of the machine."""
+    """Return facts of the machine: kernel, processors, memory, virtualisation, sysctls."""
     return {
         "kernel": platform.release(),
         "kernel_build": platform.version(),
@@ -82,17 +81,17 @@ def machine() -> dict[str, Any]:
         "memory_kib": int((proc_field("/proc/meminfo", "MemTotal") or "0").split()[0]),
         "virtualisation": _first_line("systemd-detect-virt") or _hypervisor(),
         "cgroups": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
-        "governor": _read("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        "governor": _file_text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
         "congestion": {
-            "default": _read("/proc/sys/net/ipv4/tcp_congestion_control"),
-            "available": _read("/proc/sys/net/ipv4/tcp_available_congestion_control").split(),
+            "default": _file_text("/proc/sys/net/ipv4/tcp_congestion_control"),
+            "available": _file_text("/proc/sys/net/ipv4/tcp_available_congestion_control").split(),
         },
         "sysctls": sysctls(MACHINE_SYSCTLS + NETWORK_SYSCTLS),
     }
 
 
 def network_facts(topology: Topology) -> dict[str, Any]:
-    """Return a network's counts, and a hash of its cables that changes with any of them."""
+    """Return the node and cable counts of a network, and a hash over all its cables."""
     cables = hashlib.sha256()
     for cable in topology.links():
         cables.update(repr(tuple(map(int, cable))).encode())
@@ -106,13 +105,13 @@ def network_facts(topology: Topology) -> dict[str, Any]:
 
 
 def lab_facts(lab: Any) -> dict[str, Any]:
-    """Return what only a running lab has; its first server stands for all."""
+    """Return facts of a running lab (routing, plane, sysctls, queues) from its first server."""
     from experiments.linux.shaping import in_bursts
 
     first = lab.here()[0]
     with lab.host(first).live_namespace():
         found = sysctls(NETWORK_SYSCTLS)
-        queues = _queues(lab.topology.interface(first, 0))
+        queues = _tc_lines(lab.topology.interface(first, 0))
     return {
         "routing": lab.routing,
         "plane": lab.plane,
@@ -124,18 +123,18 @@ def lab_facts(lab: Any) -> dict[str, Any]:
 
 
 def sysctls(patterns: Iterable[str]) -> dict[str, str]:
-    """Return the sysctls with those names, as the calling thread's namespace has them."""
+    """Return the sysctls that match patterns, with values of the calling thread's namespace."""
     top = Path("/proc/sys")
     found = {}
     for pattern in patterns:
         for file in sorted(top.glob(pattern)):
-            value = _read(file)
+            value = _file_text(file)
             if value and not file.name.endswith(SECRET):
                 found[str(file.relative_to(top)).replace("/", ".")] = " ".join(value.split())
     return found
 
 
-def _queues(interface: str) -> list[str]:
+def _tc_lines(interface: str) -> list[str]:
     """Return the queues of an interface of the current namespace, as tc prints them."""
     printed = _output("tc", "qdisc", "show", "dev", interface)
     printed += _output("tc", "class", "show", "dev", interface)
@@ -150,7 +149,7 @@ def _version(package: str) -> str:
 
 
 def _commit() -> dict[str, Any]:
-    """Return the commit that runs, and whether files differ from it; nothing without git."""
+    """Return the git commit of this checkout and its dirty flag; empty without git."""
     if not (CHECKOUT / ".git").exists():
         return {"commit": "", "dirty": None}
     git = ("git", "-c", f"safe.directory={CHECKOUT}", "-C", str(CHECKOUT))
@@ -160,7 +159,7 @@ def _commit() -> dict[str, Any]:
 
 
 def _output(*command: str) -> str:
-    """Return what a program prints; nothing where it is missing or fails."""
+    """Return the standard output of a program; empty if it is missing or times out."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=PROGRAM_S
@@ -174,8 +173,8 @@ def _first_line(*command: str) -> str:
     return next(iter(_output(*command).splitlines()), "").strip()
 
 
-def _read(path: Path | str) -> str:
-    """Return a file's text; nothing where it is missing or may not be read."""
+def _file_text(path: Path | str) -> str:
+    """Return the stripped text of a file; empty if it is missing or cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""The order for a trial's process, and what it measured."""
+"""Data between a run and a trial's process: the trial's order and its measurements."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ if TYPE_CHECKING:
     from experiments.traffic.collectives.tool import TransferResult
     from experiments.trials.trust.readings import Readings
 
-SETUP_S = (
-    90.0  # before the barrier and after the end: a lab of a thousand servers comes up and goes
-)
+# Time limit for starting and ending a lab, in seconds, and addition for each of its servers.
+SETUP_S = 90.0
 SETUP_S_PER_SERVER = 0.1
 
 
 @dataclass(frozen=True)
 class TrialOrder:
-    """One trial: its system, its flows, and its faults."""
+    """Order to run one trial: its system, its flows and its faults."""
 
     trial: Trial
     workload: Workload
@@ -33,35 +32,38 @@ class TrialOrder:
 
     @property
     def limit_s(self) -> float:
-        """How long all of it may take, from the first process on."""
+        """Time limit of the whole trial in seconds, from its first process on."""
         return SETUP_S + SETUP_S_PER_SERVER * self.servers + self.workload.timeout_s
 
 
 class PathSample(NamedTuple):
-    """The paths of all flows at a moment of a trial."""
+    """The paths of all flows at one time of a trial."""
 
-    at_s: float  # after the barrier
-    paths: tuple[tuple[str, ...], ...]  # addresses of each flow's servers; empty if not chosen
-    failures: Failures  # on which the paths depend that servers do not choose
+    at_s: float  # Time after the barrier, in seconds.
+    # Addresses of the servers on each flow's path; empty if servers choose no path.
+    paths: tuple[tuple[str, ...], ...]
+    failures: Failures  # Failures at that time; computed paths depend on them.
 
 
 @dataclass(frozen=True)
 class TrialMeasurements:
-    """What a trial saw."""
+    """Measurements of a trial: flow results, paths, events, readings and facts of the lab."""
 
     routing: str
     plane: str
     tool: str
     tool_versions: dict[str, Any]
-    began: dict[str, Any]  # the barrier, by both clocks
+    began: dict[str, Any]  # Time of the barrier by wall clock and CLOCK_MONOTONIC.
     results: tuple[FlowResult, ...]
-    # Addresses of servers, of each flow and of its acknowledgements; empty where it is not known.
+    # Addresses of the servers on the path of each flow, and of its acknowledgements; empty if
+    # unknown.
     paths: tuple[tuple[str, ...], ...]
     back: tuple[tuple[str, ...], ...]
     events: tuple[dict[str, Any], ...]
     readings: Readings
     lab: dict[str, Any]
-    uniform: bool = True  # whether every cable was as the system says
-    steps: tuple[TransferResult, ...] = ()  # of a collective operation
-    log: tuple[str, ...] = field(repr=False, default=())  # the lab's own, a line an event
-    sampled: tuple[PathSample, ...] = field(repr=False, default=())  # before the end, in order
+    uniform: bool = True  # False if a cable's settings were changed during the trial.
+    steps: tuple[TransferResult, ...] = ()  # Transfers of a collective operation.
+    log: tuple[str, ...] = field(repr=False, default=())  # Lines of the lab's event log.
+    # Path samples during the trial, in order of time.
+    sampled: tuple[PathSample, ...] = field(repr=False, default=())

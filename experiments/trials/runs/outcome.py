@@ -1,4 +1,4 @@
-"""What a trial saw, as records: each flow beside its ideal, the verdict, and the trial's totals."""
+"""Conversion of a trial's measurements to records: flows with ideals, verdict and totals."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Outcome:
-    """A trial's records: what trial.json says, and the rows of each table."""
+    """A trial's records: the content of trial.json, the rows of each table, the lab's log."""
 
     record: Row
     tables: Mapping[str, Sequence[Row]]
@@ -48,12 +48,14 @@ class Outcome:
 
 
 def failed(trial: Trial, reason: str) -> Outcome:
-    """Return the records of a trial that came to no end."""
-    return Outcome({**_beginning(trial), "valid": False, "status": FAILED, "reason": reason}, {})
+    """Return the records of a trial that did not finish."""
+    return Outcome(
+        {**_trial_columns(trial), "valid": False, "status": FAILED, "reason": reason}, {}
+    )
 
 
 def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
-    """Return the records of a trial that came to its end."""
+    """Return the records of a trial that finished."""
     topology = parse(order.trial.system.network)
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)
@@ -68,7 +70,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         totals |= loads(order, found)
         flows = [row | more for row, more in zip(flows, flow_columns(order, found), strict=True)]
         totals |= slowdowns_of(flows) | together_of(order, flows)
-    # Hops of a file and transfers wait for one another.
+    # The hops of a file distribution and collective transfers wait for each other.
     waiting = bool(collective or order.workload.options.get("distribute"))
     comparable = best is not None and not waiting
     verdict = judge(
@@ -78,7 +80,7 @@ def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
         late(found) if arrives else None,
     )
     record = {
-        **_beginning(order.trial),
+        **_trial_columns(order.trial),
         "valid": verdict.valid,
         "status": COMPLETED,
         "reason": "",
@@ -113,12 +115,11 @@ def ideal_of(
     paths: Sequence[Path | None],
     collective: CollectivePlan | None = None,
 ) -> Ideal | None:
-    """Return what the flows could do at best; None where it is not known.
+    """Return the ideal goodput and completion time of a trial's flows; None if unknown.
 
-    That is without a rate of the cables, where some of them have another, and with a routing of the
-    user's own, whose headers are not declared. The hops of a file that is passed on count as if
-    none had to wait for another; the transfers of a collective operation wait for those that they
-    need.
+    The ideal is unknown if cables have no rate or different rates, and for a user's routing file,
+    whose headers are not declared. The hops of a file distribution are computed as if no hop waited
+    for another; the transfers of a collective operation wait for the transfers that they need.
     """
     system = order.trial.system
     if system.rate_mbit is None or found.routing.endswith(".py") or not found.uniform:
@@ -140,7 +141,7 @@ def ideal_of(
 
 
 def end_of(found: TrialMeasurements) -> float:
-    """Return when the last flow ended; the end of the trial if some flow had no end."""
+    """Return the time at which the last flow ended, or the trial's end if a flow did not end."""
     ends = [one.end_s for one in found.results if one.status == COMPLETED and one.end_s is not None]
     return max(ends) if ends and len(ends) == len(found.results) else found.readings.duration_s
 
@@ -153,9 +154,9 @@ def best_of(
     ideal: Ideal | None,
     collective: CollectivePlan | None = None,
 ) -> TrialIdeal | None:
-    """Return the ideal of the trial, an upper bound; None if it is unknown.
+    """Return the ideal of a trial, an upper bound of its goodput; None if it is unknown.
 
-    Transfers of a collective operation wait for others: their ideal is that of fluids.
+    Transfers of a collective operation wait for others: their ideal is that of the fluid model.
     """
     if ideal is None or not any(result.delivered_bytes for result in found.results):
         return None
@@ -171,15 +172,16 @@ def bound_of(
     topology: Topology,
     collective: CollectivePlan | None = None,
 ) -> float | None:
-    """Return what no routing exceeds; None where that is not known, as `ideal_of`.
+    """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
 
-    Of a collective operation it is what its transfers have when they end with the lower bound.
+    It is unknown in the cases of `ideal_of`. For a collective operation it is the goodput at which
+    the transfers complete in the lower bound of the completion time.
     """
     system = order.trial.system
-    passed_on = order.workload.options.get("distribute")
+    is_distribution = order.workload.options.get("distribute")
     if system.rate_mbit is None or not found.uniform:
         return None
-    if found.routing.endswith(".py") or passed_on:
+    if found.routing.endswith(".py") or is_distribution:
         return None
     from experiments.analysis.fluid.ideal import bound_bps, header_bytes, header_efficiency
 
@@ -196,28 +198,28 @@ def totals_of(
 ) -> Row:
     """Return the totals of a trial: columns of schema.TRIALS.
 
-    Goodput is all that receivers got, over the time until the last flow's end, or the trial's where
-    a flow had none; its ideal likewise. Where every flow failed there is none.
+    Goodput is the bits of all receivers over the time until the last flow ended, or until the trial
+    ended if a flow did not end; its ideal likewise. If every flow failed, goodput is None.
     """
     results = found.results
-    whole = [result for result in results if result.status == COMPLETED]
+    completed = [result for result in results if result.status == COMPLETED]
     delivered = sum(result.delivered_bytes for result in results)
     end_s = end_of(found)
     sent = [row["sent_bytes"] for row in found.readings.links if not row["from"].startswith("s")]
     return {
         "flows": len(results),
-        "failed_flows": len(results) - len(whole),
-        "goodput_bps": delivered * 8 / end_s if whole else None,
-        "completion_s": end_s if len(whole) == len(results) else None,
-        "fairness": _number(jain([result.goodput_bps or math.nan for result in whole])),
-        "link_spread": _number(spread(sent)),
-        "ideal_bps": _number(ideal.goodput_bps) if ideal else None,
+        "failed_flows": len(results) - len(completed),
+        "goodput_bps": delivered * 8 / end_s if completed else None,
+        "completion_s": end_s if len(completed) == len(results) else None,
+        "fairness": _finite_or_none(jain([result.goodput_bps or math.nan for result in completed])),
+        "link_spread": _finite_or_none(spread(sent)),
+        "ideal_bps": _finite_or_none(ideal.goodput_bps) if ideal else None,
         "bound_bps": bound_bps,
-        "ideal_s": _number(ideal.completion_s) if ideal else None,
+        "ideal_s": _finite_or_none(ideal.completion_s) if ideal else None,
     }
 
 
-def _beginning(trial: Trial) -> Row:
+def _trial_columns(trial: Trial) -> Row:
     return {
         "trial": trial.number,
         "system": trial.system.name,
@@ -234,9 +236,9 @@ def _flow_rows(
         row = _flow_row(topology, result)
         row["path"] = " ".join(map(topology.address, path.servers)) if path else ""
         if ideal:
-            # Connections of a collective operation are not all under way at once.
-            row["ideal_bps"] = None if found.steps else _number(ideal.goodput_bps[at])
-            row["ideal_end_s"] = _number(ideal.end_s[at])
+            # Connections of a collective operation are not all active simultaneously.
+            row["ideal_bps"] = None if found.steps else _finite_or_none(ideal.goodput_bps[at])
+            row["ideal_end_s"] = _finite_or_none(ideal.end_s[at])
         rows.append(row)
     return rows
 
@@ -261,6 +263,6 @@ def _flow_row(topology: Topology, result: FlowResult) -> Row:
     }
 
 
-def _number(value: Any) -> float | None:
-    """Return a number as JSON can take it: one that is missing as None."""
+def _finite_or_none(value: Any) -> float | None:
+    """Return a number as JSON data: None for NaN and infinities."""
     return float(value) if math.isfinite(value) else None

@@ -1,13 +1,13 @@
-"""The paths that flows took, from the servers' own tables at the end of a trial.
+"""Paths of flows, read from the servers' tables during and at the end of a trial.
 
-Some routings send a flow by a path that was chosen for it when it began. Their servers say in
-their state which one that is, in one of three forms:
+Some routings choose a path for each flow when it begins. Their servers report the chosen path in
+their state, in one of three forms:
 
-- ``flows`` with the ``path`` of each, as addresses: source routes
-- ``destinations`` with several ``paths``, of which one is ``in use`` by all flows to there
+- ``flows`` with the ``path`` of each flow, as addresses: source routes
+- ``destinations`` with several ``paths``, one of them ``in use`` by all flows to the destination
 - ``entries`` with the ``next`` server of each flow: the path is followed from server to server
 
-Every other flow takes the path that the algorithm alone computes (`paths_of`).
+With other routings the algorithm alone determines the path (`paths_of`).
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 TCP = 6
-SAMPLE_S = 1.0  # between two samples of the paths, in seconds
-MOST_SAMPLING = 0.02  # upper bound for the share of time that sampling takes
-SETTLED_S = 0.5  # after a fault or a repair, until servers have chosen other paths
-Addresses = tuple[str, ...]  # of the servers of a path
-Chosen = dict[tuple[str, str], list[Addresses]]  # by source and destination, oldest first
+SAMPLE_S = 1.0  # Interval between two samples of the paths, in seconds.
+MOST_SAMPLING = 0.02  # Upper bound for the share of time that sampling takes.
+SETTLED_S = 0.5  # Time from a fault or repair until servers have chosen other paths, in seconds.
+Addresses = tuple[str, ...]  # Addresses of the servers on a path.
+# Chosen paths by source and destination address, the oldest first.
+Chosen = dict[tuple[str, str], list[Addresses]]
 
 
 def live_paths(
     lab: Lab, flows: Sequence[Flow]
 ) -> tuple[tuple[Addresses, ...], tuple[Addresses, ...]]:
-    """Return the path of each flow, and of its acknowledgements; empty where none was chosen."""
+    """Return the paths of flows and of their acknowledgements in a lab; empty if not chosen."""
     topology = lab.topology
     if not lab.relays:
         return ((),) * len(flows), ((),) * len(flows)
@@ -52,17 +53,17 @@ def live_paths(
 
 
 class PathSampler:
-    """Samples the paths of flows while they send.
+    """Sampler of the flows' paths during a trial.
 
     Servers choose other paths after faults, and some routings whenever their probes find a better
-    one. At a fault the paths that were in use until then are noted, and half a second later those
-    that are in use then.
+    path. At a fault the sampler records the paths that were in use until then, and half a second
+    later the new paths.
     """
 
     def __init__(
         self,
         lab: Lab,
-        flows: Sequence[Flow],  # if there are none, nothing is sampled
+        flows: Sequence[Flow],  # Flows to sample; without flows the sampler does nothing.
     ) -> None:
         self.samples: list[PathSample] = []
         self._lab, self._flows = lab, flows
@@ -70,7 +71,7 @@ class PathSampler:
         self._due_s = 0.0
 
     def look(self, now_s: float) -> None:
-        """Sample the paths if it is time to; `now_s` are seconds after the barrier."""
+        """Sample the paths if a sample is due; `now_s` is the time after the barrier in seconds."""
         if not self._flows or now_s < 0:
             return
         failures = self._lab.failures()
@@ -80,7 +81,7 @@ class PathSampler:
             self._failures, self._due_s = failures, now_s + SETTLED_S
         elif now_s >= self._due_s:
             began_s = time.monotonic()
-            with suppress(PillarboxError, OSError):  # a server died meanwhile
+            with suppress(PillarboxError, OSError):  # A server died meanwhile.
                 paths, _ = live_paths(self._lab, self._flows)
                 self.samples.append(PathSample(now_s, paths, failures))
             took_s = time.monotonic() - began_s
@@ -88,18 +89,18 @@ class PathSampler:
 
 
 def dealt(chosen: Chosen, pairs: Sequence[tuple[str, str]]) -> tuple[Addresses, ...]:
-    """Return a path for each flow, empty where none is known; those of a pair get its in turn."""
+    """Return the path of each flow, empty if unknown; flows of a pair take its paths in turn."""
     flows, seen, given = Counter(pairs), Counter[tuple[str, str]](), []
     for pair in pairs:
         known = chosen.get(pair) or [()]
-        found = known[-flows[pair] :]  # a tool's control connections come before
+        found = known[-flows[pair] :]  # The first paths are those of a tool's control connections.
         given.append(found[seen[pair] % len(found)])
         seen[pair] += 1
     return tuple(given)
 
 
 def chosen_paths(states: Mapping[str, Mapping[str, Any]]) -> Chosen:
-    """Return the paths that servers say they have chosen, by the states of all servers."""
+    """Return the chosen paths by source and destination, from the states of all servers."""
     to_all: Chosen = defaultdict(list)
     of_flows: Chosen = defaultdict(list)
     next_of = {
@@ -112,16 +113,16 @@ def chosen_paths(states: Mapping[str, Mapping[str, Any]]) -> Chosen:
             used = [tuple(path["servers"]) for path in destination["paths"] if path["in use"]]
             to_all[server, destination["server"]] += used
         for flow in state.get("flows", ()):
-            passed = _passed_by(server, flow, next_of)
+            passed = _flow_path(server, flow, next_of)
             if passed:
                 of_flows[passed[0], passed[-1]].append(passed)
     return {**to_all, **of_flows}
 
 
-def _passed_by(
+def _flow_path(
     server: str, flow: Mapping[str, Any], next_of: Mapping[tuple[str, tuple[int, ...]], str | None]
 ) -> Addresses:
-    """Return the path of one TCP flow of a server; empty for others, or where it breaks off."""
+    """Return the path of a TCP flow from a server's state; empty if incomplete or not TCP."""
     if "flow" in flow:
         key, passed = tuple(flow["flow"]), [server]
         following = next_of.get((server, key))
@@ -142,7 +143,7 @@ def paths_of(
     given: Sequence[Addresses],
     failures: Failures = NONE,
 ) -> list[Path | None]:
-    """Return the path of each flow: the recorded one, else the computed one.
+    """Return the path of each flow: the recorded path, or else the path that the routing computes.
 
     Paths of a router in a user's file cannot be computed.
     """
@@ -154,7 +155,10 @@ def paths_of(
 
 
 def path_of(topology: Topology, passed: Sequence[str]) -> Path | None:
-    """Return addresses as a path, by the first port that leads on; None where it breaks off."""
+    """Convert server addresses to a path; None if two of them are not connected.
+
+    Of several ports to the next server the first is taken.
+    """
     servers = [topology.server(address) for address in passed]
     steps = []
     for server, peer in pairwise(servers):

@@ -1,4 +1,4 @@
-"""A run's records: written by the schema, and read again as pandas frames.
+"""Records of a run: written in the tables of `schema`, and loaded as pandas frames.
 
 >>> from pillarbox import load                                           # doctest: +SKIP
 >>> run = load("quick-20260301-101500-seed1")                            # doctest: +SKIP
@@ -22,23 +22,23 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 MANIFEST, TRIAL_FILE, TRIALS = "manifest.json", "trial.json", "trials"
-REQUIRED = ("trial", "system", "repeat")  # columns that every trial has a value for
-MOST_WHOLE = 2**63
-# Column types of MachineReadings' annotations; its tuples are not read again.
+REQUIRED = ("trial", "system", "repeat")  # Columns that have a value in every trial.
+MOST_WHOLE = 2**63  # Upper bound for absolute values of integers in records.
+# Column types by annotation of MachineReadings' fields; tuples are not checked.
 MACHINE_KINDS: dict[Any, str] = {"int": "float64", "float": "float64", "str": "string"}
 
 
 def columns(table: str) -> dict[str, str]:
-    """Return the columns of a table, and their types."""
-    own = schema.TRIALS if table == TRIALS else schema.TABLES[table]
-    return {**schema.TRIAL, **own}
+    """Return the types of a table's columns by name, including the columns of schema.TRIAL."""
+    specific = schema.TRIALS if table == TRIALS else schema.TABLES[table]
+    return {**schema.TRIAL, **specific}
 
 
 def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     """Return rows as a frame with the table's columns and types.
 
-    Raises PillarboxError for what is no row of the table; a value that may be missing may be left
-    out.
+    Raises PillarboxError for unknown columns and wrong types; values that may be missing may be
+    left out.
     """
     wanted = columns(table)
     rows = list(rows)
@@ -47,32 +47,34 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
     unknown = {name for row in rows for name in row if name not in wanted}
     require(not unknown, f"the table {table} has no column {', '.join(sorted(unknown))}")
     filled = {
-        name: pandas.Series([_present(row.get(name), kind) for row in rows], dtype="object")
+        name: pandas.Series(
+            [_value_or_missing(row.get(name), kind) for row in rows], dtype="object"
+        )
         for name, kind in wanted.items()
     }
     return typed(table, pandas.DataFrame(filled))
 
 
 def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
-    """Return a frame with the types of its table, however it was read."""
+    """Return a frame converted to the column types of its table."""
     wanted = columns(table)
     added = [name for name in schema.LATER.get(table, ()) if name not in found]
     if added:
-        found = found.assign(**{name: _present(None, wanted[name]) for name in added})
+        found = found.assign(**{name: _value_or_missing(None, wanted[name]) for name in added})
     missing = [name for name in wanted if name not in found]
-    require(not missing, f"a table {table} without {', '.join(missing)} is none of this version")
-    # Only what is otherwise: pandas takes as long where a column has its type already.
+    require(not missing, f"the table {table} has no {', '.join(missing)}: it has another version")
+    # Only columns of other types are converted: for pandas a conversion without change is slow.
     kinds = dict(zip(found.columns, map(str, found.dtypes), strict=True))
     other = {name: kind for name, kind in wanted.items() if kinds[name] != kind}
     found = found[list(wanted)]
     try:
         return found.astype(other) if other else found
     except (TypeError, ValueError, OverflowError) as error:
-        raise PillarboxError(f"this is no table {table}: {error}") from None
+        raise PillarboxError(f"rows do not fit the table {table}: {error}") from None
 
 
-def _present(value: Any, kind: str) -> Any:
-    """Return a value, or how its column writes that there is none."""
+def _value_or_missing(value: Any, kind: str) -> Any:
+    """Return a value, or its column's representation of a missing value for None."""
     if value is not None:
         return value
     return float("nan") if kind == "float64" else pandas.NA
@@ -85,20 +87,20 @@ def write_trial(
     texts: Mapping[str, str],
     kind: str = "",
 ) -> None:
-    """Write one trial: its folder appears when everything is in it.
+    """Write the records of one trial; its folder appears only when it is complete.
 
     Parameters
     ----------
     folder : Path
-        ``RUN/trials/0007``.
+        Folder of the trial, such as ``RUN/trials/0007``.
     record : mapping
-        What trial.json says.
+        Content of trial.json.
     tables : mapping
-        Rows by table, without the columns of schema.TRIAL: those come from `record`.
+        Rows by table, without the columns of schema.TRIAL, which are taken from `record`.
     texts : mapping
-        Further files by name; an empty one is left out.
+        Texts of further files by name; empty texts are not written.
     kind : str
-        Kind of the trial's network, such as ``dcell``: the tables have full names of servers.
+        Kind of the trial's network, such as ``dcell``, for the full names of servers in tables.
     """
     common = {name: record[name] for name in schema.TRIAL}
     frames = {
@@ -118,9 +120,10 @@ def write_trial(
 
 
 def write_combined(run: Run, *, plain_csv: bool = False) -> None:
-    """Write the tables of all trials together, as Parquet and as CSV, with the same names in both.
+    """Write each table of all trials as one Parquet file and one CSV file.
 
-    `plain_csv` writes short addresses in CSV: many programs read them as numbers.
+    Both have full names of servers. `plain_csv` writes short addresses in CSV, which many programs
+    read as numbers.
     """
     named, short = replace(run, full_names=True), replace(run, full_names=False)
     for table in (TRIALS, *schema.TABLES):
@@ -138,15 +141,17 @@ def full_names(found: pandas.DataFrame, table: str, kind: str) -> pandas.DataFra
     A short address is a number to most programs: pandas reads 1.10 as 1.1. Names of switches and
     full names stay as they are.
     """
-    return _replaced(found, table, r"(?<!\S)(\d[\d.]*)(?!\S)", rf"\1.{kind}")
+    return _replace_in_addresses(found, table, r"(?<!\S)(\d[\d.]*)(?!\S)", rf"\1.{kind}")
 
 
 def short_names(found: pandas.DataFrame, table: str) -> pandas.DataFrame:
     """Return a table in which servers have short addresses, ``1.10``, as topologies write them."""
-    return _replaced(found, table, r"(?<=\d)\.[^\W\d]\w*(?!\S)", "")
+    return _replace_in_addresses(found, table, r"(?<=\d)\.[^\W\d]\w*(?!\S)", "")
 
 
-def _replaced(found: pandas.DataFrame, table: str, pattern: str, by: str) -> pandas.DataFrame:
+def _replace_in_addresses(
+    found: pandas.DataFrame, table: str, pattern: str, by: str
+) -> pandas.DataFrame:
     """Return a table with a pattern replaced in all columns that contain addresses."""
     names = schema.ADDRESSES.get(table, ())
     changed = {name: found[name].str.replace(pattern, by, regex=True) for name in names}
@@ -157,21 +162,23 @@ def _replaced(found: pandas.DataFrame, table: str, pattern: str, by: str) -> pan
 class Run:
     """The records of a run.
 
-    `trials` has a row for each trial; `flows`, `intervals`, `links`, `events`, `transfers` and
-    `classes` are as schema.py says. They are read when they are first looked at.
+    `trials` has a row for each trial; schema.py describes `flows`, `intervals`, `links`, `events`,
+    `transfers` and `classes`. Tables are read on first access.
     """
 
     folder: Path
     manifest: dict[str, Any] = field(repr=False)
-    records: tuple[dict[str, Any], ...] = field(repr=False)  # trial.json of each trial, by number
-    full_names: bool = False  # servers in tables are 1.10.dcell, as in the files; else 1.10
+    # Content of trial.json of each trial, in the order of trial numbers.
+    records: tuple[dict[str, Any], ...] = field(repr=False)
+    # True: tables name servers as in the files, 1.10.dcell; False: short addresses, 1.10.
+    full_names: bool = False
 
     def valid(self) -> Run:
-        """Return the run without the trials that are not valid by their verdict."""
+        """Return the run with its valid trials only, by their verdicts."""
         return replace(self, records=tuple(one for one in self.records if one["valid"]))
 
     def of(self, system: str) -> Run:
-        """Return the run without the trials of other systems."""
+        """Return the run with the trials of one system only."""
         return replace(self, records=tuple(one for one in self.records if one["system"] == system))
 
     @property
@@ -186,55 +193,55 @@ class Run:
         """The kind of each system's network, such as ``dcell``."""
         from experiments.trials.loading import experiment_of
 
-        planned = experiment_of(self.manifest["plan"]).systems
-        return {system.name: parse(system.network).kind for system in planned}
+        systems = experiment_of(self.manifest["plan"]).systems
+        return {system.name: parse(system.network).kind for system in systems}
 
     @cached_property
     def trials(self) -> pandas.DataFrame:
-        """Row by trial: what it says of itself, and its totals."""
+        """Table of trials: one row for each trial, with its totals."""
         wanted = columns(TRIALS)
         return frame(TRIALS, ({name: one.get(name) for name in wanted} for one in self.records))
 
     @cached_property
     def flows(self) -> pandas.DataFrame:
-        """Row by flow."""
+        """Table of flows: one row for each flow."""
         return self._table("flows")
 
     @cached_property
     def intervals(self) -> pandas.DataFrame:
-        """Row by flow and stretch of time."""
+        """Table of intervals: one row for each flow and time interval."""
         return self._table("intervals")
 
     @cached_property
     def links(self) -> pandas.DataFrame:
-        """Row by direction of each cable."""
+        """Table of links: one row for each direction of each cable."""
         return self._table("links")
 
     @cached_property
     def events(self) -> pandas.DataFrame:
-        """Row by fault and repair."""
+        """Table of events: one row for each fault and repair."""
         return self._table("events")
 
     @cached_property
     def transfers(self) -> pandas.DataFrame:
-        """Row by transfer of a collective operation."""
+        """Table of transfers: one row for each transfer of a collective operation."""
         return self._table("transfers")
 
     @cached_property
     def classes(self) -> pandas.DataFrame:
-        """Row by class of sizes of the flows that arrived."""
+        """Table of classes: one row for each size class of arriving flows."""
         return self._table("classes")
 
     def _table(self, table: str) -> pandas.DataFrame:
         kinds = self.kinds if self.full_names else {}
         parts = [
-            self._part(one["trial"], table, kinds.get(one.get("system", "")))
+            self._trial_table(one["trial"], table, kinds.get(one.get("system", "")))
             for one in self.records
         ]
         whole = [part for part in parts if len(part)]
         return pandas.concat(whole, ignore_index=True) if whole else frame(table, ())
 
-    def _part(self, trial: int, table: str, kind: str | None) -> pandas.DataFrame:
+    def _trial_table(self, trial: int, table: str, kind: str | None) -> pandas.DataFrame:
         """Return a trial's table; servers have full names if the kind of the network is given."""
         file = trial_folder(self.folder, trial) / f"{table}.parquet"
         if table in schema.SOME_RUNS and not file.exists():
@@ -247,29 +254,29 @@ class Run:
 
 
 def trial_folder(run: Path, trial: int) -> Path:
-    """Return where a trial's records are."""
+    """Return the folder of a trial's records in a run's folder."""
     return run / "trials" / f"{trial:04d}"
 
 
 def finished_trials(run: Path) -> Sequence[int]:
-    """Return the numbers of the trials whose records are there."""
+    """Return the numbers of the trials that have records in a run's folder, ascending."""
     found = (run / "trials").glob(f"[0-9]*/{TRIAL_FILE}")
     return sorted(int(file.parent.name) for file in found if file.parent.name.isdecimal())
 
 
 def load_with_full_names(path: Path | str) -> Run:
-    """Return a run's records, of all finished trials, as pandas frames.
+    """Load the records of a run's finished trials, with full names of servers, as pandas frames.
 
-    Servers have the names that they have in the run's files, ``1.10.dcell``. Raises PillarboxError
-    where there is no run, or one of a newer version of the records.
+    Full names are those of the run's files, ``1.10.dcell``. Raises PillarboxError if the folder is
+    not a run, or if its records have a newer version.
     """
     return replace(load(path), full_names=True)
 
 
 def load(path: Path | str) -> Run:
-    """Return a run's records, of all trials that are finished, with short addresses of servers.
+    """Load the records of a run's finished trials, with short addresses of servers.
 
-    Raises PillarboxError where there is no run, or one of a newer version of the records.
+    Raises PillarboxError if the folder is not a run, or if its records have a newer version.
     """
     from experiments.trials.loading import experiment_of
     from experiments.trials.plans.values import plain
@@ -277,32 +284,32 @@ def load(path: Path | str) -> Run:
     folder = Path(path)
     require(
         (folder / MANIFEST).is_file(),
-        f"{folder} is no run: a run is a folder with a {MANIFEST}, as `pillarbox run` makes it",
+        f"{folder} is not a run: choose a folder with a {MANIFEST}, as `pillarbox run` writes it",
     )
     manifest = store.read_table(folder / MANIFEST)
     version = manifest.get("schema_version")
     require(
         isinstance(version, int) and version <= schema.VERSION,
         f"{folder} has records of version {version}, newer than the {schema.VERSION} that this "
-        "Pillarbox reads: update it",
+        "Pillarbox reads: update Pillarbox",
     )
     bring_up_to_date(manifest)
-    plan = plain(experiment_of(manifest["plan"]))  # whole, and nothing in it of another type
-    records = tuple(told_by(folder, n) for n in finished_trials(folder))
+    plan = plain(experiment_of(manifest["plan"]))  # Adds default values and checks all types.
+    records = tuple(trial_record(folder, n) for n in finished_trials(folder))
     return Run(folder, manifest | {"plan": plan}, records)
 
 
-def told_by(run: Path, trial: int) -> dict[str, Any]:
-    """Return what a trial says of itself."""
+def trial_record(run: Path, trial: int) -> dict[str, Any]:
+    """Return the checked content of a trial's trial.json."""
     file = trial_folder(run, trial) / TRIAL_FILE
     found = store.read_json(file)
     record = dict(found) if isinstance(found, dict) else {}
     missing = [name for name in schema.TRIAL if name not in record]
-    require(not missing, f"{file} does not say {', '.join(missing)}")
-    require(record["trial"] == trial, f"{file} is of another trial: {record['trial']!r:.20}")
+    require(not missing, f"{file} has no {', '.join(missing)}")
+    require(record["trial"] == trial, f"{file} belongs to another trial: {record['trial']!r:.20}")
     for name, kind in columns(TRIALS).items():
         value = record.get(name)
-        known = _is_of(kind, value) or (value is None and name not in REQUIRED)
+        known = _has_type(kind, value) or (value is None and name not in REQUIRED)
         require(known, f"{file} is damaged: {name} is {value!r:.40}")
     found = {**dict.fromkeys(columns(TRIALS)), "verdict": {"reasons": []}, "readings": {}, **record}
     _check_verdict(file, found["verdict"])
@@ -311,7 +318,7 @@ def told_by(run: Path, trial: int) -> dict[str, Any]:
 
 
 def _check_verdict(file: Path, verdict: Any) -> None:
-    """Raise PillarboxError unless a trial's verdict has texts and numbers where they belong."""
+    """Raise PillarboxError if the reasons, warnings or figures of a verdict have wrong types."""
     whole = isinstance(verdict, dict) and "reasons" in verdict
     require(whole, f"{file} is damaged: its verdict has no reasons")
     for name in ("reasons", "warnings"):
@@ -320,32 +327,32 @@ def _check_verdict(file: Path, verdict: Any) -> None:
         require(listed, f"{file} is damaged: the verdict's {name} are {texts!r:.40}, not texts")
     figures = verdict.get("figures", {})
     measured = isinstance(figures, dict) and all(
-        number is None or _is_of("float64", number) for number in figures.values()
+        number is None or _has_type("float64", number) for number in figures.values()
     )
     require(measured, f"{file} is damaged: the verdict's figures are {figures!r:.40}, not numbers")
 
 
 def _check_readings(file: Path, readings: Any) -> None:
-    """Raise PillarboxError unless a trial's readings of each machine are whole."""
+    """Raise PillarboxError if a trial's readings of machines are incomplete."""
     require(isinstance(readings, dict), f"{file} is damaged: its readings are {readings!r:.40}")
     machines = readings.get("machines", [])
     whole = isinstance(machines, list) and all(_is_machine(machine) for machine in machines)
     require(whole, f"{file} is damaged: its readings of machines are {machines!r:.40}")
-    timed = not machines or _is_of("float64", readings.get("duration_s"))
+    timed = not machines or _has_type("float64", readings.get("duration_s"))
     require(timed, f"{file} is damaged: its readings have no duration_s")
 
 
 def _is_machine(value: Any) -> bool:
-    """Tell whether a value of JSON has all of a machine's readings."""
+    """Return True if a value of JSON has all readings of a machine."""
     return isinstance(value, dict) and all(
-        _is_of(MACHINE_KINDS[one.type], value.get(one.name))
+        _has_type(MACHINE_KINDS[one.type], value.get(one.name))
         for one in fields(MachineReadings)
         if one.type in MACHINE_KINDS
     )
 
 
-def _is_of(kind: str, value: Any) -> bool:
-    """Tell whether a value of JSON is of a column's type."""
+def _has_type(kind: str, value: Any) -> bool:
+    """Return True if a value of JSON has the type of a column."""
     if kind == "string":
         return isinstance(value, str)
     if kind == "boolean" or isinstance(value, bool):
@@ -355,7 +362,7 @@ def _is_of(kind: str, value: Any) -> bool:
 
 
 def bring_up_to_date(manifest: dict[str, Any]) -> None:
-    """Write an older manifest as this version has it.
+    """Convert a manifest of an older version of the records to this version, in place.
 
     In version 1 each fault of the plan was a table of its parts.
     """

@@ -1,7 +1,7 @@
-"""How long flows stood still because of a fault, and how long they took to be as fast again.
+"""Recovery of flows after a fault: outage time, and time until the previous goodput is reached.
 
-What a flow delivered is known by intervals, and so are the moments here: whatever happened within
-an interval has happened by its end.
+The delivered bytes of flows are recorded in intervals, which limit the resolution of the times
+here: an event within an interval counts from the end of the interval.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from typing import Any, NamedTuple
 
 from experiments.traffic.flows import FlowResult, Interval
 
-BEFORE_S = 1.0  # before the event: what "as before" means
-STILL_WITHIN_S = 0.5  # queues behind a fault empty themselves; who stops later has other reasons
-AS_BEFORE = 0.9
-HOLD_S = 0.5  # as fast again on average: a receiver that fills a gap is fast for a moment
+BEFORE_S = 1.0  # Time before an event that defines the previous goodput, in seconds.
+# Time in which a fault stops a flow, in seconds: queues after the fault drain. Flows that stop
+# later have other reasons.
+STILL_WITHIN_S = 0.5
+AS_BEFORE = 0.9  # Share of the previous goodput from which flows have recovered.
+# Time for which recovered flows must keep their mean goodput, in seconds: a receiver that fills a
+# gap is fast for a moment.
+HOLD_S = 0.5
 
 
 def recovery(
@@ -27,54 +31,56 @@ def recovery(
 ) -> list[dict[str, Any]]:
     """Return the events' rows with ``stopped_flows``, ``rerouted_s`` and ``recovered_s`` filled in.
 
-    A flow has stopped because of an event if it delivered something in every interval of the second
-    before, and then nothing in one that begins within half a second. ``rerouted_s`` is when the
-    last of them delivered something again; ``recovered_s`` when all together were back at 90 % of
-    what they delivered in the second before, and stayed there for half a second on average. Both
-    are seconds after the event, and None where no flow had stopped, or where it did not happen.
-    Flows from or to a server that died do not count.
+    An event has stopped a flow if the flow delivered bytes in every interval of the second before,
+    and no byte in an interval that begins within half a second after. ``rerouted_s`` is the time
+    at which the last stopped flow delivered bytes again; ``recovered_s`` is the time at which all
+    stopped flows together reached 90 % of their goodput in the second before, and kept it for half
+    a second on average. Both are seconds after the event, and None if no flow stopped or if the
+    flows did not recover. Flows from or to a killed server do not count.
 
     Parameters
     ----------
     events
         Rows of schema.EVENTS.
     results
-        The flows, with their intervals.
+        Results of all flows, with their intervals.
     killed
-        Tells which servers an event made an end of.
+        Function that returns the servers that an event killed.
     """
     return [
         event
         if event["reason"]
-        else {**event, **_recovery(event["at_s"], set(killed(event)), results)}
+        else {**event, **_recovery_columns(event["at_s"], set(killed(event)), results)}
         for event in events
     ]
 
 
-class _Stopped(NamedTuple):
-    """A flow that stood still."""
+class _StoppedFlow(NamedTuple):
+    """A flow that a fault stopped: its previous goodput, its restart, and its intervals."""
 
     before_bps: float
-    again_s: float | None  # when it delivered something again
+    again_s: float | None  # Time at which the flow delivered bytes again; None if never.
     intervals: Sequence[Interval]
 
 
-def _recovery(at_s: float, gone: set[int], results: Sequence[FlowResult]) -> dict[str, Any]:
-    """Return the columns that tell what an event did to the flows."""
-    flows = (r for r in results if not gone & {r.flow.source, r.flow.destination})
-    stopped = [found for found in (_stopped(flow.intervals, at_s) for flow in flows) if found]
+def _recovery_columns(
+    at_s: float, killed_servers: set[int], results: Sequence[FlowResult]
+) -> dict[str, Any]:
+    """Return the recovery columns of an event: stopped flows, rerouting and recovery times."""
+    flows = (r for r in results if not killed_servers & {r.flow.source, r.flow.destination})
+    stopped = [found for found in (_stopped_flow(flow.intervals, at_s) for flow in flows) if found]
     again = [one.again_s for one in stopped if one.again_s is not None]
     found: dict[str, Any] = {"stopped_flows": len(stopped), "rerouted_s": None, "recovered_s": None}
     if stopped and len(again) == len(stopped):
         moved_s = max(again)
-        back_s = _back(stopped, moved_s)
+        back_s = _recovered_s(stopped, moved_s)
         found["rerouted_s"] = moved_s - at_s
         found["recovered_s"] = None if back_s is None else back_s - at_s
     return found
 
 
-def _stopped(intervals: Sequence[Interval], at_s: float) -> _Stopped | None:
-    """Return what became of a flow that stood still because of something at that moment."""
+def _stopped_flow(intervals: Sequence[Interval], at_s: float) -> _StoppedFlow | None:
+    """Return a flow as stopped by an event at a time, or None if the event did not stop it."""
     before = [one for one in intervals if at_s - BEFORE_S <= one.begin_s and one.end_s <= at_s]
     if not before or not all(one.delivered_bytes for one in before):
         return None
@@ -84,7 +90,7 @@ def _stopped(intervals: Sequence[Interval], at_s: float) -> _Stopped | None:
     if still_s is None:
         return None
     again = (one.end_s for one in after if one.begin_s > still_s and one.delivered_bytes)
-    return _Stopped(_bps(before), next(again, None), intervals)
+    return _StoppedFlow(_bps(before), next(again, None), intervals)
 
 
 def _bps(intervals: Sequence[Interval]) -> float:
@@ -92,20 +98,23 @@ def _bps(intervals: Sequence[Interval]) -> float:
     return sum(one.delivered_bytes for one in intervals) * 8 / seconds
 
 
-def _back(stopped: Sequence[_Stopped], from_s: float) -> float | None:
-    """Return when flows were as fast as before again, at that moment or later."""
+def _recovered_s(stopped: Sequence[_StoppedFlow], from_s: float) -> float | None:
+    """Return the time at which stopped flows reached their previous goodput again, or None."""
     moments = {one[:2] for flow in stopped for one in flow.intervals if one.end_s >= from_s}
     for begin_s, end_s in sorted(moments):
-        now, soon = _share(stopped, begin_s, end_s), _share(stopped, begin_s, begin_s + HOLD_S)
+        now, soon = (
+            _goodput_share(stopped, begin_s, end_s),
+            _goodput_share(stopped, begin_s, begin_s + HOLD_S),
+        )
         if min(now, soon) >= AS_BEFORE:
             return end_s
     return None
 
 
-def _share(stopped: Sequence[_Stopped], begin_s: float, end_s: float) -> float:
-    """Return what flows delivered in a stretch of time, as a share of what it was before.
+def _goodput_share(stopped: Sequence[_StoppedFlow], begin_s: float, end_s: float) -> float:
+    """Return the goodput of stopped flows in a time window as a share of their previous goodput.
 
-    Only those count that had not ended.
+    Flows that had ended do not count.
     """
     delivered = expected = 0.0
     for flow in stopped:

@@ -1,85 +1,88 @@
-"""What a run leaves on disk: docs/records.md describes it for those who read it.
+"""Schema of a run's records on disk; docs/records.md is the users' guide.
 
 ::
 
     RUN/
-        manifest.json       what ran where: versions, kernel, sysctls, plan, seed
-        trials/0007/        one trial; the folder appears whole or not at all
-            trial.json      the system, what was ideal, the verdict, when it began
+        manifest.json       versions, kernel, sysctls, plan, seed
+        trials/0007/        one trial; the folder appears only when it is complete
+            trial.json      system, ideal, verdict, start time
             flows.parquet intervals.parquet links.parquet events.parquet
             [transfers.parquet] [classes.parquet]
-        trials.parquet      a row a trial: what trial.json says of it, in short
-        flows.parquet ...   the same tables of all trials together; CSV beside them
+        trials.parquet      one row for each trial: summary of its trial.json
+        flows.parquet ...   the same tables of all trials together, also as CSV
         figures/ report.html
 
-All tables are in long form, with the unit in the column's name; moments are seconds after the
-trial's barrier. Every table begins with the columns of TRIAL.
+All tables are in long form, with the unit in the column's name; times are seconds after the trial's
+barrier. Every table begins with the columns of TRIAL.
 """
 
 from __future__ import annotations
 
-VERSION = 4  # from 4 on, servers in tables have full names, 1.10.dcell; before, short ones
+# Version of the records. Since version 4 tables have full names of servers, 1.10.dcell, and not
+# short addresses.
+VERSION = 4
 
 TRIAL = {
     "trial": "int64",
     "system": "string",
     "repeat": "int64",
-    "valid": "boolean",  # by the verdict; rows where it is not true are in no average
+    "valid": "boolean",  # Verdict of the trial; averages exclude invalid trials.
 }
 TRIALS = {
-    "seed": "int64",  # of its flows and faults
-    "status": "string",  # completed, failed
+    "seed": "int64",  # Seed of the trial's flows and faults.
+    "status": "string",  # Values: completed, failed.
     "reason": "string",
     "flows": "Int64",
     "failed_flows": "Int64",
-    "goodput_bps": "float64",  # until the last flow ended; missing if all failed
-    "completion_s": "float64",  # of the last flow; missing where one failed
-    "fairness": "float64",  # Jain's index over the flows' goodput
-    "link_spread": "float64",  # standard deviation over mean of what servers' ports sent
+    "goodput_bps": "float64",  # Mean until the last flow ended; missing if all flows failed.
+    "completion_s": "float64",  # End of the last flow; missing if a flow failed.
+    "fairness": "float64",  # Jain's index over the flows' goodput.
+    "link_spread": "float64",  # Standard deviation / mean of the bytes that server ports sent.
     "ideal_bps": "float64",
-    "bound_bps": "float64",  # the network's own: no routing carries more; missing if unknown
-    "ideal_s": "float64",  # of the completion; missing where flows have a duration
-    # Of flows that arrive, missing for others: see experiments.trials.runs.arrival_results.
-    "load": "float64",  # that was asked for, a share; missing for a trace
-    "asked_bps": "float64",  # likewise
-    "offered_bps": "float64",  # what began in the time that is measured
-    "carried_bps": "float64",  # what was delivered in it
-    "late_p99_s": "float64",  # by how much flows began after their moments
-    "slowdown_mean": "float64",  # of all that are measured; by size: CLASSES
+    "bound_bps": "float64",  # Upper bound of the goodput under any routing; missing if unknown.
+    "ideal_s": "float64",  # Ideal completion time; missing for flows with a duration.
+    # Columns of arriving flows, missing for others: see experiments.trials.runs.arrival_results.
+    "load": "float64",  # Requested load as a share of the capacity; missing for a trace.
+    "asked_bps": "float64",  # Requested load in bit/s; missing for a trace.
+    "offered_bps": "float64",  # Load of the flows that began in the measured window.
+    "carried_bps": "float64",  # Goodput in the measured window.
+    "late_p99_s": "float64",  # Delay of flow starts: actual minus planned start.
+    "slowdown_mean": "float64",  # Mean over all measured flows; CLASSES has it by size.
     "slowdown_median": "float64",
     "slowdown_p99": "float64",
-    # Of flows that arrive at once (incast, shuffle) and of requests; missing for others.
+    # Columns of simultaneous flows (incast, shuffle) and of requests; missing for others.
     "requests": "Int64",
-    "request_median_s": "float64",  # from the flows' moment to the last byte of the last
+    "request_median_s": "float64",  # Time from a request's start to the last byte of its answers.
     "request_p99_s": "float64",
-    "in_time_share": "float64",  # of the requests, by their deadline; missing without one
-    "shuffle_slowdown": "float64",  # mean time over what the busiest port takes; of shuffles
+    "in_time_share": "float64",  # Share of requests that met the deadline; missing without one.
+    "shuffle_slowdown": "float64",  # Mean completion time of shuffles / time of the busiest port.
 }
 FLOWS = {
     "flow": "int64",
-    "source": "string",  # full name of a server, such as 4.3.dcell
+    "source": "string",  # Full name of a server, such as 4.3.dcell.
     "destination": "string",
     "tool": "string",
-    "status": "string",  # completed, failed
+    "status": "string",  # Values: completed, failed.
     "reason": "string",
-    "start_s": "float64",  # planned
+    "start_s": "float64",  # Planned start.
     "begin_s": "float64",
     "end_s": "float64",
     "volume_bytes": "Int64",
     "delivered_bytes": "int64",
-    "goodput_bps": "float64",  # missing where it failed
-    "ideal_bps": "float64",  # max-min fair over the routed paths, headers taken off
+    "goodput_bps": "float64",  # Missing if the flow failed.
+    "ideal_bps": "float64",  # Max-min fair goodput over the routed paths, without headers.
     "ideal_end_s": "float64",
     "retransmits": "Int64",
     "tries": "int64",
-    "path": "string",  # that its servers chose, else the computed one: names, blanks between
-    # Of flows that arrive, missing for others.
-    "measured": "boolean",  # begins neither in the warm-up nor in the cool-down
-    "completion_s": "float64",  # from the planned start to the last byte
-    "alone_s": "float64",  # completion time of the flow alone (analysis/fluid/unloaded_time.py)
-    "slowdown": "float64",  # the one over the other
+    "path": "string",  # Chosen or else computed path: names of servers, separated by blanks.
+    # Columns of arriving flows, missing for others.
+    "measured": "boolean",  # True if the flow begins after the warm-up and before the cool-down.
+    "completion_s": "float64",  # Time from the planned start to the last byte.
+    "alone_s": "float64",  # Completion time of the flow alone (analysis/fluid/unloaded_time.py).
+    "slowdown": "float64",  # Ratio of completion_s to alone_s.
 }
-CLASSES = {  # flows that arrive and are measured, by size
+# Table of the measured arriving flows by size class.
+CLASSES = {
     "sizes": "string",
     "flows": "int64",
     "failed_flows": "int64",
@@ -103,36 +106,37 @@ INTERVALS = {
     "cwnd_bytes": "Int64",
 }
 LINKS = {
-    "from": "string",  # full name of a server, or name of a switch
+    "from": "string",  # Full name of a server, or name of a switch.
     "to": "string",
-    "port": "int64",  # of `from`
+    "port": "int64",  # Port number of the node `from`.
     "rate_bps": "float64",
-    "sent_bytes": "int64",  # frames, from the barrier to the last flow's end
+    "sent_bytes": "int64",  # Bytes of frames from the barrier to the end of the last flow.
     "dropped_packets": "int64",
-    "busy_share": "float64",  # of the time, at that rate
-    "conserved": "float64",  # of the time it was backlogged: sent / possible; missing if never
+    "busy_share": "float64",  # Share of the time in which the link was busy at its rate.
+    "conserved": "float64",  # Sent / possible bytes while backlogged; missing if rarely so.
 }
 EVENTS = {
     "at_s": "float64",
-    "event": "string",  # cut, silent cut, kill, switch, rack, healed, revive, ...
-    "what": "string",  # names of servers and switches, joined by blanks
-    "detected_s": "float64",  # moments after the event; missing where they do not apply
+    "event": "string",  # Values: cut, silent cut, kill, switch, rack, healed, revive, ...
+    "what": "string",  # Names of servers and switches, joined by blanks.
+    "detected_s": "float64",  # Seconds after the event, as the next two; missing if undefined.
     "rerouted_s": "float64",
     "recovered_s": "float64",
-    "stopped_flows": "Int64",  # flows that stood still because of it; missing if unknown
-    "reason": "string",  # why it could not be done; empty where it was
+    "stopped_flows": "Int64",  # Number of flows that the event stopped; missing if unknown.
+    "reason": "string",  # Reason why the event failed; empty if it succeeded.
 }
-TRANSFERS = {  # of a collective operation
+# Table of the transfers of a collective operation.
+TRANSFERS = {
     "transfer": "int64",
-    "flow": "int64",  # whose connection it takes
-    "step": "int64",  # as the algorithm counts
-    "deed": "string",  # reduce, copy: what its receiver does with it
+    "flow": "int64",  # Number of the flow whose connection the transfer uses.
+    "step": "int64",  # Step number of the algorithm.
+    "deed": "string",  # Action of the receiver: reduce or copy.
     "volume_bytes": "int64",
-    "ready_s": "float64",  # all that it needs had arrived
+    "ready_s": "float64",  # Arrival of all data that the transfer needs.
     "begin_s": "float64",
-    "end_s": "float64",  # of its last byte's arrival; missing if it did not come to that
+    "end_s": "float64",  # Arrival of the last byte; missing if the transfer did not finish.
 }
-# Columns of servers' and switches' names; several names have blanks between.
+# Columns with names of servers and switches; several names are separated by blanks.
 ADDRESSES = {
     "flows": ("source", "destination", "path"),
     "links": ("from", "to"),
@@ -146,6 +150,6 @@ TABLES = {
     "transfers": TRANSFERS,
     "classes": CLASSES,
 }
-SOME_RUNS = ("transfers", "classes")  # tables that are written only where they have a row
-# Columns that records of this version may be without: they were added to it.
+SOME_RUNS = ("transfers", "classes")  # Tables that are written only if they have rows.
+# Columns that were added within this version, so that older records may lack them.
 LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown")}

@@ -1,4 +1,4 @@
-"""The slowdowns of flows that arrived, by size: each system's, with intervals over repeats."""
+"""Slowdowns of arriving flows by system and size, with confidence intervals over repeats."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ TOOK = {"completion_median_s": "median ms", "completion_p99_s": "99th ms"}
 
 
 class Slowdown(NamedTuple):
-    """One class of sizes of one system: means over the valid trials, with their intervals."""
+    """Slowdowns of one size class of one system: means over valid trials, with intervals."""
 
     system: str
     sizes: str
-    flows: int  # of all valid trials
+    flows: int  # Number of flows in all valid trials.
     failed_flows: int
     mean_bytes: float
-    estimates: dict[str, Estimate]  # by column of schema.CLASSES
+    estimates: dict[str, Estimate]  # Mean and interval by column of schema.CLASSES.
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON takes it: of each figure the value and its interval."""
+        """Return the slowdowns as JSON data: value and interval of each figure."""
         return {
             "system": self.system,
             "sizes": self.sizes,
@@ -38,7 +38,11 @@ class Slowdown(NamedTuple):
             "failed_flows": self.failed_flows,
             "mean_bytes": self.mean_bytes,
             **{
-                name: {"value": one.value, "low": _known(one.low), "high": _known(one.high)}
+                name: {
+                    "value": one.value,
+                    "low": _finite_or_none(one.low),
+                    "high": _finite_or_none(one.high),
+                }
                 for name, one in self.estimates.items()
                 if one.repeats
             },
@@ -46,50 +50,52 @@ class Slowdown(NamedTuple):
 
 
 def slowdowns(run: Run) -> list[Slowdown]:
-    """Return the classes of every system, in the order of the plan; only valid trials count."""
+    """Return the slowdowns of every system and size class of a run, over its valid trials."""
     return slowdowns_in(run.classes, run.systems)
 
 
 def slowdowns_in(classes: pandas.DataFrame, systems: Sequence[str]) -> list[Slowdown]:
-    """Return the same of a table of classes."""
+    """Return the slowdowns of systems by size class, from a table of classes."""
     valid = classes[classes.valid.fillna(False).astype(bool)]
-    return [one for name in systems for one in _of_system(valid[valid.system == name], name)]
+    return [one for name in systems for one in _system_slowdowns(valid[valid.system == name], name)]
 
 
-def _of_system(rows: pandas.DataFrame, system: str) -> Iterator[Slowdown]:
+def _system_slowdowns(rows: pandas.DataFrame, system: str) -> Iterator[Slowdown]:
     for sizes in CLASSES:
-        own = rows[rows.sizes == sizes]
-        if own.empty:
+        of_size = rows[rows.sizes == sizes]
+        if of_size.empty:
             continue
-        names = [name for name in own if name.startswith(("slowdown_", "completion_"))]
+        names = [name for name in of_size if name.startswith(("slowdown_", "completion_"))]
         yield Slowdown(
             system,
             sizes,
-            int(own.flows.sum()),
-            int(own.failed_flows.sum()),
-            float(own.mean_bytes.mean()),
-            {name: estimate(own[name].astype(float), least=0.0) for name in names},
+            int(of_size.flows.sum()),
+            int(of_size.failed_flows.sum()),
+            float(of_size.mean_bytes.mean()),
+            {name: estimate(of_size[name].astype(float), least=0.0) for name in names},
         )
 
 
 def text_of(run: Run) -> str:
-    """Return them as a table; nothing where no flow arrived."""
+    """Return the slowdowns of a run as a text table; empty without arriving flows."""
     found = slowdowns(run)
     if not found:
         return ""
     rows = [["slowdown of", "flows", *SHOWN.values(), *TOOK.values()]]
     for one in found:
-        figures = [_shown(one.estimates[name]) for name in SHOWN]
-        figures += [_shown(one.estimates[name], 1e3) for name in TOOK]
+        figures = [_estimate_text(one.estimates[name]) for name in SHOWN]
+        figures += [_estimate_text(one.estimates[name], 1e3) for name in TOOK]
         rows.append([f"{one.system}, {one.sizes}", f"{one.flows}", *figures])
     return columns(rows, range(1, len(rows[0])))
 
 
-def _shown(found: Estimate, scale: float = 1.0) -> str:
-    """Return a value and where it lies.
+def _estimate_text(found: Estimate, scale: float = 1.0) -> str:
+    """Return an estimate as text: the value and its confidence interval.
 
-    >>> _shown(Estimate(2.0, 1.5, 2.5, 3)), _shown(Estimate(2.0, float("nan"), float("nan"), 1))
-    ('2.00 (1.50-2.50)', '2.00')
+    >>> _estimate_text(Estimate(2.0, 1.5, 2.5, 3))
+    '2.00 (1.50-2.50)'
+    >>> _estimate_text(Estimate(2.0, float("nan"), float("nan"), 1))
+    '2.00'
     """
     if not found.repeats:
         return "-"
@@ -97,5 +103,5 @@ def _shown(found: Estimate, scale: float = 1.0) -> str:
     return value if found.repeats < 2 else f"{value} ({low}-{high})"
 
 
-def _known(value: float) -> float | None:
-    return value if value == value else None  # NaN is none
+def _finite_or_none(value: float) -> float | None:
+    return value if value == value else None  # NaN becomes None.

@@ -1,4 +1,4 @@
-"""Files of a run: each is there whole or not at all, and belongs to the user who called sudo."""
+"""Atomic writing of a run's files, which belong to the user who called sudo."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ UNFINISHED = ".unfinished"
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, or replace it."""
+    """Write a text file atomically, replacing an existing file."""
     write_by(path, lambda file: file.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write plain data, or replace it."""
+    """Write plain data as a JSON file atomically, replacing an existing file."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """Return plain data, or raise PillarboxError saying why it cannot be read."""
+    """Return the content of a JSON file, or raise PillarboxError with the reason."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -36,14 +36,14 @@ def read_json(path: Path) -> Any:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """Return plain data that is a table at its top, or raise PillarboxError."""
+    """Return the content of a JSON file that has an object at its top, or raise PillarboxError."""
     found = read_json(path)
-    require(isinstance(found, dict), f"{path} is no table: it begins with {{")
+    require(isinstance(found, dict), f"{path} is not a JSON object: it must begin with {{")
     return dict(found)
 
 
 def write_by(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` make a file under another name, then put it in its place."""
+    """Write a file atomically: `write` creates it under another name, then it is renamed."""
     unfinished = path.with_name(path.name + UNFINISHED)
     write(unfinished)
     settle(unfinished)
@@ -52,16 +52,16 @@ def write_by(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def new_folder(path: Path) -> Path:
-    """Make an empty folder whose files `put_in_place` will put in place; return it."""
+    """Create an empty temporary folder, which `put_in_place` renames to `path`; return it."""
     unfinished = path.with_name(path.name + UNFINISHED)
-    if unfinished.exists():  # of a trial that was killed
+    if unfinished.exists():  # A trial that was killed leaves this folder.
         shutil.rmtree(unfinished)
     unfinished.mkdir()
     return unfinished
 
 
 def put_in_place(unfinished: Path, path: Path) -> None:
-    """Give a folder its name, now that all of its files are written."""
+    """Rename a temporary folder to its final name after its files are on disk."""
     for file in unfinished.iterdir():
         settle(file)
     settle(unfinished)
@@ -70,7 +70,7 @@ def put_in_place(unfinished: Path, path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """See to it that a file or folder is on the disk, can be read, and is the user's."""
+    """Make a file or folder readable, give it to the user, and sync it to disk."""
     path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
     give_to_user(path)
     _sync(path)

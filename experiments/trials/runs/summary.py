@@ -1,6 +1,6 @@
-"""A run in short: each system's totals with their intervals, and the systems against the first.
+"""Summary of a run: totals of each system with intervals, and comparisons with the first system.
 
-Only valid trials count. The figures of the others have a row of their own, with a mark, below.
+Only valid trials count. Figures of invalid trials are shown in a separate, marked row.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
 
-WIDTH = 96  # of a line of sentences, where the terminal is as wide
-MOST_DOUBTFUL = 12  # lines; the report has all
-INTERVALS = "Below each mean is where it lies with 95 % confidence."
-DOUBT = "?"  # behind a figure of trials that are not valid
+WIDTH = 96  # Upper bound for the width of lines, in characters.
+MOST_DOUBTFUL = 12  # Upper bound for the lines about invalid trials; the report has all.
+INTERVALS = "Below each mean is its 95 % confidence interval."
+DOUBT = "?"  # Mark after figures of invalid trials.
 ABOUT_DOUBT = f"{DOUBT} marks figures of trials that are not valid: do not trust them."
 
 
 class Measure(NamedTuple):
-    """One of the totals of a trial: a column of schema.TRIALS."""
+    """A measure of a trial: a column of schema.TRIALS with the title and unit of its display."""
 
     column: str
     title: str
     unit: str
-    scale: float  # from the column's unit to this one
+    scale: float  # Factor from the column's unit to `unit`.
 
 
 GOODPUT = Measure("goodput_bps", "goodput", "Mbit/s", 1e-6)
@@ -49,7 +49,8 @@ MEASURES = (
     Measure("link_spread", "link spread", "%", 100.0),
 )
 SLOWDOWN = Measure("slowdown_mean", "slowdown", "times", 1.0)
-ARRIVED = (  # of flows that arrive
+# Measures of arriving flows.
+ARRIVED = (
     Measure("offered_bps", "offered", "Mbit/s", 1e-6),
     Measure("carried_bps", "carried", "Mbit/s", 1e-6),
     SLOWDOWN,
@@ -62,22 +63,23 @@ ARRIVED = (  # of flows that arrive
 )
 
 
-# Of what goodput is a share: the ideal of the paths in use, and the network's own bound.
+# Measures that are goodput divided by a column: the ideal of the paths in use, or the upper bound
+# under any routing.
 SHARES = {"of_ideal": "ideal_bps", "of_bound": "bound_bps"}
-IN_REPORT_ALONE = "link_spread"  # the terminal has 80 columns
+IN_REPORT_ALONE = "link_spread"  # Column that is too wide for a terminal of 80 characters.
 
 
 class Summary(NamedTuple):
-    """One system of a run."""
+    """Summary of one system of a run: numbers of trials, estimates, and comparison."""
 
     system: str
     trials: int
     valid: int
     failed: int
-    failed_flows: int  # of the valid trials
-    estimates: dict[str, Estimate]  # by column, of the valid trials
-    untrusted: dict[str, Estimate]  # likewise, of the trials that ended and are not valid
-    against_first: Comparison | None  # as many times the plan's first system, by `main_measure`
+    failed_flows: int  # Number of failed flows in valid trials.
+    estimates: dict[str, Estimate]  # Estimates by column, over valid trials.
+    untrusted: dict[str, Estimate]  # Estimates by column, over invalid trials that finished.
+    against_first: Comparison | None  # Ratio to the plan's first system, by `main_measure`.
 
 
 def summaries(run: Run) -> list[Summary]:
@@ -88,9 +90,9 @@ def summaries(run: Run) -> list[Summary]:
 
 
 def main_measure(volume_bytes: int | None, *, arrive: bool = False) -> Measure:
-    """Return what systems are compared by: how soon all is done, or else how much they carry.
+    """Return the measure that compares systems: completion time, or else goodput.
 
-    Flows that arrive are compared by their slowdown.
+    Systems with arriving flows are compared by slowdown.
     """
     if arrive:
         return SLOWDOWN
@@ -98,19 +100,19 @@ def main_measure(volume_bytes: int | None, *, arrive: bool = False) -> Measure:
 
 
 def main_of(run: Run) -> Measure:
-    """Return what the systems of a run are compared by."""
+    """Return the measure that compares the systems of a run."""
     workload = run.manifest["plan"]["workload"]
     return main_measure(workload["volume_bytes"], arrive=arrive(run))
 
 
 def arrive(run: Run) -> bool:
-    """Tell whether the flows of a run arrive one after the other."""
+    """Return True if the workload of a run has arriving flows."""
     return run.manifest["plan"]["workload"].get("arrivals") is not None
 
 
 def values(run: Run, system: str, column: str, *, valid: bool = True) -> dict[int, float]:
-    """Return a total of a system's valid trials, or of those that are not valid, by repeat."""
-    trials = run.trials  # read once for all systems and columns
+    """Return a column's values of a system's valid (or invalid) trials, by repeat."""
+    trials = run.trials  # The table is cached: it is read once for all systems and columns.
     ended = (trials.system == system) & (trials.status == COMPLETED)
     trials = trials[ended & (trials.valid == valid)]
     share = SHARES.get(column)
@@ -119,8 +121,8 @@ def values(run: Run, system: str, column: str, *, valid: bool = True) -> dict[in
 
 
 def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
-    own = run.of(system)
-    trials = own.trials
+    of_system = run.of(system)
+    trials = of_system.trials
     against = None
     if system != first:
         against = compare(values(run, system, main.column), values(run, first, main.column))
@@ -136,9 +138,9 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
     return Summary(
         system,
         len(trials),
-        len(own.valid().records),
+        len(of_system.valid().records),
         int((trials.status == FAILED).sum()),
-        int(own.valid().trials.failed_flows.sum()),
+        int(of_system.valid().trials.failed_flows.sum()),
         estimates(valid=True),
         estimates(valid=False),
         against,
@@ -146,7 +148,7 @@ def _summary(run: Run, system: str, first: str, main: Measure) -> Summary:
 
 
 def verdict_text(record: Mapping[str, Any]) -> str:
-    """Return what trial.json says of whether the trial can be believed, in a few words."""
+    """Return the verdict of a trial's record as a short text."""
     if record["status"] == FAILED:
         return f"failed: {record['reason']}"
     if record["valid"]:
@@ -156,7 +158,7 @@ def verdict_text(record: Mapping[str, Any]) -> str:
 
 
 def totals_text(record: Mapping[str, Any]) -> str:
-    """Return what trial.json says of the totals, in a few words; nothing where there are none."""
+    """Return the totals of a trial's record as a short text; empty for a failed trial."""
     if record["status"] == FAILED:
         return ""
     if record["goodput_bps"] is None:
@@ -174,9 +176,9 @@ def totals_text(record: Mapping[str, Any]) -> str:
 
 
 def doubtful(run: Run) -> list[str]:
-    """Return a line for each trial that failed or is not valid: what it saw, and what is wrong.
+    """Return a line for each failed or invalid trial of a run: its totals and the reason.
 
-    What is wrong is said once; a later trial names the one that had it before.
+    A reason is given once; later trials with the same reason refer to the first.
     """
     first = {
         number: (numbers[0], reason)
@@ -195,9 +197,9 @@ def doubtful(run: Run) -> list[str]:
 
 
 def doubts(records: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
-    """Return why trials failed or are not valid, and which (from 1): each reason once.
+    """Return the reasons of failed or invalid trials, with the trial numbers (from 1).
 
-    Reasons that differ in figures alone are one; the first stands for all.
+    Reasons that differ only in figures count as one; the first stands for all.
     """
     found: dict[str, tuple[str, list[int]]] = {}
     for one in records:
@@ -209,7 +211,7 @@ def doubts(records: Iterable[Mapping[str, Any]]) -> dict[str, list[int]]:
 
 
 def text_of(run: Run) -> str:
-    """Return the summaries as a table, and below it what is to be said of them."""
+    """Return the summary of a run as text: a table of systems, comparisons and invalid trials."""
     found = summaries(run)
     main = main_of(run)
     shown = [
@@ -238,16 +240,16 @@ def text_of(run: Run) -> str:
     blocks = [
         "\n".join([columns(rows, range(1, len(rows[0]))), *notes]),
         slowdowns.text_of(run),
-        sentences([*comparisons(found, main), *selves(run), *_failures(found)]),
-        _doubts(doubtful(run)),
+        sentences([*comparisons(found, main), *selves(run), *_failed_flows_lines(found)]),
+        _invalid_trials_text(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
 
 
 def untrusted_rows(summary: Summary, shown: Iterable[Measure]) -> list[list[str]]:
-    """Return a row with the figures of the trials that ended and are not valid, if there are any.
+    """Return a row with the figures of a system's invalid trials that finished, if there are any.
 
-    Each figure has a mark, so that none can be taken for one of a valid trial.
+    Each figure has a mark that distinguishes it from figures of valid trials.
     """
     found = [value_and_interval(summary.untrusted[one.column], one.scale)[0] for one in shown]
     count = summary.trials - summary.valid - summary.failed
@@ -256,7 +258,7 @@ def untrusted_rows(summary: Summary, shown: Iterable[Measure]) -> list[list[str]
 
 
 def selves(run: Run) -> Iterator[str]:
-    """Yield what comes of comparing a system with itself, where the plan has one twice."""
+    """Yield the results of A/A checks as sentences, for systems that the plan has twice."""
     plan, main = run.manifest["plan"], main_of(run)
     for places in aa_check.twins(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
@@ -266,7 +268,7 @@ def selves(run: Run) -> Iterator[str]:
 
 
 def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
-    """Return an estimate as text: the value, and its interval where there is one.
+    """Return an estimate as text: the value, and its confidence interval (empty if missing).
 
     >>> value_and_interval(Estimate(95.2e6, 94.1e6, 96.5e6, 3), 1e-6)
     ('95.2', '94.1-96.5')
@@ -280,39 +282,39 @@ def value_and_interval(found: Estimate, scale: float = 1.0) -> tuple[str, str]:
 
 
 def comparisons(found: list[Summary], main: Measure) -> list[str]:
-    """Return how the systems compare with the first."""
-    said = []
+    """Return the comparisons of all systems with the first system, as sentences."""
+    lines = []
     for one in found:
         if one.against_first and one.against_first.ratio.repeats:
             words = f"{one.system} against {found[0].system}, {main.title}"
-            said.append(f"{words}: {_ratio(one.against_first)}")
-    return said
+            lines.append(f"{words}: {_ratio_text(one.against_first)}")
+    return lines
 
 
-def _ratio(found: Comparison) -> str:
+def _ratio_text(found: Comparison) -> str:
     value, low, high = (three_figures(end) for end in found.ratio[:3])
     if found.ratio.repeats < 2:
-        return f"{value} times, by one trial of each: more --repeats tell how sure that is"
-    doubt = "" if found.differs else ", which may be chance: no difference is shown"
+        return f"{value} times, from one trial of each: use more --repeats for an interval"
+    doubt = "" if found.differs else ", which may be chance: no significant difference"
     return f"{value} times ({low}-{high}){doubt}"
 
 
-def _failures(found: list[Summary]) -> list[str]:
-    """Return how many flows failed in trials that count."""
+def _failed_flows_lines(found: list[Summary]) -> list[str]:
+    """Return a line with the numbers of failed flows in valid trials, by system."""
     failures = [f"{one.failed_flows} of {one.system}" for one in found if one.failed_flows]
     return [f"failed flows: {'; '.join(failures)}"] if failures else []
 
 
-def _doubts(lines: list[str]) -> str:
+def _invalid_trials_text(lines: list[str]) -> str:
     more = len(lines) - MOST_DOUBTFUL
     shown = lines[:MOST_DOUBTFUL] + ([f"and {more} more: the report has all"] if more > 0 else [])
-    return sentences(["These trials count in no mean:", *shown] if lines else ())
+    return sentences(["These trials are excluded from all means:", *shown] if lines else ())
 
 
 def advice(run: Run, name: str | None = None) -> str:
-    """Return what to do about trials that are not valid, as commands; nothing if all are valid.
+    """Return commands that replace the invalid trials of a run; empty if all trials are valid.
 
-    `name` is the experiment as it was named on the command line, if it was.
+    `name` is the experiment's name on the command line, if there was one.
     """
     doubted = [one for one in run.records if not one["valid"]]
     if not doubted:
@@ -323,7 +325,7 @@ def advice(run: Run, name: str | None = None) -> str:
     rows = [
         [
             f"pillarbox run --resume {folder} --repeats {repeats} --when-quiet",
-            "adds as many trials, each as soon as the machine is quiet",
+            "replaces the invalid trials, waiting for a quiet machine before each trial",
         ]
     ]
     rates = [one["rate_mbit"] for one in plan["systems"] if one["rate_mbit"]]
@@ -332,11 +334,11 @@ def advice(run: Run, name: str | None = None) -> str:
         again = (
             f"pillarbox run {shlex.quote(name or plan['name'])} --rate-mbit {min(rates) / 2:.3g}"
         )
-        rows.append([again, "runs it with half the rate, which needs half the processor time"])
+        rows.append([again, "repeats the run at half the rate, with half the processor time"])
     return "\n".join(["What to do, as root:", *(f"  {a}\n    {b}" for a, b in rows)])
 
 
 def sentences(lines: Iterable[str]) -> str:
-    """Return each sentence as lines that fit the terminal, all but the first indented."""
+    """Wrap sentences to the width of the terminal; continuation lines are indented."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in lines)

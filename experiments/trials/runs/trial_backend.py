@@ -1,7 +1,7 @@
-"""What a trial is done with: what sends its flows, what watches, what its lab is like.
+"""Backend of a trial: the traffic tool, the monitoring and the facts of its lab.
 
-These are a lab's on one machine; `experiments.machines.distributed_backend` has those of a lab over
-several.
+This backend is for a lab on one machine; `experiments.machines.distributed_backend` is for labs
+over several machines.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 
-class Means:
-    """What a trial in a lab is done with."""
+class TrialBackend:
+    """Backend of trials in a lab on one machine."""
 
-    lead_s = 0.3  # from the order to begin to the barrier
+    lead_s = 0.3  # Time from the start order to the barrier, in seconds.
 
     def __init__(self, lab: Lab) -> None:
         self.lab: Any = lab
 
     def prepare(self) -> dict[str, Any]:
-        """Pin TCP's settings; return what only a running lab can tell."""
+        """Set TCP's sysctls to fixed values; return the facts of the running lab."""
         from experiments.traffic.tools import pinned_sysctls
 
         pinned_sysctls(self.lab)
         return lab_facts(self.lab)
 
     def watch(self, *, come_and_go: bool) -> Watch:
-        """Return what watches, ready to begin."""
+        """Return the monitor of a trial, ready to begin."""
         return Watch(self.lab, come_and_go=come_and_go)
 
     def tool(self, order: TrialOrder) -> Tool:
-        """Return what sends the flows."""
+        """Return the traffic tool that sends the flows of a trial."""
         lab, workload, trial = self.lab, order.workload, order.trial
         sending = Sending(workload.congestion, workload.interval_s, workload.timeout_s)
         if workload.options.get("distribute"):
@@ -58,13 +58,13 @@ class Means:
         return tool_for(workload.tool, lab, list(order.flows), sending)
 
     def flow(self, flow: Flow, sending: Sending) -> Tool:
-        """Return what sends one flow."""
+        """Return the traffic tool that sends a single flow."""
         from experiments.traffic.tools import AUTO, tool_for
 
         return tool_for(AUTO, self.lab, [flow], sending)
 
 
-def means_of(lab: Lab) -> Means:
-    """Return what a trial in this lab is done with."""
-    means: Means | None = lab.means
-    return means or Means(lab)
+def backend_of(lab: Lab) -> TrialBackend:
+    """Return the backend of trials in a lab."""
+    backend: TrialBackend | None = lab.means
+    return backend or TrialBackend(lab)

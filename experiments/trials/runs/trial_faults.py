@@ -1,9 +1,9 @@
-"""Faults of a trial: made when their moment comes, undone when it ends, each a row of the events.
+"""Faults of a trial: injected and repaired at scheduled times, each an event's row in the records.
 
-What cannot be done (a server that is dead already) is a row with the reason, and the rest goes on.
-When a fault was noticed, the servers next to it know: the first of their news of a link that it
-broke is its detection; servers that are about to die are asked before. What that did to flows is
-`recovery`'s to find.
+A fault that cannot be injected (a server that is already dead) gets a row with the reason, and the
+trial continues. The detection time of a fault is the time at which the first neighbouring server
+reports one of the broken links down; servers about to be killed are asked for their reports before.
+`recovery` computes the effect of faults on flows.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 KILL, REVIVE, HEALED = "kill", "revive", "healed"
-NEVER = "the trial ended before its moment came"
+NEVER = "the trial ended before the scheduled time"
 
-Deed = Callable[[], object]
+Action = Callable[[], object]
 
 
-class _Due(NamedTuple):
-    """What is to be done, and when; what ends does so before what begins at the same moment."""
+class _ScheduledAction(NamedTuple):
+    """A scheduled begin or end of a fault; at the same time, ends come before begins."""
 
     at_s: float
     begins: bool
@@ -41,16 +41,16 @@ class _Due(NamedTuple):
 
 @dataclass
 class _Event:
-    """What was done."""
+    """A fault or repair that was carried out or failed, with its actual time."""
 
-    due: _Due
+    due: _ScheduledAction
     at_s: float
     reason: str = ""
-    until_s: float = float("inf")  # when it was undone
+    until_s: float = float("inf")  # Time of the fault's repair.
 
     @property
     def name(self) -> str:
-        """What the table calls it."""
+        """Name of the event in the table of events."""
         fault, begins = self.due.fault, self.due.begins
         if fault.kind == "server":
             return KILL if begins else REVIVE
@@ -58,60 +58,61 @@ class _Event:
 
 
 class Faulting:
-    """Carries out a schedule in a lab that runs.
+    """Fault injector: carries out a fault schedule in a running lab.
 
     Parameters
     ----------
     lab : Lab
-        The network.
+        Running lab of the trial.
     schedule : sequence of Fault
-        From `experiments.trials.plans.fault_schedule.schedule`.
+        Faults of `experiments.trials.plans.fault_schedule.schedule`.
     say : callable, optional
-        Called with a line of text for each event, from a thread of its own.
+        Receiver of a line of text for each event, called from a separate thread.
 
     Examples
     --------
     >>> faulting = Faulting(lab, schedule)  # doctest: +SKIP
-    >>> faulting.begin(barrier_s)           # by CLOCK_MONOTONIC  # doctest: +SKIP
-    >>> rows = faulting.end()               # when all flows have ended  # doctest: +SKIP
+    >>> faulting.begin(barrier_s)           # Time by CLOCK_MONOTONIC.  # doctest: +SKIP
+    >>> rows = faulting.end()               # When all flows have ended.  # doctest: +SKIP
     """
 
     def __init__(
         self,
         lab: Lab,
         schedule: Sequence[Fault],
-        say: Callable[[str], object] = str,  # does nothing
+        say: Callable[[str], object] = str,  # The default ignores the lines.
     ) -> None:
         self._lab, self._say = lab, say
-        begins = [_Due(fault.at_s, True, fault) for fault in schedule]
-        ends = [_Due(f.until_s, False, f) for f in schedule if f.until_s is not None]
+        begins = [_ScheduledAction(fault.at_s, True, fault) for fault in schedule]
+        ends = [_ScheduledAction(f.until_s, False, f) for f in schedule if f.until_s is not None]
         self._due = sorted(begins + ends, key=lambda due: due[:2])
-        self._undo: dict[Fault, Deed] = {}
+        self._repairs: dict[Fault, Action] = {}
         self._events: list[_Event] = []
-        self._news: dict[int, list[dict[str, Any]]] = {}  # of servers that died since
+        # Link reports of servers that were killed later.
+        self._saved_reports: dict[int, list[dict[str, Any]]] = {}
         self._barrier_s = 0.0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def begin(self, at_s: float) -> None:
-        """Begin; moments count from that instant of CLOCK_MONOTONIC."""
+        """Start the fault schedule; its times count from a time of CLOCK_MONOTONIC."""
         self._barrier_s = at_s
         self._thread.start()
 
     def end(self) -> list[dict[str, Any]]:
-        """Undo what is still in effect, and return the rows of schema.EVENTS.
+        """Repair the faults still in effect, and return the rows of schema.EVENTS.
 
-        When flows moved and recovered is left for `recovery` to fill in.
+        `recovery` fills in the rerouting and recovery times.
         """
         self._ended.set()
         if self._thread.ident is not None:
             self._thread.join()
         rows = [self._row(event) for event in self._events]
-        for fault in list(self._undo):
-            self._attempt(self._undo.pop(fault))
+        for fault in list(self._repairs):
+            self._carry_out(self._repairs.pop(fault))
         return rows
 
-    # -- doing -----------------------------------------------------------------------------------
+    # -- fault injection -------------------------------------------------------------------------
 
     def _run(self) -> None:
         for number, due in enumerate(self._due):
@@ -120,16 +121,16 @@ class Faulting:
                 never = (left for left in self._due[number:] if left.begins)
                 self._events += [_Event(left, left.at_s, NEVER) for left in never]
                 return
-            self._do(due)
+            self._process_due(due)
 
-    def _do(self, due: _Due) -> None:
-        if not due.begins and due.fault not in self._undo:
-            return  # it never began
+    def _process_due(self, due: _ScheduledAction) -> None:
+        if not due.begins and due.fault not in self._repairs:
+            return  # The fault could not be injected, so it has no repair.
         if due.begins:
-            self._remember(failures_of(self._lab.topology, due.fault).nodes)
+            self._save_reports(failures_of(self._lab.topology, due.fault).nodes)
         event = _Event(due, time.monotonic() + self._lab.ahead_s - self._barrier_s)
-        deed = partial(self._begin, due.fault) if due.begins else self._undo.pop(due.fault)
-        event.reason = self._attempt(deed)
+        action = partial(self._begin, due.fault) if due.begins else self._repairs.pop(due.fault)
+        event.reason = self._carry_out(action)
         if not due.begins:
             for earlier in self._events:
                 if earlier.due.fault == due.fault:
@@ -139,32 +140,32 @@ class Faulting:
         self._say(f"{line}: {event.reason}" if event.reason else line)
 
     def _begin(self, fault: Fault) -> None:
-        self._undo[fault] = begun(self._lab, fault)
+        self._repairs[fault] = begun(self._lab, fault)
 
-    def _remember(self, nodes: Iterable[int]) -> None:
-        """Note what servers know that are about to die."""
+    def _save_reports(self, nodes: Iterable[int]) -> None:
+        """Save the link reports of servers that are about to be killed."""
         for server in nodes:
             if server < self._lab.topology.servers and server not in self._lab.dead:
-                self._news.setdefault(server, []).extend(self._news_of(server))
+                self._saved_reports.setdefault(server, []).extend(self._link_reports(server))
 
-    def _news_of(self, server: int) -> list[dict[str, Any]]:
-        """Return a server's news of its links, since it was last started."""
+    def _link_reports(self, server: int) -> list[dict[str, Any]]:
+        """Return a server's reports of its links since its last start."""
         news: list[dict[str, Any]] = self._lab.state(server).get("news", [])
         return news
 
     @staticmethod
-    def _attempt(deed: Deed) -> str:
-        """Do it; return why it could not be done, nothing if it was."""
+    def _carry_out(action: Action) -> str:
+        """Carry out a fault or repair; return the reason if it failed, else an empty text."""
         try:
-            deed()
+            action()
         except (PillarboxError, OSError) as error:
             return str(error)
         return ""
 
-    # -- telling ---------------------------------------------------------------------------------
+    # -- rows of the events ----------------------------------------------------------------------
 
     def _row(self, event: _Event) -> dict[str, Any]:
-        noticed_s = None if event.reason else self._noticed(event)
+        noticed_s = None if event.reason else self._detection_s(event)
         return {
             "at_s": event.at_s,
             "event": event.name,
@@ -176,12 +177,12 @@ class Faulting:
             "reason": event.reason,
         }
 
-    def _noticed(self, event: _Event) -> float | None:
-        """Return when the first server had news of a link that the event changed."""
+    def _detection_s(self, event: _Event) -> float | None:
+        """Return the time at which the first server reported a link that an event changed."""
         topology, up = self._lab.topology, not event.due.begins
         moments = []
         for server, steps in hops_through(topology, failures_of(topology, event.due.fault)).items():
-            for news in (*self._news.get(server, ()), *self._news_of(server)):
+            for news in (*self._saved_reports.get(server, ()), *self._link_reports(server)):
                 at_s = news["at_s"] - self._barrier_s
                 step = Step(news["port"], topology.server(news["peer"]))
                 if news["up"] == up and step in steps and event.at_s <= at_s < event.until_s:
@@ -189,22 +190,22 @@ class Faulting:
         return min(moments, default=None)
 
 
-def begun(lab: Lab, fault: Fault) -> Deed:
-    """Make a fault in a lab that runs, at once; return what undoes it."""
+def begun(lab: Lab, fault: Fault) -> Action:
+    """Inject a fault into a running lab; return the function that repairs it."""
     nodes = nodes_of(lab.topology, fault)
     if fault.kind == "server":
         lab.kill(nodes[0])
         return partial(lab.revive, nodes[0])
     if fault.kind in CUTS:
-        held = lab.cut(*nodes, silent=fault.kind == "silent cut")
+        active = lab.cut(*nodes, silent=fault.kind == "silent cut")
     else:
         stop = lab.stop_switch if fault.kind == "switch" else lab.stop_rack
-        held = stop(nodes[0] - lab.topology.servers)
-    return partial(lab.heal, held)
+        active = stop(nodes[0] - lab.topology.servers)
+    return partial(lab.heal, active)
 
 
 def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
-    """Return the servers that an event, a row of schema.EVENTS, made an end of.
+    """Return the servers that an event, a row of schema.EVENTS, killed.
 
     >>> import topos
     >>> killed_by(topos.parse("tree,2,2"), {"event": "rack", "what": "s1"})
@@ -219,7 +220,7 @@ def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
 
 
 def broken_by(topology: Topology, event: dict[str, Any]) -> Failures | None:
-    """Return what an event, a row of schema.EVENTS, broke; None where it was no fault.
+    """Return the failures of an event, a row of schema.EVENTS; None if it was a repair.
 
     >>> import topos
     >>> broken_by(topos.parse("tree,2,2"), {"event": "kill", "what": "1.1"})
@@ -233,14 +234,14 @@ def broken_by(topology: Topology, event: dict[str, Any]) -> Failures | None:
 
 
 def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
-    """Return the hops that failures stop, by the server that would notice.
+    """Return the hops that failures interrupt, by the server that would detect it.
 
     >>> import topos
     >>> hops_through(topos.parse("dcell,4,1"), Failures(links=frozenset([frozenset([3, 16])])))
     {3: {Step(port=1, peer=16)}, 16: {Step(port=1, peer=3)}}
     """
     found: dict[int, set[Step]] = {}
-    for server in _servers_near(topology, failures) - failures.nodes:
+    for server in _servers_next_to(topology, failures) - failures.nodes:
         for port in range(topology.ports):
             for peer in topology.peers(server, port):
                 if failures.of_hop(topology, server, Step(port, peer)):
@@ -248,11 +249,11 @@ def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]
     return found
 
 
-def _servers_near(topology: Topology, failures: Failures) -> set[int]:
-    """Return servers that one hop may lead over what has failed."""
+def _servers_next_to(topology: Topology, failures: Failures) -> set[int]:
+    """Return the servers that have a hop over failed nodes or links."""
     near = set(failures.nodes.union(*failures.links))
-    if topology.switches_interconnect:  # a hop passes several switches
+    if topology.switches_interconnect:  # A hop passes several switches: all servers may be near.
         return set(range(topology.servers)) if near else set()
-    for _ in range(2):  # to a switch, and on to its servers
+    for _ in range(2):  # The first round adds switches, the second the servers on them.
         near |= {plug.node for node in near for _, plug in topology.neighbours(node)}
     return {node for node in near if node < topology.servers}

@@ -1,4 +1,4 @@
-"""One trial, from the outside: a process that is watched, and that cannot go on for ever."""
+"""Parent side of a trial: starts the trial's process, limits its time, receives its messages."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from experiments.interpreter import module_command
 from experiments.traffic.flows import Flow, Progress
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 
-END_S = 10.0  # for a lab to end
-# Of a trial on one machine, and over several: the latter knows what this floor does not.
+END_S = 10.0  # Timeout for the end of a trial's process, in seconds.
+# Worker modules of trials on one machine, and of trials over several machines.
 WORKERS = "experiments.trials.runs.trial_worker", "experiments.machines.distributed_trial"
 
 
@@ -32,23 +32,23 @@ class TrialDisplay:
         number: int | None = None,
         address: Callable[[int], str] = str,
     ) -> None:
-        """Begin a trial."""
+        """Begin the display of a trial."""
 
     def phase(self, text: str) -> None:
-        """Say what it is doing."""
+        """Show the current phase of the trial, such as "starting servers"."""
 
     def progress(self, now_s: float, progress: Sequence[Progress]) -> None:
-        """Say how far its flows are."""
+        """Show the progress of the trial's flows."""
 
     def event(self, text: str) -> None:
-        """Tell of a fault."""
+        """Show a fault or repair of the trial."""
 
     def end_trial(self, verdict: str, summary: str = "") -> None:
-        """End it."""
+        """End the display of a trial with its verdict and totals."""
 
 
 class TrialError(Exception):
-    """A trial that did not come to its end; the text says why."""
+    """A trial did not finish; the message is the reason."""
 
 
 def measure(
@@ -58,68 +58,70 @@ def measure(
     started: Callable[[subprocess.Popen[bytes]], object] = lambda _: None,
     worker: str = "",
 ) -> TrialMeasurements:
-    """Run a trial in a process and sandbox of its own; what it prints goes to the log.
+    """Run a trial in a separate process and sandbox; its output goes to the log.
 
-    `started` is given the process, whose end is that of all that the trial made; `worker` is the
-    module that is this process, where it is not the usual one. Raises TrialError where the trial
-    comes to no end, and KeyboardInterrupt where it is stopped.
+    `started` is called with the process: all that the trial created ends with this process.
+    `worker` is the module that the process runs, if it is not the usual one. Raises TrialError if
+    the trial does not finish, and KeyboardInterrupt if it is stopped.
     """
     usual = WORKERS[order.trial.system.machines > 1]
-    with _worker(log, worker or usual) as (process, connection):
+    with _started_worker(log, worker or usual) as (process, connection):
         started(process)
         connection.send(order)
-        return _heard(connection, process, live, time.monotonic() + order.limit_s, order.limit_s)
+        return _receive_measurements(
+            connection, process, live, time.monotonic() + order.limit_s, order.limit_s
+        )
 
 
 @contextmanager
-def _worker(log: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
-    """Start a trial's process; afterwards nothing of it is left."""
-    ours, theirs = Pipe()
-    with log.open("wb") as printed, theirs:
+def _started_worker(log: Path, module: str) -> Iterator[tuple[subprocess.Popen[bytes], Connection]]:
+    """Start a trial's process and yield it with its connection; end the process afterwards."""
+    parent_end, child_end = Pipe()
+    with log.open("wb") as printed, child_end:
         process = subprocess.Popen(
-            module_command(module, theirs.fileno(), os.getpid()),
-            pass_fds=[theirs.fileno()],
+            module_command(module, child_end.fileno(), os.getpid()),
+            pass_fds=[child_end.fileno()],
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=printed,
         )
     try:
-        with ours:
-            yield process, ours
+        with parent_end:
+            yield process, parent_end
             with suppress(subprocess.TimeoutExpired):
                 process.wait(END_S)
     finally:
         if process.poll() is None:
-            process.kill()  # and the kernel everything in its sandbox
+            process.kill()  # The kernel then ends all processes in the trial's sandbox.
         process.wait()
 
 
-def _heard(
+def _receive_measurements(
     connection: Connection,
     process: subprocess.Popen[bytes],
     live: TrialDisplay,
     deadline: float,
     limit_s: float,
 ) -> TrialMeasurements:
-    """Show the process's messages until its last, what it measured."""
+    """Show the messages of a trial's process until the last, and return its measurements."""
     while True:
         if not connection.poll(max(0.0, deadline - time.monotonic())):
             raise TrialError(f"it did not end within {limit_s:.0f} s")
         try:
-            what, *content = connection.recv()
+            kind, *content = connection.recv()
         except (EOFError, ConnectionResetError):
             code = process.wait(END_S)
-            raise TrialError(f"its process ended before its time, with code {code}") from None
-        if what == "measured":
-            found: TrialMeasurements = content[0]
-            return found
-        if what == "failed":
+            raise TrialError(f"its process ended unexpectedly with code {code}") from None
+        if kind == "measured":
+            measurements: TrialMeasurements = content[0]
+            return measurements
+        if kind == "failed":
             raise TrialError(content[0])
-        if what == "stopped":
+        if kind == "stopped":
             raise KeyboardInterrupt
-        shown: dict[str, Callable[..., Any]] = {
+        displays: dict[str, Callable[..., Any]] = {
             "phase": live.phase,
             "progress": live.progress,
             "event": live.event,
         }
-        shown[what](*content)
+        displays[kind](*content)

@@ -1,7 +1,7 @@
-"""The process of one trial: a lab of its own, traffic, faults, and what was seen of them.
+"""Worker process of one trial: starts a lab, sends the traffic, injects faults, and measures.
 
-It is a fresh process, because its parent may have threads, and a process with threads is not to be
-forked. It dies with its parent, and with it everything in its sandbox.
+The worker is a fresh process, because a parent with threads must not be forked. It dies with its
+parent, and all processes in its sandbox die with it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ if TYPE_CHECKING:
     from experiments.trials.runs.recorded_paths import PathSampler
     from experiments.trials.trust.watch import Watch
 
-LOOK_S = 0.05
-TELL_S = 0.25
-# The kernel moves packets in a thread of its own when there are many, and programs must not keep it
-# from that: a trial's are this much nicer than threads are by themselves.
+LOOK_S = 0.05  # Interval between two checks of the flows, in seconds.
+TELL_S = 0.25  # Interval between two progress messages, in seconds.
+# Niceness of a trial's programs. At high packet rates the kernel forwards packets in a thread
+# (ksoftirqd), which programs must not delay.
 NICENESS = 10
-GRACE_S = 10.0  # beyond its time limit, for a tool to call its flows failed by itself
+# Time after a tool's time limit in which the tool must report its flows as failed, in seconds.
+GRACE_S = 10.0
 
 
 Run = Callable[[TrialOrder, Any, Path], TrialMeasurements]
 
 
 def main(descriptor: int, parent: int, run: Run | None = None) -> None:
-    """Take the order from a connection, carry it out, and send what came of it."""
+    """Run the worker process: receive an order, run the trial, and send the measurements."""
     die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent:  # it died before the kernel was asked to watch
+    if os.getppid() != parent:  # The parent died before this process asked to die with it.
         return
     connection = Connection(descriptor)
     order: TrialOrder = connection.recv()
@@ -53,7 +54,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
         from experiments.linux import sandbox
 
         place = lab_registry.take_place()
-        if not order.trial.system.cluster:  # else nothing of the lab is on this machine
+        if not order.trial.system.cluster:  # A cluster's lab has no node on this machine.
             sandbox.enter()
         os.nice(NICENESS)
         with ExitStack() as stack:
@@ -67,14 +68,14 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
     except KeyboardInterrupt:
         outcome = ("stopped", None)
     except Exception as error:  # noqa: BLE001 - a trial that fails is a result, not a crash
-        # A sentence for the record here, the rest for the trial's log.
+        # The trial's log gets the traceback, the record gets one sentence.
         sys.excepthook(*sys.exc_info())
         outcome = ("failed", f"{type(error).__name__}: {error}")
     connection.send(outcome)
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
-    """Run one trial where we are; return what was seen."""
+    """Run one trial in this process; return its measurements."""
     from experiments.emulation.lab import running
 
     trial = order.trial
@@ -89,38 +90,39 @@ def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurem
 def measured_in(
     lab: Lab,
     order: TrialOrder,
-    tell: Callable[[tuple[Any, ...]], object],
+    send: Callable[[tuple[Any, ...]], object],
     begun: Callable[[Tool, Watch, PathSampler, float], object] = lambda *_: None,
 ) -> TrialMeasurements:
-    """Send the flows of a trial in a lab that runs, make its faults, and return what was seen.
+    """Send the flows of a trial in a running lab, inject its faults, and return measurements.
 
-    `begun` is called with the tool, the watch, the sampler of paths and the barrier when flows
-    begin, so that the caller can look at them meanwhile.
+    `begun` is called with the tool, the watch, the path sampler and the time of the barrier when
+    flows begin, so that the caller can observe the trial.
     """
     from experiments.trials.runs.recorded_paths import PathSampler, live_paths
-    from experiments.trials.runs.trial_backend import means_of
+    from experiments.trials.runs.trial_backend import backend_of
     from experiments.trials.runs.trial_faults import Faulting
 
-    means = means_of(lab)
+    backend = backend_of(lab)
     with ExitStack() as stack:
-        tell(("phase", "connecting"))
-        facts = means.prepare()
-        tool = stack.enter_context(closing(means.tool(order)))
+        send(("phase", "connecting"))
+        facts = backend.prepare()
+        tool = stack.enter_context(closing(backend.tool(order)))
         tool.prepare()
         come_and_go = order.workload.arrivals is not None
-        watch = stack.enter_context(means.watch(come_and_go=come_and_go))
-        news: SimpleQueue[str] = SimpleQueue()  # by a thread, and a connection has one user
-        faulting = Faulting(lab, order.faults, news.put)
+        watch = stack.enter_context(backend.watch(come_and_go=come_and_go))
+        # Events come from a thread, and only this thread may use the connection.
+        event_lines: SimpleQueue[str] = SimpleQueue()
+        faulting = Faulting(lab, order.faults, event_lines.put)
         sampler = PathSampler(lab, () if come_and_go else order.flows)
         began = moment()
-        at_s = began["monotonic_s"] = began["monotonic_s"] + means.lead_s
+        at_s = began["monotonic_s"] = began["monotonic_s"] + backend.lead_s
         watch.begin(at_s)
         faulting.begin(at_s)
         tool.start(at_s)
-        tell(("phase", "sending"))
+        send(("phase", "sending"))
         begun(tool, watch, sampler, at_s)
         try:
-            _follow(tool, news, sampler, at_s, order.workload.timeout_s, tell)
+            _wait_for_flows(tool, event_lines, sampler, at_s, order.workload.timeout_s, send)
             readings = watch.end()
         finally:
             events = faulting.end()
@@ -145,16 +147,16 @@ def measured_in(
         )
 
 
-def _follow(
+def _wait_for_flows(
     tool: Tool,
     events: SimpleQueue[str],
     sampler: PathSampler,
     at_s: float,
     timeout_s: float,
-    tell: Callable[[tuple[Any, ...]], object],
+    send: Callable[[tuple[Any, ...]], object],
 ) -> None:
-    """Wait until all flows have ended, and say meanwhile how far they are."""
-    told_s = at_s
+    """Wait until all flows of a tool have ended, and send progress messages."""
+    next_report_s = at_s
     while not tool.ended():
         now = time.monotonic()
         require(
@@ -163,13 +165,13 @@ def _follow(
             "is too slow for these flows; choose a lower rate or fewer flows",
         )
         while not events.empty():
-            tell(("event", events.get()))
+            send(("event", events.get()))
         sampler.look(now - at_s)
-        if now >= told_s:
-            tell(("progress", now - at_s, list(tool.progress())))
-            told_s = now + TELL_S
+        if now >= next_report_s:
+            send(("progress", now - at_s, list(tool.progress())))
+            next_report_s = now + TELL_S
         time.sleep(LOOK_S)
-    tell(("progress", time.monotonic() - at_s, list(tool.progress())))
+    send(("progress", time.monotonic() - at_s, list(tool.progress())))
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
         (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
         (["--load", "0.5"], "name a network"),
         (["--beside", ".", "--figure", "x.pdf"], "use the suffix .svg or .png"),
-        (["--beside", "."], "is no run"),
+        (["--beside", "."], "is not a run"),
     ],
 )
 def test_what_cannot_be_set_side_by_side(arguments, sentence):

@@ -192,7 +192,7 @@ def test_what_is_broken_is_named_and_the_rest_is_shown(broken):
     text = Outline(page.read_text()).text
     assert len(missing) == 4
     assert "0000/flows.parquet" in missing[0] and "0001/trial.json" in missing[1]
-    assert "0002/trial.json does not say trial, system" in missing[2]
+    assert "0002/trial.json has no trial, system" in missing[2]
     assert "2 of 4 planned trials have records" in missing[3]
     assert missing[3] in text and "bcube,2,1 bsr" in text
 
@@ -251,7 +251,7 @@ def test_a_table_that_was_cut_off_is_named_and_the_rest_is_shown(broken, table):
 def test_a_report_has_no_recording_beside_it_where_a_trial_says_nothing(broken):
     (broken / "trials" / "0003" / "trial.json").write_text("{}")
     ran = CliRunner().invoke(command, [str(broken)], catch_exceptions=False)
-    assert "0003/trial.json does not say trial, system" in ran.stderr
+    assert "0003/trial.json has no trial, system" in ran.stderr
     assert not (broken / "page.html").exists()
 
 

@@ -41,8 +41,8 @@ def test_what_a_fault_strikes_is_not_what_it_spares() -> None:
 def test_what_came_of_it_is_told_in_words():
     faster = {repeat: value * 1.1 for repeat, value in STEADY.items()}
     assert "no difference is found" in in_words("A", "B", (STEADY, {**STEADY, 0: 10.1}))
-    assert "and yet a difference is found" in in_words("A", "B", (STEADY, faster))
-    assert "5 pairs of valid trials, and there are 2" in in_words(
+    assert "but a difference is found" in in_words("A", "B", (STEADY, faster))
+    assert "5 pairs of valid trials, and the run has 2" in in_words(
         "A", "B", (STEADY, {0: 1.0, 4: 1.0})
     )
 

@@ -43,5 +43,5 @@ def test_a_calibrated_rate_is_measured_on_a_lab_or_refused_with_what_was_seen(
         load("a-a", changes, _calibrated)
         assert len(trials) == 2  # from the cache
     for trial in trials:  # a real lab carried real bytes, valid or not
-        if not trial.verdict.reasons or "no end" not in trial.verdict.reasons[0]:
+        if not trial.verdict.reasons or "did not finish" not in trial.verdict.reasons[0]:
             assert 0 < trial.goodput_bps < 8 * RATE_MBIT * 1e6

@@ -59,7 +59,7 @@ def test_a_machine_that_keeps_up_with_nothing_says_why() -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Machine:
     machine = Machine(50)
-    monkeypatch.setattr(calibration, "_tried", lambda system, _: machine.trial(system.rate_mbit))
+    monkeypatch.setattr(calibration, "_trial_at", lambda system, _: machine.trial(system.rate_mbit))
     monkeypatch.setattr(calibration, "known_as", lambda system: system.network)
     return machine
 
@@ -88,7 +88,7 @@ def test_what_greedy_flows_do_not_know_is_left_out(
         assert not system.algorithm
         return machine.trial(system.rate_mbit or 0.0)
 
-    monkeypatch.setattr(calibration, "_tried", tried)
+    monkeypatch.setattr(calibration, "_trial_at", tried)
     for system in (System("bcube,3,1", algorithm="bml"), System("bcube,3,1", at_load=0.5)):
         assert calibration.calibrated_rate(system, cache=tmp_path, again=True) == 30
 

@@ -84,7 +84,7 @@ class FakeTrials:
         self.asked.append(order)
         log.write_text("what it printed\n")
         if number in self.fails:
-            raise TrialError("its process ended before its time, with code 1")
+            raise TrialError("its process ended unexpectedly with code 1")
         end_s = END_S[order.trial.system.network] * (1 + order.trial.repeat / 100)
         results = [result(order, flow.number, end_s) for flow in order.flows]
         return TrialMeasurements(
@@ -181,12 +181,12 @@ def test_files_can_be_read_by_everybody_and_nothing_is_left_over(tmp_path: Path)
 def test_a_table_takes_no_row_of_another():
     with pytest.raises(PillarboxError, match="flows has no column goodput_mbps"):
         records.frame("flows", [{"goodput_mbps": 3}])
-    with pytest.raises(PillarboxError, match=r"no table flows: .*first"):
+    with pytest.raises(PillarboxError, match=r"do not fit the table flows: .*first"):
         records.frame("flows", [{"trial": 0, "repeat": 0, "flow": "first"}])
 
 
 def test_load_refuses_what_it_cannot_read(tmp_path: Path):
-    with pytest.raises(PillarboxError, match="is no run"):
+    with pytest.raises(PillarboxError, match="is not a run"):
         experiments.load(tmp_path)
     (tmp_path / "manifest.json").write_text('{"schema_version": 99}')
     with pytest.raises(PillarboxError, match=f"version 99, newer than the {schema.VERSION}"):
@@ -382,7 +382,7 @@ def test_another_plan_is_refused_with_what_changed(tmp_path: Path):
 
 def test_no_folder_of_other_things_becomes_a_run(tmp_path: Path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(PillarboxError, match="not empty, and no run"):
+    with pytest.raises(PillarboxError, match="not empty and not a run"):
         run(EXPERIMENT, tmp_path, measure=FakeTrials())
 
 
@@ -446,7 +446,7 @@ def test_systems_of_one_run_alone(tmp_path: Path):
     found = difference(both, one)
     assert found.only == (("tree,2,2",), ())
     assert found.invalid == (0, 1)
-    assert "tree,2,2: in the first run alone" in difference_text(found)
+    assert "tree,2,2: in the first run only" in difference_text(found)
 
 
 def test_faults_of_a_run_of_the_first_version_are_read_as_they_are_written_now(
