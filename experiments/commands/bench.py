@@ -1,4 +1,4 @@
-"""``pillarbox bench``: how fast, how large, beside what."""
+"""``pillarbox bench``: benchmarks of Pillarbox, compared with goals and other programs."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     bench = frame.find(name)
     require_modules("pytest", "numba", "distributed")
     machine = frame.machine()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a time limit is as Ctrl-C
-    rows = _AsTheyCome(bench.run(quick))
+    # `timeout` sends SIGTERM: it ends the benchmark as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    rows = _StreamedRows(bench.run(quick))
     if as_json:
         every = list(rows)
         answer(True, {"bench": name, "quick": quick, "machine": machine, "rows": every}, "")
@@ -57,8 +58,8 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     return int(failed)
 
 
-class _AsTheyCome:
-    """Rows, up to where the user stops them; a terminal shows which ones are done."""
+class _StreamedRows:
+    """Rows of a benchmark until the user stops it; a terminal shows the finished cases."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
         self._rows = rows

@@ -1,4 +1,4 @@
-"""``pillarbox calibrate``: how fast cables can be for the figures to be true on this machine."""
+"""``pillarbox calibrate``: the highest link rate that this machine emulates faithfully."""
 
 from __future__ import annotations
 

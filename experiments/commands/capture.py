@@ -1,4 +1,4 @@
-"""``pillarbox capture``: what passes ports of a running lab, in one file for Wireshark."""
+"""``pillarbox capture``: packets at ports of a running lab, in one file for Wireshark."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def command(
     from topos.base.errors import require
     from topos.base.spec import parse
 
-    require(force or not out.exists(), f"{out} is there already: name another, or add --force")
+    require(force or not out.exists(), f"{out} exists: choose another file, or add --force")
     folder = lab_registry.folder_of(number)
     status = ask(folder, ask="status")
     topology = parse(status["network"])
-    chosen = _chosen(topology, ports)
+    chosen = _parsed_ports(topology, ports)
     stopped: list[int] = []
     with ExitStack() as stack:
         inside: dict[int, int] = {}
         for server in {server for server, _ in chosen}:
             found = entrance_anywhere(folder, topology.address(server))
             if found.reach:
-                _on_computers(folder, chosen, status, out, as_json, no_heart_beats, limits)
+                _capture_on_computers(folder, chosen, status, out, as_json, no_heart_beats, limits)
                 return
             for descriptor in found.files:
                 stack.callback(os.close, descriptor)
@@ -86,7 +86,7 @@ def command(
         ]
         for kind in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, kind, signal.signal(kind, lambda n, _: stopped.append(n)))
-        with _opened(out) as file:
+        with _open_for_writing(out) as file:
             give_to_user(out)
             words = f"capturing at {len(tapped)} ports into {out}"
 
@@ -97,16 +97,16 @@ def command(
             counts = capture(
                 tapped,
                 file,
-                comment=json.dumps(_known(status)),
+                comment=json.dumps(_lab_facts(status)),
                 regular=not no_heart_beats,
                 begun=begun,
                 stopped=lambda: bool(stopped),
                 **limits,
             )
-    _tell(out, counts.written, counts.missed, as_json)
+    _print_summary(out, counts.written, counts.missed, as_json)
 
 
-def _opened(out: Path) -> BinaryIO:
+def _open_for_writing(out: Path) -> BinaryIO:
     """Open the capture file, or raise PillarboxError."""
     from topos.base.errors import PillarboxError
 
@@ -116,13 +116,13 @@ def _opened(out: Path) -> BinaryIO:
         raise PillarboxError(f"{out} cannot be written: {error.strerror}") from None
 
 
-def _tell(out: Path, frames: int, missed: int, as_json: bool) -> None:
-    lost = f"; {missed} came too fast and are missing" if missed else ""
+def _print_summary(out: Path, frames: int, missed: int, as_json: bool) -> None:
+    lost = f"; {missed} were missed (the capture was too slow)" if missed else ""
     summary = {"file": str(out), "frames": frames, "missed": missed}
     answer(as_json, summary, f"{frames} frames in {out}{lost}")
 
 
-def _on_computers(
+def _capture_on_computers(
     folder: Path,
     chosen: list[tuple[int, int]],
     status: dict[str, Any],
@@ -131,36 +131,36 @@ def _on_computers(
     no_heart_beats: bool,
     limits: dict[str, Any],
 ) -> None:
-    """Let the computers of a lab capture; take what they have made of it."""
+    """Capture on all computers of a distributed lab; move the merged file to `out`."""
     from experiments.control.client import ask
     from experiments.files import give_to_user
 
-    how = {**limits, "regular": not no_heart_beats}
-    comment = json.dumps(_known(status))
-    found = ask(folder, ask="capture", ports=chosen, how=how, comment=comment)
+    settings = {**limits, "regular": not no_heart_beats}
+    comment = json.dumps(_lab_facts(status))
+    found = ask(folder, ask="capture", ports=chosen, how=settings, comment=comment)
     shutil.move(found["file"], out)
     give_to_user(out)
-    _tell(out, found["frames"], found["missed"], as_json)
+    _print_summary(out, found["frames"], found["missed"], as_json)
 
 
-def _chosen(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return servers and their ports, as a user names them; all by default."""
+def _parsed_ports(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+    """Parse ports given as ADDR[:PORT] to servers and port numbers; without texts, return all."""
     from topos.base.errors import require
 
     found: dict[tuple[int, int], None] = {}
     for text in texts or map(topology.address, range(topology.servers)):
         address, colon, port = text.partition(":")
         server = topology.server(address)
-        there = [number for number, _ in topology.neighbours(server)]
-        wanted = [n for n in there if not colon or str(n) == port]
+        ports_of_server = [number for number, _ in topology.neighbours(server)]
+        wanted = [n for n in ports_of_server if not colon or str(n) == port]
         require(
             bool(wanted),
-            f"server {address} has no port {port!r}: it has {' '.join(map(str, there))}",
+            f"server {address} has no port {port!r}: it has {' '.join(map(str, ports_of_server))}",
         )
         found |= dict.fromkeys((server, number) for number in wanted)
     return list(found)
 
 
-def _known(status: dict[str, Any]) -> dict[str, Any]:
-    """Return what `follow` has to know of the lab."""
+def _lab_facts(status: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a lab that `pillarbox follow` needs, for the capture's comment."""
     return {key: status[key] for key in ("network", "routing", "failures")}

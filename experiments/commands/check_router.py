@@ -1,4 +1,4 @@
-"""``pillarbox check-router``: does a routing deliver, and how far from the shortest path?"""
+"""``pillarbox check-router``: delivery and path lengths of a routing, tested in memory."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def command(
         "mean_shortest_hops": round(sum(shortest) / len(shortest), 3) if shortest else None,
         "lost": dict(found.lost),
     }
-    answer(as_json, report, _text(topology, report, found))
+    answer(as_json, report, _report_text(topology, report, found))
     ctx.exit(LOST if found.arrived < len(shortest) else 0)
 
 
 def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> list[tuple[int, int]]:
-    """Return pairs of live servers: all of them, or as many at random."""
+    """Return up to `most` pairs of live servers: all pairs, or else a random sample."""
     live = [server for server in range(topology.servers) if server not in dead]
     if len(live) * (len(live) - 1) <= most:
         return [(a, b) for a in live for b in live if a != b]
@@ -94,7 +94,7 @@ def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> li
     return list(found)
 
 
-def _text(topology: Topology, report: dict[str, object], found: TryoutSummary) -> str:
+def _report_text(topology: Topology, report: dict[str, object], found: TryoutSummary) -> str:
     lines = [
         f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
         f"arrived, {report['with_a_way']} had a path"

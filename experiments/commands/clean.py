@@ -1,4 +1,4 @@
-"""``pillarbox clean``: remove what labs that were killed have left, and nothing else."""
+"""``pillarbox clean``: remove leftovers of killed labs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def command(dry_run: bool) -> int:
     for number in lab_registry.remove_dead(remove=not dry_run):
         click.echo(f"{done} the folder of lab {number}, which is dead")
     for setting in kernel_settings.left(remove=not dry_run):
-        click.echo(f"{done} a setting of the kernel's ({setting})")
+        click.echo(f"{done} a kernel setting ({setting})")
     if not dry_run:
-        cgroups.remove_dead(cgroups.parents())  # they are empty
+        cgroups.remove_dead(cgroups.parents())  # Cgroups of dead labs are empty by now.
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in lab_registry.remove_dead(remove=False)]
-    for what in left if not dry_run else sweep.unexplained():
-        click.echo(f"left: {what}")
+    for remaining in left if not dry_run else sweep.unexplained():
+        click.echo(f"left: {remaining}")
     running = sweep.living_runs()
     if running:
         click.echo(f"running, left alone: {', '.join(f'run {slot}' for slot in running)}")
     if not left:
-        click.echo("nothing is left: no record, process, cgroup or link of a dead lab")
+        click.echo("clean: no record, process, cgroup or link of a dead lab is left")
     return int(bool(left))

@@ -1,4 +1,4 @@
-"""``pillarbox cluster``: several computers for one lab, by Dask."""
+"""``pillarbox cluster``: clusters of several computers for one lab, managed by Dask."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ def up(where: str, name: str) -> int:
     """
     require(os.geteuid() == 0, "a cluster needs root: use sudo")
     if where.startswith(SCHEMES):
-        return _use(where, name)
+        return _register_scheduler(where, name)
     from experiments.control import detached
     from experiments.machines import ssh_hosts
 
-    found = ssh_hosts.read(Path(where))
+    hosts_file = ssh_hosts.read(Path(where))
     code = detached.detached()
-    return _keep(found, name) if code is None else code
+    return _run_cluster(hosts_file, name) if code is None else code
 
 
-def _use(scheduler: str, name: str) -> int:
-    """Remember where a scheduler is, if it answers."""
+def _register_scheduler(scheduler: str, name: str) -> int:
+    """Save the address of a running Dask scheduler as a cluster, if the scheduler answers."""
     from experiments.machines import cluster_registry
 
     lock = cluster_registry.take(name)
@@ -68,16 +68,16 @@ def _use(scheduler: str, name: str) -> int:
         stack.callback(lock.close)
         stack.callback(shutil.rmtree, cluster_registry.folder_of(name), ignore_errors=True)
         cluster_registry.write_about(name, scheduler=scheduler, keeper=None)
-        ground = cluster_registry.NamedCluster(name)
-        click.echo(_welcome(name, ground.machines, scheduler))
-        ground.close()
+        cluster = cluster_registry.NamedCluster(name)
+        click.echo(_welcome(name, cluster.machines, scheduler))
+        cluster.close()
         stack.pop_all()
     lock.close()
     return 0
 
 
-def _keep(found: Any, name: str) -> int:
-    """Start a cluster, and keep it up until its end."""
+def _run_cluster(hosts_file: Any, name: str) -> int:
+    """Start a cluster on hosts over ssh, and run in the background until the cluster ends."""
     from experiments.control import detached
     from experiments.machines import cluster_registry, ssh_hosts
 
@@ -87,16 +87,16 @@ def _keep(found: Any, name: str) -> int:
     with ExitStack() as stack:
         stack.callback(lock.close)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        kept = ssh_hosts.Kept(found, folder)
-        stack.callback(kept.close)
-        scheduler = kept.start()
-        machines = len(found.hosts)
-        known = {"keeper": os.getpid(), "machines": machines, "hosts": found.hosts}
-        known["weights"] = found.weights
+        ssh_cluster = ssh_hosts.Kept(hosts_file, folder)
+        stack.callback(ssh_cluster.close)
+        scheduler = ssh_cluster.start()
+        machines = len(hosts_file.hosts)
+        known = {"keeper": os.getpid(), "machines": machines, "hosts": hosts_file.hosts}
+        known["weights"] = hosts_file.weights
         cluster_registry.write_about(name, scheduler=scheduler, **known)
         click.echo(_welcome(name, machines, scheduler))
         detached.leave_alone(folder / "keeper.log")
-        kept.wait()
+        ssh_cluster.wait()
     return 0
 
 
@@ -111,7 +111,7 @@ def _welcome(name: str, machines: int, scheduler: str) -> str:
 @name_option
 @json_option("name", "scheduler", "machines", "gone")
 def status(name: str, as_json: bool) -> None:
-    """Show a cluster's machines, and which of them have left.
+    """Show a cluster's machines and the number of machines that have left.
 
     \b
     sudo ./pillarbox cluster status
@@ -121,8 +121,8 @@ def status(name: str, as_json: bool) -> None:
     from experiments.text import columns
 
     known = cluster_registry.about(name)
-    ground = cluster_registry.NamedCluster(name, partly=True)
-    cluster = Cluster(ground, lambda *_: None)
+    named_cluster = cluster_registry.NamedCluster(name, partly=True)
+    cluster = Cluster(named_cluster, lambda *_: None)
     try:
         cluster.open(Path(), 0)
         machines = cluster.facts()
@@ -137,7 +137,7 @@ def status(name: str, as_json: bool) -> None:
         rows.append([one["host"], one["address"], *size, *card, one["kernel"], one["code"]])
     lines = [f"cluster {name}: scheduler at {known['scheduler']}", "", columns(rows)]
     if gone:
-        lines += ["", f"{gone} of its {known['machines']} machines have gone"]
+        lines += ["", f"{gone} of its {known['machines']} machines have left the cluster"]
     answer(as_json, data, "\n".join(lines))
 
 
@@ -168,8 +168,8 @@ def check(name: str, as_json: bool) -> int:
         carried = [*pair["tcp_mbit"], *pair.get("super_mbit", ())]
         mbit = [f"{one:,.0f}" if one > 10 else f"{one:.1f}" for one in carried]
         rows.append([f"{pair['a']}-{pair['b']}", f"{pair['mtu']}", clock, *mbit])
-    said = [columns(rows, numbers=range(1, 7)), "", *wrong]
-    answer(as_json, data, "\n".join([*said] if wrong else [*said, "nothing is wrong"]))
+    lines = [columns(rows, numbers=range(1, 7)), "", *wrong]
+    answer(as_json, data, "\n".join([*lines] if wrong else [*lines, "no problem found"]))
     return int(bool(wrong))
 
 
@@ -187,7 +187,7 @@ def down(name: str) -> None:
 
     keeper = cluster_registry.about(name)["keeper"]
     if not cluster_registry.is_up(name):
-        raise PillarboxError(f"cluster {name!r} had ended by itself: what was left of it is gone")
+        raise PillarboxError(f"cluster {name!r} had already ended: its leftovers are removed")
     if keeper is None:
         shutil.rmtree(cluster_registry.folder_of(name))
         return

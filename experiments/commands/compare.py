@@ -1,4 +1,4 @@
-"""``pillarbox compare``: networks side by side, and the papers' tables beside our own values."""
+"""``pillarbox compare``: properties of networks, and the papers' tables recomputed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def command(
         _papers(as_json, seconds)
         return
     if not topologies:
-        raise click.UsageError("name at least one network, or --papers")
+        raise click.UsageError("give at least one network, or --papers")
     from experiments.analysis.comparison import network_measures
     from experiments.text import paragraphs, side_by_side
 
@@ -85,15 +85,15 @@ def command(
 
 
 def _prices(list_name: str, given: dict[str, Any]) -> Any:
-    """Return the price list with the options' entries put in."""
+    """Return a price list updated with the prices and powers of the options."""
     from experiments.analysis.comparison import prices
 
     found = prices.LISTS[list_name]
     for option, value in given.items():
-        what, _, unit = option.partition("_")
-        name = f"{what}_{'usd' if unit == 'price' else 'w'}"
+        part, _, unit = option.partition("_")
+        name = f"{part}_{'usd' if unit == 'price' else 'w'}"
         changed: Any = {}
-        if isinstance(value, tuple):  # by number of ports
+        if isinstance(value, tuple):  # Values of switches and cards are given by number of ports.
             words = f"--{option.replace('_', '-')}"
             changed = {name: prices.with_entries(getattr(found, name), value, words)}
         elif value is not None:

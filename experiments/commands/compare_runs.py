@@ -1,4 +1,4 @@
-"""``pillarbox compare-runs``: why do our numbers differ?"""
+"""``pillarbox compare-runs``: differences of two runs in settings and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pillarbox demo``: a first look at everything there is."""
+"""``pillarbox demo``: a short experiment with report, or drawings of the networks."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def command(out: Path, drawings: bool) -> int:
 
 
 def show(experiment: Experiment, folder: Path) -> bool:
-    """Run an experiment into a folder of its own in that one, and write its report.
+    """Run an experiment in a new folder below `folder`, print its result and write its report.
 
-    Return whether all of its trials are valid.
+    Return True if all of its trials are valid.
     """
     from experiments.page.runs import save_beside
     from experiments.reporting.progress import Live
@@ -72,7 +72,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
 
 
 def in_sentences(run: Run) -> str:
-    """Return what came of it: two sentences, and a table with what is odd in it."""
+    """Return the demo's result as text: comparison, effect of the fault, times, anomalies."""
     from experiments.reporting import summary_text
     from experiments.trials.catalogue import DEMO, Demo
     from experiments.trials.runs.summary import doubtful, sentences
@@ -96,7 +96,7 @@ def in_sentences(run: Run) -> str:
 
 
 def draw(folder: Path) -> None:
-    """Describe and draw the networks in which servers relay."""
+    """Print descriptions of the networks in which servers relay, and draw them to files."""
     from experiments.commands.topo import summary
     from experiments.files import give_to_user
     from experiments.reporting.drawing import draw_topology
@@ -112,4 +112,4 @@ def draw(folder: Path) -> None:
         click.echo(f"\ndrawn in {drawing}\n")
     specs = " ".join(topology.spec for topology in shown)
     click.echo("Next: ./pillarbox topo bcube,4,2 describes a network of your choice,")
-    click.echo(f"      ./pillarbox compare {specs} sets several side by side.")
+    click.echo(f"      ./pillarbox compare {specs} compares several.")

@@ -1,4 +1,4 @@
-"""``pillarbox dissector``: what Wireshark needs to read the servers' headers."""
+"""``pillarbox dissector``: a Wireshark dissector for the servers' headers."""
 
 from __future__ import annotations
 

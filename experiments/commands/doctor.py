@@ -1,4 +1,4 @@
-"""``pillarbox doctor``: what this machine can do, what each lack costs, and how to mend it."""
+"""``pillarbox doctor``: checks of kernel features and tools, with consequences and fixes."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ def command(as_json: bool) -> int:
         return 1 if missing else 0
     name_width = max(len(one.name) for one in findings)
     for one in findings:
-        click.echo(f"{MARKS[one.state]:<8}{one.name:<{name_width + 2}}{_folded(one.found)}")
+        click.echo(f"{MARKS[one.state]:<8}{one.name:<{name_width + 2}}{_wrapped(one.found)}")
         for label, text in (("costs", one.costs), ("mend", one.mend)):
             if text:
-                click.echo(_folded(f"{label + ':':<7}{text}", indent=8 + name_width + 2))
+                click.echo(_wrapped(f"{label + ':':<7}{text}", indent=8 + name_width + 2))
     wrong = [one.name for one in findings if one.state not in (OK, "unknown")]
     if missing:
-        click.echo(f"\nNo lab runs here: {', '.join(one.name for one in missing)}.")
+        click.echo(f"\nLabs cannot run here; missing: {', '.join(one.name for one in missing)}.")
     elif wrong:
-        click.echo(f"\nLabs run here, with less: {', '.join(wrong)}.")
+        click.echo(f"\nLabs run here, with limits: {', '.join(wrong)}.")
     else:
-        click.echo("\nNothing that labs want is known to be missing here.")
+        click.echo("\nLabs run here; no missing feature was found.")
     return 1 if missing else 0
 
 
-def _folded(text: str, indent: int = 0) -> str:
-    """Return a text in lines; those after the first stand below it."""
+def _wrapped(text: str, indent: int = 0) -> str:
+    """Wrap a text to the terminal's width; further lines are indented."""
     first = " " * indent
     return textwrap.fill(
         text,

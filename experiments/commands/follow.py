@@ -1,4 +1,4 @@
-"""``pillarbox follow``: the paths that packets took, from a capture."""
+"""``pillarbox follow``: paths of packets, reconstructed from a capture."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def command(
         }
         for row in rows
     ]
-    head = f"{topology.spec}, {routing or 'routing not known'}: {packets} packets"
+    head = f"{topology.spec}, {routing or 'routing unknown'}: {packets} packets"
     counts = ", ".join(f"{count} {kind}" for kind, count in others.most_common())
     rest = [f"other frames: {counts}"] if others else []
     answer(

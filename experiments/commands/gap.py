@@ -1,4 +1,4 @@
-"""``pillarbox gap``: what routings carry, or know, beside the most that the network has."""
+"""``pillarbox gap``: throughput and known paths of routings compared with the optimum."""
 
 from __future__ import annotations
 
@@ -72,9 +72,9 @@ def command(
     if ends:
         require(
             len(ends) == 2 and pattern is None and not rounds,
-            "name no server, for the whole network, or two, and those without --flows and --rounds",
+            "give no server (whole network), or two servers without --flows and --rounds",
         )
-        _between(topology, ends, routings, failures, as_json)
+        _print_paths_between(topology, ends, routings, failures, as_json)
         return
     from experiments.analysis.comparison.throughput_gap import gap
     from experiments.text import paragraphs
@@ -85,7 +85,7 @@ def command(
     flows = flows_of(topology, Workload(pattern, duration_s=1.0), seed)
     pairs = [(flow.source, flow.destination) for flow in flows]
     pairs = [pair for pair in pairs if failures.nodes.isdisjoint(pair)]
-    require(bool(pairs), f"no two servers that work are left for {pattern}")
+    require(bool(pairs), f"the failures leave no pair of working servers for {pattern}")
     found = gap(topology, pairs, routings, failures, seed, seconds, rounds)
     limits = [limit._asdict() for limit in found.limits]
     answer(
@@ -99,10 +99,10 @@ def command(
 
 
 def _table(found: Gap) -> str:
-    """Return a row for each routing, and one for the optimum and each other bound."""
+    """Return the table of routings with their throughput, the optimum and other bounds."""
     from experiments.text import records
 
-    rows = [_row(one, found) for one in found.reached]
+    rows = [_routing_row(one, found) for one in found.reached]
     none = dict.fromkeys(rows[0])
     if found.best_total and found.best_throughput:
         optimum = {"routing": "optimum", "flows": found.flows, "total": found.best_total.at_most}
@@ -112,20 +112,22 @@ def _table(found: Gap) -> str:
         {**none, "routing": f"{limit.name} allow", "ABT": limit.throughput}
         for limit in found.limits
     ]
-    return records([{key: _shown(value) for key, value in row.items()} for row in rows])
+    return records([{key: _rounded(value) for key, value in row.items()} for row in rows])
 
 
-def _row(one: Reached, found: Gap) -> dict[str, object]:
+def _routing_row(one: Reached, found: Gap) -> dict[str, object]:
     where = f"{one.worst.from_node} > {one.worst.to_node}" if one.worst else "-"
     return {
         "routing": one.routing,
         "flows": one.flows,
         "total": one.total,
-        "of optimum": _share(one.total, found.best_total),
+        "of optimum": _share_of_optimum(one.total, found.best_total),
         "ABT": one.throughput,
-        # Without some of the flows the others' rates could be higher than with all.
+        # No share of the optimum is given if flows are lost: the others may then be faster.
         "of its optimum": (
-            _share(one.throughput, found.best_throughput) if one.flows == found.flows else None
+            _share_of_optimum(one.throughput, found.best_throughput)
+            if one.flows == found.flows
+            else None
         ),
         "worst link": where,
         "flows there": one.worst_flows,
@@ -133,26 +135,27 @@ def _row(one: Reached, found: Gap) -> dict[str, object]:
     }
 
 
-def _share(value: float, best: Optimum | None) -> float | None:
+def _share_of_optimum(value: float, best: Optimum | None) -> float | None:
     return value / best.at_most if best and best.at_most else None
 
 
-def _shown(value: object) -> object:
+def _rounded(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
 
 
 def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
     notes = [
-        "In units of one link's rate. total: of max-min fair rates, beside the largest total of "
-        "any rates, by which some flows may get nothing. ABT, the aggregate bottleneck throughput: "
-        "all flows as slow as the slowest, beside the largest total of equal rates. The optimum "
-        "may split flows over all paths. A routing with several paths for a pair takes a random "
-        "one for each flow; a row with a round is what flows come to by choosing again and again."
+        "Unit: the rate of one link. total: sum of max-min fair rates; its optimum is the largest "
+        "sum of any rates, which may leave some flows without rate. ABT (aggregate bottleneck "
+        "throughput): all flows at the rate of the slowest; its optimum is the largest sum of "
+        "equal rates. The optimum may split flows over all paths. A routing with several paths "
+        "for a pair takes a random path for each flow; rows with rounds are the result after "
+        "adaptive path selection."
     ]
     if found.flows < wanted:
-        notes.append(f"Failures part the ends of {wanted - found.flows} of {wanted} flows.")
+        notes.append(f"Failures disconnect {wanted - found.flows} of {wanted} flows.")
     if any(one.flows < found.flows for one in found.reached):
-        notes.append("A routing that loses flows which have a path left has no share of the ABT.")
+        notes.append("A routing that loses flows although a path exists has no share of the ABT.")
     if found.best_total is None:
         notes.append(
             "The optimum is missing: the linear program would be too large. Choose a smaller "
@@ -161,17 +164,17 @@ def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
     for name, best in (("total", found.best_total), ("ABT", found.best_throughput)):
         if best and best.gap:
             notes.append(
-                f"The optimum of the {name} is known within {best.gap:.2g}: {best.at_least:.6g} is "
-                f"possible, more than {best.at_most:.6g} is not. Shares are of the latter."
+                f"The optimum of the {name} is known within {best.gap:.2g}: at least "
+                f"{best.at_least:.6g}, at most {best.at_most:.6g}. Shares refer to the latter."
             )
     counted = [f"{limit.name}: {limit.why}" for limit in found.limits]
     if counted:
-        notes.append(f"No routing has a larger ABT than counting allows ({'; '.join(counted)}).")
-    notes.append(_bisection(topology))
+        notes.append(f"Upper bounds of the ABT for any routing: {'; '.join(counted)}.")
+    notes.append(_bisection_text(topology))
     return notes
 
 
-def _bisection(topology: Topology) -> str:
+def _bisection_text(topology: Topology) -> str:
     bound = topology.bisection()
     value = "" if bound.value is None else f" = {bound.value:,.6g}"
     return f"Bisection width, by its formula: {bound.formula}{value} cables ({bound.source})."
@@ -180,14 +183,14 @@ def _bisection(topology: Topology) -> str:
 # -- two servers ---------------------------------------------------------------------------------
 
 
-def _between(
+def _print_paths_between(
     topology: Topology,
     ends: tuple[str, ...],
     routings: tuple[str, ...],
     failures: Failures,
     as_json: bool,
 ) -> None:
-    """Print which paths there are from one server to another."""
+    """Print the numbers of disjoint paths between two servers, by routing."""
     from experiments.analysis.comparison.server_pairs import paths_between
     from experiments.text import paragraphs, records
 
@@ -195,14 +198,16 @@ def _between(
     found = paths_between(topology, source, destination, routings, failures)
     about = {"topology": topology.spec, "source": ends[0], "destination": ends[1]}
     note = (
-        "link-disjoint: of all paths over the links of these paths, as many share no direction of "
-        "a cable, and so many times one link's rate they carry together (maximum flow). "
-        "node-disjoint: as many share no server and no switch."
+        "link-disjoint: number of paths over the links of these paths that share no direction of a "
+        "cable, and their total throughput in rates of one link (maximum flow). node-disjoint: "
+        "number of these paths that share no server and no switch."
     )
-    answer(as_json, {**about, **asdict(found)}, f"{records(_paths(found))}\n\n{paragraphs([note])}")
+    answer(
+        as_json, {**about, **asdict(found)}, f"{records(_path_rows(found))}\n\n{paragraphs([note])}"
+    )
 
 
-def _paths(found: Between) -> list[dict[str, object]]:
+def _path_rows(found: Between) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {
             "routing": one.routing,

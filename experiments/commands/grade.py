@@ -1,4 +1,4 @@
-"""``pillarbox grade``: what a student's file is worth, and why."""
+"""``pillarbox grade``: grading of a student's file, with the reasons for the points."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def secret_options(command: Any) -> Any:
 
 
 def secret_of(word: str, file: Path | None) -> str:
-    """Return the teacher's word, or raise PillarboxError."""
+    """Return the secret from the option or its file, or raise PillarboxError."""
     if file is None:
         return word
     try:
         found = file.read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         raise PillarboxError(f"{file} cannot be read: {error}") from None
-    require(bool(found), f"there is no word in {file}")
+    require(bool(found), f"{file} is empty: write the secret into it")
     return found
 
 
@@ -107,9 +107,9 @@ def command(
     if show:
         click.echo(grade_report.sheet_text(sheet))
         return
-    require(file is not None, "name the file to grade, or --show to see the student's values")
+    require(file is not None, "give the file to grade, or --show to see the student's values")
     assert file is not None
-    require(live or partner is None, "a partner's router is met on a live network: add --live")
+    require(live or partner is None, "a partner's router runs on a live network: add --live")
     word = secret_of(secret, secret_file)
     read = submissions.reader(file, marking.wanted(sheet))
     task = marking.GradingTask(sheet, read, word, unsealed)

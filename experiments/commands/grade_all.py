@@ -1,4 +1,4 @@
-"""``pillarbox grade-all``: a class's submissions, side by side."""
+"""``pillarbox grade-all``: grading of all submissions of a class."""
 
 from __future__ import annotations
 
@@ -105,10 +105,10 @@ def command(
     word = secret_of(secret, secret_file)
     require(
         bool(word) != practice,
-        "marks that count need the teacher's secret: name it by --secret-file; or --practice",
+        "marks need the teacher's secret: give --secret-file, or --practice for practice marks",
     )
 
-    require(due is not None or times is None, "--times says who is late only with --due")
+    require(due is not None or times is None, "--times needs a deadline: add --due")
     deadline = None
     if due is not None:
         handed_in = times_of(times) if times else {}
@@ -132,6 +132,6 @@ def command(
     )
     class_grading.write(made, out)
     for pair in made.pairs:
-        click.echo(f"alike: {pair.first} and {pair.second}, {pair.share:.0%}", err=True)
+        click.echo(f"similar: {pair.first} and {pair.second}, {pair.share:.0%}", err=True)
     click.echo(f"{out / 'class.html'}")
     return int(any(one.refused for one in made.graded))

@@ -1,4 +1,4 @@
-"""``pillarbox hosts``: the servers of a running lab, as other programs take them."""
+"""``pillarbox hosts``: the servers of a running lab as an Open MPI host file."""
 
 from __future__ import annotations
 

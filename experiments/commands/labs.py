@@ -1,4 +1,4 @@
-"""``pillarbox labs``: the labs that run on this machine."""
+"""``pillarbox labs``: list of the labs that run on this machine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def command(processes: bool, as_json: bool) -> None:
     for number in lab_registry.living_labs():
         try:
             rows.append({"lab": number, **ask(lab_registry.LABS / str(number), ask="about")})
-        except PillarboxError:  # it has no socket yet, or not any more
+        except PillarboxError:  # The lab has no socket yet, or has closed it.
             rows.append({"lab": number, "network": "starting or ending"})
     if processes:
         _show_processes(rows, as_json)

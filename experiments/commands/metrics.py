@@ -1,4 +1,4 @@
-"""``pillarbox metrics``: what a running lab counts, for Prometheus."""
+"""``pillarbox metrics``: counters of a running lab for Prometheus."""
 
 from __future__ import annotations
 

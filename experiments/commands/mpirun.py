@@ -41,7 +41,7 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     from experiments.linux import cgroups
 
     folder = lab_registry.folder_of(number)
-    hosts = _chosen(ask(folder, ask="hosts")["hosts"], chosen)
+    hosts = _selected_hosts(ask(folder, ask="hosts")["hosts"], chosen)
     named = [f"{one['name']}:{slots}" for one in hosts]
     first = entrance_anywhere(folder, hosts[0]["server"])
     if first.reach:
@@ -52,13 +52,13 @@ def command(number: int | None, chosen: str | None, slots: int, program: tuple[s
     return exit_code(code, "mpirun was killed: its server, or the lab, has died")
 
 
-def _chosen(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:
-    """Return the servers that take part, in the order of their naming."""
-    require(bool(hosts), "no server of the lab lives")
+def _selected_hosts(hosts: list[dict[str, Any]], chosen: str | None) -> list[dict[str, Any]]:
+    """Return the servers that --on names, in that order, or all servers."""
+    require(bool(hosts), "all servers of the lab are dead: revive one first")
     if chosen is None:
         return hosts
     known = {one[key]: one for one in hosts for key in ("server", "name")}
     wanted = list(dict.fromkeys(chosen.split(",")))
     for address in wanted:
-        require(address in known, f"there is no living server {address!r} in the lab")
+        require(address in known, f"server {address!r} is dead or not in the lab")
     return [known[address] for address in wanted]

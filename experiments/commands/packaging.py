@@ -61,7 +61,7 @@ def _summary(topology: Topology, room: Room, packing: Packing) -> str:
         f"rack units              {packing.units_used} of {room.units_per_rack} ({fits})",
         f"wires between racks     {packing.between_racks:,} of {topology.cables:,}",
         "",
-        "level  in racks  in super-racks  between them  most along a column  behind rack",
+        "level  in racks  in super-racks  between them  most along a column   after rack",
     ]
     lines += [
         f"{w.level:>5}  {w.inside_racks:>8,}  {w.inside_super_racks:>14,}  "
@@ -74,8 +74,8 @@ def _summary(topology: Topology, room: Room, packing: Packing) -> str:
     side = packing.space_cm2**0.5
     lines += [
         "",
-        f"wires along a column    at most {packing.sum_of_most:,} = {terms}, each level where "
-        "it has most",
+        f"wires along a column    at most {packing.sum_of_most:,} = {terms} (maximum of each "
+        "level)",
         f"                        at most {packing.most_at_one_place:,} at any one place",
         f"space for {packing.sum_of_most:,} wires     {packing.space_cm2:.0f} cm^2, a square of "
         f"{side:.1f} cm",

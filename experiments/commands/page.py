@@ -1,4 +1,4 @@
-"""``pillarbox page``: a running lab, or a finished run, as a picture in a browser."""
+"""``pillarbox page``: web page of a running lab or a finished run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.page.process import Door
 
-SAVE_S = 30.0
+SAVE_S = 30.0  # Timeout for the download of a recording, in seconds.
 
 
 @click.command()
@@ -50,7 +50,7 @@ def command(
     ./pillarbox page first --save first.html
     """
     if run is not None:
-        saved = f"{run} is a file: if a page was saved in it, any browser plays it by itself"
+        saved = f"{run} is a file: give a run's directory, or open a saved page in a browser"
         require(not run.is_file(), saved)
         from experiments.page import runs
 
@@ -66,7 +66,7 @@ def command(
     if save is not None:
         _save(known, certificate, save)
     elif known:
-        click.echo(f"this lab's page is open already: {known}")
+        click.echo(f"this lab's page is already being served: {known}")
     else:
         door = process.opened(listen, plain_http=plain_http, terminals=terminals)
         _serve(folder, door)
@@ -92,7 +92,7 @@ def _save(address: str, certificate: str, file: Path) -> None:
     from experiments.files import give_to_user, write_atomically
     from experiments.page.certificate import client_context
 
-    require(bool(address), "no page of this lab is open: `pillarbox page` opens one, and records")
+    require(bool(address), "this lab's page is not being served: run `pillarbox page` first")
     try:
         where = address.replace("/?", "/save?")
         trusted = client_context(certificate) if certificate else None

@@ -70,11 +70,11 @@ def command(
             routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)
-    apart = _apart(topology, *ends) if several else None
+    disjoint_count = _disjoint_paths(topology, *ends) if several else None
     if as_json:
         paths = [[topology.address(server) for server in path.servers] for path in routed.paths]
         dropped = {"dropped": routed.dropped} if routed.dropped else {}
-        disjoint = {"most_disjoint": apart} if several else {}
+        disjoint = {"most_disjoint": disjoint_count} if several else {}
         answer(True, {"paths": paths, **dropped, **disjoint}, "")
     elif routed.dropped:
         click.echo(f"dropped: {routed.dropped}")
@@ -82,25 +82,25 @@ def command(
         click.echo(f"{topology.spec}, {about}")
         for path in routed.paths:
             click.echo("\n" + text_of(topology, path, failures))
-        if apart is not None:
-            strictly = f"at most {apart} share no server and no switch, by max-flow as in compare"
-            click.echo(f"\npaths: {len(routed.paths)}; {strictly}")
+        if disjoint_count is not None:
+            disjoint_text = f"at most {disjoint_count} are node-disjoint (max-flow, as in compare)"
+            click.echo(f"\npaths: {len(routed.paths)}; {disjoint_text}")
     ctx.exit(DROPPED if routed.dropped else 0)
 
 
-def _apart(topology: Topology, source: int, destination: int) -> int | None:
-    """Return how many paths share no server and no switch, where nothing has failed."""
+def _disjoint_paths(topology: Topology, source: int, destination: int) -> int | None:
+    """Return the number of node-disjoint paths between two servers without failures, or None."""
     try:
         from experiments.analysis.comparison.path_metrics import MOST_PAIRED
         from experiments.analysis.fluid.disjoint import disjoint_paths
-    except ModuleNotFoundError:  # installed without [sim]
+    except ModuleNotFoundError:  # Pillarbox is installed without the extra [sim].
         return None
     small = topology.servers <= MOST_PAIRED and source != destination
     return disjoint_paths(topology, source, destination).by_node if small else None
 
 
 def text_of(topology: Topology, path: Path, failures: Failures) -> str:
-    """Return the path as text, a line for each hop."""
+    """Return a path as text, one line for each hop."""
     lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
     for server, step in zip(path.servers, path.steps, strict=False):
         switches = [

@@ -1,4 +1,4 @@
-"""``pillarbox place``: which of several machines would have what of a network."""
+"""``pillarbox place``: distribution of a network over several machines."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json
 
 
 def _text(topology: Topology, placed: Placement, found: Forecast) -> str:
-    """Return it as lines and a table, and what will be busiest."""
+    """Return a placement as text: crossing cables, a table of machines, busiest machine."""
     from experiments.text import columns
 
     names = [f"a{len(placed.digits) - 1 - digit}" for digit in placed.digits]
     pairs = topology.servers * (topology.servers - 1)
     flows = f"{found.flows:,} flows" + ("" if found.flows == pairs else " between random servers")
     lines = [
-        f"{topology.spec} over {placed.machines} machines: whole runs of servers in the order of "
-        f"their digits {' '.join(names)}",
+        f"{topology.spec} over {placed.machines} machines: consecutive servers, ordered by their "
+        f"digits {' '.join(names)}",
         f"cables that cross     {found.crossing:,} of {found.cables:,} "
         f"({found.crossing / found.cables:.1%})",
-        f"crossings of a flow   {found.crossings:.2f} of the {found.links:.2f} links that it takes "
+        f"crossings of a flow   {found.crossings:.2f} of the {found.links:.2f} links on its path "
         f"(all-to-all, {flows})",
         "",
     ]
-    rows = [["machine", "servers", "switches", "cables that leave", "work", "card"]]
+    rows = [["machine", "servers", "switches", "crossing cables", "work", "card"]]
     for machine, share in enumerate(found.shares):
         counts = f"{share.servers:,}", f"{share.switches:,}", f"{share.cables:,}"
         rows.append([f"{machine}", *counts, f"{share.work:.1%}", f"{share.card:.2f}"])
@@ -72,6 +72,6 @@ def _text(topology: Topology, placed: Placement, found: Forecast) -> str:
     lines += [
         "",
         f"busiest machine       {work.index(max(work))}: sends {max(work):.1%} of all frames",
-        f"busiest card          {card.index(max(card))}: {max(card):.2f} passings for each flow",
+        f"busiest card          {card.index(max(card))}: {max(card):.2f} crossings per flow",
     ]
     return "\n".join(lines)

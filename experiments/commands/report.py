@@ -1,4 +1,4 @@
-"""``pillarbox report``: a run's figures, and the page that shows it."""
+"""``pillarbox report``: figures and report page of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pillarbox reproduce``: the papers' figures and tables, made again."""
+"""``pillarbox reproduce``: reproductions of the papers' figures and tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topos.base.errors import PillarboxError, require
 if TYPE_CHECKING:
     from experiments.reporting.reproduced.result import Reproduction
 
-TASKS = "tasks"  # of all figures: some ask for the same
+TASKS = "tasks"  # Folder of simulation results that several figures share.
 FAILED = 1
 
 
@@ -83,9 +83,9 @@ def command(
     from experiments import reproductions
 
     if listed or not (names or every):
-        rows = _listing()
+        rows = _figure_rows()
         known = [{"name": name, "live": bool(live), "about": about} for name, live, about in rows]
-        answer(as_json, {"figures": known}, _listed(rows))
+        answer(as_json, {"figures": known}, _listing_text(rows))
         return
     if how["scheduler"] and "://" not in how["scheduler"]:
         from experiments.machines.cluster_registry import scheduler_of
@@ -96,7 +96,7 @@ def command(
     live = [name for name, figure in figures.items() if figure.live]
     require(
         os.geteuid() == 0 or not live,
-        f"{', '.join(live)} need{'s' * (len(live) == 1)} a lab, and a lab needs root: use sudo",
+        f"{', '.join(live)} need{'s' * (len(live) == 1)} a live lab, which needs root: use sudo",
     )
     from experiments.reporting.reproduced.page import write_page
     from experiments.reporting.reproduced.result import Settings
@@ -114,7 +114,8 @@ def command(
                     raise
                 failed.append(f"{name} could not be made: {error}")
                 continue
-            write_page(out, reproductions.names())  # each time: one that is stopped leaves a page
+            # The page is written after each figure, so that an interrupted call leaves one.
+            write_page(out, reproductions.names())
             if not as_json:
                 click.echo(f"{text_of(made[-1])}\n\nfigure and points: {settings.folder}\n")
         page, missing = write_page(out, reproductions.names())
@@ -127,21 +128,21 @@ def command(
         raise SystemExit(FAILED)
 
 
-def _listing() -> list[tuple[str, str, str]]:
+def _figure_rows() -> list[tuple[str, str, str]]:
     from experiments import reproductions
 
     figures = reproductions.figures().values()
     return [(one.name, "live" if one.live else "", one.about) for one in figures]
 
 
-def _listed(rows: list[tuple[str, str, str]]) -> str:
+def _listing_text(rows: list[tuple[str, str, str]]) -> str:
     from experiments.text import listing
 
     return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
 
 
 def text_of(found: Reproduction) -> str:
-    """Return all that is to be said of a figure as text."""
+    """Return a reproduced figure as text: table of values, verdict, reasons and notes."""
     from experiments.reporting.reproduced.drawing import table_of
     from experiments.text import columns, paragraphs
 

@@ -1,4 +1,4 @@
-"""``pillarbox run``: an experiment, trial by trial, into a folder of records."""
+"""``pillarbox run``: run of an experiment, which writes a folder of records."""
 
 from __future__ import annotations
 
@@ -108,21 +108,21 @@ def command(
     sudo ./pillarbox run --resume all-to-all-20260301-101500-seed1 --repeats 5 --when-quiet
     """
     if listed:
-        _list(as_json)
+        _print_catalogue(as_json)
         return 0
-    require(out is None or resume is None, "--resume names the folder already: leave --out away")
+    require(out is None or resume is None, "--resume names the folder already: leave --out out")
     if short["cluster"] or (short["machines"] or 0) > 1:
         require_modules("distributed", "cryptography")
     if short["cluster"] and not short["machines"]:
         short["machines"] = _machines_of(short["cluster"])
-    all_changes = [*changes, *_short(short)]
+    all_changes = [*changes, *_overrides(short)]
     experiment = _experiment(name, all_changes, resume, load, root=not os.geteuid())
     require(
         not (when_quiet and any(one.cluster for one in experiment.systems)),
-        "--when-quiet watches this machine, and the trials run on a cluster: leave it out",
+        "--when-quiet watches this machine only, but the trials run on a cluster: leave it out",
     )
     if dry_run:
-        _tell_order(experiment, as_json)
+        _print_order(experiment, as_json)
         return 0
     require(os.geteuid() == 0, "an experiment runs live networks, which needs root: use sudo")
     from experiments.reporting.progress import Live
@@ -133,19 +133,19 @@ def command(
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
-    orders_of(experiment)  # refuses what cannot be run, before anything is shown
+    orders_of(experiment)  # Raises PillarboxError before the display starts.
     try:
-        with Live(trials, experiment.name) as live, _measure(experiment, folder) as measure:
+        with Live(trials, experiment.name) as live, _trial_runner(experiment, folder) as measure:
             if when_quiet:
                 measure = _when_quiet(measure)
             done = run(experiment, folder, live=live, measure=measure, plain_csv=plain_csv)
     except KeyboardInterrupt:
-        raise PillarboxError(f"stopped; `pillarbox run --resume {folder}` goes on") from None
+        raise PillarboxError(f"stopped: continue with `pillarbox run --resume {folder}`") from None
     except OSError as error:
         if error.errno not in FULL:
             raise
         raise PillarboxError(
-            f"the disk is full: make room, then `pillarbox run --resume {folder}` goes on"
+            f"the disk is full: free space, then continue with `pillarbox run --resume {folder}`"
         ) from error
     found = {"folder": str(done.folder), "trials": done.records}
     if by_size := slowdowns(done):
@@ -156,7 +156,7 @@ def command(
 
 
 def _when_quiet(measure: Measure) -> Measure:
-    """Return what waits for a quiet machine, and then runs a trial."""
+    """Return a function that waits for a quiet machine before it runs a trial."""
 
     def measured(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         from experiments.trials.trust.quiet import wait_until_quiet
@@ -168,45 +168,45 @@ def _when_quiet(measure: Measure) -> Measure:
 
 
 @contextmanager
-def _measure(experiment: Experiment, folder: Path) -> Iterator[Measure]:
-    """Yield what runs a trial: here, or all machines of a cluster those that are left."""
+def _trial_runner(experiment: Experiment, folder: Path) -> Iterator[Measure]:
+    """Yield the function that runs a trial: on this machine, or on all machines of a cluster."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs import records
     from experiments.trials.runs.experiment_run import order_of
     from experiments.trials.runs.trial_process import measure
 
-    spread = {one.cluster for one in experiment.systems if one.machines == 1}
-    if not any(spread):
+    clusters = {one.cluster for one in experiment.systems if one.machines == 1}
+    if not any(clusters):
         yield measure
         return
     require(
-        len({one.cluster for one in experiment.systems}) == len(spread) == 1,
-        "of trials that are spread over a cluster, all run whole on one machine: let all systems "
-        "have the same cluster, and machines=1",
+        len({one.cluster for one in experiment.systems}) == len(clusters) == 1,
+        "trials that are spread over a cluster must each run on one machine: give all systems "
+        "the same cluster, and machines=1",
     )
     from experiments.machines.trial_distribution import TrialDistributor
 
     known = records.load(folder).records if (folder / records.MANIFEST).exists() else ()
     finished = {one["trial"] for one in known}
     first = islice(blocks(experiment), experiment.repeats)
-    left = ([one for one in block if one.number not in finished] for block in first)
+    remaining = ([one for one in block if one.number not in finished] for block in first)
     with TrialDistributor(
-        spread.pop(), filter(None, left), partial(order_of, experiment)
+        clusters.pop(), filter(None, remaining), partial(order_of, experiment)
     ) as machines:
         yield machines.measure
 
 
 def _machines_of(cluster: str) -> int:
-    """Return how many machines a cluster has."""
+    """Return the number of machines of a cluster."""
     from experiments.machines.cluster_registry import NamedCluster
 
-    ground = NamedCluster(cluster)
-    ground.close()
-    return ground.machines
+    named_cluster = NamedCluster(cluster)
+    named_cluster.close()
+    return named_cluster.machines
 
 
-def _short(given: dict[str, Any]) -> list[str]:
-    """Return the short options as overrides."""
+def _overrides(given: dict[str, Any]) -> list[str]:
+    """Convert short options, such as --repeats, to overrides of an experiment."""
     names = {"duration": "workload.duration_s"}
     return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
 
@@ -214,25 +214,25 @@ def _short(given: dict[str, Any]) -> list[str]:
 def _experiment(
     name: str | None, changes: list[str], resume: Path | None, load: str | None, *, root: bool
 ) -> Experiment:
-    """Return what is to be run; a run that goes on knows it by itself."""
+    """Return the experiment to run, from its name or file, or from the run to resume."""
     from experiments.trials import loading
     from experiments.trials.plans.overrides import overridden
     from experiments.trials.runs import records
 
     if name is None:
-        require(resume is not None, "name an experiment (--list tells which), or --resume RUN")
+        require(resume is not None, "give an experiment (see --list), or --resume RUN")
         others = [one for one in changes if not one.startswith("repeats=")]
         require(
             not others and load is None,
-            "a run goes on as it was begun: leave all changes out but --repeats",
+            "a resumed run keeps its plan: only --repeats can change",
         )
         assert resume is not None
         return loading.experiment_of(overridden(records.load(resume).manifest["plan"], changes))
-    return loading.load(name, changes, _calibrated if root else None, loads_of(load))
+    return loading.load(name, changes, _calibrated_mbit if root else None, loads_of(load))
 
 
 def loads_of(text: str | None) -> list[float]:
-    """Return the loads of an option: one, or several with commas.
+    """Parse the offered loads of --load: one number, or several separated by commas.
 
     >>> loads_of("0.3, 0.6"), loads_of(None)
     ([0.3, 0.6], [])
@@ -240,24 +240,26 @@ def loads_of(text: str | None) -> list[float]:
     try:
         return [float(word) for word in text.split(",")] if text is not None else []
     except ValueError:
-        raise PillarboxError(f"{text!r} is no load: write 0.6, or several as 0.3,0.6") from None
+        raise PillarboxError(
+            f"{text!r} is not a load: write 0.6, or several loads as 0.3,0.6"
+        ) from None
 
 
-def _calibrated(system: System) -> float:
-    """Return the largest rate that this machine emulates faithfully for a system."""
+def _calibrated_mbit(system: System) -> float:
+    """Return the highest rate in Mbit/s at which this machine emulates a system faithfully."""
     from experiments.trials.runs.calibration import calibrated_rate
 
     return calibrated_rate(system, lambda line: click.echo(line, err=True))
 
 
-def _list(as_json: bool) -> None:
+def _print_catalogue(as_json: bool) -> None:
     from experiments.trials import loading
 
     found = {name: loading.load(name).about for name in loading.names()}
     answer(as_json, {"experiments": found}, columns(found.items()))
 
 
-def _tell_order(experiment: Experiment, as_json: bool) -> None:
+def _print_order(experiment: Experiment, as_json: bool) -> None:
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import order_of
 

@@ -1,4 +1,4 @@
-"""``pillarbox setup``: what makes this machine, or a shell, know more of Pillarbox."""
+"""``pillarbox setup``: installation of shell completion, man pages and optional software."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
 
 
 class Shell(NamedTuple):
-    """Where a shell looks for completions, below the folder for all users or below one's own."""
+    """A shell's completion file, relative to the data folder of all users or of one user."""
 
     file: str
-    note: str = ""  # what a user has to do besides
+    note: str = ""  # Further step that a user has to take.
 
 
 SHELLS = {
     "bash": Shell("bash-completion/completions/pillarbox"),
     "zsh": Shell(
         "zsh/site-functions/_pillarbox",
-        "zsh looks there after this line in ~/.zshrc: fpath+=(~/.local/share/zsh/site-functions)",
+        "add this line to ~/.zshrc: fpath+=(~/.local/share/zsh/site-functions)",
     ),
     "fish": Shell("fish/vendor_completions.d/pillarbox.fish"),
 }
@@ -43,8 +43,8 @@ def command() -> None:
     """
 
 
-def _base(folder: Path | None) -> Path:
-    """Return where to write: for all users as root, else for this one."""
+def _data_folder(folder: Path | None) -> Path:
+    """Return the data folder to install to: that of all users for root, else of this user."""
     return folder or (SYSTEM if os.geteuid() == 0 else OWN.expanduser())
 
 
@@ -71,7 +71,7 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
     for name in shells or SHELLS:
         made = get_completion_class(name)
         assert made is not None
-        file = _base(under) / SHELLS[name].file
+        file = _data_folder(under) / SHELLS[name].file
         file.parent.mkdir(parents=True, exist_ok=True)
         text = made(ctx.find_root().command, {}, "pillarbox", "_PILLARBOX_COMPLETE").source()
         write_atomically(file, text.encode())
@@ -96,7 +96,7 @@ def man(ctx: click.Context, under: Path | None) -> None:
     from experiments.files import write_atomically
     from experiments.manual import as_man, entries
 
-    folder = _base(under) / "man" / "man1"
+    folder = _data_folder(under) / "man" / "man1"
     folder.mkdir(parents=True, exist_ok=True)
     pages = list(entries(ctx.find_root().command, "pillarbox"))
     for page in pages:
@@ -108,8 +108,8 @@ def man(ctx: click.Context, under: Path | None) -> None:
 def openflow() -> int:
     """Install Open vSwitch, os-ken and Ryu, for `up --plane ovs`.
 
-    Needs root. With an init system, Debian's package starts a service of its own, which labs do not
-    use: each lab has its own daemons.
+    Needs root. With an init system, Debian's package starts a service, which labs do not use: each
+    lab starts separate daemons.
 
     \b
     sudo ./pillarbox setup openflow
@@ -148,16 +148,16 @@ def tests() -> int:
     sudo ./pillarbox setup tests
     """
     by_hand = "sudo apt-get install openvswitch-switch chromium openssh-server"
-    return _provision("PILLARBOX_TESTS", "it", by_hand)
+    return _provision("PILLARBOX_TESTS", "software for tests", by_hand)
 
 
-def _provision(switch: str, what: str, by_hand: str) -> int:
-    """Run the provision script with a switch of its own; return its exit code."""
+def _provision(variable: str, software: str, by_hand: str) -> int:
+    """Run the provision script with an environment variable set to 1; return its exit code."""
     from experiments.files import CHECKOUT
     from topos.base.errors import require
 
     script = CHECKOUT / "vagrant" / "provision.sh"
-    require(script.is_file(), f"this is no checkout: {by_hand}")
-    require(os.geteuid() == 0, f"installing {what} needs root: use sudo")
-    environment = {**os.environ, switch: "1"}
+    require(script.is_file(), f"this is not a checkout: {by_hand}")
+    require(os.geteuid() == 0, f"installing {software} needs root: use sudo")
+    environment = {**os.environ, variable: "1"}
     return subprocess.run(["sh", script], env=environment, check=False).returncode

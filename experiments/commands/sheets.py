@@ -1,4 +1,4 @@
-"""``pillarbox sheets``: the lab sheets, packed for students and for other grading systems."""
+"""``pillarbox sheets``: lab sheets packed for students and for other grading systems."""
 
 from __future__ import annotations
 
@@ -62,5 +62,5 @@ def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | 
     word = "" if in_environment and form != "gradescope" else secret_of(secret, secret_file)
     make(form, lab, out, word)
     if form == "gradescope" and not word:
-        click.echo("no secret is in it: its marks are practice, and count for nothing", err=True)
+        click.echo("the autograder has no secret: its marks are for practice only", err=True)
     click.echo(f"{out}")

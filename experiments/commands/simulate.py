@@ -1,4 +1,4 @@
-"""``pillarbox simulate``: flows that arrive under load, at any scale, without root."""
+"""``pillarbox simulate``: simulation of flows under load, at any scale, without root."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
-FULL = 1.0
-FRAME_BYTES = 1514
+FULL = 1.0  # Offered load from which a link is overloaded.
+FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 QUANTILES = ("median", "p95", "p99")
 
@@ -76,7 +76,7 @@ QUANTILES = ("median", "p95", "p99")
 @click.option(
     "--count",
     type=click.IntRange(100, MOST_FLOWS),
-    help="How many flows, about; the first fifth and the last tenth do not count.  "
+    help="Approximate number of flows; the first fifth and the last tenth do not count.  "
     f"[default: {FLOWS}; with --tcp {FLOWS_BY_TCP}]",
 )
 @click.option(
@@ -177,41 +177,42 @@ def command(
     pillarbox simulate tree,4,4 --trace flows.csv
     pillarbox simulate bcube,4,1 --bytes 1500000 --rate-mbit 100 --mtu 9000 --tcp
     pillarbox simulate bcube,4,5 --flows permutation --bytes 1000000 --tcp
-    pillarbox simulate --beside fct-20260301-101500-seed1 --figure beside.svg
+    pillarbox simulate --beside fct-20260301-101500-seed1 --figure comparison.svg
     """
     if beside:
-        require(topology is None, "a run knows its networks: leave SPEC away, or --beside")
-        require(not (loads or trace), "a run has flows of its own: leave --load and --trace")
-        _beside(beside, figure, as_json)
+        require(topology is None, "--beside takes the run's networks: leave SPEC out")
+        require(not (loads or trace), "--beside takes the run's flows: leave --load, --trace out")
+        _compare_with_run(beside, figure, as_json)
         return
-    require(figure is None, "a figure sets a run beside its simulation: give --beside RUN as well")
-    require(topology is not None, "name a network, such as bcube,4,1, or a run: --beside RUN")
+    require(figure is None, "--figure compares a run with its simulation: add --beside RUN")
+    require(topology is not None, "give a network, such as bcube,4,1, or a run: --beside RUN")
     assert topology is not None
     how = {"mtu": mtu, "congestion": congestion, "relay_s": relay_us / 1e6}
-    wire = _tcp(topology, routing, rate_mbit, queue, how)
+    wire = _tcp_settings(topology, routing, rate_mbit, queue, how)
     if volume_bytes is not None:
         require(
-            not (loads or trace), "flows that begin at once have no load: leave --load, --trace"
+            not (loads or trace),
+            "simultaneous flows (--bytes) have no load: leave --load, --trace out",
         )
-        asked_flows = (pattern, volume_bytes, rate_mbit, queue, seed)
-        _bulk(topology, routing, asked_flows, wire, tcp, as_json)
+        bulk_settings = (pattern, volume_bytes, rate_mbit, queue, seed)
+        _simulate_bulk(topology, routing, bulk_settings, wire, tcp, as_json)
         return
     from experiments.analysis.arrivals.arrival_request import ArrivalRequest
     from experiments.analysis.arrivals.simulated_arrivals import goodput_bps
     from experiments.analysis.simulator.paths import choose
 
-    require(trace is None or not loads, "a trace has a load of its own: leave --load away")
+    require(trace is None or not loads, "a trace determines the load: leave --load out")
     choose(topology, routing)
     cable_bps = goodput_bps(topology, routing, rate_mbit * 1e6, mtu)
     found = []
     for load in loads or (None if trace else 0.5,):
         began = time.perf_counter()
         if trace:
-            flows = _traced(topology, trace)
+            flows = _trace_arrivals(topology, trace)
         else:
             assert load is not None
-            asked = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
-            flows = asked.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
+            request = ArrivalRequest(topology, routing, pattern, sizes, seed, cable_bps)
+            flows = request.drawn(load, load_of, count or (FLOWS_BY_TCP if tcp else FLOWS))
         drawn_s = round(time.perf_counter() - began, 3)
         paths = (routing, choice, seed)
         results = _simulated(topology, flows, paths, cable_bps, wire if tcp else None)
@@ -226,16 +227,16 @@ def command(
         "seed": seed,
         "trace": str(trace) if trace else None,
     }
-    answer(as_json, {**about, "simulations": found}, _text(found))
+    answer(as_json, {**about, "simulations": found}, _results_text(found))
 
 
 # -- flows ---------------------------------------------------------------------------------------
 
 
-def _tcp(
+def _tcp_settings(
     topology: Topology, routing: str, rate_mbit: float, queue: str, how: dict[str, Any]
 ) -> Tcp:
-    """Return cables, queues and servers as TCP finds them."""
+    """Return the TCP simulator's settings: cable rate, queue length, headers and servers."""
     from experiments.analysis.arrivals.simulated_arrivals import header_of
     from experiments.analysis.packets.simulated_tcp import Tcp
     from experiments.linux.queueing import length_bytes
@@ -246,18 +247,19 @@ def _tcp(
     return Tcp(rate_mbit * 1e6, queue_bytes, header=header, **how)
 
 
-def _traced(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
+def _trace_arrivals(topology: Topology, file: Path) -> tuple[Arrivals, Window]:
     from experiments.traffic.arrivals import Window
     from experiments.traffic.traces import read_trace
 
     found = read_trace(topology, file)
     first_s, last_s = float(found.start_s[0]), float(found.start_s[-1])
-    # Up to just behind the last flow's beginning; a trace of one moment lasts a second.
+    # The window ends one mean interarrival time after the last flow's start; a trace whose flows
+    # all start at the same time lasts one second.
     until_s = last_s + (last_s - first_s) / len(found.start_s) if last_s > first_s else first_s + 1
     return found, Window(first_s, until_s)
 
 
-# -- what is said --------------------------------------------------------------------------------
+# -- simulation and text of its results ----------------------------------------------------------
 
 
 def _simulated(
@@ -267,7 +269,7 @@ def _simulated(
     cable_bps: float,
     tcp: Tcp | None,
 ) -> Iterator[dict[str, Any]]:
-    """Simulate one load, as fluids and by TCP; yield what there is to say of each."""
+    """Simulate one load with the fluid model and with TCP; yield the figures of each."""
     from experiments.analysis.arrivals.simulated_arrivals import simulate
 
     routing, choice, seed = paths
@@ -301,7 +303,7 @@ def _figures(kind: str, found: Simulated, began: float) -> dict[str, Any]:
     }
 
 
-def _text(found: list[dict[str, Any]]) -> str:
+def _results_text(found: list[dict[str, Any]]) -> str:
     from experiments.text import paragraphs, records
 
     rows, notes = [], []
@@ -313,24 +315,25 @@ def _text(found: list[dict[str, Any]]) -> str:
         named = ", ".join(filter(None, (named, *kind.values())))
         named = f"{named}: " if named else ""
         notes.append(
-            f"{named}offered {loads['offered']:.3f} of all cables, carried {loads['carried']:.3f}; "
-            f"the busiest link is offered {loads['busiest']:.2f}, the servers' ports "
-            f"{loads['servers']:.3f}. {one['flows']:,} flows, of which {one['counted']:,} count, "
-            f"over {one['simulated_s']:.3g} s; at most {one['most_active']:,} at a time. Drawn in "
-            f"{one['drawn_s']:.1f} s, simulated in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
+            f"{named}offered load {loads['offered']:.3f} of all cables (carried: "
+            f"{loads['carried']:.3f}), {loads['busiest']:.2f} of the busiest link, "
+            f"{loads['servers']:.3f} of the servers' ports. {one['flows']:,} flows "
+            f"({one['counted']:,} evaluated) in {one['simulated_s']:.3g} s, at most "
+            f"{one['most_active']:,} simultaneously. Drawn in {one['drawn_s']:.1f} s, simulated "
+            f"in {one['took_s']:.1f} s, {one['peak_mib']:,} MiB."
         )
         if loads["busiest"] >= FULL:
             notes.append(
-                "That is more than this link can carry: what waits for it grows while flows "
-                "arrive, and slowdowns say how long that was."
+                "The busiest link is overloaded: its backlog grows while flows arrive, so "
+                "slowdowns depend on the duration."
             )
     return f"{records(rows)}\n\n{paragraphs(notes)}"
 
 
-# -- flows that begin at once --------------------------------------------------------------------
+# -- simultaneous flows --------------------------------------------------------------------------
 
 
-def _bulk(
+def _simulate_bulk(
     topology: Topology,
     routing: str,
     how: tuple[Any, ...],
@@ -338,7 +341,7 @@ def _bulk(
     with_packets: bool,
     as_json: bool,
 ) -> None:
-    """Simulate flows of one volume, and tell when they end."""
+    """Simulate simultaneous flows of one volume, and print their completion times."""
     from experiments.analysis.packets.bulk import bulk, most_dropped
     from experiments.linux.processes import peak_mib
     from experiments.traffic.patterns import pairs_of
@@ -363,7 +366,7 @@ def _bulk(
         notes.append(f"{found.events:,} events in {took_s:.1f} s, {round(peak_mib()):,} MiB.")
         if dropped:
             worst = ", ".join(f"{one['drops']:,} from {one['where']}" for one in dropped)
-            notes.append(f"Most packets are dropped {worst}.")
+            notes.append(f"Largest packet losses: {worst}.")
     from experiments.text import paragraphs, records
 
     about = {"topology": topology.spec, "routing": routing or None, "rate_mbit": rate_mbit}
@@ -372,11 +375,11 @@ def _bulk(
     answer(as_json, {**about, "bulk": rows, "dropped": dropped}, text)
 
 
-# -- beside a live run ---------------------------------------------------------------------------
+# -- comparison with a live run ------------------------------------------------------------------
 
 
-def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
-    """Simulate the flows of a run again, and tell both."""
+def _compare_with_run(folder: Path, figure: Path | None, as_json: bool) -> None:
+    """Simulate the flows of a live run, and print live and simulated slowdowns."""
     from experiments.reporting import long_flows, overlay
     from experiments.text import paragraphs, records
     from experiments.trials.runs.records import load
@@ -385,8 +388,8 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
         overlay.check_file(figure)
     run = load(folder)
     if long_flows.lasts(run):
-        require(figure is None, "flows that last have no curve: leave --figure away")
-        _lasting(run, as_json)
+        require(figure is None, "flows with a duration have no figure: leave --figure out")
+        _compare_lasting_flows(run, as_json)
         return
     flows = overlay.overlaid(run)
     rows = overlay.class_rows(flows)
@@ -398,15 +401,15 @@ def _beside(folder: Path, figure: Path | None, as_json: bool) -> None:
         for row in rows
     ]
     notes = [
-        "Slowdown of the same flows: live; as fluids; and by TCP, packet by packet, at drop-tail "
-        "queues as long as the lab's."
+        "Slowdown of the same flows: live; in the fluid model; and with TCP, packet by packet, "
+        "with drop-tail queues of the lab's length."
     ]
-    text = f"{records(shown)}\n\n{paragraphs([*notes, *_doubts(flows)])}"
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_invalid_systems(flows)])}"
     answer(as_json, {"run": str(folder), "beside": rows}, text)
 
 
-def _lasting(run: Run, as_json: bool) -> None:
-    """Tell what flows that last get of the cables."""
+def _compare_lasting_flows(run: Run, as_json: bool) -> None:
+    """Print live, simulated and ideal goodput of a run's flows that have a duration."""
     from experiments.reporting.long_flows import KINDS, lasting, length_rows
     from experiments.text import paragraphs, records
 
@@ -419,16 +422,16 @@ def _lasting(run: Run, as_json: bool) -> None:
         for row in rows
     ]
     notes = [
-        "Goodput of the same flows, by how many cables their paths have: live; by TCP, packet by "
-        "packet, at drop-tail queues as long as the lab's; and ideal, which is max-min fair. off: "
-        "how far TCP simulated is from live."
+        "Goodput of the same flows, by the number of cables on their paths: live; with TCP, packet "
+        "by packet, with drop-tail queues of the lab's length; and ideal, which is max-min fair. "
+        "off: deviation of simulated TCP from live."
     ]
-    text = f"{records(shown)}\n\n{paragraphs([*notes, *_doubts(flows)])}"
+    text = f"{records(shown)}\n\n{paragraphs([*notes, *_invalid_systems(flows)])}"
     answer(as_json, {"run": str(run.folder), "beside": rows}, text)
 
 
-def _doubts(flows: DataFrame) -> list[str]:
-    """Return a sentence that names the systems that were not valid, where there are any."""
+def _invalid_systems(flows: DataFrame) -> list[str]:
+    """Return a sentence with the systems that have invalid trials in the run, if there are any."""
     doubtful = list(dict.fromkeys(flows["system"][~flows["valid"].fillna(value=False)]))
-    said = f"Not valid live, by the run's own verdict: {', '.join(doubtful)}."
-    return [said] if doubtful else []
+    sentence = f"Systems with invalid live trials: {', '.join(doubtful)}."
+    return [sentence] if doubtful else []

@@ -1,4 +1,4 @@
-"""``pillarbox status``: how a running lab is."""
+"""``pillarbox status``: state of a running lab or of one of its servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pillarbox test``: everything that must hold, in one command."""
+"""``pillarbox test``: tests and static checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def command(ctx: click.Context, arguments: tuple[str, ...], everything: bool, st
 
     require(
         (CHECKOUT / "tests").is_dir(),
-        "the tests are no part of what pip installs: run ./pillarbox test in a checkout",
+        "pip does not install the tests: run ./pillarbox test in a checkout",
     )
 
     require_modules("pytest", "mypy", "ruff")

@@ -1,4 +1,4 @@
-"""``pillarbox topo``: what a network is made of."""
+"""``pillarbox topo``: description of a network: counts, bounds, addresses, cables."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def command(
 
         draw_topology(topology, draw)
     if check:
-        _check(topology)
+        _check_wiring(topology)
     if cables:
         for line in cable_lines(topology):
             click.echo(json.dumps(line))
@@ -56,7 +56,7 @@ def command(
 
 
 def described(topology: Topology) -> dict[str, Any]:
-    """Return the counts and bounds of a network as JSON has them."""
+    """Return the counts and bounds of a network as JSON data."""
     return {
         "spec": topology.spec,
         "servers": topology.servers,
@@ -87,7 +87,7 @@ def summary(topology: Topology) -> str:
 
 
 def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
-    """Yield each switch with its servers, and each cable that touches no server's switch port."""
+    """Yield each switch with its servers, and each cable between two servers, as JSON data."""
     for switch in range(topology.switches):
         node = topology.servers + switch
         plugs = [plug for _, plug in topology.neighbours(node)]
@@ -111,7 +111,7 @@ def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
 
 def _bound(bound: Bound, unit: str) -> str:
     if bound.value is None:
-        return f"no bound is proven: {bound.formula} ({bound.source})"
+        return f"no proven bound: {bound.formula} ({bound.source})"
     sign = "" if bound.formula[0] in "<>" else "= "
     formula = "" if bound.formula == f"{bound.value:g}" else f" {sign}{bound.formula}"
     return f"{bound.value:,.6g}{unit}{formula} ({bound.source})"
@@ -126,7 +126,7 @@ def _ip_range(topology: Topology) -> str:
         return f"none: {error}"
 
 
-def _check(topology: Topology) -> None:
+def _check_wiring(topology: Topology) -> None:
     from topos.base.check import problems
 
     found = problems(topology)

@@ -28,6 +28,6 @@ def command(
     """
     from experiments.control.verb_commands import asked
 
-    found, said = asked(number, "path", [source, destination])
-    answer(as_json, found, said)
+    found, text = asked(number, "path", [source, destination])
+    answer(as_json, found, text)
     ctx.exit(0 if found["delivered"] else LOST)

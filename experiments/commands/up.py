@@ -1,4 +1,4 @@
-"""``pillarbox up``: a network with live servers, and its prompt."""
+"""``pillarbox up``: start of a lab, with its prompt."""
 
 from __future__ import annotations
 
@@ -155,15 +155,14 @@ def command(
     without_prompt = "--detach, --hold and --exec exclude one another"
     require(detach + hold + (script is not None) < 2, without_prompt)
     if machines or cluster:
-        left_out = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
-        left_out += (how["switches"] != "bridges") * ["--switches"]
-        many = "--cluster" if cluster else "--machines"
-        require(not left_out, f"{many} goes without {' '.join(left_out)}")
-    require(
-        bool(not weights or machines or cluster), "--weights are those of --machines or --cluster"
-    )
+        excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
+        excluded += (how["switches"] != "bridges") * ["--switches"]
+        option = "--cluster" if cluster else "--machines"
+        require(not excluded, f"{option} excludes {' '.join(excluded)}")
+    require(bool(not weights or machines or cluster), "--weights needs --machines or --cluster")
     if machines or cluster:
-        require_modules("distributed", "cryptography")  # before the sandbox, which has no network
+        # Modules may have to be installed, which needs the network that the sandbox lacks.
+        require_modules("distributed", "cryptography")
     if detach:
         code = detached.detached()
         if code is not None:
@@ -174,7 +173,7 @@ def command(
 
         with_page = LabPage(listen, plain_http=plain_http, terminals=terminals)
     place = lab_registry.take_place()
-    if not no_sandbox and not cluster:  # nothing of a lab on a cluster is on this machine
+    if not no_sandbox and not cluster:  # A lab on a cluster has no node on this machine.
         sandbox.enter()
     from experiments.control import prompt
     from experiments.control.service import Service
@@ -194,14 +193,16 @@ def command(
             run = SweptLab.begin()
             stack.callback(run.end)
         leading = [topology.server(gateway) for gateway in gateways]
-        over = (
+        distributed_lab = (
             _over_machines(topology, settings, place.folder, machines, cluster, seed, weights)
             if machines or cluster
             else None
         )
-        made = over or Lab(topology, settings, place.folder, seed, leading)
-        lab = stack.enter_context(made)
-        service = Service(lab, over.requests() if over else None)
+        lab_or_distributed_lab = distributed_lab or Lab(
+            topology, settings, place.folder, seed, leading
+        )
+        lab = stack.enter_context(lab_or_distributed_lab)
+        service = Service(lab, distributed_lab.requests() if distributed_lab else None)
         stack.callback(service.close)
         _wait_converged(lab)
         if with_page:
@@ -228,25 +229,27 @@ def _over_machines(
     seed: int,
     weights: tuple[int, ...],
 ) -> LabOverMachines:
-    """Return a lab over machines; only it needs Dask."""
+    """Return a lab distributed over machines; imports Dask only when needed."""
     from experiments.machines.cluster_registry import NamedCluster
     from experiments.machines.distributed_lab import LabOverMachines
 
-    ground = NamedCluster(cluster, machines) if cluster else None
+    provider = NamedCluster(cluster, machines) if cluster else None
     count = machines or 0
-    return LabOverMachines(topology, settings, folder, count, seed, ground=ground, weights=weights)
+    return LabOverMachines(
+        topology, settings, folder, count, seed, ground=provider, weights=weights
+    )
 
 
 def _wait_converged(lab: Lab) -> None:
     """Wait until servers know their neighbours, so that the first packet is not lost."""
     try:
         lab.wait_converged()
-    except PillarboxError as error:  # cables that lose much: not the lab's fault
+    except PillarboxError as error:  # Cables with high packet loss: the lab runs all the same.
         click.echo(f"pillarbox: {error}", err=True)
 
 
 def slower() -> str:
-    """Return why packets do not take the faster plane, which the user did not renounce."""
+    """Return the reason why the lab uses the Python data plane instead of eBPF, as a message."""
     from hosts.live import lab_programs
 
     why = lab_programs.available() or "Open vSwitch without the kernel's module loses its TCP"

@@ -143,7 +143,7 @@ def test_long_commands_are_known(checkout: Path) -> None:
 @pytest.mark.root
 def test_machine_and_experiments_are_told(checkout: Path) -> None:
     _, doctor, listing, _, _ = FIRST
-    assert "No lab runs here" not in said(checkout, doctor)
+    assert "Labs cannot run here" not in said(checkout, doctor)
     assert "\nquick " in said(checkout, listing)
 
 

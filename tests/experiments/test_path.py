@@ -70,7 +70,7 @@ def test_mp_takes_another_path_when_one_fails() -> None:
 def test_all_says_how_many_are_disjoint_as_compare_counts(spec, ends, shown, disjoint) -> None:
     said = path(spec, *ends, "--all").output
     assert said.count("hops)") == shown
-    assert f"paths: {shown}; at most {disjoint} share no server and no switch" in said
+    assert f"paths: {shown}; at most {disjoint} are node-disjoint" in said
 
 
 def test_algorithm_is_called_routing(capsys) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "from experiments.trials.trust import watcher; watcher.main(int(sys.argv[1]))"
 ANSWER_S, END_S = 20.0, 5.0  # Timeouts for an answer and for the end of the watcher, in seconds.
-# Events of a lab's log that are neither faults nor repairs. Machines report child_end in readings.
+# Events in a lab's log that are neither faults nor repairs; machine events are in readings.
 QUIET_EVENTS = {
     *("up", "down", "started", "ready", "ended", "forwarder ended"),
     *("nursery ended", "nursery lost", "pacer ended"),

@@ -94,10 +94,10 @@ def test_the_command_ends_with_1_only_where_no_lab_can_run(
     monkeypatch.setattr(kernel, "probes", lambda: [lambda: less])
     told = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert told.return_value == 0
-    assert "Labs run here, with less: netem." in told.output
+    assert "Labs run here, with limits: netem." in told.output
     monkeypatch.setattr(kernel, "probes", lambda: [lambda: less, lambda: missing])
     told = CliRunner().invoke(cli, ["doctor"], standalone_mode=False)
     assert told.return_value == 1
-    assert "No lab runs here: TUN." in told.output
+    assert "Labs cannot run here; missing: TUN." in told.output
     told = CliRunner().invoke(cli, ["doctor", "--json"], standalone_mode=False)
     assert [one["name"] for one in json.loads(told.output)["findings"]] == ["netem", "TUN"]

@@ -88,7 +88,7 @@ def test_marks_that_count_need_the_secret(handed_in: Path) -> None:
         grade_all(handed_in)
     empty = handed_in.parent / "empty"
     empty.touch()
-    with pytest.raises(PillarboxError, match="no word in"):
+    with pytest.raises(PillarboxError, match="is empty: write the secret"):
         grade_all(handed_in, "--secret-file", str(empty))
     for each in handed_in.iterdir():
         if each.name != "s0.py":

@@ -362,9 +362,9 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
     [
         (["tree,2,1", "--machines", "2", "--plane", "ovs"], "works on one machine only"),
         (["bcube,4,1", "--machines", "2", "--weights", "15,1,1"], "2 machines take 2 weights"),
-        (["bcube,4,1", "--weights", "2,1"], "--weights are those of"),
+        (["bcube,4,1", "--weights", "2,1"], "--weights needs --machines"),
         (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),
-        (["bcube,4,1", "--machines", "2", "--no-sandbox"], "--machines goes without --no-sandbox"),
+        (["bcube,4,1", "--machines", "2", "--no-sandbox"], "--machines excludes --no-sandbox"),
     ],
 )
 def test_refused(words: list[str], said: str) -> None:

@@ -116,8 +116,8 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
     ("arguments", "sentence"),
     [
         (["bcube,4,1", "--beside", "."], "leave SPEC away"),
-        (["--beside", ".", "--load", "0.5"], "has flows of its own"),
-        (["bcube,4,1", "--figure", "x.svg"], "give --beside RUN as well"),
+        (["--beside", ".", "--load", "0.5"], "takes the run's flows"),
+        (["bcube,4,1", "--figure", "x.svg"], "add --beside RUN"),
         (["--load", "0.5"], "name a network"),
         (["--beside", ".", "--figure", "x.pdf"], "use the suffix .svg or .png"),
         (["--beside", "."], "is not a run"),

@@ -125,7 +125,7 @@ def test_the_list_names_all() -> None:
 
 def test_a_live_one_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(PillarboxError, match="dcell-fig11 needs a lab, and a lab needs root"):
+    with pytest.raises(PillarboxError, match="dcell-fig11 needs a live lab, which needs root"):
         CliRunner().invoke(cli, ["reproduce", "dcell-fig11"], catch_exceptions=False)
 
 

@@ -211,7 +211,7 @@ def test_what_cannot_arrive_is_refused(
     ("arguments", "told"),
     [
         (["fct", "--load", "1.5"], "above 0 and below 1, not 1.5"),
-        (["fct", "--load", "much"], "'much' is no load"),
+        (["fct", "--load", "much"], "'much' is not a load"),
         (["quick", "--load", "0.5"], "quick has no arriving flows"),
         (["fct", "--set", "sizes=0"], "at least 1 byte, not 0"),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.run import _calibrated
+from experiments.commands.run import _calibrated_mbit
 from experiments.trials.loading import load
 from experiments.trials.runs import calibration, greedy
 from topos.base.errors import PillarboxError
@@ -30,7 +30,7 @@ def test_a_calibrated_rate_is_measured_on_a_lab_or_refused_with_what_was_seen(
     kept = tmp_path / "pillarbox" / calibration.FILE
     refusal = ""
     try:
-        experiment = load("a-a", changes, _calibrated)
+        experiment = load("a-a", changes, _calibrated_mbit)
     except PillarboxError as error:
         refusal = str(error)
     if refusal:
@@ -40,7 +40,7 @@ def test_a_calibrated_rate_is_measured_on_a_lab_or_refused_with_what_was_seen(
         assert [system.rate_mbit for system in experiment.systems] == [RATE_MBIT, RATE_MBIT]
         assert sorted(json.loads(kept.read_text()).values()) == [RATE_MBIT, RATE_MBIT]
         assert len(trials) == 2 and all(trial.verdict.valid for trial in trials)
-        load("a-a", changes, _calibrated)
+        load("a-a", changes, _calibrated_mbit)
         assert len(trials) == 2  # from the cache
     for trial in trials:  # a real lab carried real bytes, valid or not
         if not trial.verdict.reasons or "did not finish" not in trial.verdict.reasons[0]:
