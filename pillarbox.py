@@ -1,8 +1,8 @@
 """Pillarbox in Python: live networks from scripts, pytest and notebooks, and records of runs.
 
-A lab is a process of its own, as `pillarbox up` makes it, which other terminals see. It ends with
-its block, with `close`, and with this process, however that ends. What can be done to it is asked
-of its socket (`experiments.control`), and what is refused raises `PillarboxError`.
+A lab is a separate process, as `pillarbox up` starts it, and visible to other terminals. It ends
+with its block, with `close`, and with this process, even if that is killed. Actions on a lab are
+requests to its socket (`experiments.control`), and a refused request raises `PillarboxError`.
 
 Examples
 --------
@@ -70,7 +70,8 @@ lab = Lab
 
 def load(run: Path | str) -> Run:
     """Return the records of a run's finished trials, as pandas frames; see `docs/records.md`."""
-    from experiments.trials.runs.records import load_with_full_names  # only this needs pandas
+    # Imported here, as only this function needs pandas.
+    from experiments.trials.runs.records import load_with_full_names
 
     return load_with_full_names(run)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
     from experiments.trials.runs.records import load_with_full_names as load
 
-_HOME = {
+_MODULE_OF_NAME = {
     "Experiment": "experiments.trials.plans.experiment",
     "FaultAt": "experiments.trials.plans.experiment",
     "FaultRate": "experiments.trials.plans.experiment",
@@ -27,8 +27,8 @@ __all__ = ["Experiment", "FaultAt", "FaultRate", "Run", "System", "Workload", "l
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: most commands have no use for pandas.
-    if name in _HOME:
-        module, _, other = _HOME[name].partition(":")
+    # Names are imported on demand: most commands do not need pandas.
+    if name in _MODULE_OF_NAME:
+        module, _, other = _MODULE_OF_NAME[name].partition(":")
         return getattr(importlib.import_module(module), other or name)
     raise AttributeError(f"module 'experiments' has no attribute {name!r}")

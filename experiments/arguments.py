@@ -1,4 +1,4 @@
-"""What commands take on the command line and how they answer: as text, or as JSON."""
+"""Shared options and arguments of commands, and their output as text or JSON."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ from hosts.linux.rights import take_role
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-# Object of the click context of a process that runs one command and ends.
+# Object of the click context in a process that runs a single command and ends.
 OWN_PROCESS = "own process"
 
 
-def complete(what: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """Return what click asks to complete a word, by its name in `experiments.completing`.
+def complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Return click's completion function of an argument, by name in `experiments.completing`.
 
-    That stands above all that it asks, and so is imported when a shell asks.
+    That module has many dependencies, so it is imported only when a shell completes a word.
     """
 
     def completed(ctx: click.Context, param: click.Parameter, begun: str) -> list[str]:
-        known = getattr(importlib.import_module("experiments.completing"), what)
-        found: list[str] = known(ctx, param, begun)
-        return found
+        completion = getattr(importlib.import_module("experiments.completing"), name)
+        words: list[str] = completion(ctx, param, begun)
+        return words
 
     return completed
 
 
 def take_role_as_root(role: str, readable: Sequence[Path] = ()) -> None:
-    """Give up the rights that root needs no more, in a process that runs one command and ends."""
+    """Drop root privileges that a role does not need, in a process that runs a single command."""
     ctx = click.get_current_context(silent=True)
     if ctx and ctx.find_root().obj == OWN_PROCESS and os.geteuid() == 0:
         take_role(role, readable)
 
 
 class Group(click.Group):
-    """A group whose help shows each subcommand's summary whole: click would cut it off."""
+    """A command group whose help shows the whole summary of each subcommand (click cuts it)."""
 
     sections: Mapping[str, Sequence[str]] = {}
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the subcommands' names and summaries, by sections where there are some."""
+        """Write the names and summaries of the subcommands to the help, by section."""
         for title, names in (self.sections or {"Commands": self.list_commands(ctx)}).items():
             found = ((name, self.get_command(ctx, name)) for name in names)
             with formatter.section(title):
@@ -55,18 +55,18 @@ class Group(click.Group):
 
 
 class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
-    """A network on the command line, written as Mininet writes it."""
+    """Parameter type of a network on the command line, in Mininet's notation: ``bcube,4,1``."""
 
     name = "SPEC"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Topology:
-        """Return the network, or fail in one line."""
+        """Parse a network's text to its topology, or raise PillarboxError."""
         from topos.base.spec import parse
 
         return value if isinstance(value, Topology) else parse(value)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Return examples of networks."""
+        """Return the example networks that begin with the incomplete word."""
         from topos.base.spec import kinds, network
 
         known = (spec for kind in kinds() for spec in network(kind).examples)
@@ -74,26 +74,26 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
 
 
 class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 on only
-    """Whole numbers behind one another: ``2,1,1``."""
+    """Parameter type of machine weights: integers separated by commas, ``2,1,1``."""
 
     name = "WEIGHTS"
 
     def convert(self, value: object, param: object, ctx: object) -> tuple[int, ...]:
-        """Return the numbers, or fail in one line."""
+        """Parse weights to a tuple of integers, or raise PillarboxError."""
         if isinstance(value, tuple):
             return value
         words = str(value).split(",")
         require(
             all(word.isascii() and word.isdecimal() for word in words),
-            f"{value!r} are no weights: write one whole number a machine, such as 2,1,1",
+            f"{value!r} are not weights: write one integer per machine, such as 2,1,1",
         )
         return tuple(map(int, words))
 
 
 SPEC = Spec()
-SCHEMA = 1  # of what --json prints: raised when a key means something else, or is no more
-MORE = "..."
-WHOLE = 1000  # characters: more than a summary has
+SCHEMA = 1  # Version of --json output; increased when a key is removed or changes its meaning.
+MORE = "..."  # Marks JSON output with further keys.
+WHOLE = 1000  # Length limit of summaries in the help, in characters: longer than any summary.
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -155,7 +155,7 @@ def routing_option(
     metavar: str = "NAME",
     **settings: Any,
 ) -> Callable[[Any], Any]:
-    """Return the option ``--routing``, which shells complete."""
+    """Return the click option ``--routing``, with shell completion of routing names."""
     known = complete("routings")
     return click.option(
         "--routing", *name, metavar=metavar, help=about, shell_complete=known, **settings
@@ -163,7 +163,7 @@ def routing_option(
 
 
 class JsonOption(click.Option):
-    """The option ``--json``, which knows what the answer holds; MORE: and further keys."""
+    """The click option ``--json`` with the keys of the output; MORE stands for further keys."""
 
     def __init__(self, *words: Any, keys: Sequence[str], **settings: Any) -> None:
         super().__init__(*words, **settings)
@@ -171,13 +171,13 @@ class JsonOption(click.Option):
 
 
 def json_option(*keys: str) -> Callable[[Any], Any]:
-    """Return the option ``--json`` of a command that answers with these keys."""
+    """Return the click option ``--json`` of a command whose output has these keys."""
     about = "Print one JSON object."
     return click.option("--json", "as_json", cls=JsonOption, keys=keys, is_flag=True, help=about)
 
 
 def answer(as_json: bool, data: dict[str, Any], text: str, indent: int | None = None) -> None:
-    """Print the data as JSON, with the version of its schema, or the text."""
+    """Print a command's result: the data as JSON with the schema version, or the text."""
     if not as_json:
         click.echo(text)
         return

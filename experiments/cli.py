@@ -1,6 +1,6 @@
-"""The command line: finds subcommands by name and turns bad input into one line.
+"""Command line of Pillarbox: loads subcommands by name and reports bad input in one line.
 
-A subcommand is imported only when it is called for, so that a quick question has a quick answer.
+A subcommand is imported only when it is called, so that short commands start fast.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from experiments.output import standard_streams
 from experiments.text import printable
 from topos.base.errors import PillarboxError, meant
 
-BAD_INPUT = 2
-LONGEST = 4000  # characters of an error message, which may quote a file
-# Which extra brings what, as setup.py has it.
+BAD_INPUT = 2  # Exit code.
+LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
+# Modules by the extra of setup.py that installs them.
 EXTRAS = {
     "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy"),
     "live": ("aiohttp", "jinja2", "rich"),
     "test": ("pytest",),
 }
-# Parts of vagrant/requirements.lock; ./pillarbox installs a part when a command needs it.
+# Modules by part of vagrant/requirements.lock; ./pillarbox installs a part on demand.
 PARTS = {
     "simulator": ("numba",),
     "machines": ("cryptography", "dask", "distributed"),
@@ -55,7 +55,7 @@ SECTIONS = {
     "Teaching": ("grade-all", "sheets"),
     "Maintenance": ("setup", "clean", "test"),
 }
-# Commands that neither start nor enter a network.
+# Commands that neither start nor use a running lab.
 WITHOUT_LAB = {
     *("topo", "path", *SECTIONS["Networks without a lab"]),
     *("report", "compare-runs", "follow", "dissector"),
@@ -63,16 +63,16 @@ WITHOUT_LAB = {
 
 
 class Commands(Group):
-    """The group of all subcommands: files in experiments/commands, else verbs of a running lab."""
+    """Group of all subcommands: modules of experiments/commands, and verbs of a running lab."""
 
     sections = SECTIONS
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all subcommands."""
+        """Return the sorted names of all subcommands."""
         return sorted(chain(*self.sections.values()))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the subcommand of that name (``compare-runs`` is in ``compare_runs.py``)."""
+        """Return the subcommand of a name (``compare-runs`` is in ``compare_runs.py``), or None."""
         if cmd_name not in self.list_commands(ctx):
             return None
         module = f"experiments.commands.{cmd_name.replace('-', '_')}"
@@ -86,11 +86,11 @@ class Commands(Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the subcommand; say what was meant where there is none."""
+        """Return the subcommand of the arguments; raise PillarboxError with a hint if unknown."""
         known = self.list_commands(ctx)
         if not ctx.resilient_parsing and args[0] not in known and args[0][:1] != "-":
             raise PillarboxError(
-                f"there is no command {args[0]!r}: {meant(args[0], known)} (--help tells more)"
+                f"there is no command {args[0]!r}: {meant(args[0], known)} (see --help)"
             )
         before = " ".join(args[:2])
         if before in MOVED:
@@ -115,13 +115,13 @@ def cli() -> None:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line; bad input is one line on stderr and exit code 2."""
+    """Run the command line and exit; bad input gives one line on stderr and exit code 2."""
     with standard_streams():
         _run(arguments)
 
 
 def _run(arguments: list[str] | None) -> NoReturn:
-    # Or each process that loads numpy starts threads that look for work at full speed for a while.
+    # Without this, numpy starts OpenBLAS threads in each process, which busy-wait for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interpreter.use_own_home()
     interpreter.ignore_plot_settings()
@@ -130,46 +130,46 @@ def _run(arguments: list[str] | None) -> NoReturn:
         outcome = cli.main(arguments, prog_name="pillarbox", standalone_mode=False, obj=own)
         sys.exit(outcome if isinstance(outcome, int) else 0)
     except PillarboxError as error:
-        _fail(str(error))
+        _exit_with_error(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         sys.exit(BAD_INPUT)
     except click.NoSuchOption as error:
         renamed = RENAMED.get(error.option_name, "")
-        _fail(error.format_message() + (f" Did you mean {renamed}?" if renamed else ""))
+        _exit_with_error(error.format_message() + (f" Did you mean {renamed}?" if renamed else ""))
     except click.ClickException as error:
         usage = getattr(error, "ctx", None)
-        hint = f" ({usage.command_path} --help tells more)" if usage else ""
-        _fail(error.format_message() + hint)
+        hint = f" (see {usage.command_path} --help)" if usage else ""
+        _exit_with_error(error.format_message() + hint)
     except ModuleNotFoundError as error:
         if arguments is None:
             _install_part(error)
-        _fail(missing(error))
+        _exit_with_error(missing(error))
     except click.Abort:
-        _fail("stopped")
+        _exit_with_error("stopped")
 
 
 def _install_part(error: ModuleNotFoundError) -> None:
-    """Run this command again by ./pillarbox, which installs the part that has the module.
+    """Restart this command with ./pillarbox, which installs the part with the missing module.
 
-    Return if no part has it, or if ./pillarbox did not make this environment.
+    Return if the module is in none of PARTS, or if ./pillarbox did not create this environment.
     """
     from experiments.files import CHECKOUT
 
     module = (error.name or "").partition(".")[0]
     part = next((name for name, modules in PARTS.items() if module in modules), None)
-    asked = os.environ.get(PARTS_VARIABLE, "").split()
+    requested = os.environ.get(PARTS_VARIABLE, "").split()
     launcher = CHECKOUT / "pillarbox"
-    made = Path(sys.prefix, "pillarbox.stamp").exists() and launcher.is_file()
-    if part is None or part in asked or not made:
+    is_own_environment = Path(sys.prefix, "pillarbox.stamp").exists() and launcher.is_file()
+    if part is None or part in requested or not is_own_environment:
         return
-    click.echo(f"pillarbox: this needs {module}, which is installed now", err=True)
-    os.environ[PARTS_VARIABLE] = " ".join([*asked, part])
+    click.echo(f"pillarbox: installing {module}, which this command needs", err=True)
+    os.environ[PARTS_VARIABLE] = " ".join([*requested, part])
     os.execv(launcher, [str(launcher), *sys.argv[1:]])
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """Return what to install, or raise the error where that would not mend it."""
+    """Return a message that names the package to install, or raise the error if none is known."""
     module = (error.name or "").partition(".")[0]
     if module == "mininet":
         site = sysconfig.get_path("purelib")
@@ -184,6 +184,6 @@ def missing(error: ModuleNotFoundError) -> str:
     return f"this needs {module}: pip install 'pillarbox[{extra}]'"
 
 
-def _fail(sentence: str) -> NoReturn:
+def _exit_with_error(sentence: str) -> NoReturn:
     click.echo(f"pillarbox: {printable(' '.join(sentence.split()), LONGEST)}", err=True)
     sys.exit(BAD_INPUT)

@@ -1,7 +1,7 @@
-"""What a shell can complete: addresses, routings, experiments, labs, benches and figures.
+"""Shell completion of addresses, routings, experiments, labs, benches and figures.
 
-Each is asked for with the context of a line that is not finished. What cannot be known, such as the
-labs of another user, completes to nothing.
+Each function gets the click context of an unfinished command line. Words that cannot be determined,
+such as the labs of another user, complete to an empty list.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import click
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-MOST = 500  # of a list that a shell shows
+MOST = 500  # Upper bound for the words that are offered to a shell.
 
 Known = Callable[[click.Context], Iterable[str]]
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def completes(known: Known) -> Completion:
-    """Return what click asks to complete a word."""
+    """Convert a function that lists all words to click's completion function of a word."""
 
     @wraps(known)
     def completed(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
@@ -36,21 +36,21 @@ def completes(known: Known) -> Completion:
 
 @completes
 def servers(ctx: click.Context) -> Iterable[str]:
-    """Return the addresses of the network of the line, or of the lab that is running."""
+    """Return the server addresses of the network on the command line, or of the running lab."""
     topology = _topology(ctx)
     return map(topology.address, range(topology.servers))
 
 
 @completes
 def nodes(ctx: click.Context) -> Iterable[str]:
-    """Return the addresses, and the names of switches."""
+    """Return the server addresses and switch names of the network or the running lab."""
     topology = _topology(ctx)
     return map(topology.name, range(topology.nodes))
 
 
 @completes
 def routings(ctx: click.Context) -> Iterable[str]:
-    """Return the routings of the line's network; of all, where it names none yet."""
+    """Return the routings of the network on the command line, or those of all networks."""
     from hosts.base.algorithms import algorithms
     from topos.base.spec import kinds, network, parse
 
@@ -61,7 +61,7 @@ def routings(ctx: click.Context) -> Iterable[str]:
 
 @completes
 def experiments(_ctx: click.Context) -> Iterable[str]:
-    """Return the catalogue."""
+    """Return the names of the catalogue's experiments."""
     from experiments.trials.loading import names
 
     return names()
@@ -69,7 +69,7 @@ def experiments(_ctx: click.Context) -> Iterable[str]:
 
 @completes
 def labs(_ctx: click.Context) -> Iterable[str]:
-    """Return the numbers of the labs that run."""
+    """Return the numbers of the running labs."""
     from experiments.emulation.lab_registry import living_labs
 
     return map(str, living_labs())
@@ -77,7 +77,7 @@ def labs(_ctx: click.Context) -> Iterable[str]:
 
 @completes
 def benches(_ctx: click.Context) -> Iterable[str]:
-    """Return the benchmarks."""
+    """Return the names of the benchmarks."""
     from experiments.benches._frame import titles
 
     return titles()
@@ -85,7 +85,7 @@ def benches(_ctx: click.Context) -> Iterable[str]:
 
 @completes
 def figures(_ctx: click.Context) -> Iterable[str]:
-    """Return the papers' figures that can be made again."""
+    """Return the names of the papers' figures that can be reproduced."""
     from experiments.reproductions import names
 
     return names()

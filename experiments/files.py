@@ -1,4 +1,4 @@
-"""Files that a run leaves behind, and whose they are."""
+"""Output files and folders: creation, ownership, locking, and reading of TOML."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from typing import Any
 
 from topos.base.errors import PillarboxError, require
 
-CHECKOUT = Path(__file__).resolve().parent.parent  # the folder of topos, hosts and experiments
-PRIVATE_FOLDER = 0o700
-LONGEST_TOML = 1 << 20  # bytes
+CHECKOUT = Path(__file__).resolve().parent.parent  # Folder of topos, hosts and experiments.
+PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.
+LONGEST_TOML = 1 << 20  # Upper bound for the size of a TOML file, in bytes.
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
 SHEETS = _IN_CHECKOUT if _IN_CHECKOUT.is_dir() else Path(__file__).parent / "grading" / "sheets"
 
 
 def output_folder(path: Path) -> Path:
-    """Make the folder for a command's files, or raise PillarboxError saying why it cannot be."""
+    """Create the folder for a command's files, or raise PillarboxError with the reason."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise PillarboxError(
-            f"{path} cannot be made a folder ({error.strerror}); name another with --out"
+            f"{path} cannot be created ({error.strerror}); choose another folder with --out"
         ) from None
     for folder in missing:
         give_to_user(folder)
@@ -36,16 +36,17 @@ def output_folder(path: Path) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Make a folder that no other user may look into, or give one that exists that mode.
+    """Create a folder that only this user may open, or set the mode of an existing folder so.
 
-    Raises PillarboxError if it is another user's, or no folder but a symbolic link.
+    Raises PillarboxError if the path belongs to another user, or if it is not a folder (symbolic
+    links included).
     """
     with suppress(FileExistsError):
         path.mkdir(mode=PRIVATE_FOLDER)
     try:
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError as error:
-        raise PillarboxError(f"{path} is no folder ({error.strerror}): remove it") from None
+        raise PillarboxError(f"{path} is not a folder ({error.strerror}): remove it") from None
     try:
         status = os.fstat(opened)
         require(
@@ -64,7 +65,7 @@ def is_private(status: os.stat_result) -> bool:
 
 
 def toml_in(file: Path) -> dict[str, Any]:
-    """Return what a file in TOML says, or raise PillarboxError."""
+    """Return the content of a TOML file, or raise PillarboxError."""
     try:
         with file.open("rb") as opened:
             data = opened.read(LONGEST_TOML + 1)
@@ -73,56 +74,58 @@ def toml_in(file: Path) -> dict[str, Any]:
     except OSError as error:
         raise PillarboxError(f"{file} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise PillarboxError(f"{file} is no TOML: {error}") from None
+        raise PillarboxError(f"{file} is not TOML: {error}") from None
 
 
 def toml_of(text: str, name: str) -> dict[str, Any]:
-    """Return what a text in TOML says, or raise PillarboxError that names its file."""
+    """Parse a TOML text, or raise PillarboxError with the name of its file."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:
         import tomli as tomllib
     try:
         return dict(tomllib.loads(text))
-    # Besides its own error: brackets without end, numbers of thousands of digits.
+    # TOMLDecodeError is a ValueError, as is a number of thousands of digits; deeply nested
+    # brackets raise RecursionError.
     except (ValueError, RecursionError) as error:
-        raise PillarboxError(f"{name} is no TOML: {error}") from None
+        raise PillarboxError(f"{name} is not TOML: {error}") from None
 
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Lock a folder of results, or raise PillarboxError where another process writes to it."""
-    held = os.open(folder, os.O_RDONLY)
+    """Lock a folder of results, or raise PillarboxError if another process writes to it."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise PillarboxError(
-                f"{folder} is being written by another process: wait for its end, or name another"
+                f"{folder} is being written by another process: wait for its end, or choose "
+                "another folder"
             ) from None
         yield
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def give_to_user(path: Path) -> None:
-    """Hand a file or folder that sudo made to the user who called sudo."""
+    """Change the owner of a file or folder from root to the user who called sudo."""
     user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() == 0 and user.isdecimal() and group.isdecimal():
         os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the file, then rename: no reader ever sees half of it."""
-    beside = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
+    """Write a file atomically: write a temporary file in the same folder, then rename it."""
+    temporary = path.with_name(f".pillarbox-{secrets.token_hex(6)}")
     try:
         try:
-            # Not tempfile, whose files no other user may read: here the umask decides.
-            with beside.open("xb") as stream:
+            # The umask sets the mode; files of tempfile would be unreadable for other users.
+            with temporary.open("xb") as stream:
                 stream.write(content)
-            beside.replace(path)
+            temporary.replace(path)
         finally:
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
     except OSError as error:
         raise PillarboxError(
             f"{str(path)!r} cannot be written ({error.strerror}): name a file in a writable "

@@ -1,16 +1,16 @@
-"""Run tests side by side, in processes that are forked once all tests are collected.
+"""Parallel test runner (pytest plugin): workers are forked after all tests are collected.
 
-To import and collect all tests takes 13 s of a processor in a fresh clone. Workers that begin
-anew, as those of pytest-xdist do, take that each.
+The import and collection of all tests takes 13 s of processor time in a fresh clone. Workers that
+start as new processes, as in pytest-xdist, take this time each.
 
-A worker has a share of the tests, in their order, so that tests of one file find what the ones
-before them have set up. When it has run all of its share, it takes the back half of the largest
-share. Tests of live networks, marked `root`, wait for much, some of them long. With these all
-workers begin but one, which begins with all other tests; and of these shares are taken first. So
-processors have something to do while others wait, and the last tests to end are short ones.
+Each worker has a share of the tests, in their order, so that tests of one file can use the fixtures
+of the tests before. A worker that has run its share takes the second half of the largest share.
+Tests of live networks, marked `root`, mostly wait, some of them for long. All workers except one
+begin with these tests, and the other worker begins with all other tests; shares of `root` tests are
+taken first. So processors are busy while live tests wait, and the last tests to end are short.
 
-What is marked `alone` or `long` runs when all workers have ended, in turn. What is marked `in_turn`
-runs beside other tests, but not beside others so marked.
+Tests marked `alone` or `long` run one at a time after all workers have ended. Tests marked
+`in_turn` run in parallel with other tests, but not with each other.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ FORKING = multiprocessing.get_context("fork")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Take --side-by-side."""
+    """Add the pytest option --side-by-side, the number of parallel workers."""
     parser.addoption("--side-by-side", type=int, metavar="N", help="run N tests at a time")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
-    """Run the tests in workers; leave it to pytest where that is not asked for."""
+    """Run the tests in parallel workers if --side-by-side is given; return None otherwise."""
     workers = session.config.getoption("--side-by-side")
     if not workers or session.testsfailed or session.config.option.collectonly:
         return None
     last = [item for item in session.items if _is_marked(item, "alone", "long")]
     together = [item for item in session.items if not _is_marked(item, "alone", "long")]
-    _run(session, together, workers)
+    _run_parallel(session, together, workers)
     for item, following in zip_longest(last, last[1:]):
         item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
     return True
@@ -59,9 +59,9 @@ def _is_marked(item: pytest.Item, *names: str) -> bool:
 
 
 class Shares:
-    """Which tests each worker has still to run: places in the list of all.
+    """Shares of the tests that each worker has still to run, as ranges of the list of tests.
 
-    The first of them, so many, are shared by all workers but the last, which has all others.
+    The first `first` tests are shared by all workers except the last, which has all other tests.
     """
 
     def __init__(self, tests: int, workers: int, first: int) -> None:
@@ -71,11 +71,11 @@ class Shares:
         self._shares: Any = FORKING.Array("i", [*chain(*pairwise(ends))])
 
     def take(self, worker: int) -> int | None:
-        """Return the next test for a worker; None where no worker has any left."""
+        """Return the index of a worker's next test; None if no share has a test left."""
         with self._shares.get_lock():
             shares = self._shares.get_obj()
             ranges = [*zip(shares[::2], shares[1::2], strict=True)]
-            # Of each: whether they are some of the first, and how many they are.
+            # For each share: True if it has tests of the first group, and its number of tests.
             left = [(begin < min(end, self._first), end - begin) for begin, end in ranges]
             if ranges[worker][0] == ranges[worker][1]:
                 largest = left.index(max(left))
@@ -91,48 +91,48 @@ class Shares:
 
 
 class Reporter:
-    """Passes a worker's reports to the process that prints them."""
+    """Pytest plugin of a worker, which sends its test reports to the parent process."""
 
     def __init__(self, config: pytest.Config, pipe: Connection) -> None:
         self._config, self._pipe = config, pipe
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Pass one on."""
+        """Send a test report to the parent process."""
         hook = self._config.hook
         self._pipe.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 
 
-def _run(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
+def _run_parallel(session: pytest.Session, items: list[pytest.Item], workers: int) -> None:
     config: Any = session.config
-    config._tmp_path_factory.getbasetemp()  # one for all
+    config._tmp_path_factory.getbasetemp()  # Create the temporary folder that all workers share.
     items = sorted(items, key=lambda item: not _is_marked(item, "root"))
     live = sum(_is_marked(item, "root") for item in items)
     shares = Shares(len(items), workers, live)
-    pipes = [_started(session, items, shares, worker) for worker in range(workers)]
+    pipes = [_start_worker(session, items, shares, worker) for worker in range(workers)]
     left = dict(enumerate(items))
     running: dict[Connection, pytest.Item] = {}
     while pipes:
         for pipe in wait(pipes):
             assert isinstance(pipe, Connection)
-            said = _received(pipe)
-            if said is None:
+            message = _receive(pipe)
+            if message is None:
                 pipes.remove(pipe)
                 if pipe in running:
                     _report_death(running[pipe])
-            elif isinstance(said, int):
-                running[pipe] = left.pop(said)
+            elif isinstance(message, int):
+                running[pipe] = left.pop(message)
             else:
-                report = config.hook.pytest_report_from_serializable(config=config, data=said)
+                report = config.hook.pytest_report_from_serializable(config=config, data=message)
                 config.hook.pytest_runtest_logreport(report=report)
                 if report.when == "teardown":
                     del running[pipe]
-    if left:  # since workers have died
+    if left:  # Workers have died before they ran these tests.
         assert len(left) < len(items), "all workers have died before their first test"
-        _run(session, [*left.values()], workers)
+        _run_parallel(session, [*left.values()], workers)
 
 
-def _received(pipe: Connection) -> Any:
-    """Return which test begins, or a report of it; None at the worker's end."""
+def _receive(pipe: Connection) -> Any:
+    """Receive a worker's message: the index of a test that begins, a report, or None at its end."""
     try:
         return pipe.recv()
     except EOFError:
@@ -146,48 +146,52 @@ def _report_death(item: pytest.Item) -> None:
     item.ihook.pytest_runtest_logreport(report=report)
 
 
-def _started(
+def _start_worker(
     session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int
 ) -> Connection:
-    here, there = FORKING.Pipe(duplex=False)
+    parent_end, worker_end = FORKING.Pipe(duplex=False)
     with warnings.catch_warnings():
-        # Python 3.12 and later warn of threads; numpy's stand still, and know of forks.
+        # Python 3.12 and later warn of a fork with threads; numpy's threads idle and support forks.
         warnings.simplefilter("ignore", DeprecationWarning)
-        FORKING.Process(target=_work, args=(session, items, shares, worker, there)).start()
-    there.close()
-    return here
+        FORKING.Process(
+            target=_run_worker, args=(session, items, shares, worker, worker_end)
+        ).start()
+    worker_end.close()
+    return parent_end
 
 
-def _work(
+def _run_worker(
     session: pytest.Session, items: list[pytest.Item], shares: Shares, worker: int, pipe: Connection
 ) -> None:
     die_with_parent(signal.SIGKILL)
     plugins: Any = session.config.pluginmanager
     captured = plugins.get_plugin("capturemanager")._global_capturing
     for stream in filter(None, (captured.out, captured.err)):
-        with tempfile.TemporaryFile() as own:  # else what one prints would be all workers'
-            os.dup2(own.fileno(), stream.tmpfile.fileno())
+        # Each worker needs a separate file for captured output: a fork shares the parent's.
+        with tempfile.TemporaryFile() as capture_file:
+            os.dup2(capture_file.fileno(), stream.tmpfile.fileno())
     plugins.unregister(name="terminalreporter")
     plugins.register(Reporter(session.config, pipe))
     place = shares.take(worker)
     while place is not None:
-        following = shares.take(worker)  # now: what both need is not torn down between them
+        # The next test is taken now, so that fixtures of both tests are not torn down in between.
+        following = shares.take(worker)
         item = items[place]
         nextitem = None if following is None else items[following]
-        with _turn(item):
+        with _exclusive_turn(item):
             pipe.send(place)
             item.ihook.pytest_runtest_protocol(item=item, nextitem=nextitem)
         place = following
 
 
 @contextmanager
-def _turn(item: pytest.Item) -> Iterator[None]:
-    """Wait until no other test that is marked `in_turn` runs, where this one is."""
+def _exclusive_turn(item: pytest.Item) -> Iterator[None]:
+    """Wait until no other test marked `in_turn` runs, if this test is marked so."""
     if not _is_marked(item, "in_turn"):
         yield
         return
     config: Any = item.config
     with (config._tmp_path_factory.getbasetemp() / "turn").open("w") as file:
-        # A worker's death gives it back, and a test's own processes do not have it.
+        # The lock ends with the worker, and child processes of a test do not inherit it.
         fcntl.lockf(file, fcntl.LOCK_EX)
         yield

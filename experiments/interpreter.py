@@ -1,8 +1,8 @@
 """Commands that start another Python process of Pillarbox.
 
 ``python -m MODULE`` puts the current directory first on the import path and reads PYTHONPATH and
-the user's site-packages. Whoever may write to one of these directories would run code with the
-rights of the caller, who is often root. Every Python process of Pillarbox therefore starts in
+the user's site-packages. Users with write access to one of these directories could run code with
+the rights of the caller, who is often root. Every Python process of Pillarbox therefore starts in
 isolated mode (``-I``), and receives the import path of its parent as an argument.
 """
 
@@ -38,12 +38,12 @@ def module_command(module: str, *words: object) -> list[str]:
 
 def code_command(code: str, *words: object) -> list[str]:
     """Return the command that runs Python code, which finds the words in ``sys.argv[1:]``."""
-    return [*_isolated(), "-c", SET_PATH + code, json.dumps(import_path()), *map(str, words)]
+    return [*_isolated_python(), "-c", SET_PATH + code, json.dumps(import_path()), *map(str, words)]
 
 
 def script_command(file: Path) -> list[str]:
     """Return the command that runs a script; the script itself extends the import path."""
-    return [*_isolated(), str(file)]
+    return [*_isolated_python(), str(file)]
 
 
 def import_path() -> list[str]:
@@ -51,7 +51,7 @@ def import_path() -> list[str]:
     return [place for place in sys.path if Path(place).is_absolute()]
 
 
-def _isolated() -> list[str]:
+def _isolated_python() -> list[str]:
     # Isolated mode ignores the environment variables of these two flags.
     flags = ["-B"] * sys.dont_write_bytecode + ["-X", "utf8"] * sys.flags.utf8_mode
     return [sys.executable, "-I", *flags]
@@ -93,7 +93,7 @@ def outside_current_directory() -> Iterator[None]:
     numba reads ``.numba_config.yaml`` when it is imported, which can name a directory of compiled
     code, and matplotlib reads ``matplotlibrc``. multiprocessing starts servers by ``python -c``.
     """
-    # Where there is O_PATH, also a directory that this user may enter but not list.
+    # O_PATH also opens a directory that this user may enter but not list.
     before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)
     os.chdir("/")
     try:

@@ -1,9 +1,9 @@
-"""Standard output and standard error of the command line: the one way for text to a terminal.
+"""Standard output and standard error of the command line, with control characters escaped.
 
-Whatever the command line prints, errors and tracebacks included, passes through `Output`. Text of
-others (a student's message, a foreign file's name, a line of a log) can be part of any of it, and
-is shown without control characters even where a caller forgot to ask for that. Programs that run on
-servers write to the terminal themselves, as in a shell.
+All output of the command line, errors and tracebacks included, passes through `Output`. Any output
+can contain foreign text (a student's message, a foreign file's name, a line of a log), which is
+shown without control characters even if the caller did not escape it. Programs that run on servers
+write to the terminal directly, as in a shell.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from typing import TextIO
 
 from experiments.text import printable_lines
 
-CANNOT_WRITE = 1  # exit code
+CANNOT_WRITE = 1  # Exit code.
 
 
 class OutputLost(Exception):  # noqa: N818 - the medium's failure, which is no error of a caller
-    """Standard output takes no more: its disk is full, its reader has ended, or it was closed."""
+    """Standard output cannot be written: disk full, reader of the pipe ended, or closed."""
 
 
 class Output(io.TextIOWrapper):
-    """A standard stream that shows control characters instead of sending them to a terminal.
+    """A standard stream that escapes control characters instead of sending them to a terminal.
 
     Parameters
     ----------
     unfiltered : file
-        The stream in whose place this one stands.
+        Stream that this stream replaces.
     needed : bool
-        Whether text that cannot be written is an error; otherwise it is dropped.
+        True raises OutputLost for text that cannot be written; False drops the text.
     """
 
     def __init__(self, unfiltered: TextIO, *, needed: bool) -> None:
@@ -51,17 +51,17 @@ class Output(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Write text, with visible escapes in place of control characters."""
-        with self._loss():
+        with self._errors_as_lost():
             super().write(printable_lines(text))
         return len(text)
 
     def flush(self) -> None:
-        """Write what is buffered."""
-        with self._loss():
+        """Write the buffered text to the stream."""
+        with self._errors_as_lost():
             super().flush()
 
     @contextmanager
-    def _loss(self) -> Iterator[None]:
+    def _errors_as_lost(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -69,35 +69,35 @@ class Output(io.TextIOWrapper):
                 raise OutputLost(error.errno, error.strerror) from None
 
     def close_filter(self) -> None:
-        """Leave the unfiltered stream as it was, and drop what it cannot write.
+        """Detach from the unfiltered stream, and drop text that the stream cannot write.
 
-        Python would try to write it again when it ends, and say so.
+        Otherwise Python would try to write the text again at its exit, and print an error.
         """
-        self._needed = False  # nobody is left to be told
+        self._needed = False  # Errors from now on are ignored.
         buffer = self.detach()
         try:
             buffer.flush()
         except OSError:
-            nothing = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nothing, self.unfiltered.fileno())
-            os.close(nothing)
+            null_device = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null_device, self.unfiltered.fileno())
+            os.close(null_device)
 
 
 def styled(stream: TextIO) -> TextIO:
-    """Return the stream for a program part that writes terminal escapes, and no foreign text."""
+    """Return the unfiltered stream, for code that writes terminal escapes and no foreign text."""
     return stream.unfiltered if isinstance(stream, Output) else stream
 
 
 @contextmanager
 def standard_streams() -> Iterator[None]:
-    """Let `Output` stand for standard output and standard error as long as the block lasts.
+    """Replace standard output and standard error by `Output` within a block.
 
-    Text that cannot be written to standard output ends the process: with a sentence or, where the
-    reader of a pipe has ended, as `head` does, without.
+    Text that cannot be written to standard output ends the process: with an error message, or
+    silently if the reader of a pipe has ended, as `head` does.
     """
-    _open_closed()
+    _open_closed_streams()
     before = sys.stdout, sys.stderr
-    out, err = _output(sys.stdout, 1, needed=True), _output(sys.stderr, 2, needed=False)
+    out, err = _filtered(sys.stdout, 1, needed=True), _filtered(sys.stderr, 2, needed=False)
     sys.stdout, sys.stderr = out, err
     try:
         try:
@@ -105,9 +105,9 @@ def standard_streams() -> Iterator[None]:
         finally:
             out.flush()
     except OutputLost as lost:
-        code, why = lost.args
+        code, reason = lost.args
         if code != errno.EPIPE:
-            err.write(f"pillarbox: standard output cannot be written ({why}): redirect it\n")
+            err.write(f"pillarbox: standard output cannot be written ({reason}): redirect it\n")
         sys.exit(CANNOT_WRITE)
     finally:
         sys.stdout, sys.stderr = before
@@ -116,15 +116,15 @@ def standard_streams() -> Iterator[None]:
                 stream.close_filter()
 
 
-def _output(stream: TextIO | None, descriptor: int, *, needed: bool) -> TextIO:
+def _filtered(stream: TextIO | None, descriptor: int, *, needed: bool) -> TextIO:
     stream = stream or open(descriptor, "w", closefd=False)  # noqa: SIM115
     return Output(stream, needed=needed) if hasattr(stream, "buffer") else stream
 
 
-def _open_closed() -> None:
-    """Open standard streams that the caller closed, lest other files get their numbers.
+def _open_closed_streams() -> None:
+    """Open standard streams that the caller closed, so that no other file gets their descriptors.
 
-    Standard output then refuses to be written, as a closed one does.
+    Writing to standard output then fails, as to a closed stream.
     """
     for descriptor, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
         try:

@@ -1,12 +1,13 @@
-"""Live networks in anybody's tests: the fixture ``pillarbox_lab``, loaded by pytest itself.
+"""Pytest plugin with the fixture ``pillarbox_lab``, a live network for a test.
 
     @pytest.mark.pillarbox("dcell,4,1", rate_mbit=100)
     def test_my_program(pillarbox_lab):
         pillarbox_lab.cut("0.3", "4.0")
         assert pillarbox_lab.path("0.0", "4.3").delivered
 
-What the mark takes is what `pillarbox.lab` takes. A mark on a class, or a module's ``pytestmark``,
-is for all tests within; each test has a lab of its own, which ends with it.
+The mark has the arguments of `pillarbox.lab`. A mark on a class, or a module's ``pytestmark``,
+applies to all its tests; each test has a separate lab, which ends with the test. Pytest loads the
+plugin automatically.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ MARKED = f"{MARK}(network, **options): the network of the fixture pillarbox_lab,
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the mark known."""
+    """Register the mark ``pillarbox`` with pytest."""
     config.addinivalue_line("markers", MARKED)
 
 
 @pytest.fixture
 def pillarbox_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Return a lab of the network that the test's mark names; it ends with the test."""
+    """Yield a lab of the network in the test's mark; the lab ends with the test."""
     mark = request.node.get_closest_marker(MARK)
     if mark is None or not mark.args:
-        pytest.fail('say which network: @pytest.mark.pillarbox("dcell,4,1")', pytrace=False)
+        pytest.fail('name a network: @pytest.mark.pillarbox("dcell,4,1")', pytrace=False)
     if os.geteuid() != 0:
         pytest.skip("a lab needs root: run pytest with sudo")
     import pillarbox

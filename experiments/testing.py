@@ -1,9 +1,9 @@
-"""Everything that is checked before a change lands, in one order, for people and for CI alike.
+"""Test runner of ``pillarbox test``: static checks, tests and benches, for developers and CI.
 
 Three sections, by two marks of the tests (experiments/forked_tests.py)::
 
-    together   static checks, and every test that a busy machine does not change, on all processors
-    alone      tests marked `alone`, one at a time: they assert what a busy machine changes
+    together   static checks, and all tests that do not depend on the machine's load, in parallel
+    alone      tests marked `alone`, one at a time: their results depend on the machine's load
     all        only with `--all`: tests marked `long`, one at a time, and the benches
 """
 
@@ -20,13 +20,14 @@ from typing import NamedTuple
 
 from experiments.files import CHECKOUT
 
-SLOWEST = "--durations=20"
-# Whole, where half a minute of it says little; of the others only that they run and judge.
+SLOWEST = "--durations=20"  # Pytest option that prints the 20 slowest tests.
+# Benches that run at full length, as a short run finds little. All others run with --quick, which
+# only tests that they work.
 WHOLE_BENCHES = ("fuzz", "fuzz-readers", "fuzz-routers", "soak")
 
 
 class TestStep(NamedTuple):
-    """A command, and the name by which a failure is told."""
+    """A step of the test run: a command, and its name in the list of failures."""
 
     name: str
     command: list[str]
@@ -35,14 +36,14 @@ class TestStep(NamedTuple):
 def run(args: list[str], *, everything: bool = False) -> int:
     """Run the formatter, the linters, the type checker and pytest.
 
-    Every step runs, whatever the ones before it said. The last line names what failed.
+    Every step runs, even after failures. The last line of output names the failed steps.
 
     Parameters
     ----------
     args : list of str
-        Arguments for pytest, which then runs once, with every test in turn.
+        Arguments for pytest, which then runs in one process, one test at a time.
     everything : bool
-        Also run what takes long: the tests marked `long`, with many examples, and the benches.
+        True also runs the tests marked `long`, with many examples, and the benches.
 
     Returns
     -------
@@ -50,12 +51,12 @@ def run(args: list[str], *, everything: bool = False) -> int:
         0 if every step passed; else pytest's exit code or, if pytest passed, 1.
     """
     with _cache_folder() as caches:
-        beside = _static_checks(caches)
-        code = _run_step(_pytest(caches, args, everything=everything), caches)
+        static_checks = _static_checks(caches)
+        code = _run_step(_pytest_step(caches, args, everything=everything), caches)
         failed = ["pytest"] if code else []
-        failed += _failed(beside)
+        failed += _failed_steps(static_checks)
         if everything:
-            failed += [step.name for step in _benches() if _run_step(step, caches) != 0]
+            failed += [step.name for step in _bench_steps() if _run_step(step, caches) != 0]
     print(f"\nFailed: {', '.join(failed)}." if failed else "\nAll passed.", flush=True)
     return code or (1 if failed else 0)
 
@@ -63,36 +64,36 @@ def run(args: list[str], *, everything: bool = False) -> int:
 def run_static() -> int:
     """Run the formatter, the linters and the type checker; return 0 if all of them passed."""
     with _cache_folder() as caches:
-        return 1 if _failed(_static_checks(caches)) else 0
+        return 1 if _failed_steps(_static_checks(caches)) else 0
 
 
 def _static_checks(caches: Path | None) -> dict[str, subprocess.Popen[str]]:
-    """Start what reads the code and does not run it."""
-    ruff = _tool("ruff")
+    """Start the static checks (mypy, ruff, lint-imports) in parallel; return the processes."""
+    ruff = _tool_path("ruff")
     ruff_cache = ["--cache-dir", str(caches / "ruff")] if caches else []
     mypy_cache = ["--cache-dir", str(caches / "mypy")] if caches else []
     lint_cache = ["--cache-dir", str(caches / "imports")] if caches else []
     steps = [
-        TestStep("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # the longest, so it begins
+        TestStep("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # First, as it is slowest.
         TestStep("ruff format", [ruff, "format", "--check", *ruff_cache]),
         TestStep("ruff check", [ruff, "check", *ruff_cache]),
-        TestStep("lint-imports", [_tool("lint-imports"), *lint_cache]),
+        TestStep("lint-imports", [_tool_path("lint-imports"), *lint_cache]),
     ]
-    return {step.name: _started(step, caches) for step in steps}
+    return {step.name: _start_step(step, caches) for step in steps}
 
 
-def _pytest(caches: Path | None, args: list[str], *, everything: bool) -> TestStep:
+def _pytest_step(caches: Path | None, args: list[str], *, everything: bool) -> TestStep:
     no_cache = ["-p", "no:cacheprovider"] if caches else []
     command = [sys.executable, "-m", "pytest", SLOWEST, *no_cache]
     if args:
         return TestStep("pytest", [*command, *args])
     many = ["--hypothesis-profile=many", "-m", ""] if everything else []
-    # More than processors: tests of live networks wait longer than they compute.
+    # More workers than processors: tests of live networks wait longer than they compute.
     workers = ["--side-by-side", str((os.cpu_count() or 1) + 3)]
     return TestStep("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
 
 
-def _benches() -> Iterator[TestStep]:
+def _bench_steps() -> Iterator[TestStep]:
     from experiments.benches import _frame as frame
 
     for name in frame.titles():
@@ -108,8 +109,8 @@ def _run_step(step: TestStep, caches: Path | None) -> int:
     return subprocess.run(step.command, cwd=CHECKOUT, env=environment, check=False).returncode
 
 
-def _started(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
-    """Start a step beside others; what it prints is kept until its end is waited for."""
+def _start_step(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
+    """Start a step in the background; its output is buffered until `_failed_steps` prints it."""
     return subprocess.Popen(
         step.command,
         cwd=CHECKOUT,
@@ -120,8 +121,8 @@ def _started(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
     )
 
 
-def _failed(started: dict[str, subprocess.Popen[str]]) -> list[str]:
-    """Wait for steps to end; print what they printed; return the names of those that failed."""
+def _failed_steps(started: dict[str, subprocess.Popen[str]]) -> list[str]:
+    """Wait for started steps and print their output; return the names of the failed steps."""
     for name, process in started.items():
         printed, _ = process.communicate()
         print(f"\n== {name}\n{printed}", end="", flush=True)
@@ -130,28 +131,29 @@ def _failed(started: dict[str, subprocess.Popen[str]]) -> list[str]:
 
 def _environment(caches: Path | None) -> dict[str, str]:
     environment = dict(os.environ)
-    # Else each of the many Pythons that tests start would compile all that it imports.
+    # Without bytecode files every Python process of a test would compile its imports again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if caches:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(caches / "hypothesis")
-        environment["NUMBA_CACHE_DIR"] = str(caches / "numba")  # for all workers
+        environment["NUMBA_CACHE_DIR"] = str(caches / "numba")  # All workers share this cache.
     return environment
 
 
-def _tool(name: str) -> str:
-    # Beside the interpreter, where its link stands: resolved, it would be Debian's own folder.
+def _tool_path(name: str) -> str:
+    # Tools are in the virtual environment. Its interpreter is a symbolic link to Debian's, so the
+    # path must not be resolved.
     return str(Path(sys.executable).parent / name)
 
 
 @contextmanager
 def _cache_folder() -> Iterator[Path | None]:
-    """Give None where tools may keep caches in the checkout, else a folder for this run only.
+    """Yield None if tools may write caches to the checkout, else a temporary cache folder.
 
     Root must not leave files that the checkout's owner cannot remove.
     """
-    mine = CHECKOUT.stat().st_uid == os.geteuid()
-    if mine and os.access(CHECKOUT, os.W_OK):
+    is_owner = CHECKOUT.stat().st_uid == os.geteuid()
+    if is_owner and os.access(CHECKOUT, os.W_OK):
         yield None
     else:
         with tempfile.TemporaryDirectory(prefix="pillarbox-test-") as folder:

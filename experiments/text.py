@@ -1,4 +1,4 @@
-"""Text for a terminal: tables whose columns stand below one another, and sentences that fit."""
+"""Text for a terminal: aligned tables, wrapped sentences, and escaped control characters."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-WIDTH = 120
+WIDTH = 120  # Width of tables in characters.
 GAP = "  "
-LEAST_CELL = 13
-LONGEST = 400  # characters of one foreign text, such as a file name or a student's message
-HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories of letters that are not drawn
-JOINERS = "\u200c\u200d"  # not drawn either, but scripts and emoji are written with them
+LEAST_CELL = 13  # Least width of a column in characters.
+LONGEST = 400  # Length limit of a foreign text, such as a file name, in characters.
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories of invisible characters.
+JOINERS = "\u200c\u200d"  # Invisible characters that some scripts and emoji need.
 
 
 def printable(text: str, limit: int = LONGEST) -> str:
@@ -28,23 +28,23 @@ def printable(text: str, limit: int = LONGEST) -> str:
     >>> printable("a" * 20, limit=8)
     'aaaaaaa…'
     """
-    shown = re.sub(r"[^\x20-\x7e]", _visible, text[: limit + 1])
+    shown = re.sub(r"[^\x20-\x7e]", _escaped, text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def printable_lines(text: str) -> str:
-    r"""Return text of many lines without control characters; line breaks and tabs stay.
+    r"""Return text of many lines with control characters escaped, except line breaks and tabs.
 
-    DEL stays as well: terminals ignore it, and JSON holds it unescaped.
+    DEL is not escaped either: terminals ignore it, and JSON contains it unescaped.
 
     >>> print(printable_lines("first\nsecond\x07"))
     first
     second\x07
     """
-    return re.sub(r"[^\n\t\x20-\x7f]", _visible, text)
+    return re.sub(r"[^\n\t\x20-\x7f]", _escaped, text)
 
 
-def _visible(found: re.Match[str]) -> str:
+def _escaped(found: re.Match[str]) -> str:
     letter = found[0]
     if unicodedata.category(letter) not in HIDDEN or letter in JOINERS:
         return letter
@@ -52,7 +52,7 @@ def _visible(found: re.Match[str]) -> str:
 
 
 def columns(rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str:
-    """Return rows of cells as lines: these columns to the right, the others to the left.
+    """Return rows of cells as an aligned text table; columns in `numbers` are right-aligned.
 
     >>> print(columns([["SP", "4"], ["MP", "12"]], numbers=[1]))
     SP   4
@@ -70,7 +70,7 @@ def columns(rows: Iterable[Sequence[str]], numbers: Collection[int] = ()) -> str
 
 
 def records(rows: Sequence[dict[str, Any]]) -> str:
-    """Return records of the same keys as a table: numbers to the right, words to the left.
+    """Return records with the same keys as a text table; columns of numbers are right-aligned.
 
     >>> print(records([{"case": "a", "build_s": 0.25, "ratio": 1.0}, {"case": "bb", "build_s": None,
     ...     "ratio": 12.0}]))
@@ -81,30 +81,30 @@ def records(rows: Sequence[dict[str, Any]]) -> str:
     keys = list(rows[0])
     words = (any(isinstance(row[key], str) for row in rows) for key in keys)
     numbers = [i for i, is_words in enumerate(words) if not is_words]
-    return columns([keys, *([_cell(row[key]) for key in keys] for row in rows)], numbers)
+    return columns([keys, *([_cell_text(row[key]) for key in keys] for row in rows)], numbers)
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        # Three digits are more than a machine with other tenants repeats.
+        # Measurements on a shared machine are not reproducible beyond three digits.
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def side_by_side(rows: list[tuple[str, list[str]]], width: int = WIDTH) -> str:
-    """Return rows of a name and cells as text; columns that do not fit stand below the others."""
+    """Return a table of names and cells as text; columns that do not fit go into a block below."""
     label = max(len(name) for name, _ in rows)
     fitting = max(1, (width - label) // (LEAST_CELL + len(GAP)))
     count = max(len(cells) for _, cells in rows)
     return "\n\n".join(
-        _block([(name, cells[first : first + fitting]) for name, cells in rows], label, width)
+        _block_text([(name, cells[first : first + fitting]) for name, cells in rows], label, width)
         for first in range(0, count, fitting)
     )
 
 
-def _block(rows: list[tuple[str, list[str]]], label: int, width: int) -> str:
+def _block_text(rows: list[tuple[str, list[str]]], label: int, width: int) -> str:
     count = max(len(cells) for _, cells in rows)
     share = (width - label) // count - len(GAP)
     widths = [min(share, max(len(cells[i]) for _, cells in rows)) for i in range(count)]
@@ -119,14 +119,14 @@ def _block(rows: list[tuple[str, list[str]]], label: int, width: int) -> str:
 
 
 def paragraphs(sentences: Iterable[str], width: int = WIDTH - 20) -> str:
-    """Return each sentence as lines of its own, further lines indented."""
+    """Return sentences as wrapped paragraphs; continuation lines are indented."""
     return "\n".join(
         textwrap.fill(sentence, width, subsequent_indent="  ") for sentence in sentences
     )
 
 
 def listing(rows: Iterable[Sequence[str]], width: int = WIDTH) -> str:
-    """Return rows whose columns are as wide as their text; the last one takes what is left."""
+    """Return rows as a text table; the last column is wrapped to the remaining width."""
     rows = list(rows)
     firsts = columns([[*row[:-1], "."] for row in rows]).splitlines()
     left = max(20, width - len(firsts[0]) + 1)

@@ -1,4 +1,4 @@
-"""Numbers as people read them: three figures and a unit."""
+"""Formatting of numbers: three significant figures and a unit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MISSING = "–"
 
 
 def three_figures(value: float) -> str:
-    """Return the number with three significant figures and no exponent.
+    """Return a number as text with three significant figures and no exponent.
 
     >>> three_figures(0.98765), three_figures(12.345), three_figures(1234.5)
     ('0.988', '12.3', '1234')
@@ -19,7 +19,7 @@ def three_figures(value: float) -> str:
 
 
 def with_figures(value: float, figures: int) -> str:
-    """Return the number with so many significant figures and no exponent.
+    """Return a number as text with `figures` significant figures and no exponent.
 
     >>> with_figures(12.4567, 4)
     '12.46'
@@ -33,7 +33,7 @@ def with_figures(value: float, figures: int) -> str:
 
 
 def figures_apart(first: float, second: float, least: int = 3) -> int:
-    """Return how many significant figures tell two numbers apart, at least so many.
+    """Return the number of significant figures that distinguish two numbers, at least `least`.
 
     >>> figures_apart(11.287, 11.312), figures_apart(11.2961, 11.2964), figures_apart(2.0, 2.0)
     (4, 6, 6)
@@ -43,7 +43,7 @@ def figures_apart(first: float, second: float, least: int = 3) -> int:
 
 
 def with_prefix(value: float, unit: str, step: float = 1000.0) -> str:
-    """Return the value with the prefix that leaves at most four digits before the point.
+    """Return a value as text with a unit prefix and at most four digits before the point.
 
     >>> with_prefix(1_480_000_000, "bit/s"), with_prefix(999.9, "B")
     ('1.48 Gbit/s', '1000 B')
@@ -55,7 +55,7 @@ def with_prefix(value: float, unit: str, step: float = 1000.0) -> str:
 
 
 def known(value: object) -> bool:
-    """Tell whether it is a finite number: records hold None, NaN and pandas' NA where none is."""
+    """Return True for a finite number; missing values of records are None, NaN or pandas' NA."""
     try:
         return math.isfinite(value)  # type: ignore[arg-type]
     except TypeError:
@@ -63,17 +63,17 @@ def known(value: object) -> bool:
 
 
 def rate(bps: float | None) -> str:
-    """Return bits per second as text."""
+    """Return a rate in bit/s as text with a unit prefix."""
     return with_prefix(float(bps), "bit/s") if bps is not None and known(bps) else MISSING
 
 
 def size(count: float | None) -> str:
-    """Return bytes as text."""
+    """Return a number of bytes as text with a unit prefix."""
     return with_prefix(float(count), "B") if count is not None and known(count) else MISSING
 
 
 def time(seconds: float | None) -> str:
-    """Return a duration as text.
+    """Return a duration in seconds as text, in s or ms.
 
     >>> time(0.0042), time(3.14159), time(None), time(0.9997)
     ('4.2 ms', '3.14 s', '–', '1.00 s')
@@ -89,14 +89,14 @@ def time(seconds: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Return a ratio in hundredths, where it is known."""
+    """Return a ratio as text in percent, or a dash if it is unknown."""
     return (
         f"{float(value):.1%}".replace("%", " %") if value is not None and known(value) else MISSING
     )
 
 
 def plain(value: float | None, figures: int = 3) -> str:
-    """Return a number of unknown kind as text, nothing where there is none.
+    """Return an integer or decimal number as text; empty if the number is missing.
 
     >>> plain(14047), plain(0.4837), plain(2.0), plain(None)
     ('14047', '0.484', '2', '')

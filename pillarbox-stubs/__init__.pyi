@@ -1,4 +1,4 @@
-# Types of pillarbox.py for type checkers and editors: a single module has no place for py.typed.
+# Types of pillarbox.py for type checkers and editors: a single module cannot contain py.typed.
 from pathlib import Path
 
 from experiments.api.answers import Captured as Captured

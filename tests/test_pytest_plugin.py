@@ -44,7 +44,7 @@ def test_each_test_has_the_lab_of_its_mark(
     own_run(monkeypatch)
     done = run(pytester, monkeypatch)
     done.assert_outcomes(passed=2, errors=1)
-    done.stdout.fnmatch_lines(["*say which network: @pytest.mark.pillarbox*"])
+    done.stdout.fnmatch_lines(["*name a network: @pytest.mark.pillarbox*"])
 
 
 def test_without_root_it_says_what_it_needs(

@@ -364,9 +364,9 @@ def _option(name: str) -> str:
 def _in_python(why: str, options: Mapping[str, object]) -> str:
     """Return the error message of the command line, rewritten with keyword parameter names.
 
-    >>> _in_python("Invalid value for '--mtu': 3 is not in it. (up --help tells more)", {"mtu": 3})
+    >>> _in_python("Invalid value for '--mtu': 3 is not in it. (see up --help)", {"mtu": 3})
     'Invalid value for mtu: 3 is not in it.'
     """
     names = {_option(name): name for name in options} | {"--gateway": "gateways"}
     why = re.sub(r"'?(--[a-z-]+)'?", lambda found: names.get(found[1], found[0]), why)
-    return re.sub(r" \([a-z ]+ --help tells more\)", "", why)
+    return re.sub(r" \(see [a-z ]+ --help\)", "", why)

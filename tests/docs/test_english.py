@@ -21,6 +21,9 @@ PLAIN = (
     *("topos", "hosts", "experiments/doctor", "experiments/linux", "experiments/machines"),
     *("experiments/observe", "experiments/page", "experiments/reporting"),
     *("experiments/reproductions", "experiments/traffic"),
+    *("experiments/commands", "experiments/trials"),
+    *(file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "experiments").glob("*.py"))),
+    *("pillarbox.py", "pillarbox-stubs/__init__.pyi"),
 )
 PACKAGES = ("topos", "hosts", "experiments")
 
@@ -48,11 +51,11 @@ COMMENTS = (
 )
 BOTH = (
     Habit(
-        r"\b(whoever|whom|somebody)\b|(?<![\"`])\bnobody\b(?![\"`])",
+        r"\b(whoever|whom|somebody)\b|(?<![\"`])(?<!--user )\bnobody\b(?![\"`])",
         "name the process, user or node",
     ),
     Habit(r"\banew\b", "write 'again' or 'new'"),
-    Habit(r"\bbesides?\b", "write 'next to', 'in addition to' or 'compared with'"),
+    Habit(r"(?<!--)\bbesides?\b", "write 'next to', 'in addition to' or 'compared with'"),
     Habit(r"\bbut for\b", "write 'except'"),
     Habit(r"\bat once\b", "write 'immediately' or 'simultaneously'"),
     Habit(r"(?<!as )\bso (many|long|large|much|few)\b(?! as)", "name the number"),
@@ -73,8 +76,10 @@ class Text(NamedTuple):
 
 
 def sources(*packages: str) -> Iterator[Path]:
+    """Yield the Python files of packages and of single modules, given by their paths."""
     for package in packages:
-        yield from sorted((ROOT / package).rglob("*.py"))
+        path = ROOT / package
+        yield from [path] if path.is_file() else sorted(path.rglob("*.py"))
 
 
 def docstrings(file: Path) -> Iterator[Text]:

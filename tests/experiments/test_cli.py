@@ -71,7 +71,7 @@ def test_a_part_that_is_missing_is_installed_by_the_launcher_once(
     monkeypatch.delenv(cli_module.PARTS_VARIABLE)
     cli_module._install_part(error)  # an environment that pip alone has made
     assert len(ran) == 1
-    assert "this needs numba, which is installed now" in capsys.readouterr().err
+    assert "installing numba, which this command needs" in capsys.readouterr().err
 
 
 def test_parts_bring_what_no_lab_needs() -> None:

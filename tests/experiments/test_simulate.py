@@ -68,7 +68,7 @@ def test_an_overload_is_named() -> None:
         (["bcube,4,1", "--sizes", "huge"], "no distribution of sizes 'huge'"),
         (["bcube,4,1", "--flows", "circle"], "no traffic pattern 'circle'"),
         (["bcube,4,1", "--sizes", "data-mining", "--count", "100"], "use at least --count"),
-        (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load away"),
+        (["bcube,4,1", "--load", "0.5", "--trace", "no.csv"], "leave --load out"),
         (["bcube,4,1", "--trace", "no.csv"], "cannot be read"),
         (["bcube,4,1", "--tcp", "--bytes", "9", "--load", "0.5"], "leave --load, --trace"),
         (["bcube,4,1", "--queue", "long"], "'long' is no length of a queue"),

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def pytest_of(arguments: list[str], *, everything: bool = False) -> list[str]:
-    return testing._pytest(None, arguments, everything=everything).command
+    return testing._pytest_step(None, arguments, everything=everything).command
 
 
 def test_long_tests_run_with_all_only(pytestconfig: pytest.Config) -> None:
@@ -68,7 +68,7 @@ def test_bytecode_is_kept_but_where_root_would_leave_it(
 
 
 def test_whole_fuzzing_and_the_soak_are_benches_and_all_others_run_quickly() -> None:
-    commands = {step.command[4]: step.command[5:] for step in testing._benches()}
+    commands = {step.command[4]: step.command[5:] for step in testing._bench_steps()}
     assert set(testing.WHOLE_BENCHES) < set(commands)
     for bench, options in commands.items():
         assert options == ([] if bench in testing.WHOLE_BENCHES else ["--quick"])
@@ -79,8 +79,8 @@ def test_what_fails_beside_is_shown_and_named(capsys: pytest.CaptureFixture[str]
     steps = [
         testing.TestStep(name, [sys.executable, "-c", code]) for name, code in programs.items()
     ]
-    started = {step.name: testing._started(step, None) for step in steps}
-    assert testing._failed(started) == ["bad"]
+    started = {step.name: testing._start_step(step, None) for step in steps}
+    assert testing._failed_steps(started) == ["bad"]
     assert capsys.readouterr().out == "\n== good\nwell\n\n== bad\nthe reason\n"
 
 

@@ -114,7 +114,7 @@ def test_a_prepared_folder_is_refused(what: str, tmp_path: Path) -> None:
     else:
         place.mkdir()
         os.chown(place, STRANGER, STRANGER)
-    with pytest.raises(PillarboxError, match=r"is no folder|belongs to another user"):
+    with pytest.raises(PillarboxError, match=r"is not a folder|belongs to another user"):
         private_folder(place)
 
 

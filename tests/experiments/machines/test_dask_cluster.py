@@ -398,7 +398,7 @@ def test_hosts_are_named_by_a_file(tmp_path: Path) -> None:
         ('hosts = ["a", "b"]\nport = "x"', "port is no 'x'"),
         ('hosts = ["a", "b"]\nweights = [2]', "weights are whole numbers above 0, one a host"),
         ('hosts = ["a", "b"]\nweights = [2, 0]', "such as \\[2, 1\\]"),
-        ('hosts = ["a", ', "is no TOML"),
+        ('hosts = ["a", ', "is not TOML"),
     ],
 )
 def test_files_that_are_refused(text: str, said: str, tmp_path: Path) -> None:

@@ -112,4 +112,4 @@ def test_command():
     found = json.loads(CliRunner().invoke(cli, [*words, "--json"]).output)
     assert [share["servers"] for share in found["shares"]] == [8, 4, 4]
     wrong = CliRunner().invoke(cli, [*words[:3], "--weights", "2,x"])
-    assert "'2,x' are no weights" in str(wrong.exception)
+    assert "'2,x' are not weights" in str(wrong.exception)

@@ -87,7 +87,7 @@ def test_toml(tmp_path: Path):
         ('fault = "kill"', 'fault = "server"', r"there is no fault 'server': did you mean kill\?"),
         ("[workload]", "[workloads]", "unknown key workloads: did you mean workload"),
         ("volume_bytes = 1000000", "", "either volume_bytes"),
-        ("repeats = 2", "repeats = ", "is no TOML"),
+        ("repeats = 2", "repeats = ", "is not TOML"),
         ("rate_mbit = 30", 'rate_mbit = "calibrated"', "a calibrated rate needs root"),
     ],
 )
