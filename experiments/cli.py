@@ -21,7 +21,7 @@ from experiments.output import standard_streams
 from experiments.text import printable
 from topos.base.errors import PillarboxError, meant
 
-BAD_INPUT = 2  # Exit code.
+BAD_INPUT = 2  # Exit code for bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
 # Modules by the extra of setup.py that installs them.
 EXTRAS = {

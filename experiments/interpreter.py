@@ -1,4 +1,4 @@
-"""Commands that start another Python process of Pillarbox.
+"""Command lines that start another Python process of Pillarbox in isolated mode.
 
 ``python -m MODULE`` puts the current directory first on the import path and reads PYTHONPATH and
 the user's site-packages. Users with write access to one of these directories could run code with
@@ -32,17 +32,17 @@ LIBRARY_DIRECTORIES = (
 
 
 def module_command(module: str, *words: object) -> list[str]:
-    """Return the command that runs a module of Pillarbox with these arguments."""
+    """Return the command line that runs a module of Pillarbox with the given arguments."""
     return code_command(RUN_MODULE, module, *words)
 
 
 def code_command(code: str, *words: object) -> list[str]:
-    """Return the command that runs Python code, which finds the words in ``sys.argv[1:]``."""
+    """Return the command line that runs Python code with the words in ``sys.argv[1:]``."""
     return [*_isolated_python(), "-c", SET_PATH + code, json.dumps(import_path()), *map(str, words)]
 
 
 def script_command(file: Path) -> list[str]:
-    """Return the command that runs a script; the script itself extends the import path."""
+    """Return the command line that runs a script; the script must extend the import path."""
     return [*_isolated_python(), str(file)]
 
 
@@ -88,10 +88,11 @@ def ignore_plot_settings() -> None:
 
 @contextmanager
 def outside_current_directory() -> Iterator[None]:
-    """Leave the current directory for a block that would read code or settings from it.
+    """Change to the root directory within a block, so that libraries read no local settings.
 
-    numba reads ``.numba_config.yaml`` when it is imported, which can name a directory of compiled
-    code, and matplotlib reads ``matplotlibrc``. multiprocessing starts servers by ``python -c``.
+    When imported, numba reads ``.numba_config.yaml`` of the current directory, which can name a
+    directory of compiled code, and matplotlib reads ``matplotlibrc``. multiprocessing starts
+    servers with ``python -c``.
     """
     # O_PATH also opens a directory that this user may enter but not list.
     before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC)

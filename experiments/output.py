@@ -19,11 +19,11 @@ from typing import TextIO
 
 from experiments.text import printable_lines
 
-CANNOT_WRITE = 1  # Exit code.
+CANNOT_WRITE = 1  # Exit code if standard output cannot be written.
 
 
 class OutputLost(Exception):  # noqa: N818 - the medium's failure, which is no error of a caller
-    """Standard output cannot be written: disk full, reader of the pipe ended, or closed."""
+    """Error of standard output: the disk is full, the pipe's reader has ended, or it is closed."""
 
 
 class Output(io.TextIOWrapper):

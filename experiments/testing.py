@@ -74,7 +74,8 @@ def _static_checks(caches: Path | None) -> dict[str, subprocess.Popen[str]]:
     mypy_cache = ["--cache-dir", str(caches / "mypy")] if caches else []
     lint_cache = ["--cache-dir", str(caches / "imports")] if caches else []
     steps = [
-        TestStep("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),  # First, as it is slowest.
+        # mypy starts first, as it is the slowest step.
+        TestStep("mypy", [sys.executable, "-m", "mypy", *mypy_cache]),
         TestStep("ruff format", [ruff, "format", "--check", *ruff_cache]),
         TestStep("ruff check", [ruff, "check", *ruff_cache]),
         TestStep("lint-imports", [_tool_path("lint-imports"), *lint_cache]),

@@ -1,4 +1,4 @@
-"""The subcommands of ``pillarbox``: file NAME.py holds ``command``, a click command, for NAME.
+"""Subcommands of ``pillarbox``: module NAME.py has the click command ``command`` of NAME.
 
 Those that are only verbs of a running lab have no file: `experiments.control.verb_commands` makes
 them.

@@ -1,4 +1,4 @@
-"""``pillarbox clean``: remove leftovers of killed labs."""
+"""``pillarbox clean``: removal of leftovers of killed labs."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def check(name: str, as_json: bool) -> int:
 @command.command("down")
 @name_option
 def down(name: str) -> None:
-    """End a cluster; one that Pillarbox did not start is only forgotten.
+    """End a cluster, or remove its registration if Pillarbox did not start it.
 
     Labs on the cluster lose their machines: end them first.
 

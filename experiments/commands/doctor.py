@@ -34,7 +34,7 @@ def command(as_json: bool) -> int:
     name_width = max(len(one.name) for one in findings)
     for one in findings:
         click.echo(f"{MARKS[one.state]:<8}{one.name:<{name_width + 2}}{_wrapped(one.found)}")
-        for label, text in (("costs", one.costs), ("mend", one.mend)):
+        for label, text in (("costs", one.costs), ("fix", one.mend)):
             if text:
                 click.echo(_wrapped(f"{label + ':':<7}{text}", indent=8 + name_width + 2))
     wrong = [one.name for one in findings if one.state not in (OK, "unknown")]

@@ -12,7 +12,7 @@ from topos.base.errors import PillarboxError, require
 
 
 def secret_options(command: Any) -> Any:
-    """Give a command ``--secret`` and ``--secret-file``."""
+    """Add the options ``--secret`` and ``--secret-file`` to a command."""
     word = click.option(
         "--secret",
         default="",
@@ -65,8 +65,8 @@ def secret_of(word: str, file: Path | None) -> str:
 @click.option(
     "--unsealed",
     is_flag=True,
-    help="Grade even if this machine cannot seal the process; the report says what it "
-    "could access.",
+    help="Grade even if this machine cannot seal the process; the report lists the accessible "
+    "resources.",
 )
 @click.option(
     "--case",

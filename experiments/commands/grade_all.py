@@ -67,8 +67,8 @@ if TYPE_CHECKING:
 @click.option(
     "--unsealed",
     is_flag=True,
-    help="Grade even if this machine cannot seal the processes; the pages say what "
-    "they could access.",
+    help="Grade even if this machine cannot seal the processes; the pages list the accessible "
+    "resources.",
 )
 def command(
     lab: str,

@@ -23,9 +23,9 @@ def command() -> None:
 @command.command("release")
 @click.option("--out", type=FOLDER, required=True, help="Output directory (must not exist).")
 def release(out: Path) -> None:
-    """Make a folder for students: sheets, skeletons, and Pillarbox without any solution.
+    """Create a directory for students: sheets, skeletons, and Pillarbox without any solution.
 
-    Model answers, wrong answers and their tests are left out; the result is searched for them.
+    Model answers, wrong answers and their tests are left out, and the output is checked for them.
 
     \b
     pillarbox sheets release --out for-students
@@ -47,7 +47,7 @@ def release(out: Path) -> None:
 @click.option("--out", type=FILE, required=True, help="Output file.")
 @secret_options
 def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
-    """Make an autograder for another system: a zip with Pillarbox and no solution.
+    """Create an autograder for another system: a zip with Pillarbox and no solution.
 
     The zip for Gradescope holds the secret, which no student sees. The workflow for GitHub
     Classroom is a self-check without a secret; grade-all gives the marks.

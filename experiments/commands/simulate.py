@@ -41,7 +41,7 @@ QUANTILES = ("median", "p95", "p99")
     type=click.Choice(["random", "least-crowded"]),
     default="random",
     show_default=True,
-    help="How a new flow chooses among its paths.",
+    help="Path selection of a new flow.",
 )
 @click.option(
     "--load",

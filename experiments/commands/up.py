@@ -113,7 +113,7 @@ if TYPE_CHECKING:
 @click.option(
     "--no-sandbox", is_flag=True, help="Run in the machine's own network namespace (see `clean`)."
 )
-@click.option("--quiet", is_flag=True, help="Print only what was asked for.")
+@click.option("--quiet", is_flag=True, help="Print no welcome text.")
 def command(
     topology: Topology,
     routing: str,

@@ -109,14 +109,14 @@ OTHERS = (
         workload=Workload(duration_s=1.5, tool="generator", timeout_s=20.0),
         repeats=6,
     ),
-    # Guo 2009, section 7.5 and Fig. 11.
+    # Experiment of Guo 2009, section 7.5 and Fig. 11.
     Experiment(
         name="bcube-tree",
         about="BCube compared with a tree, all-to-all: at least 2.9 times as fast",
         systems=_systems(BCUBE, TREE),
         workload=_all_to_all(3_000_000),
     ),
-    # Guo 2008, section 7.3 and Fig. 12.
+    # Experiment of Guo 2008, section 7.3 and Fig. 12.
     Experiment(
         name="dcell-tree",
         about="DCell compared with a tree, all-to-all: at least 1.96 times as fast",
@@ -156,15 +156,15 @@ OTHERS = (
         systems=_systems(*FOUR, TREE),
         workload=Workload("several-to-one", duration_s=5.0),
     ),
-    # Guo 2009, section 7.5. Both connections may begin on the same path; the next probes, 10 s
-    # later, move one of them to the other path.
+    # Experiment of Guo 2009, section 7.5. Both connections may begin on the same path; the next
+    # probes, 10 s later, move one of them to the other path.
     Experiment(
         name="one-to-one",
         about="two servers, one flow for each disjoint path, compared with a tree",
         systems=_systems(BCUBE, TREE),
         workload=Workload("one-to-one", duration_s=40.0),
     ),
-    # Guo 2009, section 3.4.
+    # Algorithm of Guo 2009, section 3.4.
     Experiment(
         name="one-to-several",
         about="a file from one server to several, by complete graphs, compared with a pipeline "
@@ -172,7 +172,7 @@ OTHERS = (
         systems=_systems(BCUBE, TREE),
         workload=Workload("one-to-several", volume_bytes=60_000_000, options=DISTRIBUTED),
     ),
-    # Guo 2009, section 3.5.
+    # Algorithm of Guo 2009, section 3.5.
     Experiment(
         name="one-to-all",
         about="a file from one server to all others, by spanning trees, compared with a pipeline "

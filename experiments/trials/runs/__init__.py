@@ -1,1 +1,1 @@
-"""Experiments that run: trials in sandboxes, their records, and what reads the records again."""
+"""Runs of experiments: trials in sandboxes, their records, and summaries of the records."""

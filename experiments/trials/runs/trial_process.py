@@ -48,7 +48,7 @@ class TrialDisplay:
 
 
 class TrialError(Exception):
-    """A trial did not finish; the message is the reason."""
+    """Error of a trial that did not finish; the message is the reason."""
 
 
 def measure(

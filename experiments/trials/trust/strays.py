@@ -77,7 +77,7 @@ def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
 
 
 def since(first: Counter[str], last: Counter[str]) -> dict[str, int]:
-    """Return the packets dropped between two readings by place, the 20 largest and a total rest.
+    """Return the packets dropped between two readings, by place: the 20 largest, and the rest.
 
     >>> since(Counter(a=5), Counter(a=5, b=2))
     {'b': 2}

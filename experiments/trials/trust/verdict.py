@@ -206,7 +206,7 @@ class _Judge:
             )
 
     def heart_beats(self) -> None:
-        """Judge false link-down detections of servers."""
+        """Judge the number of links that servers falsely detected as down."""
         losses = self.figures["link_losses"] = self.readings.link_losses
         if losses and not self.readings.faults:
             self.reasons.append(

@@ -154,7 +154,7 @@ class _CanaryProcess:
 
 
 def _run_canary(watchers: Connection, channel: Connection) -> None:
-    watchers.close()  # Only without this copy does the channel close when the watcher ends.
+    watchers.close()  # With this copy open, the end of the watcher would not close the channel.
     canary = Canary()
     take_role("canary")
     channel.send(None)
