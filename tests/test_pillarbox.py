@@ -96,7 +96,7 @@ def test_what_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         pillarbox.lab("nosuch,4")
     with pytest.raises(PillarboxError, match=r"value for mtu: 5 is not in the range \S+\.$"):
         pillarbox.lab("dcell,2,1", mtu=5)
-    with pytest.raises(PillarboxError, match=r"^machines goes without gateways$"):
+    with pytest.raises(PillarboxError, match=r"^machines cannot be combined with gateways$"):
         pillarbox.lab("dcell,2,1", machines=2, gateways=["0.0"])
     with pytest.raises(TypeError, match="unexpected keyword argument 'rate'"):
         pillarbox.lab("dcell,2,1", rate=1)

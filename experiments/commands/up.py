@@ -158,7 +158,7 @@ def command(
         excluded = bool(gateways) * ["--gateway"] + no_sandbox * ["--no-sandbox"]
         excluded += (how["switches"] != "bridges") * ["--switches"]
         option = "--cluster" if cluster else "--machines"
-        require(not excluded, f"{option} excludes {' '.join(excluded)}")
+        require(not excluded, f"{option} cannot be combined with {' '.join(excluded)}")
     require(bool(not weights or machines or cluster), "--weights needs --machines or --cluster")
     if machines or cluster:
         # Modules may have to be installed, which needs the network that the sandbox lacks.

@@ -364,7 +364,7 @@ def test_nothing_is_left_of_a_caller(how: str) -> None:
         (["bcube,4,1", "--machines", "2", "--weights", "15,1,1"], "2 machines take 2 weights"),
         (["bcube,4,1", "--weights", "2,1"], "--weights needs --machines"),
         (["bcube,4,1", "--machines", "17"], "too few for each of 17 machines"),
-        (["bcube,4,1", "--machines", "2", "--no-sandbox"], "--machines excludes --no-sandbox"),
+        (["bcube,4,1", "--machines", "2", "--no-sandbox"], "--machines cannot be combined with"),
     ],
 )
 def test_refused(words: list[str], said: str) -> None:
