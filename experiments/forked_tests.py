@@ -140,7 +140,7 @@ def _receive(pipe: Connection) -> Any:
 
 
 def _report_death(item: pytest.Item) -> None:
-    failed = partial(pytest.fail, "the process that ran it has died", pytrace=False)
+    failed = partial(pytest.fail, "the worker process of this test has died", pytrace=False)
     call = pytest.CallInfo.from_call(failed, when="call")
     report = item.ihook.pytest_runtest_makereport(item=item, call=call)
     item.ihook.pytest_runtest_logreport(report=report)

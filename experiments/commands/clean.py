@@ -40,7 +40,7 @@ def command(dry_run: bool) -> int:
         click.echo(f"left: {remaining}")
     running = sweep.living_runs()
     if running:
-        click.echo(f"running, left alone: {', '.join(f'run {slot}' for slot in running)}")
+        click.echo(f"still running: {', '.join(f'run {slot}' for slot in running)}")
     if not left:
         click.echo("clean: no record, process, cgroup or link of a dead lab is left")
     return int(bool(left))

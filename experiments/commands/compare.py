@@ -33,13 +33,13 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
     show_default=True,
     help="Price list: Liao 2012, Table 1 or Guo 2009, Table 2.",
 )
-@click.option("--switch-price", **MANY, help="Dollars for a switch of that many ports.")
-@click.option("--nic-price", **MANY, help="Dollars for a network card of that many ports.")
-@click.option("--switch-power", **MANY, help="Watts of a switch of that many ports.")
-@click.option("--nic-power", **MANY, help="Watts of a network card of that many ports.")
-@click.option("--cable-price", type=click.FloatRange(min=0), help="Dollars for a cable.")
-@click.option("--server-price", type=click.FloatRange(min=0), help="Dollars for a server.")
-@click.option("--server-power", type=click.FloatRange(min=0), help="Watts of a server.")
+@click.option("--switch-price", **MANY, help="Price of a switch with PORTS ports, in dollars.")
+@click.option("--nic-price", **MANY, help="Price of a network card with PORTS ports, in dollars.")
+@click.option("--switch-power", **MANY, help="Power of a switch with PORTS ports, in watts.")
+@click.option("--nic-power", **MANY, help="Power of a network card with PORTS ports, in watts.")
+@click.option("--cable-price", type=click.FloatRange(min=0), help="Price of a cable, in dollars.")
+@click.option("--server-price", type=click.FloatRange(min=0), help="Price of a server, in dollars.")
+@click.option("--server-power", type=click.FloatRange(min=0), help="Power of a server, in watts.")
 def command(
     topologies: tuple[Topology, ...],
     papers: bool,
@@ -59,7 +59,7 @@ def command(
     """
     if papers:
         if topologies:
-            raise click.UsageError("--papers compares its own networks: leave out the SPECs")
+            raise click.UsageError("--papers uses the networks of the papers: leave out the SPECs")
         _papers(as_json, seconds)
         return
     if not topologies:

@@ -19,7 +19,7 @@ STRAYED = 1
     "--fail",
     multiple=True,
     metavar="WHAT",
-    help="Fault at the time, as for `path` (default: the faults when the capture began).",
+    help="Fault during the capture, as for `path` (default: the faults at its start).",
 )
 @json_option("network", "paths", "others")
 def command(

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     "--rounds",
     type=click.IntRange(min=0),
     default=0,
-    help="Rounds of probes after which adaptive routings are evaluated as well.",
+    help="Number of probe rounds after which adaptive routings are evaluated as well.",
 )
 @json_option(MORE)
 def command(

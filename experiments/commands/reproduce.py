@@ -35,7 +35,7 @@ FAILED = 1
 @click.option(
     "--again",
     is_flag=True,
-    help="Make results again that the directory has of the same code and options.",
+    help="Compute results again even if the directory has them for the same code and options.",
 )
 @click.option("--quick", is_flag=True, help="Use fewer and smaller points, for a quick look.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
@@ -138,7 +138,7 @@ def _figure_rows() -> list[tuple[str, str, str]]:
 def _listing_text(rows: list[tuple[str, str, str]]) -> str:
     from experiments.text import listing
 
-    return listing([("NAME", "", "(live: on this machine's own network, with sudo)"), *rows])
+    return listing([("NAME", "", "(live: measured in a lab on this machine, with sudo)"), *rows])
 
 
 def text_of(found: Reproduction) -> str:

@@ -110,7 +110,7 @@ def command(
     if listed:
         _print_catalogue(as_json)
         return 0
-    require(out is None or resume is None, "--resume names the folder already: leave --out out")
+    require(out is None or resume is None, "--resume writes to the run's directory: omit --out")
     if short["cluster"] or (short["machines"] or 0) > 1:
         require_modules("distributed", "cryptography")
     if short["cluster"] and not short["machines"]:

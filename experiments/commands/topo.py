@@ -132,5 +132,5 @@ def _check_wiring(topology: Topology) -> None:
     found = problems(topology)
     if found:
         more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
-        raise click.ClickException(f"{topology.spec} contradicts itself: {found[0]}{more}")
+        raise click.ClickException(f"{topology.spec} is wired inconsistently: {found[0]}{more}")
     click.echo(f"{topology.spec}: {topology.cables} cables checked from both ends, all agree")

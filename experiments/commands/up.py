@@ -252,7 +252,7 @@ def slower() -> str:
     """Return the reason why the lab uses the Python data plane instead of eBPF, as a message."""
     from hosts.live import lab_programs
 
-    why = lab_programs.available() or "Open vSwitch without the kernel's module loses its TCP"
+    why = lab_programs.available() or "Open vSwitch without its kernel module loses TCP packets"
     return f"every packet passes through Python, since eBPF cannot be used here: {why}"
 
 

@@ -76,7 +76,7 @@ def test_outcomes_are_those_of_a_run_in_turn_but_for_a_death(pytester: pytest.Py
     done.stdout.fnmatch_lines_random(
         [
             "*what it printed*",
-            "*the process that ran it has died*",
+            "*the worker process of this test has died*",
             "*slowest 2 durations*",
         ]
     )

@@ -107,7 +107,7 @@ class Experiment:
     most_repeats: int = 10
 
     def __post_init__(self) -> None:
-        require(bool(self.systems), f"experiment {self.name} compares no system")
+        require(bool(self.systems), f"experiment {self.name} has no systems")
         names = [system.name for system in self.systems]
         require(len(set(names)) == len(names), f"two systems of {self.name} have the same name")
         for fault in self.faults:

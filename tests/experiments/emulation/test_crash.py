@@ -206,7 +206,7 @@ def test_clean_removes_dead_runs_and_no_living_one() -> None:
         said = clean()
         assert said.returncode == 0, said.stdout
         assert "removed run 1 (-c)" in said.stdout
-        assert "running, left alone: run 2" in said.stdout
+        assert "still running: run 2" in said.stdout
         assert links() == {*FOREIGN, "mine"}
     check_foreign()
     assert not list(Path("/run/pillarbox").iterdir())
