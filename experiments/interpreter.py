@@ -67,8 +67,8 @@ def require_modules(*names: str) -> None:
 def use_own_home() -> None:
     """Make libraries of a root process read settings and caches from root's directories only.
 
-    ``sudo -E`` and some configurations of sudo keep the caller's HOME. numba loads compiled code
-    from there, Dask the names of modules, and matplotlib writes to it.
+    ``sudo -E`` and some configurations of sudo keep the caller's HOME. From that directory numba
+    loads compiled code and Dask reads names of modules to import, and matplotlib writes to it.
     """
     if os.geteuid() != 0:
         return

@@ -20,7 +20,7 @@ from experiments.arguments import answer, json_option, lab
 def command(number: int | None, slots: int, as_json: bool) -> None:
     """Print the live servers of a running lab as an Open MPI host file.
 
-    Each line has an IP address and its slots, and address and name as a comment.
+    Each line has a server's IP address and slots, and its address and name as a comment.
 
     \b
     sudo ./pillarbox hosts > hosts

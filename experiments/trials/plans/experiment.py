@@ -22,9 +22,9 @@ WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute
 class System(LabSettings):
     """A system that an experiment compares with others: a network and its settings.
 
-    A trial without a `rate_mbit` gets no verdict. The default packets are large, as on the testbed
-    of the BCube paper (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries a fifth
-    of that throughput.
+    Trials of a system without `rate_mbit` are never valid. The default packets are large, as on the
+    testbed of the BCube paper (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries
+    a fifth of that throughput.
     """
 
     network: str

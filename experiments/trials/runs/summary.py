@@ -325,7 +325,7 @@ def advice(run: Run, name: str | None = None) -> str:
     rows = [
         [
             f"pillarbox run --resume {folder} --repeats {repeats} --when-quiet",
-            "replaces the invalid trials, waiting for a quiet machine before each trial",
+            "adds trials in place of the invalid ones, each when the machine is quiet",
         ]
     ]
     rates = [one["rate_mbit"] for one in plan["systems"] if one["rate_mbit"]]
