@@ -174,8 +174,9 @@ def bound_of(
 ) -> float | None:
     """Return the upper bound in bit/s of a trial's goodput under any routing; None if unknown.
 
-    It is unknown in the cases of `ideal_of`, and for a file distribution. For a collective operation
-    it is the goodput at which the transfers complete in the lower bound of the completion time.
+    It is unknown in the cases of `ideal_of`, and for a file distribution. For a collective
+    operation it is the goodput at which the transfers complete in the lower bound of the completion
+    time.
     """
     system = order.trial.system
     is_distribution = order.workload.options.get("distribute")
