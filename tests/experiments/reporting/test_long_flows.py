@@ -68,4 +68,4 @@ def test_the_command_tells_both(tmp_path: Path) -> None:
     found = json.loads(CliRunner().invoke(cli, [*asked, "--json"], catch_exceptions=False).stdout)
     assert found["beside"] == json.loads(json.dumps(length_rows(lasting(run))))
     refused = CliRunner().invoke(cli, [*asked, "--figure", str(tmp_path / "x.svg")])
-    assert "have no curve" in str(refused.exception)
+    assert "have no figure" in str(refused.exception)

@@ -115,10 +115,10 @@ def test_the_command_tells_both_and_draws_them(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["bcube,4,1", "--beside", "."], "leave SPEC away"),
+        (["bcube,4,1", "--beside", "."], "leave SPEC out"),
         (["--beside", ".", "--load", "0.5"], "takes the run's flows"),
         (["bcube,4,1", "--figure", "x.svg"], "add --beside RUN"),
-        (["--load", "0.5"], "name a network"),
+        (["--load", "0.5"], "give a network"),
         (["--beside", ".", "--figure", "x.pdf"], "use the suffix .svg or .png"),
         (["--beside", "."], "is not a run"),
     ],
