@@ -3,15 +3,15 @@
 A bench is a module with
 
 - a docstring of one line, which ``pillarbox bench`` lists;
-- ``run(quick)``, which yields rows. ``quick`` asks for sizes that a test can wait for;
-- if need be ``NOTES``, a text that stands under the tables: what is compared, and what is not.
+- ``run(quick)``, which yields rows. ``quick`` selects sizes that are small enough for a test;
+- optionally ``NOTES``, a text printed under the tables that explains the comparison and its limits.
 
-A row is a dict whose keys carry the unit (``build_s``, ``per_cable_ns``, ``peak_mib``). Rows that
-follow one another and have the same keys are printed as one table; None is printed as a dash.
-A row with the key ``outcome`` says there "ok", "skipped: why", "missed: why" (a goal) or
-"failed: why". With one of the last two, ``pillarbox bench`` ends with exit code 1.
+A row is a dict whose keys contain the unit (``build_s``, ``per_cable_ns``, ``peak_mib``).
+Consecutive rows with the same keys are printed as one table; None is printed as a dash. The key
+``outcome`` has the value "ok", "skipped: why", "missed: why" (a goal) or "failed: why". With one of
+the last two, ``pillarbox bench`` ends with exit code 1.
 
-Files that begin with an underscore are no benches but what benches share; `_frame` finds them and
-prints their rows. `experiments.linux.measurement` takes times in turns, and memory in processes of
-their own.
+Files that begin with an underscore contain code that benches share; `_frame` finds the benches and
+prints their rows. `experiments.linux.measurement` measures times in turns, and memory in separate
+processes.
 """

@@ -22,7 +22,7 @@ BAD_OUTCOMES = ("missed", "failed")
 
 
 class Bench(NamedTuple):
-    """A bench that was found: what it is called, how it makes rows, and what to say of them."""
+    """A bench: its name, the function that yields its rows, and the notes under its tables."""
 
     name: str
     run: Callable[[bool], Iterable[Row]]
@@ -42,7 +42,7 @@ def titles() -> dict[str, str]:
 
 
 def find(name: str) -> Bench:
-    """Return the bench of that name, or raise PillarboxError."""
+    """Return the bench with a name; raise PillarboxError if it is unknown."""
     known = titles()
     if name not in known:
         raise PillarboxError(f"there is no bench {name!r}: {meant(name, known)}")
@@ -58,9 +58,9 @@ def from_child(
     *arguments: Any,
     time_limit_s: float,
 ) -> Row:
-    """Return the row with the columns that a function gives in a process of its own.
+    """Return a row with the columns that a function computes in a child process.
 
-    `peak_mib`, where it is a column, is that of the process. `judge` returns the outcome.
+    The column `peak_mib`, if present, is the peak memory of the child. `judge` returns the outcome.
     """
     row = {**row, **dict.fromkeys(columns)}
     result = in_child(function, *arguments, time_limit_s=time_limit_s)
@@ -73,12 +73,12 @@ def from_child(
 
 
 def no_goal(_: Row) -> str:
-    """Return that all is well, whatever the figures are."""
+    """Return the outcome "ok" for any figures of a row."""
     return "ok"
 
 
 def machine() -> dict[str, Any]:
-    """Return what a number depends on: a result without it cannot be compared."""
+    """Return the properties of the machine without which results cannot be compared."""
     import numpy
 
     return {
@@ -91,11 +91,11 @@ def machine() -> dict[str, Any]:
 
 
 def failed(rows: Iterable[Row]) -> bool:
-    """Tell whether a row missed its goal or has none of the numbers it should have."""
+    """Return True if a row missed its goal or failed to produce its figures."""
     return any(str(row.get("outcome", "")).startswith(BAD_OUTCOMES) for row in rows)
 
 
 def groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield the rows of each table: those with the same keys, as soon as others follow."""
+    """Yield the rows of each table: consecutive rows with the same keys."""
     for _, group in groupby(rows, key=tuple):
         yield list(group)

@@ -1,4 +1,4 @@
-"""A lab for a bench: whether there can be one here, and one in a sandbox of this process."""
+"""Labs for benches: a check of this machine's support, and a lab in a sandbox."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def hindrance(plane: str = "") -> str:
-    """Return why no lab can be measured here, nothing if one can."""
+    """Return the reason why no lab can run on this machine, empty if it can."""
     from hosts.live.lab_programs import available
 
     if os.geteuid():
@@ -26,7 +26,7 @@ def hindrance(plane: str = "") -> str:
 
 @contextmanager
 def sandboxed(topology: Topology, **settings: Any) -> Iterator[Lab]:
-    """Give a lab that has converged, in a sandbox that this process does not leave again."""
+    """Yield a converged lab in a sandbox, which this process does not leave again."""
     from experiments.linux import sandbox
 
     sandbox.enter()

@@ -1,4 +1,4 @@
-"""Damaged inputs: a valid one of a corpus, changed where its grammar has a part to change."""
+"""Damaged inputs: valid inputs of a corpus with changes to parts of their grammar."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from experiments.benches.fuzz import MUTATIONS
 
 Mutator: TypeAlias = Callable[[bytes, Sequence[bytes], Random], bytes]
 
-# Words that programs read wrongly: numbers beyond each limit, digits of other scripts, text that is
-# no UTF-8, that terminals act on, or that quotes and brackets make endless.
+# Words that programs often misread: numbers beyond each limit, digits of other scripts, invalid
+# UTF-8, terminal escapes, and unbalanced quotes and brackets.
 WORDS = (
     *(b"", b"0", b"-1", b"1", b"2", b"1.5", b"1e99", b"1e400", b"-1e400", b"nan", b"inf", b"None"),
     *(b"9" * 18, b"9" * 19, b"9" * 400, b"9" * 5000, b"1_0", b"0x10", b"true", b"null", b"none"),
@@ -42,11 +42,11 @@ VALUES: tuple[Any, ...] = (
     *("\ud800", "東", "٣", "a" * 5000, [], {}, [[]], {"": None}, [None], [0], ["a"], {"a": 1}),
 )
 TOKENS = re.compile(rb"[A-Za-z_]+|[0-9]+|\s+|.", re.DOTALL)
-DEPTH = 3000  # brackets of an input that is nothing else
+DEPTH = 3000  # number of brackets in an input of brackets only
 
 
 def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return a text with tokens that are replaced, left out, doubled, moved, or of another text."""
+    """Return a text with tokens replaced, removed, repeated, moved, or copied from another text."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 6))):
         if random.random() < 0.15:
             data = raw(data, corpus, random)
@@ -72,7 +72,7 @@ def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return bytes with some that are flipped, cut off, added, or of another input."""
+    """Return bytes with parts flipped, cut off, added, or copied from another input."""
     if not data:
         return random.randbytes(random.randrange(64))
     others = [one for one in corpus if one] or [b"\0"]
@@ -80,7 +80,7 @@ def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return JSON in which values, keys or whole branches are others; sometimes no JSON."""
+    """Return JSON with values, keys or branches replaced; sometimes invalid JSON."""
     chance = random.random()
     if chance < 0.1:
         return text(data, corpus, random)
@@ -93,7 +93,7 @@ def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def _changed(tree: Any, other: Any, random: Random) -> Any:
-    """Return plain data with one change, somewhere in it."""
+    """Return plain data with one change at a random place."""
     if isinstance(tree, (dict, list)) and tree and random.random() < 0.85:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
         key = random.choice(keys)
@@ -112,7 +112,7 @@ def _changed(tree: Any, other: Any, random: Random) -> Any:
 
 
 def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return a table with cells, rows or columns that are others, too many or too few."""
+    """Return a table with cells or rows replaced, added or removed."""
     if random.random() < 0.2:
         return text(data, corpus, random)
     rows = [line.split(b",") for line in data.split(b"\n")]
@@ -132,7 +132,7 @@ def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def texts(*written: str) -> tuple[bytes, ...]:
-    """Return texts as inputs."""
+    """Return texts as inputs in UTF-8."""
     return tuple(text.encode() for text in written)
 
 

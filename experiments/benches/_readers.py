@@ -1,8 +1,8 @@
-"""Everything that reads what somebody else wrote, in one table: corpus, mutator and reader.
+"""Table of all readers of untrusted input, each with its corpus and its mutator.
 
-A reader is given one damaged input. It may return anything, or raise one of its errors: a sentence
-for whoever gave the input. Frames and headers, which come in millions, have benches of their own
-(`fuzz`, `fuzz-routers`), and Wireshark's dissector is tested with tshark.
+A reader receives one damaged input. It may return any value, or raise one of its documented errors,
+which is a sentence for the author of the input. Frames and headers, which arrive in millions, have
+separate benches (`fuzz`, `fuzz-routers`), and Wireshark's dissector is tested with tshark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from experiments.benches._mutations import Mutator, jsons, texts
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import kinds, network, parse
 
-MOST_FLOWS = 20_000  # flows, and chunks of a collective operation, of an experiment read here
+# Upper bound for the flows, and the chunks of a collective operation, of an experiment.
+MOST_FLOWS = 20_000
 NETWORKS = ("bcube,2,1", "dcell,2,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
 
 EXPERIMENT = """\
@@ -102,14 +103,14 @@ REPORT = {
 
 
 class ReaderCase(NamedTuple):
-    """One reader: valid inputs and those that broke it once, how to damage them, and what reads."""
+    """One reader: its corpus of valid and formerly harmful inputs, its mutator and its function."""
 
     corpus: Callable[[], tuple[bytes, ...]]
     mutate: Mutator
-    # Prepares what the reads have in common, and yields the function that reads one input.
+    # Context manager that sets up the reads and yields the function that reads one input.
     prepare: Callable[[], Any]
     errors: Callable[[], tuple[type[Exception], ...]] = lambda: (PillarboxError,)
-    share: int = 1  # only one of so many inputs is read, since each takes long
+    share: int = 1  # divisor of the number of inputs, for slow readers
 
 
 def readers() -> dict[str, ReaderCase]:
@@ -156,12 +157,12 @@ def readers() -> dict[str, ReaderCase]:
 
 
 def _word(data: bytes) -> str:
-    """Return bytes as Python gives a program the words of its command line."""
+    """Return bytes as text, decoded like a program's command line arguments in Python."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _simple(read: Callable[[bytes], object]) -> Callable[[], Any]:
-    """Return what prepares nothing and reads by that function."""
+    """Return a context manager without setup that yields `read`."""
 
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
@@ -172,7 +173,7 @@ def _simple(read: Callable[[bytes], object]) -> Callable[[], Any]:
 
 @contextmanager
 def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
-    """Yield a function that writes its input into a file and reads that."""
+    """Yield a function that writes its input to a file and reads the file."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
 
@@ -270,7 +271,7 @@ def _experiment() -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def _few_flows() -> Iterator[None]:
-    """Lower the bounds on an experiment's flows: as many as they allow exceed the memory bound."""
+    """Lower the bounds on an experiment's flows, whose defaults exceed the memory bound."""
     from experiments.traffic import arrivals, patterns
     from experiments.traffic.collectives import graph, plan
     from experiments.trials.plans import drawn_arrivals
@@ -284,7 +285,7 @@ def _few_flows() -> Iterator[None]:
 
 
 def _ordered(experiment: Any) -> None:
-    """Compute what the first trials of an experiment are to do, as `run --dry-run` does."""
+    """Compute the orders of an experiment's first trials, as `run --dry-run` does."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import order_of
 

@@ -1,4 +1,4 @@
-"""Readers of what a run leaves: its manifest, its trials, its records (see `_readers`)."""
+"""Readers of the files of a run: its manifest, its trials, its records (see `_readers`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Plans: TypeAlias = Callable[[], tuple[bytes, ...]]  # the corpus of plans
 
 
 def manifests(plans_of: Plans) -> tuple[bytes, ...]:
-    """Return manifests of this version and of the first, with a plan of that corpus."""
+    """Return manifests of the current and of the first version, with a plan of the corpus."""
     plans = [json.loads(plan) for plan in plans_of()]
     machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
     begun = {"wall": "2026-03-01T10:15:00"}
@@ -95,7 +95,7 @@ def read_run(folder: Path) -> None:
 
 
 def report_run(folder: Path) -> None:
-    """Read a run as `report` does, which shows what there is of it, and compare it with itself."""
+    """Read a run as `report` does, which shows partial runs too, and compare it with itself."""
     from experiments.reporting.report_page import _template_values
     from experiments.reporting.run_reading import read
     from experiments.trials.runs import records

@@ -1,4 +1,4 @@
-"""Readers of what comes over sockets: requests of pages, labs and servers, answers of processes.
+"""Readers of socket input: requests of pages, labs and servers, answers of processes.
 
 Each has a function that returns its corpus and one that reads one input (see `_readers`).
 """
@@ -77,7 +77,7 @@ def lab_requests() -> tuple[bytes, ...]:
 
 @contextmanager
 def lab_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield a service whose lab knows its network, and refuses all that would change it."""
+    """Yield the request reader of a service whose lab knows its network and refuses all changes."""
     from experiments.control.service import Service, _request
 
     topology = parse("bcube,2,1")
@@ -94,7 +94,7 @@ def lab_request() -> Iterator[Callable[[bytes], object]]:
 
 
 class _Lab(SimpleNamespace):
-    """A lab that can be asked for names only."""
+    """A stub of a lab that resolves names and refuses all other operations."""
 
     def __init__(self, topology: Any) -> None:
         super().__init__(topology=topology, dead=set(), faults=SimpleNamespace(active=[]))
@@ -110,7 +110,7 @@ def server_requests() -> tuple[bytes, ...]:
 
 @contextmanager
 def server_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield a client of a server's control socket, whose server knows two questions."""
+    """Yield a client of a server's control socket; the server answers two kinds of requests."""
     from hosts.live.control import ControlSocket
 
     watched: dict[int, Callable[[], None]] = {}
@@ -133,7 +133,7 @@ def server_request() -> Iterator[Callable[[bytes], object]]:
                 try:
                     client.sendall(data[:60_000])
                     client.shutdown(socket.SHUT_WR)
-                except OSError:  # the server has closed before
+                except OSError:  # the server has already closed the connection
                     pass
                 while reading := next((one for one in watched if one != listening), None):
                     watched[reading]()
@@ -159,7 +159,7 @@ def grading_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def answer() -> Iterator[Callable[[bytes], object]]:
-    """Yield a grader's end of a child that answers with the input."""
+    """Yield the grader's end of a sealed child whose answer is the input."""
     from experiments.grading.child import Child
 
     keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)

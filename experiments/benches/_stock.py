@@ -1,6 +1,7 @@
-"""Stock Mininet as a lab: its servers, bridges, cables and shapers, watched and judged as ours are.
+"""Stock Mininet as a lab: its servers, bridges, cables and shapers, measured like Pillarbox's own.
 
-It is the process of a trial, and given an order, as `experiments.trials.runs.trial_worker` is.
+This program is the process of a trial, and receives an order like
+`experiments.trials.runs.trial_worker`.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from topos.base.spec import parse
 
 
 class _Opened(Namespace):
-    """The namespace that one of Mininet's shells has made."""
+    """The network namespace that a shell of Mininet created."""
 
     def __init__(self, process: int) -> None:
         home = fabric()
@@ -47,22 +48,22 @@ class _Opened(Namespace):
 
 
 class _Intf(TCIntf):
-    """Mininet's interface, which tells its index."""
+    """Mininet's interface, with its interface index."""
 
     @property
     def ifindex(self) -> int:
-        """Return its index in its node's namespace."""
+        """Interface index in the namespace of its node."""
         with self.node.live_namespace():
             return socket.if_nametoindex(self.name)
 
 
 class _Host(Host):
-    """Mininet's host, which tells its namespace."""
+    """Mininet's host, with its network namespace."""
 
     _opened: Namespace | None = None
 
     def live_namespace(self) -> Namespace:
-        """Return the namespace."""
+        """Return the host's network namespace."""
         self._opened = self._opened or _Opened(self.pid)
         return self._opened
 
@@ -75,21 +76,22 @@ class _Host(Host):
 
 
 class _Bridge(LinuxBridge):
-    """Mininet's bridge, which tells its namespace: that of all switches."""
+    """Mininet's bridge, in the network namespace that all switches share."""
 
     def live_namespace(self) -> Namespace:
-        """Return the namespace."""
+        """Return the network namespace of all switches."""
         return fabric()
 
 
 class StockNet(Mininet):
-    """A network of Mininet's own parts, with every cable shaped as Mininet does it."""
+    """A network of stock Mininet parts, with every cable shaped by Mininet's TCLink."""
 
-    queue_bytes = None  # it has a thousand packets, of whatever size
+    queue_bytes = None  # unknown: Mininet's queue holds 1000 packets of any size
 
     def __init__(self, spec: str, rate_mbit: float | None, mtu: int) -> None:
         allow_open_files()
-        Mininet.inited = True  # its own preparations change settings of the whole machine
+        # Skips Mininet's initialization, which changes settings of the whole machine.
+        Mininet.inited = True
         self.shapes = CableShapes(self, CableShape(rate_mbit, None, None))
         self._mtu = mtu
         super().__init__(
@@ -101,7 +103,7 @@ class StockNet(Mininet):
         )
 
     def start(self) -> None:
-        """Switch everything on; packets are as large as was asked for."""
+        """Start the network, and set the MTU of every interface."""
         super().start()
         for link in self.links:
             for intf in (link.intf1, link.intf2):
@@ -109,7 +111,7 @@ class StockNet(Mininet):
 
 
 class StockLab(Lab):
-    """A lab whose network is Mininet's own; for networks whose servers do not relay."""
+    """A lab with a stock Mininet network; for networks whose servers do not relay."""
 
     def _net(self) -> Any:
         return StockNet(self.topology.spec, self.settings.rate_mbit, self.settings.mtu)
@@ -119,7 +121,7 @@ class StockLab(Lab):
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
-    """Run one trial where we are; return what was seen."""
+    """Run one trial in this process; return its measurements."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial
     with StockLab(parse(trial.system.network), trial.system, folder, trial.seed) as lab:

@@ -1,7 +1,7 @@
-"""Three servers in a row, A - relay - B, each in a network namespace of its own.
+"""Three servers in a row, A - relay - B, each in a separate network namespace.
 
-Each server is joined to the next by a bridge, as by the mini-switches of the papers. The namespaces
-have no names: they are held by descriptors of this process, and gone with it whatever ends it.
+A bridge connects each server to the next, like the mini-switches of the papers. The namespaces have
+no names: descriptors of this process refer to them, so that they disappear with the process.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
 MTU = 1500
-PORT_MTU = MTU + 100  # the largest header fits
+PORT_MTU = MTU + 100  # MTU of the ports, with space for the largest header
 CLIENT_PORT, SERVER_PORT = 40000, 5001
-TIME_LIMIT_S = 30.0  # a guard only
+TIME_LIMIT_S = 30.0  # upper bound for a hanging connection, in seconds
 WARM_UP_S = 0.1
 CHUNK = 1 << 20
 ETH_ALL = 3
@@ -58,17 +58,17 @@ class BareNamespace:
         self.sysctl("ipv6/conf/default/disable_ipv6", 1)
 
     def entered(self) -> AbstractContextManager[None]:
-        """Be in the namespace: sockets and processes made meanwhile stay there."""
+        """Enter the namespace; sockets and processes created in the block stay in it."""
         return inside(self.fd)
 
     def ip(self, *commands: str) -> None:
-        """Run commands of ip(8)."""
+        """Run commands of ip(8) in the namespace."""
         with self.entered():
             text = "\n".join(commands)
             subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True)
 
     def sysctl(self, name: str, value: int) -> None:
-        """Set a parameter of the namespace, where this kernel has it."""
+        """Set a kernel parameter of the namespace if this kernel has it."""
         with self.entered():
             at = Path("/proc/sys/net", name)
             if at.exists():
@@ -76,7 +76,7 @@ class BareNamespace:
 
 
 def ipv4(server: int) -> int:
-    """Return the address of a server."""
+    """Return the IPv4 address of a server as a number."""
     return FIRST_HOST + server
 
 
@@ -86,19 +86,19 @@ def mac(server: int, port: int) -> bytes:
 
 
 class ThreeServers:
-    """The servers' namespaces, with ports ``eth0`` (and ``eth1`` at the relay) that are up.
+    """Namespaces of the servers, with active ports ``eth0`` (and ``eth1`` at the relay).
 
     Parameters
     ----------
     straight_on
-        Whether frames pass the bridges by, as they do in a lab; not on machines where filters would
-        have to see to that.
+        True if frames bypass the bridges by eBPF programs, as in a lab. Machines without tcx, where
+        traffic control filters would have to redirect the frames, keep the bridges.
     """
 
     def __init__(self, *, straight_on: bool = True) -> None:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
-        self._stack.enter_context(KernelSettings())  # as a lab has them
+        self._stack.enter_context(KernelSettings())  # same kernel settings as in a lab
         self.servers = [BareNamespace() for _ in range(3)]
         self.fabric = BareNamespace()
         for namespace in [*self.servers, self.fabric]:
@@ -131,7 +131,7 @@ class ThreeServers:
         namespace.ip(f"link set eth{port} up")
 
     def _pass_by(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Let frames to these ports pass by the bridge between them."""
+        """Redirect frames between these ports, so that they bypass the bridge."""
         with self.fabric.entered():
             ports = {
                 mac(*end).hex(":"): socket.if_nametoindex("h{}-{}".format(*end)) for end in ends
@@ -142,7 +142,7 @@ class ThreeServers:
             os.close(program)
 
     def _wait_for_switches(self) -> None:
-        """Wait until the kernel has noticed each cable: what comes before, a switch loses."""
+        """Wait until all bridge ports forward: a switch drops frames that arrive earlier."""
         deadline = time.monotonic() + TIME_LIMIT_S
         with self.fabric.entered():
             while True:
@@ -158,7 +158,7 @@ class ThreeServers:
     # -- applications ----------------------------------------------------------------------------
 
     def add_applications(self, server: int) -> None:
-        """Give a server its application interface, with its address and the way to all others."""
+        """Give a server its application interface, with its address and a route to all servers."""
         namespace = self.servers[server]
         with namespace.entered():
             self.tuns[server] = tun = Tun()
@@ -176,13 +176,13 @@ class ThreeServers:
         links: int = 1,
         programs: Programs | None = None,
     ) -> KernelTable:
-        """Let a server's kernel forward as its table says; the relay has no applications."""
+        """Install a server's forwarding table in the kernel; the relay has no applications."""
         with self.servers[server].entered():
             ports = {
                 number: TablePort(socket.if_nametoindex(name), mac(server, number))
                 for number, name in enumerate(("eth0", "eth1") if server == RELAY else ("eth0",))
             }
-            # Without applications, the loopback interface is where nothing is delivered to.
+            # Placeholder for a server without applications, which delivers no packets: loopback.
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
             table = KernelTable(
@@ -206,7 +206,7 @@ class ThreeServers:
             with self.servers[A].entered():
                 client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # The machine's default may be one that paces its packets.
+            # The machine's default congestion control may pace packets.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
             client.bind((dotted_quad(ipv4(A)), CLIENT_PORT))
             client.settimeout(seconds)
@@ -216,10 +216,10 @@ class ThreeServers:
             return client, server
 
     def goodput_bps(self, seconds: float) -> float:
-        """Return what TCP carries from A to B, as B counts it.
+        """Return the goodput of TCP from A to B in bit/s, measured at B.
 
-        Each end has a processor of its own, where there are two: where both ends share one now and
-        then, the same relay is a third slower at those times.
+        Each end runs on a separate processor if two are available: while both ends share a
+        processor, the same relay is a third slower.
         """
         client, server = self.connect()
         data = bytes(CHUNK)
@@ -231,14 +231,14 @@ class ThreeServers:
                 while True:
                     client.sendall(data)
             except OSError:
-                return  # the other end has seen enough
+                return  # The other end has closed the connection.
 
         sender = threading.Thread(target=send, daemon=True)
         with client, server, _on({max(processors)}):
             sender.start()
             _receive(server, WARM_UP_S)
             rate = _receive(server, seconds)
-            # A reset leaves no state behind that the next connection would meet.
+            # A reset leaves no TCP state that would affect the next connection.
             linger = struct.pack("=ii", 1, 0)
             server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             server.close()
@@ -248,7 +248,7 @@ class ThreeServers:
 
 @contextmanager
 def _on(processors: set[int]) -> Iterator[None]:
-    """Run this thread on those processors only."""
+    """Restrict this thread to the given processors."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)
     try:
@@ -269,10 +269,10 @@ def _receive(server: socket.socket, seconds: float) -> float:
 
 
 class Encapsulation(NamedTuple):
-    """How packets travel between A and B: the headers in front of them, and who looks up what.
+    """Encapsulation of packets between A and B: headers, and lookup keys of the servers.
 
-    `there` and `back` are the header and the key at the last server; `relays` is all the relay
-    knows.
+    `there` and `back` are the header of a direction, and the key at its last server; `relays` is
+    the relay's whole forwarding table.
     """
 
     there: tuple[bytes, RelayKey]
@@ -290,7 +290,7 @@ def _dcn(source: int, destination: int, proxy: int | None = None) -> bytes:
 
 
 def _bcube(source: int, destination: int, *path: Hop) -> bytes:
-    # The first of its hops leads to the relay.
+    # The first hop of the path leads to the relay.
     return BCubeHeader(source, destination, Protocol.IPV4, path, next_hop=1).pack(b"")
 
 
@@ -303,27 +303,27 @@ def _tunnel(direction: int, outer_destination: int, destination: int) -> ByTunne
 
 
 def by_dcn(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
-    """Return the key of packets under a DCN header."""
+    """Return the lookup key of packets with a DCN header."""
     return DcnHeader(0, destination, Protocol.IPV4, proxy=proxy).relay_key(port)
 
 
 def by_hop(hop: Hop) -> ByHeader:
-    """Return the key of packets under a BCube header with that next hop."""
+    """Return the lookup key of packets with a BCube header and a next hop."""
     return BCUBE.forms[0].by_hop(hop.nha)
 
 
 def by_end(destination: int) -> ByHeader:
-    """Return the key of packets whose path in a BCube header ends here."""
+    """Return the lookup key of packets whose path in a BCube header ends at this server."""
     return BCUBE.forms[0].by(None, destination)
 
 
 def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> HeaderChange:
-    """Return the change of a DCN header that goes on over another proxy, or over none."""
+    """Return the change of a DCN header for forwarding over another proxy, or over none."""
     return HeaderChange(by_dcn(destination, proxy), ("retry",) if rerouted else ())
 
 
 def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
-    """Return all ways there are, by name; those flows matter to one of them."""
+    """Return all encapsulations by name; `flows` matter for lookup by flow only."""
     each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
     each_flow |= {ByFlow(flow.reversed(), 1): _TO_A for flow in flows}
     to_b, to_a = ByDestination(ipv4(B), 0), ByDestination(ipv4(A), 0)
@@ -386,7 +386,7 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
 def install(
     tables: Sequence[KernelTable], way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> None:
-    """Tell the kernels of A, relay and B that way, for these flows and their answers."""
+    """Install an encapsulation in the tables of A, relay and B, for flows in both directions."""
     for flow in flows:
         tables[A].install_flow(flow, Push(0, mac(RELAY, 0), way.there[0]))
         tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), way.back[0]))
@@ -402,7 +402,7 @@ def install(
 def forwarding(
     way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
-    """Give three servers whose kernels forward that way."""
+    """Yield three servers whose kernels forward with an encapsulation, and their tables."""
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)

@@ -1,11 +1,12 @@
-"""Light traffic between all servers of a lab, from one process, that notices whatever goes wrong.
+"""Light traffic between all servers of a lab from one process, which detects all losses and errors.
 
-Every server has a socket for datagrams and one that echoes what TCP connections send. *Streams*
-send numbered datagrams from one server to another, and what did not arrive is known one by one.
-*Connections* send bytes that cannot be mistaken for others and check what comes back: long ones
-until they are closed, short ones so many and no more.
+Every server has a socket for datagrams, and a TCP socket that echoes all received bytes. *Streams*
+send numbered datagrams from one server to another, so that each lost datagram is known.
+*Connections* send a fixed byte pattern and verify the echo: long connections until they are closed,
+short connections up to a fixed length.
 
-Nothing here sleeps or decides when: `Traffic.step` does what is due and returns.
+This module neither sleeps nor schedules: `BenchTraffic.step` performs the due operations and
+returns.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 ECHO_PORT, COUNT_PORT = 5001, 5002
 NUMBERED = struct.Struct(">II")
-PATTERN = Random("pattern").randbytes(4093)  # a prime: no power of two repeats it
+PATTERN = Random("pattern").randbytes(4093)  # prime length: no power of two is a multiple of it
 CHUNK = 512
 TCP_INFO = struct.Struct("=BxB5xI12xI16xI8xI")
 SHORT_BYTES = 8 * CHUNK
@@ -34,15 +35,15 @@ class Stream:
     source: int
     destination: int
     sent: int = 0
-    judged: int = 0  # of those sent, so many were counted as lost or not
-    arrived: set[int] = field(default_factory=set)  # of the others
+    judged: int = 0  # number of sent datagrams that `lost` has already counted
+    arrived: set[int] = field(default_factory=set)  # sequence numbers that arrived since then
 
     def missing(self) -> int:
-        """Return how many have not arrived of those sent since `lost` was last asked."""
+        """Return the number of missing datagrams among those sent since the last call of `lost`."""
         return self.sent - self.judged - len(self.arrived)
 
     def lost(self) -> int:
-        """Return how many were lost of those sent since this was last asked."""
+        """Return the number of lost datagrams among those sent since the last call."""
         lost = self.missing()
         self.judged = self.sent
         self.arrived.clear()
@@ -56,16 +57,16 @@ class ClientConnection:
     source: int
     destination: int
     client: socket.socket
-    length: int | None  # None for a long one
+    length: int | None  # None for a long connection
     moved_s: float
     sent: int = 0
     echoed: int = 0
-    # Tries of TCP's, while the network stood still and had a path both ways, that came to nothing.
+    # Retransmissions without effect, while the network did not change and had a path both ways.
     in_vain: int = 0
 
     @property
     def finished(self) -> bool:
-        """Whether all has come back."""
+        """True if all bytes of a short connection were echoed."""
         return self.length is not None and self.echoed >= self.length
 
 
@@ -77,25 +78,26 @@ class BenchTraffic:
     lab : Lab
         The running lab.
     draw : Random
-        Chooses the pairs of servers.
+        Random source that draws the pairs of servers.
     streams, connections : int
-        How many streams and long connections there are.
+        Number of streams, and number of long connections.
     stalled_s : float
-        Which connections have broken: those that stand still for so long.
+        Time without progress after which a connection counts as broken, in seconds.
     """
 
     def __init__(
         self, lab: Any, draw: Random, *, streams: int, connections: int, stalled_s: float
     ) -> None:
         self.lab, self.draw, self.stalled_s = lab, draw, stalled_s
-        self.counts: Counter[str] = Counter()  # of connections, by what became of them
+        self.counts: Counter[str] = Counter()  # number of connections by event
         self.errors: Counter[str] = Counter()
         self.streams = [Stream(*self._pair()) for _ in range(streams)]
         self._long = connections
         self._ending = False
         self._selector = selectors.DefaultSelector()
         self._connections: dict[socket.socket, ClientConnection] = {}
-        self._echoing: dict[socket.socket, set[str]] = {}  # accepted; addresses of both ends
+        # Addresses of both ends, by accepted socket.
+        self._echoing: dict[socket.socket, set[str]] = {}
         self._next_s: dict[str, float] = {}
         self._datagrams = {}
         for server in range(lab.topology.servers):
@@ -115,7 +117,7 @@ class BenchTraffic:
         self._selector.close()
 
     def step(self, now: float, wait_s: float, *, datagrams: bool = True) -> None:
-        """Send what is due, then take in what comes within that time."""
+        """Send all due data, then process data that arrives within `wait_s`."""
         for deed, every_s in EVERY_S.items():
             due = now >= self._next_s.get(deed, 0.0)
             if due and (datagrams or deed != "_send_datagrams"):
@@ -130,7 +132,7 @@ class BenchTraffic:
                 self._end(one, "stalled")
 
     def tries(self) -> dict[socket.socket, int]:
-        """Return how often TCP has tried in vain so far, of connections whose ends have paths."""
+        """Return the unsuccessful TCP tries of each connection whose ends have paths both ways."""
         computed = self.lab.computed
         return {
             one.client: _tcp_info(one.client)[1]
@@ -139,18 +141,18 @@ class BenchTraffic:
         }
 
     def tried(self, before: dict[socket.socket, int]) -> None:
-        """Count the tries that came to nothing since then, while nothing changed."""
+        """Count unsuccessful tries since `before`, a period in which the network did not change."""
         for client, tries in before.items():
             one = self._connections.get(client)
             if one:
                 one.in_vain += max(0, _tcp_info(client)[1] - tries)
 
     def missing(self) -> int:
-        """Return how many datagrams are on their way, or lost."""
+        """Return the number of datagrams in flight or lost."""
         return sum(stream.missing() for stream in self.streams)
 
     def server_died(self, server: int) -> None:
-        """Forget the connections that a server has taken with it."""
+        """End the connections of a dead server."""
         for one in self._open():
             if server in (one.source, one.destination):
                 self._end(one, "ended with a server")
@@ -160,7 +162,7 @@ class BenchTraffic:
                 self._end_echo(accepted)
 
     def end(self) -> int:
-        """Let connections come to their end; return how many have not yet all that they sent."""
+        """Start no more data; return the number of connections whose echo is incomplete."""
         self._ending = True
         return sum(one.sent > one.echoed or one.length is not None for one in self._open())
 
@@ -182,7 +184,7 @@ class BenchTraffic:
     def _counted(self, which: socket.socket, now: float) -> None:
         try:
             number, sequence = NUMBERED.unpack(which.recv(64))
-        except OSError:  # an error message for what was sent before
+        except OSError:  # ICMP error for an earlier datagram
             return
         if sequence >= self.streams[number].judged:
             self.streams[number].arrived.add(sequence)
@@ -215,14 +217,15 @@ class BenchTraffic:
             if most > 0 and one.sent - one.echoed < 64 * CHUNK:
                 try:
                     one.sent += one.client.send(_pattern(one.sent, most))
-                except (BlockingIOError, BrokenPipeError):  # not connected yet, or soon an error
+                # The connection is not established yet, or about to fail.
+                except (BlockingIOError, BrokenPipeError):
                     continue
                 except OSError as error:
                     self._failed(one, error)
 
     def _echo_came(self, client: socket.socket, now: float) -> None:
         one = self._connections.get(client)
-        if one is None:  # ended a moment ago
+        if one is None:  # the connection has just ended
             return
         try:
             data = client.recv(1 << 16)
@@ -244,7 +247,7 @@ class BenchTraffic:
     def _accept(self, listening: socket.socket, now: float) -> None:
         try:
             accepted, (far, _) = listening.accept()
-        except OSError:  # it has broken meanwhile
+        except OSError:  # the connection broke before it was accepted
             return
         accepted.setblocking(False)
         self._echoing[accepted] = {accepted.getsockname()[0], far}
@@ -255,12 +258,12 @@ class BenchTraffic:
             return
         try:
             data = accepted.recv(1 << 16)
-            # A client sends no more than this buffer takes.
+            # A client never sends more than the send buffer can hold.
             if data and accepted.send(data) == len(data):
                 return
         except BlockingIOError:
             return
-        except OSError:  # the client's side counts it
+        except OSError:  # The client's side counts the error.
             pass
         self._end_echo(accepted)
 
@@ -295,7 +298,7 @@ class BenchTraffic:
 
 
 def _tcp_state(client: socket.socket) -> str:
-    """Return what TCP does about a connection that stands still (struct tcp_info)."""
+    """Return TCP's state of a stalled connection as text (struct tcp_info)."""
     state, repeats, pause_us, unanswered, sent_ms, heard_ms = _tcp_info(client)
     return (
         f"state {state}, {unanswered} segments without an answer, sent {sent_ms / 1e3:.1f} s ago, "
@@ -309,6 +312,6 @@ def _tcp_info(client: socket.socket) -> tuple[int, ...]:
 
 
 def _pattern(start: int, length: int) -> bytes:
-    """Return what a connection sends from there on."""
+    """Return the bytes of a connection's pattern from a position."""
     begin = start % len(PATTERN)
     return (PATTERN * (2 + length // len(PATTERN)))[begin : begin + length]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 KINDS = ("cut", "silent cut", "server", "switch")
-ROUNDS = 3  # of pings between all pairs, one after the other
+ROUNDS = 3  # consecutive rounds of pings between all pairs
 # Upper bound for servers to notice a fault, with a margin for a busy machine, in seconds.
 NOTICED_S = {"fast": 4.0, "paper": 7.5}
-BETWEEN_S = 2.0  # between two rounds
+BETWEEN_S = 2.0  # pause between two rounds, in seconds
 FAULTS_OF_A_KIND, QUICK_FAULTS = 4, 1
 TIME_LIMIT_S = 900.0
 NOTES = f"""
@@ -42,7 +42,7 @@ other pairs. beside: nothing, or all-to-all traffic at a rate that keeps the pro
 
 
 class FaultCase(NamedTuple):
-    """One lab, and how many faults of each kind strike it."""
+    """One lab, and the number of faults of each kind."""
 
     network: str
     plane: str
@@ -80,7 +80,7 @@ def _cases(quick: bool) -> Iterator[FaultCase]:
 
 
 def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) -> dict[str, Row]:
-    """Run a case's lab in a sandbox; return the columns that were measured, by kind of fault."""
+    """Run a case's lab in a sandbox; return the measured columns by kind of fault."""
     topology = parse(network)
     with sandboxed(
         topology,
@@ -110,7 +110,7 @@ def _row(lab: Lab, kind: str, most: int) -> Row:
 
 
 def faults_of(topology: Topology, kind: str) -> list[Fault]:
-    """Return all faults of a kind that can strike alone."""
+    """Return all single faults of a kind in a network."""
     name = topology.name
     if kind == "server":
         return [Fault(kind, (name(server),)) for server in range(topology.servers)]
@@ -121,7 +121,7 @@ def faults_of(topology: Topology, kind: str) -> list[Fault]:
 
 
 class Struck(NamedTuple):
-    """What one fault did to new flows: numbers of pairs, and of pings lost in each round."""
+    """Effect of one fault on new flows: numbers of pairs, and of lost pings per round."""
 
     pairs: int
     no_path: int
@@ -129,7 +129,7 @@ class Struck(NamedTuple):
 
 
 def struck(lab: Lab, fault: Fault) -> Struck:
-    """Let a fault strike, ping until it is repaired, and return what was lost."""
+    """Inject a fault, ping all pairs in rounds, repair it, and return the losses."""
     from experiments.control.queries import pingall
     from experiments.trials.runs.trial_faults import begun
 

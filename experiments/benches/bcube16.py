@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "bcube,4,1", "bsr"
-WAYS = "bcube"  # whose paths the kernel's routes follow
+WAYS = "bcube"  # routing whose paths the kernel's routes follow
 GOAL = 1.0
 SECONDS, ROUNDS = 1.0, 9
 QUICK_SECONDS, QUICK_ROUNDS = 0.3, 1
@@ -55,7 +55,7 @@ while one flow used the network alone; acknowledgements are packets too.
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each plane, and one for each part that a server of the Python plane plays."""
+    """Yield a row for each plane, and a row for each role of a server on the Python plane."""
     seconds, rounds = (QUICK_SECONDS, QUICK_ROUNDS) if quick else (SECONDS, ROUNDS)
     why = {plane: _reason(plane) for plane in (KERNEL, PAST, EBPF, PYTHON)}
     totals: dict[str, list[float]] = {plane: [] for plane, reason in why.items() if not reason}
@@ -78,7 +78,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _reason(plane: str) -> str:
-    why = hindrance(EBPF if plane == PAST else plane)  # programs let frames pass
+    why = hindrance(EBPF if plane == PAST else plane)  # needs eBPF programs to bypass bridges
     return f"skipped: {why}" if why else ""
 
 
@@ -93,7 +93,7 @@ def _compared(totals: list[float], kernel: list[float]) -> Row:
 
 
 def flows(topology: Topology) -> list[Path]:
-    """Return the paths of the flows: each server is source, relay and destination of one.
+    """Return the paths of the flows: each server is source, relay and destination of one flow.
 
     >>> [len(way) for way in flows(parse(NETWORK))] == [2] * 16
     True
@@ -117,7 +117,7 @@ def _way(topology: Topology, source: int, destination: int) -> Path:
 
 
 def total_bps(plane: str, seconds: float) -> float:
-    """Bring the network up in a sandbox and return what all flows together carry."""
+    """Bring the network up in a sandbox; return the total goodput of all flows in bit/s."""
     topology = parse(NETWORK)
     with _network(topology, plane) as net:
         return _carried([_connected(net, topology, way) for way in flows(topology)], seconds)
@@ -130,7 +130,7 @@ def _network(topology: Topology, plane: str) -> AbstractContextManager[Any]:
 
 
 def costs(seconds: float) -> dict[str, float]:
-    """Return the microseconds that a packet of a flow costs its source, relay and destination."""
+    """Return the CPU time per packet at source, relay and destination in microseconds."""
     topology = parse(NETWORK)
     with _lab(topology, PYTHON) as lab:
         way = flows(topology)[0]
@@ -158,7 +158,7 @@ def _costs(seconds: float) -> Iterator[Row]:
 
 
 def _spent(lab: Lab, server: int) -> tuple[float, int]:
-    """Return the processor seconds of a forwarder, and how many packets it has put anywhere."""
+    """Return the CPU time of a forwarder in seconds, and the number of packets it handled."""
     assert lab.forwarders is not None
     stat = pathlib.Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
@@ -169,7 +169,7 @@ def _spent(lab: Lab, server: int) -> tuple[float, int]:
 
 
 def _lab(topology: Topology, plane: str) -> AbstractContextManager[Lab]:
-    # Fast timers would take processors that are busy, as they are to be here, for dead servers.
+    # With fast timers, the busy processors of this bench would look like dead servers.
     return sandboxed(topology, routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
 
 
@@ -181,7 +181,7 @@ def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
 
 @contextmanager
 def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
-    """Give the network with addresses on the ports, and routes for the flows, there and back."""
+    """Yield the network with addresses on the ports and routes for flows in both directions."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -195,7 +195,7 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
             for server, step in zip(one.servers, one.steps, strict=False):
                 target = topology.ip(one.destination)
                 device = topology.interface(server, step.port)
-                mac = topology.mac(step.peer, step.port)  # a hop joins ports of the same level
+                mac = topology.mac(step.peer, step.port)  # both ports of a hop have the same level
                 commands[server] += [
                     f"route replace {target}/32 dev {device}",
                     f"neigh replace {target} lladdr {mac} dev {device} nud permanent",
@@ -236,7 +236,7 @@ def _connected(net: Any, topology: Topology, way: Path) -> tuple[socket.socket, 
 
 
 def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: float) -> float:
-    """Return the bits in a second that arrive over all connections together."""
+    """Return the total goodput of all connections in bit/s."""
     clients = [client for client, _ in connections]
     servers = [server for _, server in connections]
     for each in (*clients, *servers):
@@ -268,7 +268,7 @@ def _write_for_ever(clients: list[socket.socket]) -> None:
 
 def _read_and_count(servers: list[socket.socket], seconds: float, report: socket.socket) -> None:
     ready = selectors.DefaultSelector()
-    sink = bytearray(SINK)  # MSG_TRUNC: nothing is ever copied into it
+    sink = bytearray(SINK)  # never written to, because of MSG_TRUNC
     for server in servers:
         ready.register(server, selectors.EVENT_READ, server)
 

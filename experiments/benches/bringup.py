@@ -14,7 +14,7 @@ from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
 FULL = ("bcube,4,3", "dcell,4,2")
-ALONE = ("bcube,8,2",)  # stock Mininet takes minutes for it
+ALONE = ("bcube,8,2",)  # network without stock Mininet, which would take minutes
 RATE_MBIT = 100
 LEAST_TIMES = 20
 TIME_LIMIT_S = 1200.0
@@ -34,7 +34,7 @@ down it lets a grace period pass (rcu_barrier, in br_multicast_dev_del), 10 to 2
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each builder of each network, and one for a network of ours alone."""
+    """Yield a row for each builder of each network, and a row for a network of Pillarbox alone."""
     for spec in QUICK if quick else FULL:
         yield from _rows(spec, TURNS[1:3] if quick else TURNS, judged=not quick)
     for spec in () if quick else ALONE:
@@ -72,7 +72,7 @@ def _row(spec: str, builder: str, results: list[CaseResult]) -> Row:
 
 
 def up_and_down(spec: str, builder: str) -> dict[str, float]:
-    """Bring a network up in a sandbox, try it, and stop it; return the columns of its row."""
+    """Bring a network up in a sandbox, test it, and stop it; return the columns of its row."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -106,7 +106,7 @@ def up_and_down(spec: str, builder: str) -> dict[str, float]:
 
 
 def _try(net: Any) -> None:
-    """See that two servers of one switch reach each other, over cables that are shaped."""
+    """Raise RuntimeError unless two servers of a switch reach each other over shaped cables."""
     said = net["h0"].cmd(f"ping -c3 -W1 -i0.2 {net['h1'].IP()}")
     shape = net["h0"].cmd("tc class show dev h0-eth0")
     if not (" 0% packet loss" in said or "2 received" in said) or "100Mbit" not in shape:
@@ -114,7 +114,7 @@ def _try(net: Any) -> None:
 
 
 def _memory() -> tuple[float, int, float]:
-    """Return the kernel's memory, the sandbox's processes, and their memory."""
+    """Return the kernel's memory in MiB, the number of processes, and their memory in MiB."""
     sizes_mib = list(map(shared_mib, all_processes()))
     return kernel_mib(), len(sizes_mib), sum(sizes_mib)
 
@@ -132,7 +132,8 @@ def _stock(spec: str) -> Any:
     from topos.base.emulated import emulated
 
     allow_open_files()
-    Mininet.inited = True  # its own preparations change settings of the whole machine
+    # Skips Mininet's initialization, which changes settings of the whole machine.
+    Mininet.inited = True
     topo = emulated(parse(spec), link={"bw": RATE_MBIT})
     return Mininet(topo=topo, host=Host, switch=LinuxBridge, link=TCLink, controller=None)
 

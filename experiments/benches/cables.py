@@ -55,7 +55,7 @@ def _large(spec: str, quick: bool) -> Row:
 
 
 def build_s(spec: str, rounds: int) -> float:
-    """Return the median time of all cables of a network."""
+    """Return the median time to compute all cables of a network, in seconds."""
     network = parse(spec)
     return medians(interleaved({spec: network.cable_arrays}, rounds))[spec]
 
@@ -83,12 +83,12 @@ def _beside(n: int, k: int, rounds: int, *, judged: bool) -> Iterator[Row]:
 
 
 def compare(n: int, k: int, rounds: int) -> dict[str, Row]:
-    """Let all builders that are installed build that BCube in turns; return columns of each."""
+    """Build a BCube with all installed builders in turns; return the columns of each builder."""
     rows: dict[str, Row] = {}
     cases = {}
     for name, builder in BUILDERS.items():
         try:
-            made = builder(n, k)  # once untimed: imports and first touch of memory
+            made = builder(n, k)  # untimed first build: imports, and first touch of memory
         except ImportError as error:
             rows[name] = {"outcome": f"skipped: {error}: pip install 'pillarbox[bench]'"}
             continue
@@ -106,26 +106,27 @@ def compare(n: int, k: int, rounds: int) -> dict[str, Row]:
 
 
 def build(name: str, n: int, k: int) -> None:
-    """Build that BCube once, for its peak of memory."""
+    """Build a BCube once, to measure peak memory."""
     BUILDERS[name](n, k)
 
 
 def _links(made: Any) -> Iterable[tuple[int, int]]:
     """Return the links of arrays or of a graph, each server first."""
     if hasattr(made, "edges"):
-        return (tuple(sorted(edge)) for edge in made.edges)  # servers have the lower numbers
+        # Servers have lower numbers than switches.
+        return (tuple(sorted(edge)) for edge in made.edges)
     return zip(made.a.tolist(), made.b.tolist(), strict=True)
 
 
 def _right_switches(n: int, k: int, links: Iterable[tuple[int, int]]) -> int:
-    """Return how many switches of BCube are there, by their servers: their numbers are free."""
+    """Return the number of correct BCube switches, identified by their servers, not by number."""
     switches: dict[int, list[int]] = {}
     for server, switch in links:
         switches.setdefault(switch, []).append(server)
     found = Counter(frozenset(servers) for servers in switches.values())
     wanted = Counter[frozenset[int]]()
     for level in range(k + 1):
-        # Counted as the paper writes it, all digits but one held fast.
+        # As the paper defines a switch: all digits except one are fixed.
         for rest in product(range(n), repeat=k):
             first = sum(d * n ** (i + (i >= level)) for i, d in enumerate(rest))
             wanted[frozenset(first + d * n**level for d in range(n))] += 1
@@ -146,9 +147,9 @@ def _fnss(n: int, k: int) -> Any:
 
 
 def networkx_loop(n: int, k: int) -> Any:
-    """Return BCube as a networkx graph, made edge by edge as one would write it in an afternoon.
+    """Return BCube as a networkx graph, built edge by edge with straightforward code.
 
-    Without attributes, which FNSS gives its nodes and edges and which take time.
+    The graph has no attributes, which FNSS adds to its nodes and edges at a cost in time.
     """
     import networkx
 

@@ -20,17 +20,17 @@ NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
 QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
 MTUS, QUICK_MTUS = (1500, 9000), (9000,)
 LEAST_OF_IDEAL = 0.9
-VALID = 3  # trials, at the largest rate
+VALID = 3  # number of valid trials required at the largest rate
 START_MBIT = 1000.0
-# By whom a network is made: the tool that sends its flows, and the process of a trial.
+# Builders of a network, each with the tool that sends its flows and the program of a trial.
 OURS, STOCK = "pillarbox", "mininet"
 BUILDERS = {OURS: ("generator", ""), STOCK: ("iperf3", "experiments.benches._stock")}
-# By cable, in Mbit/s: what is asked of a machine of two processors.
+# Goals for a machine with two processors: rate per cable in Mbit/s, by network and MTU.
 GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
-# Flows send until each has had its share for so long that it carried that many seconds of a cable:
-# the 1.5 MB of `run all-to-all` at 100 Mbit/s. Of 2,256 flows each has a packet in 10 ms, and they
-# need that long to share what there is; how flows of a size begin and end is another matter. Some
-# seconds are to be long against how they begin.
+# Flows send until each, at its fair share, has carried as much as a cable carries in SECONDS: the
+# 1.5 MB of `run all-to-all` at 100 Mbit/s. With 2,256 flows, each flow sends a packet every 10 ms.
+# Flows need this time to converge to their shares. Fixed-size flows, with their start and
+# end, are another case. LEAST_S, in seconds, is long compared with the start of the flows.
 SECONDS, LEAST_S = 0.12, 6.0
 QUICK_S, QUICK_MBIT = 0.6, 10.0
 NOTES = f"""
@@ -62,7 +62,7 @@ def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
     tries: dict[float, list[Tried]] = {}
     length_s = QUICK_S if quick else _length_s(network, mtu)
     try_at = partial(_tried, tries, network, mtu, builder, length_s)
-    if quick:  # only that it runs and counts
+    if quick:  # checks only that the bench runs and counts
         try_at(QUICK_MBIT)
         return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
     try:
@@ -76,9 +76,10 @@ def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
 
 
 def _largest(try_at: Callable[[float], Tried]) -> float:
-    """Return the largest rate at which trials are good, rate by rate from above.
+    """Return the largest rate in Mbit/s at which trials are good, testing each rate from above.
 
-    No search in between: at low rates, where TCP sends by the segment, they may be worse again.
+    A binary search is wrong: at low rates, where TCP sends single segments, trials may be worse
+    again.
     """
     from experiments.trials.runs.calibration import SCALE_MBIT, confirmed
 
@@ -95,7 +96,7 @@ def _largest(try_at: Callable[[float], Tried]) -> float:
 
 
 def _length_s(network: str, mtu: int) -> float:
-    """Return how long flows send; at whatever rate, since their shares are in proportion to it."""
+    """Return the duration of flows in seconds, equal for all rates: shares are proportional."""
     from experiments.analysis.fluid.ideal import ideal
     from experiments.traffic.flows import Flow
 
@@ -114,7 +115,7 @@ def _tried(
     length_s: float,
     rate_mbit: float,
 ) -> Tried:
-    """Run a trial and keep what it gave."""
+    """Run a trial, store its result in `tries`, and return it."""
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import all_to_all, tried
 
@@ -126,7 +127,7 @@ def _tried(
 
 
 def _strict(found: Tried) -> Tried:
-    """Return the trial as one that is not valid where it carries too little of its ideal."""
+    """Return the trial, marked invalid if its goodput is below LEAST_OF_IDEAL of its ideal."""
     of_ideal = found.verdict.figures.get("of_ideal", 0.0)
     if not found.verdict.valid or of_ideal >= LEAST_OF_IDEAL:
         return found

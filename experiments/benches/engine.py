@@ -32,7 +32,7 @@ BESIDE = (
 )
 BESIDE_SMALL = (("bcube,4,2", "bcube"),)
 ARRIVING, ARRIVING_SMALL = "bcube,8,3", "bcube,4,2"
-LOADS = (0.3, 0.6)  # of all cables
+LOADS = (0.3, 0.6)  # mean load of all cables, as a fraction of their rate
 SEARCHED, SEARCHED_SMALL = "dcell,6,3", "dcell,4,2"
 FLOWS, FLOWS_SMALL = 1_000_000, 10_000
 MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
@@ -50,7 +50,7 @@ slower_times compares that with Pillarbox's arrays in turns in one process (goal
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of large networks, of a search, and of networks beside networkx."""
+    """Yield rows of large networks, of a search, and of networks compared with networkx."""
     for spec, name in SMALL if quick else LARGE:
         yield _flows_row(spec, name, FLOWS_SMALL if quick else FLOWS)
     for load in LOADS:
@@ -74,7 +74,7 @@ def _flows_row(spec: str, name: str, flows: int) -> Row:
 
 
 def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
-    """Return what each step takes for random flows."""
+    """Return the time of each step for random flows, and the paths per second."""
     from experiments.analysis.fluid.directed_links import link_count
     from experiments.analysis.fluid.rates import (
         bottleneck_throughput,
@@ -112,7 +112,7 @@ def _arriving_row(spec: str, load: float, flows: int) -> Row:
 
 
 def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
-    """Return what it takes to draw and simulate flows that arrive."""
+    """Return the time to draw and simulate arriving flows, and the time per event."""
     from experiments.analysis.arrivals.arrival_request import ArrivalRequest
     from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
 
@@ -129,7 +129,7 @@ def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
         event_us = (end - middle) / course.events * 1e6
         return {"at_a_time": course.most_active, "event_us": event_us, "took_s": end - start}
 
-    took(parse("bcube,4,1"), 1000)  # loads compiled code
+    took(parse("bcube,4,1"), 1000)  # loads the compiled code before the measurement
     return took(parse(spec), flows)
 
 
@@ -140,7 +140,7 @@ def _search_row(spec: str) -> Row:
 
 
 def search(spec: str) -> dict[str, float]:
-    """Return the time and the mean and deviation of shortest paths from 64 servers."""
+    """Return the search time, and mean and deviation of shortest path lengths from 64 servers."""
     import numpy
 
     from experiments.analysis.simulator.breadth_first import SOURCES, distances, mean_and_deviation
@@ -184,7 +184,7 @@ def _beside_row(spec: str, name: str, rounds: int, *, judged: bool) -> Row:
 
 
 def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
-    """Return what a path and its loads take, in arrays and in a networkx graph."""
+    """Return the time per path and its loads, in arrays and in a networkx graph."""
     import networkx
 
     network = parse(spec)
@@ -200,7 +200,7 @@ def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
         "networkx": partial(_load_graph, graph, network, name, pairs),
     }
     for case in cases.values():
-        case()  # compiles, and warms caches
+        case()  # untimed first run: compiles, and fills caches
     times = medians(interleaved(cases, rounds))
     each = {"pillarbox": times["pillarbox"] / many, "networkx": times["networkx"] / few}
     in_us = {f"{case}_us": seconds * 1e6 for case, seconds in each.items()}

@@ -32,25 +32,27 @@ PLANES = ("ebpf", "python")
 PAPER_NETWORKS = ("dcell,4,1", "bcube,4,1")
 RATE_MBIT = 100.0
 CONTROL = "reno"  # congestion control that every kernel has
-INTERVAL_S = 0.005  # in which arrived bytes are counted: how exactly a gap is known
-# The window stays below what a queue holds: so nothing but the fault loses packets, and TCP is not
-# busy with losses of its own making when it comes.
+INTERVAL_S = 0.005  # interval in which arrived bytes are counted: resolution of a gap, in seconds
+# The window stays below the capacity of a queue. So only the fault loses packets, and TCP is not
+# recovering from congestion losses when the fault occurs.
 RECEIVE_BUFFER = 1 << 17
 RTO_MIN = "50ms"
-PAIRS = 64  # of servers, among which to look for one whose path every fault can be put on
+PAIRS = 64  # number of pairs searched for a path that allows every fault
 WARM_UP_S = 0.4
-WINDOW_S = 0.1  # over which a port's counter is compared
-END_S = 10.0  # for the flow to end when it is asked to
+WINDOW_S = 0.1  # interval between two readings of a port's counter, in seconds
+END_S = 10.0  # time for the flow to end after the request, in seconds
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
-# Beside the flow: all-to-all, which keeps the machine so busy. Cables are so fast that less than
-# half of each flow's share does: that leaves room for a failed cable's flows on others.
+# Background load: all-to-all traffic that keeps the processors busy for LOAD_BUSY of their time.
+# Cables are fast enough that this takes less than half of each flow's share, at most MOST_OF_SHARE.
+# The rest is spare capacity for the flows of a failed cable.
 LOAD_BUSY, MOST_OF_SHARE = 0.8, 0.4
 LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
-FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6  # to find out how much of it does
-LATEST = 4  # looks at how busy it keeps them: one alone may be a third too high or too low
-NO_TIME = 0.01  # below which it cannot be told how much more it takes
-MORE_UNDER_LOAD_S = 0.1  # than a goal without load
+# First fraction, number and duration of the calibrating tries.
+FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6
+LATEST = 4  # CPU load samples to average: a single sample may be off by a third
+NO_TIME = 0.01  # minimum CPU load for an extrapolation
+MORE_UNDER_LOAD_S = 0.1  # extra time for a goal under load, in seconds
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
 SERVER, SWITCH = "server death", "switch death"
@@ -59,19 +61,19 @@ PAPER_FAULTS = (FAR_CUT, SERVER)
 
 
 class FailoverTimes(NamedTuple):
-    """What timers promise, and how long to look: all in seconds."""
+    """Goals of a set of timers, and observation times, all in seconds."""
 
     goals: dict[str, float]
-    broken_s: float  # from the fault to its repair
-    return_s: float  # how long to wait for the flow to come back to where it was
+    broken_s: float  # time from the fault to its repair
+    return_s: float  # upper bound for the flow's return to its original path
 
 
 PACES = {
     "fast": FailoverTimes(
         {CUT: 0.1, FAR_CUT: 0.1, SILENT: 0.3, SERVER: 0.3, SWITCH: 0.3}, 1.2, 2.5
     ),
-    # 5 s without heart-beats, and then until the next of TCP's tries: the fifth, after 6.2 s and
-    # the round trips that TCP adds to each.
+    # A neighbour is down after 5 s without heart-beats. TCP's next try is the fifth, after 6.2 s
+    # plus the round trips that TCP adds to each try.
     "paper": FailoverTimes({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }
 NOTES = f"""
@@ -96,7 +98,7 @@ after that.
 
 
 class FailoverCase(NamedTuple):
-    """One lab, and what is done to it."""
+    """One lab, with its faults and the number of turns."""
 
     network: str
     plane: str
@@ -106,7 +108,7 @@ class FailoverCase(NamedTuple):
     turns: int
 
     def goal_s(self, fault: str) -> float:
-        """Return how long a gap may be."""
+        """Return the goal for the longest gap after a fault, in seconds."""
         return PACES[self.timers].goals[fault] + (MORE_UNDER_LOAD_S if self.loaded else 0.0)
 
 
@@ -145,7 +147,7 @@ def _cases() -> Iterator[FailoverCase]:
 def turns_of(
     network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
-    """Run a case's lab in a sandbox; return the columns that were measured, by fault."""
+    """Run a case's lab in a sandbox; return the measured columns by fault."""
     from experiments.linux.namespaces import write_sysctl
 
     topology, case = parse(network), FailoverCase(network, plane, timers, loaded, faults, turns)
@@ -176,9 +178,9 @@ def turns_of(
 
 
 class Load:
-    """All-to-all but for the flow between two ends, at the rate that keeps processors busy enough.
+    """All-to-all traffic, except the measured flow, at a rate that keeps the processors busy.
 
-    How busy a rate keeps them is seen whenever it is sent, and the rate follows.
+    The CPU load is measured whenever the traffic runs, and the rate is adjusted.
     """
 
     def __init__(self, lab: Lab, ends: tuple[int, int]) -> None:
@@ -191,19 +193,20 @@ class Load:
         ideals = ideal(lab.topology, lab.routing, _flows(self._pairs), rate_bps, LOAD_MTU)
         self._share_bps = float(ideals.goodput_bps.min())
         self._flow_bps = FIRST_OF_SHARE * self._share_bps
-        self._looks: deque[tuple[float, float]] = deque(maxlen=LATEST)  # rates, and how busy
+        # Rate of a flow in bit/s, and CPU load.
+        self._looks: deque[tuple[float, float]] = deque(maxlen=LATEST)
         for _ in range(TRIES):
             with self.running():
                 pass
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Send meanwhile."""
+        """Send the traffic for the duration of the block."""
         from experiments.traffic.generator import Generator
         from experiments.trials.trust.machine import between, machine
 
         sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, self._flow_bps)
-        cpus = len(os.sched_getaffinity(0))  # a generator is one process, which keeps one busy
+        cpus = len(os.sched_getaffinity(0))  # one generator process per processor
         with ExitStack() as stack:
             tools = []
             for part in (self._pairs[first::cpus] for first in range(cpus)):
@@ -212,14 +215,14 @@ class Load:
                 tool.prepare()
             for tool in tools:
                 tool.start(time.monotonic())
-            time.sleep(TRY_S)  # until all have begun
+            time.sleep(TRY_S)  # time for all flows to begin
             before = machine()
             time.sleep(TRY_S)
             self._follow(1.0 - between(before, machine()).idle)
             yield
 
     def _follow(self, busy: float) -> None:
-        """Set the rate that is to keep the machine as busy as is wanted."""
+        """Set the rate that is expected to cause the wanted CPU load."""
         self._looks.append((self._flow_bps, max(busy, NO_TIME)))
         tried_bps, found = map(sum, zip(*self._looks, strict=True))
         self._flow_bps = min(MOST_OF_SHARE * self._share_bps, LOAD_BUSY * tried_bps / found)
@@ -230,7 +233,7 @@ def _flows(pairs: list[tuple[int, int]]) -> list[Flow]:
 
 
 def _hurry(lab: Lab, server: int, far: int) -> None:
-    """Let a server's TCP not wait longer for the far one than data centers let theirs."""
+    """Set a server's minimum TCP retransmission timeout to another server to RTO_MIN."""
     target = lab.topology.ip(far)
     command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
     if lab.host(server).popen(command).wait():
@@ -238,18 +241,18 @@ def _hurry(lab: Lab, server: int, far: int) -> None:
 
 
 class Turn(NamedTuple):
-    """What one fault did to one connection."""
+    """Effect of one fault on one connection."""
 
     gap_s: float = 0.0
     repair_gap_s: float = 0.0
     return_s: float | None = None
-    busy: float = 0.0  # the share of all processors' time, before the fault
+    busy: float = 0.0  # fraction of all processors' time that was busy before the fault
     skipped: str = ""
-    lost: str = ""  # why the connection broke
+    lost: str = ""  # reason why the connection broke
 
 
 def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
-    """Put a fault on the path of a flow, repair it, and return what that did to the flow."""
+    """Inject a fault on the path of a flow, repair it, and return the effect on the flow."""
     from experiments.traffic.generator import Generator
     from experiments.trials.runs.trial_faults import begun
     from experiments.trials.trust.machine import between, machine
@@ -295,7 +298,7 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
 
 
 def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
-    """Return when nothing arrived: from when to when, in seconds after the barrier."""
+    """Return the periods without arrivals: begin and end in seconds after the barrier."""
     gaps: list[tuple[float, float]] = []
     for one in result.intervals:
         if one.delivered_bytes:
@@ -308,7 +311,7 @@ def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
 
 
 def _why_lost(result: FlowResult) -> str:
-    """Return why a flow has broken, nothing if it has not."""
+    """Return the reason why a flow broke, empty if it did not."""
     if result.status != COMPLETED:
         return result.reason.removeprefix("its connection broke: ")
     begin_s, end_s = (gaps_of(result) or [(0.0, 0.0)])[-1]
@@ -317,7 +320,7 @@ def _why_lost(result: FlowResult) -> str:
 
 
 def _judged(turns: list[Turn], goal_s: float) -> Row:
-    """Return the columns that sum up what several turns of a fault did."""
+    """Return the columns that summarize several turns of a fault."""
     done = [turn for turn in turns if not turn.skipped]
     if not done:
         return {"outcome": f"skipped: {turns[0].skipped}"}
@@ -334,7 +337,7 @@ def _judged(turns: list[Turn], goal_s: float) -> Row:
 
 
 def _longest(gaps: list[tuple[float, float]], start: float, end: float) -> float:
-    """Return the longest gap of which a part lies between two moments."""
+    """Return the duration of the longest gap that overlaps a period, in seconds."""
     return max((b - a for a, b in gaps if b > start and a < end), default=0.0)
 
 
@@ -350,7 +353,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios(topology: Topology, way: Path) -> dict[str, Scenario]:
-    """Return the faults that can be put on a path, by name."""
+    """Return the possible faults on a path, by name."""
     first, *further = zip(way.servers, way.steps, strict=False)
     if not further:
         return {}
@@ -379,7 +382,7 @@ def _on(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> 
 
 
 def _routing(topology: Topology, faults: Sequence[str]) -> str:
-    """Return the routing of the network's own that survives most faults."""
+    """Return the network's own routing that survives most faults."""
     own = [
         name for name, found in algorithms(topology).items() if found.router and name != SHORTEST
     ]
@@ -391,7 +394,7 @@ def _routing(topology: Topology, faults: Sequence[str]) -> str:
 
 
 def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int, int]:
-    """Return two servers with relays between them, where the routing survives most faults."""
+    """Return two servers, with relays in between, for which the routing survives most faults."""
     servers = range(topology.servers)
     pairs = ((a, b) for a in servers for b in reversed(servers) if a != b)
 
@@ -404,7 +407,7 @@ def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int,
 def _survivable(
     topology: Topology, routing: str, ends: tuple[int, int], faults: Sequence[str]
 ) -> int:
-    """Return how many of the faults leave a path that the routing knows."""
+    """Return the number of faults after which the routing still has a path."""
     ways = route(topology, routing, *ends).paths
     found = scenarios(topology, ways[0]) if ways else {}
     known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
@@ -415,7 +418,7 @@ def _survivable(
 
 
 def taken(lab: Lab, source: int, destination: int) -> Path:
-    """Return the path of the latest flow between two servers, by the state of the servers on it."""
+    """Return the path of the latest flow between two servers, from the state of its servers."""
     from experiments.trials.runs.recorded_paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
@@ -424,7 +427,7 @@ def taken(lab: Lab, source: int, destination: int) -> Path:
 
 
 def _sent(lab: Lab, scenario: Scenario) -> int:
-    """Return what the scenario's port sends in one window."""
+    """Return the bytes that the scenario's port sends in WINDOW_S."""
     name = lab.topology.interface(scenario.server, scenario.port)
     before = lab.bytes_sent()[name]
     time.sleep(WINDOW_S)
@@ -432,7 +435,7 @@ def _sent(lab: Lab, scenario: Scenario) -> int:
 
 
 def _back(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float | None:
-    """Wait until the port carries the flow again; return when it began to, None if it does not."""
+    """Wait until the port carries the flow again; return the time, None after the deadline."""
     while (start := time.monotonic()) < deadline:
         if _sent(lab, scenario) > least:
             return start

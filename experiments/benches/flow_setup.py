@@ -17,12 +17,13 @@ NETWORKS = (
 )
 QUICK_NETWORKS = ("ficonn,4,1",)
 RATES, QUICK_RATES = (1, 10, 100, 500, 1000, 2000, 5000, 10_000), (100, 500)  # flows a second
-LEAST_FLOWS, MOST_S = 20, 4.0  # of an offer, which lasts OFFER_S where that is enough flows
+# Minimum flows and maximum duration of an offer, which otherwise lasts OFFER_S.
+LEAST_FLOWS, MOST_S = 20, 4.0
 OFFER_S, QUICK_OFFER_S = 2.0, 0.5
 DRAIN_S, REST_S = 3.0, 0.5
 PLANES, TIMERS = ("ebpf", "python"), ("fast", "paper")
 WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # flows a second
-LEAST_BEYOND = 0.5  # of the most that was carried
+LEAST_BEYOND = 0.5  # fraction of the highest carried rate
 TIME_LIMIT_S = 300.0
 NOTES = f"""
 Every flow is one UDP packet with a source port of its own, between two servers drawn at random.
@@ -79,7 +80,7 @@ def _nothing(rate: int) -> Row:
 def offered(
     network: str, settings: dict[str, Any], rates: list[int], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return what became of an offer of each rate, one after the other in one lab."""
+    """Return the results of an offer at each rate, one after the other in one lab."""
     import time
 
     from experiments.traffic.new_flows import NewFlows

@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 FRAMES, MESSAGES = "frames", "messages"
-FORGER, PORT = 0, 0  # in every network that port leads to a switch
-RATE_PER_S, TOGETHER = 20_000, 20  # frames; and so many, then a breath
-MADE_UP = 8192  # tunnels, each of which asks for a decision of its own
-PACKETS, FLOWS = 1000, 100  # by which valid headers are collected
-PAIRS, EVERY_S = 4, 0.05  # pinged in each place, and how often
+FORGER, PORT = 0, 0  # a port that leads to a switch in every network
+RATE_PER_S, TOGETHER = 20_000, 20  # frames per second, and frames per burst
+MADE_UP = 8192  # number of forged tunnels, each of which needs a separate decision
+PACKETS, FLOWS = 1000, 100  # traffic from which valid headers are collected
+PAIRS, EVERY_S = 4, 0.05  # pairs per place, and interval of their pings in seconds
 SECONDS, QUICK_SECONDS = 10.0, 1.0
 TIME_LIMIT_S = 120.0
 SEED = 1
 AT, BEHIND, BYSTANDERS = "at_switch", "behind_server", "bystanders"
-GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # percent
+GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # upper bound for the loss in percent
 NOTES = f"""
 A server sends {RATE_PER_S} frames a second to a neighbour on its switch. Frames: half are valid
 headers of that network with packets between any servers, half IP in IP between servers that are
@@ -61,7 +61,7 @@ path.
 
 
 class FloodPlace(NamedTuple):
-    """Who floods whom, over which switch."""
+    """The flooding server, its victim, and the switch between them."""
 
     forger: int
     victim: int
@@ -111,7 +111,7 @@ def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
 
 
 def verdict(row: Row) -> str:
-    """Return whether all lost less than they may."""
+    """Return the outcome: "ok" if every loss is below its goal."""
     if row["forged_per_s"] < RATE_PER_S / 2:
         return "missed: the forger was too slow to say anything"
     over = [name for name, goal in GOALS.items() if (row[name] or 0.0) >= goal]
@@ -119,7 +119,7 @@ def verdict(row: Row) -> str:
 
 
 def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
-    """Return the forger, and to whom it sends most: with as many cables as any, where it can."""
+    """Return the forger and its victim: its peer with the most cables, then the most frames."""
     counts = Counter(hop.peer for hop in sent)
     victim = max(counts, key=lambda peer: (len(list(topology.neighbours(peer))), counts[peer]))
     return FloodPlace(FORGER, victim, topology.server_plug(FORGER, PORT).node)
@@ -131,7 +131,7 @@ def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
 def forged(
     topology: Topology, place: FloodPlace, sent: Sequence[FrameHop], draw: random.Random
 ) -> list[bytes]:
-    """Return Ethernet frames from the forger to its victim, of both kinds in turn."""
+    """Return Ethernet frames from the forger to its victim, valid and made-up in turn."""
     begin = macs_of(topology, place) + ETH_IP.to_bytes(2, "big")
     drawn = (draw.choices(range(topology.servers), k=4) for _ in range(MADE_UP))
     made_up = (begin + tunnel(topology, servers) for servers in drawn)
@@ -140,7 +140,7 @@ def forged(
 
 
 def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> list[bytes]:
-    """Return what was sent to the victim, or to all, as Ethernet frames to the victim."""
+    """Return the frames sent to the victim, or broadcast, as Ethernet frames to the victim."""
     macs = macs_of(topology, place)
     return [
         macs + hop.frame.ethertype.to_bytes(2, "big") + hop.frame.data
@@ -150,14 +150,14 @@ def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> l
 
 
 def macs_of(topology: Topology, place: FloodPlace) -> bytes:
-    """Return with what a frame from the forger to its victim begins."""
+    """Return the two MAC addresses at the start of a frame from the forger to its victim."""
     arrives_by = arrival_port(topology, place.forger, Step(PORT, place.victim))
     ends = (place.victim, arrives_by), (place.forger, PORT)
     return b"".join(topology.mac_number(*end).to_bytes(6, "big") for end in ends)
 
 
 def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
-    """Return IP in IP: between two servers outside, and two others inside."""
+    """Return an IP in IP packet: outer header between two servers, inner between two others."""
     near, far, source, destination = servers
     outer = Ipv4Header(topology.ipv4(near), topology.ipv4(far), IP_IN_IP)
     return outer.pack(udp_packet(topology, source, destination))
@@ -166,7 +166,7 @@ def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
 def sent_by_forger(
     topology: Topology, routing: str, draw: random.Random
 ) -> tuple[list[FrameHop], list[FrameHop]]:
-    """Return the packets, and the messages, that it sends by its port in a network in memory."""
+    """Return the packets and the messages that the forger sends in a network in memory."""
     seen: list[FrameHop] = []
     make = algorithms(topology)[routing].router
     if make is None:
@@ -188,7 +188,7 @@ def sent_by_forger(
 
 
 def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap) -> None:
-    """Send frames for ever at the rate, and say how many in shared memory."""
+    """Send frames forever at RATE_PER_S, and store their number in shared memory."""
     with lab.host(place.forger).live_namespace():
         cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     cable.bind((lab.topology.interface(place.forger, PORT), 0))
@@ -208,7 +208,7 @@ Pairs = dict[str, list[tuple[int, int]]]
 
 
 def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Random) -> Pairs:
-    """Return a few pairs for each place, whose paths there and back do not pass the forger."""
+    """Return a few pairs for each place whose paths in both directions avoid the forger."""
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))
     draw.shuffle(every)
@@ -226,7 +226,7 @@ def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Ran
 
 
 def answered(lab: Lab, pairs: Pairs, seconds: float) -> dict[str, list[tuple[int, int]]]:
-    """Ping between all pairs at once; return how many of how many were answered, by place."""
+    """Ping between all pairs simultaneously; return answered and sent pings, by place."""
     many = str(round(seconds / EVERY_S))
     begun = {
         name: [
@@ -248,6 +248,6 @@ def _count(ping: subprocess.Popen[str]) -> tuple[int, int]:
 
 
 def lost_percent(counts: Sequence[tuple[int, int]]) -> float | None:
-    """Return the share of packets that were not answered, None of none."""
+    """Return the percentage of unanswered packets, None if no packet was sent."""
     got, sent = map(sum, zip(*counts, strict=True)) if counts else (0, 0)
     return 100 * (1 - got / sent) if sent else None

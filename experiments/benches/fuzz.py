@@ -33,8 +33,8 @@ from hosts.wire.messages import (
 FRAMES, FRAMES_QUICK = 1_000_000, 5_000
 SEED = 1
 SAMPLES = 500  # valid frames to start from, for each header
-MOST_RANDOM = 80  # bytes of a frame that is nothing but random
-MOST_PADDING = 46  # what Ethernet adds to an empty frame
+MOST_RANDOM = 80  # maximum size of a random frame in bytes
+MOST_PADDING = 46  # upper bound for Ethernet's padding in bytes
 NOTES = f"""
 Half of the frames are random bytes, half are valid frames that were damaged: bits flipped, cut,
 extended, spliced with another, and half of those with the checksum put right. The seed is {SEED}.
@@ -52,10 +52,10 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 class Target(NamedTuple):
-    """A parser, and what it takes to feed it.
+    """A parser, and the functions that generate and check its input.
 
-    `repack` returns the bytes that a parsed frame must begin with, `covered` how many bytes the
-    checksum of a frame covers.
+    `repack` returns the bytes with which a parsed frame must begin, `covered` the number of bytes
+    that the checksum of a frame covers.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Target(NamedTuple):
 
 
 def headers(frames: int) -> Iterator[Row]:
-    """Yield a row for each header and message, after that many frames."""
+    """Yield a row for each header and message, after a number of frames."""
     for target in targets():
         yield fed(target, frames)
 
 
 def fed(target: Target, frames: int) -> Row:
-    """Feed frames to a parser and return what became of them."""
+    """Feed frames to a parser; return a row of results."""
     random = Random(f"{SEED} {target.name}")
     valid = [target.sample(random) for _ in range(SAMPLES)]
     counts: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def fed(target: Target, frames: int) -> Row:
         except WireError as error:
             counts[error.reason] += 1
         except Exception as error:  # noqa: BLE001
-            # What must not happen is just what is looked for.
+            # Any other exception is a defect that this bench searches for.
             outcome = f"failed: {error!r} on {frame.hex()}"
             break
         else:
@@ -106,7 +106,7 @@ def _frame(target: Target, valid: list[bytes], random: Random) -> bytes:
 
 
 def _with_checksum(target: Target, frame: bytes) -> bytes:
-    """Return the frame with its checksum put right, where there is room for one."""
+    """Return the frame with a correct checksum if it is long enough to contain one."""
     at = target.layout.byte(CHECKSUM)
     before, behind = frame[:at], frame[at + 2 : target.covered(frame)]
     if len(frame) < at + 2:
@@ -142,13 +142,13 @@ MUTATIONS = (_flipped, _cut, _extended, _spliced)
 
 
 def targets() -> list[Target]:
-    """Return everything of hosts.wire that reads bytes."""
+    """Return all parsers of hosts.wire."""
     found = [
         Target("dcn", DcnHeader.parse, _packed, _dcn, dcn.PLAIN, _header_bytes),
         Target("bcube", BCubeHeader.parse, _packed, _bcube, bcube.LAYOUT, _header_bytes),
         Target("ipv4", Ipv4Header.parse, _packed, _ipv4, ipv4.LAYOUT, _header_bytes),
         Target("tunnel", ipv4.decapsulate, _outer, _tunnel, ipv4.LAYOUT, _header_bytes),
-        # Nothing packs a flow: that one is found is all there is to see.
+        # A flow cannot be packed again; the check is only that the parser finds one.
         Target("flow", ipv4.flow_key, lambda _: b"", _ipv4, ipv4.LAYOUT, _header_bytes),
     ]
     for protocol, message in MESSAGES.items():
@@ -160,7 +160,7 @@ def targets() -> list[Target]:
 
 
 def _header_bytes(frame: bytes) -> int:
-    """Return what DHL and IHL say alike."""
+    """Return the header length in bytes, which DHL and IHL encode alike."""
     return 4 * (frame[0] & 0xF) if frame else 0
 
 

@@ -17,9 +17,9 @@ from experiments.linux.processes import peak_mib, proc_field
 
 INPUTS, INPUTS_QUICK = 100_000, 500
 SEED = 1
-HANG_S = 10.0  # of processor time, for one input
-MOST_MIB = 256.0  # resident in a reader's process at any time, the libraries that it loads included
-TIME_LIMIT_S = 4 * 3600.0  # for one reader
+HANG_S = 10.0  # CPU time limit for one input, in seconds
+MOST_MIB = 256.0  # resident memory limit of a reader's process, its libraries included
+TIME_LIMIT_S = 4 * 3600.0  # wall time limit for one reader, in seconds
 COLUMNS = ("inputs", "read", "refused", "slowest_ms", "peak_mib", "seconds")
 NOTES = f"""
 Each input is a valid one of the reader's corpus, or one that broke it once, with tokens, cells,
@@ -39,13 +39,13 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def bounded(name: str, inputs: int) -> Row:
-    """Feed damaged inputs to a reader in this process, whose memory is bounded from now on."""
+    """Feed damaged inputs to a reader in this process, whose memory is limited meanwhile."""
     with _bounded_memory():
         return fed(name, readers()[name], inputs)
 
 
 def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
-    """Feed the corpus and damaged inputs to a reader; return what became of them."""
+    """Feed the corpus and damaged inputs to a reader; return a row of results."""
     counts = {"read": 0, "refused": 0}
     slowest_s, failure, data = 0.0, "", b""
     corpus, errors = reader.corpus(), reader.errors()
@@ -54,13 +54,14 @@ def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
         for number in range(inputs):
             data = _input(name, reader.mutate, corpus, number)
             before_s = time.process_time()
-            signal.setitimer(signal.ITIMER_PROF, HANG_S if number else 0.0)  # the first one imports
+            # No limit for the first input, which imports modules.
+            signal.setitimer(signal.ITIMER_PROF, HANG_S if number else 0.0)
             try:
                 read(data)
                 counts["read"] += 1
             except errors:
                 counts["refused"] += 1
-            # What must not happen is just what is looked for.
+            # Any other exception is a defect that this bench searches for.
             except (Exception, _Hang) as error:  # noqa: BLE001
                 failure = f"failed: {error!r:.300} on input {number}: {data[:600]!r}"
                 break
@@ -73,7 +74,7 @@ def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
 
 
 def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> bytes:
-    """Return an input by its number: first the corpus as it is, then damaged copies."""
+    """Return an input by its number: first the unchanged corpus, then damaged copies."""
     if number < len(corpus):
         return corpus[number]
     random = Random(f"{SEED} {name} {number}")
@@ -87,7 +88,7 @@ def _judged(row: Row) -> str:
 
 
 class _Hang(BaseException):
-    """An input takes too long."""
+    """Raised if an input exceeds its CPU time."""
 
 
 @contextmanager
@@ -104,7 +105,7 @@ def _alarm() -> Iterator[None]:
 
 @contextmanager
 def _bounded_memory() -> Iterator[None]:
-    """Let this process have no more data than it has now and the bound."""
+    """Limit this process's data segment to its current size plus MOST_MIB."""
     has_kib = int(proc_field("/proc/self/status", "VmData").split()[0])
     before = resource.getrlimit(resource.RLIMIT_DATA)
     most = has_kib * 1024 + int(MOST_MIB * 2**20)

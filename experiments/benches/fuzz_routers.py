@@ -28,10 +28,12 @@ SPECS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "tree,4,5")
 FRAMES, FRAMES_QUICK = 1_000_000, 3_000
 SEED = 1
 VICTIM = 0
-BETWEEN_S = 2e-5  # of virtual time, from frame to frame
-CHECKSUM_AT, BODY_CHECKSUM_AT = 10, 2  # in DCN's, BCube's and IPv4's header; in a message's body
-# Some tables are emptied now and then (FiConn's ways, when news of links come), so what is compared
-# is the most that a state had of many looks at it. In the second half it may be so much more.
+BETWEEN_S = 2e-5  # virtual time between two frames, in seconds
+# Checksum offsets in a DCN, BCube or IPv4 header, and in a message.
+CHECKSUM_AT, BODY_CHECKSUM_AT = 10, 2
+# Number of samples of a router's state. Some tables are emptied at times (FiConn's routes after
+# link news), so the maxima of both halves are compared. The second maximum may be larger by the
+# factor MOST_GROWTH and SLACK entries.
 LOOKS = 40
 MOST_GROWTH, SLACK = 1.2, 500
 NOTES = f"""
@@ -53,7 +55,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
-    """Feed frames to one router and return what became of them."""
+    """Feed frames to one router; return a row of results."""
     topology = parse(spec)
     random = Random(f"{SEED} {spec} {name}")
     samples, network = _recorded(topology, router)
@@ -80,7 +82,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
             if victim.next_poll <= now:
                 _count(victim.poll(now), counts)
         except Exception as error:  # noqa: BLE001
-            # What must not happen is just what is looked for.
+            # Any exception is a defect that this bench searches for.
             outcome = f"failed: {error!r} on {frame.hex()}"
             break
         if (i + 1) % (frames // LOOKS) == 0:
@@ -96,7 +98,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
 
 
 class CapturedFrame(NamedTuple):
-    """A frame as it came in."""
+    """A received frame, with its port and the sending peer."""
 
     port: int
     peer: int
@@ -106,7 +108,7 @@ class CapturedFrame(NamedTuple):
 def _recorded(
     topology: Topology, router: type[Router]
 ) -> tuple[list[CapturedFrame], MemoryNetwork]:
-    """Run a network with traffic and a failure; return what the victim received in it."""
+    """Run a network with traffic and a failure; return captured frames and the network."""
     seen: list[FrameHop] = []
     network = MemoryNetwork(
         topology,
@@ -121,7 +123,7 @@ def _recorded(
             network.send_udp(VICTIM, a, source_port=4000 + round_)
         network.run(0.5)
         network.kill(topology.servers - 1)
-    # All neighbours' frames, so that those of every kind are there; most went to others.
+    # All frames of neighbours are included, so that every kind occurs; most went to other servers.
     return [
         CapturedFrame(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
         for hop in seen
@@ -130,7 +132,7 @@ def _recorded(
 
 
 def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes:
-    """Return random bytes, or a copy of a frame with something wrong."""
+    """Return random bytes, or a damaged copy of a frame."""
     if random.random() < 0.2 or not frame:
         return random.randbytes(random.randrange(80))
     others = [random.choice(samples).frame.data or b"\0"]
@@ -139,7 +141,7 @@ def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes
 
 
 def _with_checksums(frame: bytes) -> bytes:
-    """Return the frame with the checksums of its header and of a message behind it put right."""
+    """Return the frame with correct checksums of its header and of a message after it."""
     length = 4 * (frame[0] & 0xF) if frame else 0
     if not 20 <= length <= len(frame):
         return frame
@@ -180,7 +182,7 @@ def _count(actions: list[Action], counts: Counter[str]) -> None:
 
 
 def entries(router: Router) -> int:
-    """Return how many entries all containers of a router hold, whatever they are called."""
+    """Return the number of entries in all containers of a router."""
     seen: set[int] = set()
 
     def count(value: Any) -> int:

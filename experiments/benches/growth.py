@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from experiments.traffic.generator import Generator
 
 NETWORKS = ("dcell,4,1,servers=16", "bcube,4,1,servers=8")
-PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # which two processors carry
+PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # a load that two processors can carry
 PHASE_S, QUICK_S = 6.0, 1.5
-SETTLED_S = 1.0  # of a phase, until TCP has found its rates
+SETTLED_S = 1.0  # start of a phase in which TCP converges, in seconds
 INTERVAL_S = 0.5
 TIME_LIMIT_S = 200.0
 SENDING = Sending(interval_s=INTERVAL_S, timeout_s=2 * TIME_LIMIT_S)
-TRACED = 29  # of so many pairs of servers, the path of one is looked at
+TRACED = 29  # divisor of the number of pairs whose paths are traced
 BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
 NOTES = f"""
 All servers of the partial network send to all others, over connections that last from first to last
@@ -40,11 +40,11 @@ routing of the network of that size computes.
 
 
 class GrowthPhase(NamedTuple):
-    """A stretch of time with one size of the network, in seconds after the barrier."""
+    """A period with one size of the network, in seconds after the barrier."""
 
     name: str
     topology: Topology
-    changed_s: float  # when the change before it began
+    changed_s: float  # start of the preceding change
     begin_s: float
     end_s: float
     paths: str
@@ -64,7 +64,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def phases_of(spec: str, phase_s: float) -> list[Row]:
-    """Run a lab in a sandbox; return what is measured of each phase."""
+    """Run a lab in a sandbox; return a row for each phase."""
     small = parse(spec)
     old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
     phases: list[GrowthPhase] = []
@@ -90,13 +90,13 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
 
 
 def _flows(pairs: set[tuple[int, int]]) -> list[Flow]:
-    """Return flows that last until they are ended."""
+    """Return flows that last until the generator ends them."""
     pairs_in_order = enumerate(sorted(pairs))
     return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in pairs_in_order]
 
 
 def _begun(tool: Generator) -> float:
-    """Begin to send; return when, by CLOCK_MONOTONIC."""
+    """Start to send; return the start time (CLOCK_MONOTONIC)."""
     tool.prepare()
     barrier_s = time.monotonic()
     tool.start(barrier_s)
@@ -111,7 +111,7 @@ def _ended(tool: Generator) -> list[FlowResult]:
 
 
 def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float) -> GrowthPhase:
-    """Let the network have that size for a while."""
+    """Resize the network, measure for a phase, and trace paths; return the phase."""
     changed_s = time.monotonic() - barrier_s
     if size != lab.topology:
         lab.resize(size.servers)
@@ -124,7 +124,7 @@ def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float
 
 
 def _row(phase: GrowthPhase, lasted: list[FlowResult]) -> Row:
-    """Return what one phase was to the connections that lasted."""
+    """Return the row of one phase, with the results of the lasting connections."""
     row: Row = {"phase": phase.name, "servers": phase.topology.servers}
     row["goodput_mbps"] = _mbps(lasted, phase.begin_s, phase.end_s)
     row["new_mbps"] = None
@@ -142,7 +142,7 @@ def _broken(results: list[FlowResult]) -> int:
 
 
 def _by_interval(results: list[FlowResult]) -> dict[tuple[float, float], int]:
-    """Return what all flows delivered together, by the begin and the end of each interval."""
+    """Return the bytes that all flows delivered, by begin and end of each interval."""
     delivered: dict[tuple[float, float], int] = {}
     for result in results:
         for one in result.intervals:
@@ -152,7 +152,7 @@ def _by_interval(results: list[FlowResult]) -> dict[tuple[float, float], int]:
 
 
 def _mbps(results: list[FlowResult], begin_s: float, end_s: float) -> float:
-    """Return the goodput of all flows in the intervals that lie in that time."""
+    """Return the goodput of all flows in the intervals within a period, in Mbit/s."""
     found = {
         (begin, end): size
         for (begin, end), size in _by_interval(results).items()
@@ -163,7 +163,7 @@ def _mbps(results: list[FlowResult], begin_s: float, end_s: float) -> float:
 
 
 def _least_mbps(results: list[FlowResult], begin_s: float, end_s: float) -> float:
-    """Return the goodput of the slowest interval that touches that time."""
+    """Return the goodput of the slowest interval that overlaps a period, in Mbit/s."""
     return min(
         size * 8e-6 / (end - begin)
         for (begin, end), size in _by_interval(results).items()

@@ -28,14 +28,15 @@ RATES: tuple[float | None, ...] = (10.0, 100.0, 1000.0, None)
 MTUS = 1500, 9000
 SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
 SOAKED, SOAK_S, QUICK_SOAK_S = "dcell,4,1", 300.0, 10.0
-FLOWS, FLOW_S = 5, 2.0  # of either kind, in turns
-GENERATOR, IPERF3 = "generator", "iperf3"  # by whom they are sent
+FLOWS, FLOW_S = 5, 2.0  # flows per location, in turns, and their duration in seconds
+GENERATOR, IPERF3 = "generator", "iperf3"  # senders of the flows
 CARDS = {"cut tunnels": True, "do not": False}
 TURNS = 10
 QUIET, SATURATED, PUSHED = "as it is", "a card too slow", "a clock pushed"
 RATE_MBIT, CARD_MBIT, PUSH_S = 10.0, 20.0, 0.005
 SIGNS = {SATURATED: ("card", "tunnels"), PUSHED: ("the clock of machine 1",)}
-LEAST_SHARE, SHARED_MTU = 0.5, 9000  # of a local cable, without a rate
+# Goal as a fraction of a local cable, and its MTU, without a rate limit.
+LEAST_SHARE, SHARED_MTU = 0.5, 9000
 LIMIT_S = 600.0
 NOTES = f"""
 All machines are one computer, so this measures what Pillarbox adds, and no network. Goodput: of one
@@ -54,7 +55,7 @@ not for just that reason; mistaken: how many had a reason of one of the other ca
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of goodput, of cuts, of bringing up, and of trust."""
+    """Yield rows of goodput, of cuts, of start times, and of trust."""
     if os.geteuid() or not (find_spec("distributed") and find_spec("cryptography")):
         yield {"case": "all", "outcome": "skipped: it takes root, Dask and cryptography"}
         return
@@ -74,7 +75,7 @@ def _child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
 
 @contextmanager
 def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Iterator[Lab]:
-    """Bring a lab up, in a sandbox of its own."""
+    """Yield a lab in a new sandbox, on one machine or on several."""
     from experiments.emulation import lab_registry
     from experiments.emulation.lab import Lab
     from experiments.linux import sandbox
@@ -115,7 +116,7 @@ def _goodput(rate_mbit: float | None, mtu: int, cards: str, sender: str) -> Row:
 def goodput(
     rate_mbit: float | None, mtu: int, cuts_tunnels: bool, sender: str
 ) -> tuple[float, ...]:
-    """Return the goodput of a connection within a machine, and of one between two, in Mbit/s."""
+    """Return the goodput of connections within a machine and between machines, in Mbit/s."""
     with _lab(SPEC, MACHINES, cuts_tunnels, rate_mbit=rate_mbit, mtu=mtu) as lab:
         lab.wait_converged()
         ends = _neighbours(lab)
@@ -124,7 +125,7 @@ def goodput(
 
 
 def _neighbours(lab: Lab) -> tuple[int, int]:
-    """Return a server beside the first one on its machine, and one beside it on another."""
+    """Return two neighbours of server 0: on the same machine, and on another machine."""
     over: LabOverMachines = lab  # type: ignore[assignment]
     beside = [peer for port in range(lab.topology.ports) for peer in lab.topology.peers(0, port)]
     away = [over.machine_of(peer) != over.machine_of(0) for peer in beside]
@@ -162,7 +163,7 @@ def _cuts() -> Iterator[Row]:
 
 
 def cuts() -> dict[str, float | None]:
-    """Return after how many milliseconds a server knows of a cut, by its kind and its cable."""
+    """Return the detection times of cuts in milliseconds, by kind and cable."""
     from experiments.trials.runs.trial_faults import Faulting
     from hosts.base.faults import Fault
 
@@ -195,7 +196,7 @@ def _up(spec: str, machines: int) -> Row:
 
 
 def up(spec: str, machines: int) -> tuple[float, float]:
-    """Return how long a lab takes until it is up, and until all its servers know their peers."""
+    """Return the start time of a lab, and the time until all servers know their peers."""
     began_s = time.monotonic()
     with _lab(spec, machines) as lab:
         up_s = time.monotonic()
@@ -237,14 +238,14 @@ def _trust(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
             yield row | {"outcome": f"failed: {result.failure}"}
             continue
         good, mistaken, first = result.value[case]
-        # A quick look may be at a machine that is not quiet, and says so without being a failure.
+        # A quick run on a busy machine reports the deviation without a failure.
         fine = not mistaken and (good == turns or (quick and case == QUIET))
         row |= {"as_wanted": f"{good} of {turns}", "mistaken": mistaken, "first_reason": first}
         yield row | {"outcome": "ok" if fine else "missed"}
 
 
 def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
-    """Return how often each case was judged as it should be, and mistaken, and the first reason."""
+    """Return the number of right and of mistaken verdicts, and the first reason, by case."""
     found = dict.fromkeys((QUIET, SATURATED, PUSHED), (0, 0, ""))
     with _lab(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
         lab.wait_converged()
@@ -260,12 +261,12 @@ def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
 
 
 def _signs(reasons: tuple[str, ...], case: str) -> list[str]:
-    """Return the reasons that a case should have."""
+    """Return the reasons that the case is expected to cause, out of all reasons."""
     return [one for one in reasons if any(sign in one for sign in SIGNS.get(case, ()))]
 
 
 def _judged(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
-    """Return the reasons against a trial to which that happens."""
+    """Return the reasons of the verdict against a trial in the given case."""
     from experiments.linux import shaping
     from experiments.machines.local_machines import CARD
     from experiments.traffic.workload import Workload

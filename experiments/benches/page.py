@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NETWORK, QUICK_NETWORK = "bcube,4,1", "bcube,2,1"
 TURNS, QUICK_TURNS = 12, 1
 SECONDS, QUICK_SECONDS = 2.0, 0.6
-RATE_MBIT, MTU = 50.0, 9000  # so that cables are what holds flows up, and not the machine
+RATE_MBIT, MTU = 50.0, 9000  # slow cables: they limit the flows, not the machine
 ALONE, AGAIN, CLIENT, BROWSER = "no page", "no page again", "a client", "a browser"
 LEAST_GOODPUT = 0.99
 
@@ -36,14 +36,15 @@ HZ, SERVER_S, QUICK_SERVER_S = 10, 8.0, 0.5
 MOST_SERVER = 0.05
 
 SMALL, LARGE = "bcube,4,1", "bcube,10,2"
-DRAWN = ((SMALL, False), (LARGE, False), (LARGE, True))  # the network, and with its groups opened?
+# Network, and True if its groups are opened.
+DRAWN = ((SMALL, False), (LARGE, False), (LARGE, True))
 QUICK_DRAWN = (("bcube,2,1", False),)
 LEAST_FRAMES, MOST_FIRST_S = 30.0, 1.0
 PLAYED_S, QUICK_PLAYED_S, SAMPLES_A_SECOND = 3.0, 0.5, 60
 WINDOW = 1280, 800
 
 TIME_LIMIT_S = 240.0
-BESIDE_S = 60.0  # for who watches to see a first sample
+BESIDE_S = 60.0  # upper bound for a watcher to receive its first sample, in seconds
 NOTES = f"""
 goodput: all-to-all over one lab of {NETWORK}, cables of {RATE_MBIT:g} Mbit/s with an MTU of {MTU},
 {SECONDS:.0f} s each, in turns: without a page, once more without one (what chance does), with the
@@ -59,7 +60,7 @@ cable, is played for {PLAYED_S:.0f} s in a window of {WINDOW[0]} by {WINDOW[1]},
 card; {LEAST_FRAMES:g} are wanted, but where all groups of a large network are opened, which is no
 sight for people: that says what a browser manages.
 """
-# When the network has been painted for the first time.
+# Script that stores the time at which the network is first painted.
 FIRST = """
 new MutationObserver((_, observer) => {
   if (!document.querySelector(".node")) return;
@@ -72,7 +73,7 @@ while (document.querySelector(".group")) {
   document.querySelector(".group").dispatchEvent(new MouseEvent("click"));
 }
 """
-# How many frames show something new each second: the slider moves with what is drawn.
+# Script that returns the new frames per second: the slider moves with each drawn sample.
 FRAMES = """
 new Promise((done) => {
   let [changed, drawn] = [false, 0];
@@ -152,7 +153,7 @@ def _goodput_row(
 
 
 def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict[str, list[float]]:
-    """Return the goodput of each turn in bit/s, by who watches, in one lab in a sandbox."""
+    """Return the goodput of each turn in bit/s, by kind of watcher, in one lab in a sandbox."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
     with sandboxed(parse(network), rate_mbit=RATE_MBIT, mtu=MTU) as lab:
@@ -162,7 +163,7 @@ def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict
 
         service = Service(lab)
         try:
-            send(lab, words)  # once for caches and imports
+            send(lab, words)  # untimed first run, for caches and imports
             for turn in range(turns):
                 for case in cases[turn % len(cases) :] + cases[: turn % len(cases)]:
                     page = _watched(partial(ask, lab.folder), lab.folder, case == BROWSER)
@@ -175,7 +176,7 @@ def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict
 
 @contextmanager
 def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = None) -> Iterator[Any]:
-    """Keep a page open, and watched from another process, as long as the block lasts."""
+    """Run a page, with a watcher in another process, for the duration of the block."""
     from experiments.page import process
 
     door = process.opened()
@@ -196,7 +197,7 @@ def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = Non
 
 
 def watch() -> None:
-    """Watch the page whose address the command line has, until standard input ends."""
+    """Watch the page at the URL in the command line until standard input ends."""
     url, *browser = sys.argv[1:]
     asyncio.run(_watch_in_browser(url) if browser else _watch(url))
 
@@ -228,7 +229,7 @@ async def _watch_in_browser(url: str) -> None:
 
 
 def _said() -> asyncio.Future[bytes]:
-    """Say that the page is watched; return what is done when standard input ends."""
+    """Report that the page is watched; return a future that ends with standard input."""
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
@@ -252,7 +253,7 @@ def _server(quick: bool) -> Row:
 
 
 def server_load(network: str, seconds: float) -> Row:
-    """Return what a page's server takes, whose lab is pretended."""
+    """Return the CPU load and sample rate of a page's server with a pretended lab."""
     from experiments.linux.processes import processor_s
 
     lab = Pretended(network)
@@ -271,7 +272,7 @@ def server_load(network: str, seconds: float) -> Row:
 
 
 class Pretended:
-    """A lab that is none: each of its cables carries another load in each sample."""
+    """Stub of a lab in which each cable carries another load in each sample."""
 
     def __init__(self, network: str) -> None:
         self.network, self.samples = network, 0
@@ -281,7 +282,7 @@ class Pretended:
         self._dropped = [0] * (2 * topology.cables)
 
     def ask(self, ask: str, **_words: Any) -> Any:
-        """Answer what a page's server asks of itself."""
+        """Answer the periodic requests of a page's server."""
         if ask != "sample":
             about = {"routing": "", "plane": "", "timers": "", "rate_mbit": 100.0}
             return {"network": self.network, **about}
@@ -307,7 +308,7 @@ class Pretended:
 
 
 def load_of(direction: int, sample: int) -> int:
-    """Return what a direction of a cable carries in a sample, in kbit/s of 100 Mbit/s."""
+    """Return the load of a cable's direction in a sample, in kbit/s of 100 Mbit/s."""
     return 1000 * (1 + (7 * direction + 11 * sample) % 100)
 
 
@@ -335,7 +336,7 @@ def _drawn(network: str, opened: bool, quick: bool) -> Row:
 
 
 def drawing(network: str, opened: bool, seconds: float) -> Row:
-    """Return how soon and how often a browser draws a network."""
+    """Return the time to the first picture, and the frames per second, in a browser."""
     return asyncio.run(_drawing(network, opened, seconds))
 
 
@@ -367,7 +368,7 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
 
 
 def _recording(network: str, seconds: float) -> str:
-    """Return a saved page whose every sample changes every cable."""
+    """Return a saved page with a recording in which each sample changes every cable."""
     from experiments.page.picture import picture_of
     from experiments.page.recording import Recording
     from experiments.page.standalone import files, standalone

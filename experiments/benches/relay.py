@@ -80,7 +80,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _reasons(cases: Iterable[str]) -> dict[str, str]:
-    """Return why cases cannot be run here, nothing for those that can."""
+    """Return the reasons why cases cannot run on this machine, empty for those that can."""
     if os.geteuid():
         return dict.fromkeys(cases, "network namespaces need root")
     no_ebpf = available()
@@ -121,7 +121,7 @@ def _by_ebpf(way: str) -> Iterator[ThreeServers]:
 
 @contextmanager
 def _routed(*, straight_on: bool = False) -> Iterator[ThreeServers]:
-    """Give three servers with addresses on their ports, of which none forwards yet."""
+    """Yield three servers with addresses on their ports, without forwarding at the relay."""
     with ThreeServers(straight_on=straight_on) as lab:
         for server, far, port in ((A, B, 0), (B, A, 0), (RELAY, A, 0), (RELAY, B, 1)):
             next_mac = mac(RELAY, int(server == B)) if server != RELAY else mac(far, 0)
@@ -148,7 +148,7 @@ def _by_kernel(*, straight_on: bool = False) -> Iterator[ThreeServers]:
 def _by_python() -> Iterator[ThreeServers]:
     with _routed() as lab:
         for server in (A, B):
-            # Whole packets with their checksums, as on a cable.
+            # Without offloading, packets have cable size and checksums.
             with lab.servers[server].entered():
                 command = ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off"]
                 subprocess.run(command, check=True, capture_output=True)
@@ -170,7 +170,7 @@ def _opened(name: str) -> socket.socket:
 
 
 def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
-    """Send what comes by one port out of the other, for ever."""
+    """Forward packets between the two ports, forever."""
     ready = selectors.DefaultSelector()
     for number, port in enumerate(ports):
         ready.register(port, selectors.EVENT_READ, number)
@@ -179,7 +179,7 @@ def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
             frame, (_, _, kind, *_) = ports[key.data].recvfrom(65536)
             if kind == socket.PACKET_HOST:
                 ethernet = next_macs[key.data] + frame[12:14]
-                with suppress(OSError):  # the port is full
+                with suppress(OSError):  # the port's queue is full
                     ports[1 - key.data].send(ethernet + decrement_ttl(frame[14:]))
 
 

@@ -30,7 +30,7 @@ MODULES = ("hosts.dpillar", "hosts.dcell", "hosts.bcube", "hosts.ficonn")
 HEAVY = ("numpy", "pandas", "matplotlib", "mininet", "click")
 TIME_LIMIT_S = 60.0
 FLOWS = 64
-# Run in a bare interpreter, which has imported nothing but this.
+# Program for a new interpreter, which imports only the measured module.
 IMPORTS = """
 import json, sys, time
 def resident_mib():
@@ -105,7 +105,7 @@ def _steps(rounds: int) -> Iterator[Row]:
                 for step, (case, count) in _step_cases(spec, algorithm.router).items():
                     cases[f"{spec} {name} {step}"] = case
                     counts[f"{spec} {name} {step}"] = count
-    gc.freeze()  # the networks stay: to look through them before every turn would take minutes
+    gc.freeze()  # keeps each turn's garbage collection off the networks, which would take minutes
     try:
         times = medians(interleaved(cases, rounds))
     finally:
@@ -119,7 +119,7 @@ def _steps(rounds: int) -> Iterator[Row]:
 
 
 def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[], None], int]]:
-    """Return, for each kind of step, a case that does it many times, and how many."""
+    """Return a case for each kind of step, which repeats the step, and the number of repeats."""
     topology = parse(spec)
     seen: list[FrameHop] = []
     network = MemoryNetwork(
@@ -129,7 +129,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
     )
     drawn = random.Random(2)
     pairs = [_pair(topology, drawn) for _ in range(FLOWS)]
-    for _ in range(2):  # the second packet meets flows whose paths are known
+    for _ in range(2):  # the second packet of a flow finds a known path
         seen.clear()
         for a, b in pairs:
             network.send_udp(a, b)

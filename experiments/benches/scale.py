@@ -29,8 +29,8 @@ FULL = (
     *((spec, plane) for spec in ("dcell,4,2", "bcube,8,2") for plane in (PYTHON, EBPF)),
     (LARGE, EBPF),
 )
-LARGE_GIB = 12.0  # of memory, or it is left out
-# The most that is wanted in a column, in all networks and in some.
+LARGE_GIB = 12.0  # memory that the network LARGE requires, in GiB
+# Upper bounds of columns, for all networks and for single networks.
 MOST = {"rest_percent": 10.0, "silent_s": 0.3}
 MOST_OF: dict[tuple[str, str], dict[str, float]] = {
     ("dcell,4,2", PYTHON): {"up_s": 15.0, "memory_gib": 4.0},
@@ -38,11 +38,11 @@ MOST_OF: dict[tuple[str, str], dict[str, float]] = {
     (LARGE, EBPF): {"cables_s": 15.0, "up_s": 45.0, "memory_gib": 5.6, "rest_percent": 40.0},
 }
 CUT_SERVER = 3
-NOTICED_S = 20.0  # how long to look
+NOTICED_S = 20.0  # upper bound for all servers to detect a cut, in seconds
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 600.0
-IN_MEMORY = "/dev/shm"  # a lab's folder is in memory, as /run, where those of `up` are, mostly is
-MODULES = "VmallocUsed"  # of /proc/meminfo: tables of eBPF included
+IN_MEMORY = "/dev/shm"  # in memory for a lab, like the folders of `up` in /run usually
+MODULES = "VmallocUsed"  # field of /proc/meminfo that includes eBPF tables
 COLUMNS = (
     *("cables_s", "forwarders_s", "converged_s", "up_s", "memory_gib", "forwarder_mib"),
     *("rest_percent", "silent_s", "stop_s"),
@@ -94,7 +94,7 @@ def _verdict(row: Row) -> str:
 
 
 def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
-    """Bring a lab up in a sandbox and take it down; return the columns of its row."""
+    """Bring a lab up in a sandbox and stop it; return the columns of its row."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -134,7 +134,7 @@ def _forwarders(lab: Lab) -> list[int]:
 
 
 def _rest_percent(length_s: float) -> float:
-    """Return what share of one processor the lab takes while no server sends anything."""
+    """Return the CPU load of the idle lab in percent of one processor."""
     processes = [process for process in all_processes() if process != os.getpid()]
     before_s, start_s = sum(map(processor_s, processes)), time.monotonic()
     time.sleep(length_s)
@@ -143,7 +143,7 @@ def _rest_percent(length_s: float) -> float:
 
 
 def _silent_s(lab: Lab) -> float | None:
-    """Return how long it takes until all notice a silent cut, None if they do not."""
+    """Return the time until all separated servers detect a silent cut, None if any does not."""
     topology = lab.topology
     port, plug = next(iter(topology.neighbours(CUT_SERVER)))
     peers = topology.peers(CUT_SERVER, port)

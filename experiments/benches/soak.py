@@ -20,7 +20,7 @@ from experiments.linux.processes import own_mib
 from experiments.trials.trust.machine import between, machine
 from topos.base.spec import parse
 
-# About 32 servers each, and a routing that survives failures.
+# Networks of about 32 servers, each with a routing that survives failures.
 CASES = (
     ("bcube,4,2,servers=32", "bsr"),
     ("dcell,4,1", "dfr"),
@@ -30,19 +30,20 @@ CASES = (
 QUICK_CASES = (("dcell,4,1", "dfr"),)
 PLANES = ("python", "ebpf")
 TIMERS, QUICK_TIMERS = ("fast", "paper"), ("fast",)
-LENGTH_S, QUICK_S = 30 * 60.0, 20.0  # of all cases together
+LENGTH_S, QUICK_S = 30 * 60.0, 20.0  # total duration of all cases, in seconds
 SEED = 4
 STREAMS, CONNECTIONS = 16, 16
 KINDS = ("cut", "silent cut", "kill", "switch", "rack")
-FAULT_S, PAUSE_S = 4.0, 4.0  # at most, and as long as settling takes at least
-# A loss is explained by a change as long as routers have not got over it. They need a few of their
-# neighbours' timeouts, and believe what they overheard for two seconds.
+FAULT_S, PAUSE_S = 4.0, 4.0  # upper bounds of a fault and of a pause, in seconds, after settling
+# Time to settle: a change explains losses until routers have adapted. Routers need TIMEOUTS
+# neighbour timeouts, and keep overheard states for two seconds; SETTLE_S is the minimum in seconds.
 SETTLE_S, TIMEOUTS = 2.5, 4
-# TCP's pauses double: after an outage of ten seconds it waits for ten more. With the papers' timers
-# an outage is two times of settling and a fault, and the first try behind it comes after 51 s.
+# TCP's retransmission timeout doubles: after an outage of 10 s it waits for 10 s more. With the
+# papers' timers an outage lasts two times to settle and a fault, and TCP's first try after the
+# outage comes after 51 s.
 STALLED_S, SETTLINGS = 30.0, 3
-LAST_S = 40.0  # for what TCP has to repeat when all is mended
-DRAIN_S = 2.0  # from end to end, a datagram takes less, however busy the machine is
+LAST_S = 40.0  # time for TCP's retransmissions after the last repair, in seconds
+DRAIN_S = 2.0  # upper bound for a datagram's delay on a busy machine, in seconds
 WARM_SHARE = 0.25
 MOST_GROWTH_MIB = 1.0
 LEAST_IDLE_PERCENT = 10.0
@@ -64,7 +65,7 @@ that are whole.
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each plane of each network, with either timers."""
+    """Yield a row for each plane of each network, with both kinds of timers."""
     networks, timings = (QUICK_CASES, QUICK_TIMERS) if quick else (CASES, TIMERS)
     cases = [(*case, plane, timers) for case in networks for timers in timings for plane in PLANES]
     length_s = (QUICK_S if quick else LENGTH_S) / len(cases)
@@ -74,7 +75,7 @@ def run(quick: bool) -> Iterator[Row]:
             yield row | dict.fromkeys(COLUMNS) | {"outcome": "skipped: a lab needs root"}
             continue
         call = soaked, spec, routing, plane, timers, length_s
-        limit_s = length_s + 240  # with the last fault, and what TCP repeats
+        limit_s = length_s + 240  # plus the last fault and TCP's retransmissions
         yield from_child(row, COLUMNS, itemgetter("outcome"), *call, time_limit_s=limit_s)
 
 
@@ -116,7 +117,7 @@ class Soak:
         self._cables = list(lab.topology.links())
 
     def run(self, length_s: float) -> Row:
-        """Go on for that long; return the columns of the row."""
+        """Inject faults for a period; return the columns of the row."""
         start_s, before = time.monotonic(), machine()
         self._steady(1.0)
         warm = None
@@ -141,12 +142,12 @@ class Soak:
         self._steady(self.draw.uniform(1.0, PAUSE_S))
 
     def _settle(self) -> None:
-        """Let routers get over a change: what is lost meanwhile is its fault."""
+        """Wait until routers have adapted to a change, and attribute the losses to it."""
         self._go_on(self.settle_s)
         self._judge("at changes")
 
     def _steady(self, length_s: float) -> None:
-        """Go on; whatever is lost between servers that have a path must have been counted."""
+        """Run traffic without changes; servers must count every loss between connected servers."""
         dropped = self._drops()
         cut_off = {
             number
@@ -164,20 +165,20 @@ class Soak:
         self.losses["unexplained"] += unexplained
 
     def _go_on(self, length_s: float) -> None:
-        """Let traffic run for that long, and then until all datagrams are where they go."""
+        """Run traffic for a period, then wait until all datagrams have arrived, at most DRAIN_S."""
         end = time.monotonic() + length_s
         while (now := time.monotonic()) < end or (now < end + DRAIN_S and self.traffic.missing()):
             self.traffic.step(now, 0.01, datagrams=now < end)
 
     def _judge(self, why: str, only: set[int] | None = None) -> int:
-        """Say why these streams have lost what they lost since the last time; return how much."""
+        """Attribute the streams' losses since the last call to a cause; return their number."""
         numbers = range(STREAMS) if only is None else only
         lost = sum(self.traffic.streams[number].lost() for number in numbers)
         self.losses[why] += lost
         return lost
 
     def _finish(self) -> None:
-        """Let connections come to their end, now that nothing is broken."""
+        """Let connections finish after all faults are repaired."""
         end = time.monotonic() + max(LAST_S, self.stalled_s)
         while self.traffic.end() and (now := time.monotonic()) < end:
             self.traffic.step(now, 0.05, datagrams=False)
@@ -185,7 +186,7 @@ class Soak:
     # -- faults ----------------------------------------------------------------------------------
 
     def _begin(self, kind: str) -> Callable[[], object]:
-        """Begin a fault somewhere; return what undoes it."""
+        """Begin a fault at a random place; return the function that repairs it."""
         lab, before = self.lab, set(self.lab.dead)
         self.faults[kind] += 1
         if kind == "kill":
@@ -206,13 +207,13 @@ class Soak:
         return self.lab.stop_rack(switch) if kind == "rack" else self.lab.stop_switch(switch)
 
     def _revive(self, server: int) -> None:
-        if server in self.lab.dead:  # it may have come back with its rack
+        if server in self.lab.dead:  # a repaired rack may have revived the server
             self.lab.revive(server)
 
     # -- what is found ---------------------------------------------------------------------------
 
     def _drops(self) -> Counter[int]:
-        """Return how many packets each server that lives has dropped so far."""
+        """Return the number of packets dropped so far, by live server."""
         from experiments.emulation.drops import all_drops
 
         dropped: Counter[int] = Counter()
@@ -221,7 +222,7 @@ class Soak:
         return dropped
 
     def _memory_mib(self) -> dict[Any, float]:
-        """Return how much memory each forwarder has of its own, by process."""
+        """Return the private memory of each forwarder in MiB, by process."""
         if not self.lab.whole:
             parts = self.lab.ask_machines(self.lab.to_living({"ask": "memory"}))
             return {(machine, *one): mib for machine, found in parts.items() for *one, mib in found}
@@ -229,7 +230,7 @@ class Soak:
         return {pid: own_mib(pid) for pid in pids}
 
     def _crashes(self) -> int:
-        """Return how many forwarders ended without having been killed."""
+        """Return the number of forwarders that ended without being killed."""
         events = map(json.loads, (self.lab.folder / "events.jsonl").read_text().splitlines())
         ended = [one for one in events if one["event"] == "forwarder ended"]
         return len([one for one in ended if one["status"] != -signal.SIGKILL]) + len(self.lab.dead)

@@ -51,7 +51,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
         slow = case == QUIET and (row["ratio"] or 0.0) < LEAST_RATIO
         if row["wrongly_down"]:
             row["outcome"] = "missed: links that work were taken for down"
-        elif slow and not quick:  # a quick look may be at a machine that is not quiet
+        elif slow and not quick:  # A quick run may be on a busy machine.
             row["outcome"] = "missed: fast timers cost goodput"
         yield row
 

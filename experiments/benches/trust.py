@@ -19,7 +19,7 @@ QUICK_NETWORKS = ("bcube,2,1",)
 TURNS, QUICK_TURNS = 10, 1
 SECONDS, QUICK_SECONDS = 2.0, 0.6
 QUICK_RATE_MBIT = 10.0
-TOO_FAST_MBIT = 100_000.0  # 10,000 is not too fast for four servers any more
+TOO_FAST_MBIT = 100_000.0  # 10,000 is no longer too fast for four servers
 QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too high"
 SHOWN = ("conserved_median", "of_ideal", "pacing_p99_ms", "canary_p99_ms", "foreign", "idle")
 NOTES = f"""
@@ -50,7 +50,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
     for case, found in cases.items():
         good = sum(one.verdict.valid == (case == QUIET) for one in found)
         why = next((r for one in found for r in one.verdict.reasons), "") if case == QUIET else ""
-        # A quick look may be at a machine that is not quiet, and says so without being a failure.
+        # A quick run on a busy machine reports the deviation without a failure.
         missed = "" if good == turns or (quick and case == QUIET) else f"missed: {why}".strip()
         rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
         yield _row(network, case, rate, found, missed or "ok", f"{good} of {turns}")
@@ -88,11 +88,11 @@ def _row(
 
 
 def burning() -> AbstractContextManager[None]:
-    """Keep every processor busy as long as the block lasts."""
+    """Keep every processor busy for the duration of the block."""
     return beside(*[_count_for_ever] * (os.cpu_count() or 1))
 
 
 def _count_for_ever() -> None:
-    deadline = time.monotonic() + 600  # should the bench not end it
+    deadline = time.monotonic() + 600  # limit in case the bench does not end this process
     while time.monotonic() < deadline:
         pass

@@ -61,13 +61,13 @@ def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
             flows = overlaid(found)
             row["live"], row["fluid"] = flows["live"].mean(), flows["fluid"].mean()
             row["slowdown"] = row["live"] - row["fluid"] + row["theory"]
-    if not quick:  # a quick look may be at a machine that is not quiet
+    if not quick:  # A quick run may be on a busy machine.
         row["outcome"] = _outcome(case, load, row)
     return row
 
 
 def _simulated(load: float) -> Row:
-    """Return the row of a fluid on one cable: the theory that live flows are corrected by."""
+    """Return the row of a fluid on one cable, the theory that corrects live flows."""
     import numpy
 
     from experiments.analysis.arrivals.fluid_events import course

@@ -56,7 +56,8 @@ class Cabling(NamedTuple):
 
 
 PLAIN = Cabling(0, 1)
-MOST_FIRST = 3  # with 4, ports 0 and 3 of a three-port server would be the same
+# Upper bound for `first`: with 4, ports 0 and 3 of a three-port server would be the same.
+MOST_FIRST = 3
 NAME = "cabling"
 
 

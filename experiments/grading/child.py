@@ -1,8 +1,9 @@
 """The grader's end of sealed children: questions with a deadline, and untrusted answers.
 
-A child is another's program. It may answer late, never, too much, or what is no answer; then it is
-killed, and `Stopped` says why. An exception in the student's code is `Mistake`, and the child goes
-on. What an answer *says* is for the caller to check: it came from the outside, like a packet.
+A child runs untrusted code. If its answer is late, missing, too long or malformed, the child is
+killed and `Stopped` contains the reason. An exception in the student's code raises `Mistake`, and
+the child continues. The caller has to check the *content* of an answer, which is untrusted input
+like a packet.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
-DECISION_S = 2.0  # wall time of a decision; a right answer takes a thousandth of it
+DECISION_S = 2.0  # wall time of a decision; a correct answer takes a thousandth of this time
 PATIENCE_S = 30.0  # wall time of all answers to a grader
 CPU_S = 10  # processor time of a child over its whole life
 MEMORY_BYTES = 128 << 20  # memory of all children that live at the same time
@@ -48,13 +49,13 @@ class Keeper:
     source : str
         The student's file.
     modules : iterable of str
-        What of Pillarbox the file may import.
+        Modules of Pillarbox that the file may import.
     networks : iterable of str
-        The specs of the networks that children are asked about.
+        Specs of the networks in the questions to children.
     unsealed : bool
-        Read the file even where this machine leaves it something that it could do.
+        True to read the file even if this machine cannot prevent every forbidden action.
     without : iterable of str
-        Layers of the seal to be left out; for tests.
+        Layers of the seal to leave out, for tests.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Keeper:
     ) -> None:
         self.source = source
         self._dares = unsealed
-        self.unsealed: list[str] = []  # what this machine cannot seal
+        self.unsealed: list[str] = []  # forbidden actions that this machine cannot prevent
         self.waited_s = 0.0  # wall time of all answers so far
         self.printed: list[str] = []  # newest lines that the file printed
         self._children: list[Child] = []
@@ -78,7 +79,7 @@ class Keeper:
                 [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd="/",  # a folder where no user may write, and sealed children may not look
-                env={},  # nothing in it is for others to read
+                env={},  # hides the grader's environment from children
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -93,7 +94,7 @@ class Keeper:
     def __exit__(self, *error: object) -> None:
         for child in self._children:
             child.forget()
-        self._control.close()  # it kills all children, and ends
+        self._control.close()  # makes the keeper kill all children and exit
         try:
             self._process.wait(START_S)
         except subprocess.TimeoutExpired:
@@ -102,7 +103,7 @@ class Keeper:
                 self._process.wait()
 
     def child(self, among: int = 1) -> Child:
-        """Return a new child that has read the file; of so many, each has its share of memory."""
+        """Return a new child that has read the file; `among` children share the memory equally."""
         mine, theirs = socket.socketpair()
         memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
         with theirs:
@@ -126,7 +127,7 @@ class Keeper:
         return child
 
     def end(self, pid: int) -> int:
-        """Kill a child; return the signal that ended it, 0 if it had left before."""
+        """Kill a child; return the signal that ended it, 0 if it had exited before."""
         self._tell({"end": pid})
         return int(self._answer()["signal"])
 
@@ -160,7 +161,7 @@ class Child:
         self.alive = True
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Return the child's answer; raise Mistake for its exception, Stopped without an answer."""
+        """Return the child's answer; raise Mistake for an exception, Stopped without an answer."""
         if not self.alive:
             raise Stopped("it was stopped before")
         self._questions += 1
@@ -209,7 +210,7 @@ class Child:
         return self._keeper.end(self._pid)
 
     def forget(self) -> None:
-        """Ask no more; the keeper ends the process."""
+        """Close the connection; the keeper ends the process."""
         self.alive = False
         self._stream.close()
 

@@ -129,7 +129,7 @@ class Student:
         return found(*map(_frozen, arguments)) if callable(found) else found
 
     def _network(self, spec: str) -> Any:
-        """Return the network of a spec; one that is not known is made of the file's own class."""
+        """Return the network of a spec; an unknown network is made from the file's own class."""
         if spec not in self.networks:
             from topos.base.topology import Topology
 
@@ -140,7 +140,7 @@ class Student:
         return self.networks[spec]
 
     def _own(self, base: type, called: str) -> Any:
-        """Return the one class of the file that derives from this one."""
+        """Return the only class of the file that derives from `base`."""
         found = [
             value
             for value in vars(self.module).values()
@@ -187,7 +187,7 @@ def _seconds(when: float) -> float:
 
 
 def _plain(action: Any) -> list[Any]:
-    """Return a router's action as lists; an invalid action raises in the student's name."""
+    """Return a router's action as lists; an invalid action raises an exception of the student's."""
     kind = type(action).__name__
     if kind == "Send":
         ethertype, data = action.frame

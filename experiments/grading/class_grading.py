@@ -1,4 +1,4 @@
-"""A class's submissions: found in a folder, graded side by side, compared, and written down.
+"""Grading of a class: its submissions are found, graded in parallel, compared and recorded.
 
 A submission is ``ID.py``, or a folder ``ID`` with one Python file. Each is read and graded by a
 judge, a separate process (judge.py). If a judge fails, its student gets a sentence instead of marks
@@ -41,7 +41,7 @@ WAITING = "not graded yet"
 
 @dataclass
 class Graded:
-    """One submission: its marks, or why there are none."""
+    """One submission: its marks, or the reason why it has none."""
 
     student: str  # printable, like `file`
     file: str
@@ -52,16 +52,16 @@ class Graded:
     like: list[tuple[str, float]] = field(default_factory=list)
     digest: str = ""  # see handed_in.Submission; unchanged submissions keep their marks
     days_late: int = 0
-    kept: float = 1.0  # the part of the points that lateness leaves
+    kept: float = 1.0  # fraction of the points that remains after the deduction for lateness
 
     @property
     def got(self) -> float:
-        """The points, what lateness costs taken off."""
+        """Points after the deduction for lateness."""
         return round(sum(mark.got for mark in self.marks) * self.kept, 2)
 
     @property
     def remark(self) -> str:
-        """The reason for no marks or no points, or the cost of lateness."""
+        """Reason for missing marks or points, or the deduction for lateness."""
         late = said(self.days_late, self.kept)
         nothing = self.marks[0].why if self.marks and not any(m.got for m in self.marks) else ""
         return self.refused or "; ".join(filter(None, (late, nothing)))
@@ -69,7 +69,7 @@ class Graded:
 
 @dataclass(frozen=True)
 class Class:
-    """All of them, and how they were graded."""
+    """All submissions of a class, and the settings with which they were graded."""
 
     lab: str
     checks: Sequence[grading_engine.GradedPart]
@@ -77,7 +77,7 @@ class Class:
     pairs: list[Pair]
     threshold: float
     secret: bool
-    word: str = ""  # a print of the secret: other cases are other marks
+    word: str = ""  # hash of the secret: marks of other secrets are not comparable
 
     @property
     def counts(self) -> str:
@@ -102,7 +102,7 @@ def grade_all(
 ) -> Class:
     """Grade all submissions of a folder, several in parallel; call `on_graded` after each.
 
-    What has not changed since `before`, the plain data of marks.json, keeps the marks it has there.
+    Submissions that are unchanged since `before`, the plain data of marks.json, keep their marks.
     """
     sheet = sheet_of(lab, "class")
     word, title = _word_of(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
@@ -254,7 +254,7 @@ def _cell(value: object) -> object:
 
 
 def as_plain(made: Class) -> dict[str, Any]:
-    """Return all of it as plain data."""
+    """Return the class and its marks as plain data."""
     return {
         "lab": made.lab,
         "secret_used": made.secret,
@@ -282,7 +282,7 @@ def as_plain(made: Class) -> dict[str, Any]:
 
 
 def lost(made: Class) -> list[tuple[str, float, float]]:
-    """Return for each check its points, and how many of them the class lost on average."""
+    """Return each check with its points and the total of points that the class lost."""
     marked = [one.marks for one in made.graded if one.marks]
     return [
         (check.name, check.points, sum(check.points - marks[i].got for marks in marked))

@@ -1,9 +1,9 @@
-"""Validation of the folder of a run that a student handed in.
+"""Validation of the folder of a run that a student submitted.
 
-Of the folder only JSON and CSV are read (`places`), by submissions.py. A run is taken for one if
-its plan is that of the sheet, its networks have the sheet's cables, its trials are those that the
-plan draws, their figures add up from the tables of flows and cables, and the verdict is the one
-that their readings give. Whoever invents a run has to invent all of that, so that it fits.
+Only JSON and CSV files of the folder are read (`places`), by submissions.py. A run is valid if its
+plan equals the sheet's plan, its networks have the sheet's cables, its trials are those that the
+plan draws, their figures match the tables of flows and cables, and their verdicts follow from their
+readings. An invented run passes only if all of these parts are consistent with one another.
 """
 
 from __future__ import annotations
@@ -34,8 +34,10 @@ TABLES = ("flows", "links")
 MOST_TABLE_BYTES, MOST_JSON_BYTES = 8_000_000, 1_000_000
 MOST_COLUMNS = 100
 MOST_REPEATS, MOST_SEED = 50, 1 << 62
-SAME = 1e-3  # figures that are written down twice, in other roundings
-SENT_LEAST, SENT_MOST = 0.8, 2.0  # times the data: the count begins a little late; headers, losses
+SAME = 1e-3  # relative tolerance of a figure stored twice with different rounding
+# Bounds for the bytes sent, as multiples of the data. The count starts slightly late, and includes
+# headers and retransmissions.
+SENT_LEAST, SENT_MOST = 0.8, 2.0
 # fields of a plan that students choose
 FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}
 SPREADS = ("round_trip", "lateness", "pacing")
@@ -43,16 +45,16 @@ Row = dict[str, Any]
 
 
 class RequiredRun(NamedTuple):
-    """Requirements of a run: its plan, except rate and volume where they are free."""
+    """Requirements of a run: its plan, except a rate or volume that the student may choose."""
 
     experiment: Experiment
     free: Sequence[str]  # keys of the plan that the student chooses
-    ideals: dict[str, float]  # seconds by system, at 1 bit/s and a volume of 1 byte
-    sent: dict[str, float]  # bytes that all cables carry by system, of 1 byte a flow
+    ideals: dict[str, float]  # ideal completion time by system in seconds, at 1 bit/s and 1 byte
+    sent: dict[str, float]  # bytes on all cables by system, for flows of 1 byte
 
 
 class EvidenceTrial(NamedTuple):
-    """One trial of a run that holds."""
+    """One completed trial of a valid run."""
 
     system: str
     valid: bool
@@ -61,19 +63,19 @@ class EvidenceTrial(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A run that holds: its cables' rate, its flows' volume, its trials that came to an end."""
+    """A valid run: the rate of its cables, the volume of its flows, its completed trials."""
 
     rate_mbit: float
     volume_bytes: int
     trials: Sequence[EvidenceTrial]
 
     def of(self, system: str, *, valid: bool) -> list[EvidenceTrial]:
-        """Return a system's trials of that verdict."""
+        """Return the valid trials of a system, or its invalid trials."""
         return [one for one in self.trials if one.system == system and one.valid is valid]
 
 
 def places(names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the paths of the files that are read of these runs, with their bounds in bytes."""
+    """Return the paths of the files that are read from these runs, with their bounds in bytes."""
     return [
         *((f"{name}/{MANIFEST}", MOST_JSON_BYTES) for name in names),
         *((f"{name}/{table}.csv", MOST_TABLE_BYTES) for name in names for table in TABLES),
@@ -112,7 +114,7 @@ def prints(files: Files, names: Sequence[str]) -> set[str]:
                 seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
         except (Mistake, KeyError, TypeError, ValueError, RecursionError, MemoryError):
-            continue  # no further trial
+            continue  # The run has no further trial, or the trial is malformed.
     return found
 
 
@@ -128,7 +130,7 @@ def _trial_file(name: str, number: int) -> str:
 
 
 class _Reader:
-    """Reads one run; each step raises Mistake with the first thing that does not hold."""
+    """Reader of one run; each step raises Mistake with the first violated requirement."""
 
     def __init__(self, files: Files, name: str, wanted: RequiredRun) -> None:
         self.files, self.name, self.wanted = files, name, wanted
@@ -161,7 +163,7 @@ class _Reader:
         return Evidence(rate_mbit, volume_bytes, shown)
 
     def _experiment(self, plan: Any) -> Experiment:
-        """Return the plan, which may differ from the sheet's only where a student may choose."""
+        """Return the plan; raise Mistake if it differs from the sheet's in a fixed field."""
         wanted = self.wanted.experiment
         rate, volume = plan["systems"][0]["rate_mbit"], plan["workload"]["volume_bytes"]
         if "rate_mbit" in self.wanted.free:
@@ -187,7 +189,7 @@ class _Reader:
     def _table(self, table: str) -> list[dict[str, str]]:
         place = f"{self.name}/{table}.csv"
         rows = csv.DictReader(io.StringIO(_text(self.files, place)))
-        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # each row becomes a dict with that many keys
+        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # bounds the keys of each row's dict
             raise Mistake(f"{place} has more than {MOST_COLUMNS} columns")
         return list(rows)
 
@@ -230,7 +232,7 @@ class _Reader:
         links: list[dict[str, str]],
         volume_bytes: int,
     ) -> None:
-        """Hold a trial's totals against its flows, and these against what the cables carried."""
+        """Compare a trial's totals with its flows, and its flows with the bytes on the cables."""
         pairs = {(_server(row["source"]), _server(row["destination"])) for row in flows}
         network = parse(trial.system.network)
         names = [network.address(server) for server in range(network.servers)]
@@ -260,13 +262,13 @@ def number_of(value: Any) -> float:
 
 
 def _server(name: str) -> str:
-    """Return an address without its network's kind."""
+    """Return a server's address without the suffix of its network's kind."""
     address, _, kind = name.rpartition(".")
     return name if kind.isdecimal() else address
 
 
 def _readings(plain_ones: Any, links: list[dict[str, str]]) -> Readings:
-    """Return the readings as they were judged: of cables the verdict asks one thing only."""
+    """Return a trial's readings for the verdict, which needs only `conserved` of each cable."""
     spreads = {name: DurationStatistics(**plain_ones[name]) for name in SPREADS}
     kept = [{"conserved": float(row["conserved"]) if row["conserved"] else None} for row in links]
     return Readings(**{**plain_ones, **spreads, "links": kept})

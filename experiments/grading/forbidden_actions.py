@@ -47,9 +47,9 @@ def opens(before: Before) -> None:
 
 
 def changes(before: Before) -> None:
-    """Change a file of the grading user; the empty name stands for no file."""
+    """Change a file of the grading user; the empty name refers to no file."""
     if os.geteuid() != before.user:
-        raise PermissionError  # another user, who owns no such file
+        raise PermissionError  # children run as another user, who owns no such file
     deeds: tuple[Callable[[], None], ...] = (
         lambda: os.chmod("", 0),  # noqa: PTH101
         lambda: os.utime(""),
@@ -82,7 +82,7 @@ def connects(_: Before) -> None:
 def disturbs(before: Before) -> None:
     """Signal, slow down or limit the keeper, without changing its current values."""
     for deed in (
-        # User nobody may have other children: there the process tests with itself.
+        # The unprivileged fallback account may run other children: then the target is this process.
         lambda: os.kill(os.getpid() if os.geteuid() == NOBODY else before.keeper, 0),
         lambda: os.setpriority(
             os.PRIO_PROCESS, before.keeper, os.getpriority(os.PRIO_PROCESS, before.keeper)
@@ -104,7 +104,7 @@ def forks(_: Before) -> None:
 
 
 def hoards(before: Before) -> None:
-    """Take more memory than allowed, of its own or of the kernel's."""
+    """Allocate more memory than allowed, in user space or in the kernel."""
     if _succeeds(lambda: mmap.mmap(-1, 2 * before.memory_bytes).close()):
         return
     if _succeeds(lambda: os.close(os.memfd_create("more"))):
@@ -128,7 +128,7 @@ def never_ends(_: Before) -> None:
         raise PermissionError
 
 
-# Actions in the words of the report.
+# Names of the actions in the report.
 DEEDS: dict[str, Callable[[Before], None]] = {
     "open other files": opens,
     "change files of the grading user": changes,

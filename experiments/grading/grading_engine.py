@@ -1,18 +1,19 @@
-"""Grading of a student's file: each check is a list of cases, and each case gives a share.
+"""Grading of a student's file: each check is a list of cases, each case yields a share of points.
 
-A lab is a file in labs/ with
+A lab is a module in labs/ with
 
-- ``TITLE``, and ``FOLDER`` in vagrant/labs/, where its sheet and its skeleton are;
-- ``MODULES``, what of Pillarbox the file may import, and ``NETWORKS``, whichever it may meet;
-- ``values(draw)``, the student's own: drawn from a seed, shown on the sheet;
-- ``CHECKS``, whose points sum to 100, and perhaps a live part (live_grading.py);
-- perhaps ``RUNS``, folders of runs that are handed in as well (evidence.py);
-- perhaps ``prepare(values)``, which computes right answers that need a compiler before the judge is
-  sealed.
+- ``TITLE``, and ``FOLDER``, the folder in vagrant/labs/ with its sheet and its skeleton;
+- ``MODULES``, the modules of Pillarbox that the file may import, and ``NETWORKS``, the specs of all
+  networks that the file may be called with;
+- ``values(draw)``, the student's values: drawn from a seed and shown on the sheet;
+- ``CHECKS``, whose points sum to 100, and optionally a live part (live_grading.py);
+- optionally ``RUNS``, folders of runs that are submitted with the file (evidence.py);
+- optionally ``prepare(values)``, which computes the correct answers that need a compiler before the
+  judge is sealed.
 
-A check's `cases` makes them from the student's `Work`: a text that says what was asked, so that
-the student can try the same, and a function that judges. Hidden draws come from `Work.draw`; they
-depend on the student and on the teacher's secret.
+A check's `cases` function makes its cases from the student's `Work`. A case has a text of the
+question, so that the student can repeat it, and a function that judges the answer. Hidden draws
+come from `Work.draw`; they depend on the student and on the teacher's secret.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from hosts.wire.marks import serial_of
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_STOPS = 2  # then the rest is not tried: each stop may cost seconds
+MOST_STOPS = 2  # Stops after which the remaining checks are skipped: each may take seconds.
 WHOLE = 100.0
 UNFILLED = "the skeleton is as it was: fill it in"
 EMPTY = "the file defines nothing: begin with the skeleton of the lab"
-MOST_SHOWN = 4  # cases of a check that are not right
+MOST_SHOWN = 4  # maximum number of wrong cases in the report of a check
 
 
 class Judgement(NamedTuple):
-    """Judgement of a case: the right share, from 0 to 1, and a sentence about the errors."""
+    """Judgement of a case: the correct share, from 0 to 1, and a sentence about the errors."""
 
     share: float
     wrong: str = ""
@@ -53,12 +54,12 @@ RIGHT = Judgement(1.0)
 
 
 def judged(right: bool, wrong: str) -> Judgement:
-    """Return all or nothing."""
+    """Return the full share for a correct answer, else share 0 with the error."""
     return RIGHT if right else Judgement(0.0, wrong)
 
 
 class GradedCase(NamedTuple):
-    """One thing that is asked: how to ask it again, and how to judge the answer."""
+    """One question of a check: its text, with which it can be repeated, and its judge."""
 
     asked: str
     judge: Callable[[], Judgement]
@@ -80,7 +81,7 @@ class Mark(NamedTuple):
     points: float
     got: float
     why: str
-    wrong: Sequence[str] = ()  # further cases that are not right, the first of them
+    wrong: Sequence[str] = ()  # further wrong cases, at most MOST_SHOWN - 1
 
 
 class Exercise(Protocol):
@@ -93,7 +94,7 @@ class Exercise(Protocol):
     CHECKS: tuple[GradedPart, ...]
 
     def values(self, draw: random.Random) -> dict[str, Any]:
-        """Return the student's own values."""
+        """Return the values drawn for the student."""
         ...
 
 
@@ -114,27 +115,27 @@ class Report:
     sheet: Sheet
     marks: list[Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    secret: bool = False  # whether the teacher's word drew the cases
+    secret: bool = False  # True if the teacher's secret drew the cases
 
     @property
     def got(self) -> float:
-        """The points."""
+        """Points that the file received."""
         return round(sum(mark.got for mark in self.marks), 2)
 
     @property
     def points(self) -> float:
-        """The points there are."""
+        """Maximum number of points."""
         return sum(mark.points for mark in self.marks)
 
 
 class Work:
-    """A student's file under test: what checks ask it through."""
+    """A student's file under test; checks call its functions and routers through this class."""
 
     def __init__(
         self, sheet: Sheet, keeper: Keeper, secret: str, files: Files | None = None
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
-        self.files = files or {}  # further files that were handed in
+        self.files = files or {}  # further files of the submission
         self.kept: dict[str, Any] = {}  # values that checks keep for later checks
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
@@ -161,19 +162,20 @@ class Work:
     def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
         """Return an attribute or method result of the file's own network, or of its class for None.
 
-        The spec's numbers make it; its name does not matter. Raises Mistake and Stopped.
+        The network is made from the spec's numbers; the spec's name is ignored. Raises Mistake and
+        Stopped.
         """
         return self._asked({"of": name, "network": network, "arguments": arguments})
 
     def step(self, topology: Topology, server: int, destination: int, came_by: int | None) -> Any:
-        """Return the next hop that a `HopByHop` router of one server names, as a list."""
+        """Return the next hop that a `HopByHop` router of one server chooses, as a list."""
         made = {"network": topology.spec, "server": server, "seed": 0, "now": 0.0}
         self._asked({"router": {**made, "timers": vars(FAST)}})
         return self._asked({"step": [destination, came_by]})
 
     @contextmanager
     def network(self, topology: Topology, seed: int = 0) -> Iterator[MemoryNetwork]:
-        """Give a network in memory in which every server runs the file's router, sealed."""
+        """Yield a network in memory whose servers run the file's router in sealed children."""
         children: list[Child] = []
         asked: Counter[str] = Counter()
 
@@ -196,7 +198,7 @@ class Work:
                 child.close()
 
     def close(self) -> None:
-        """End the child that functions are asked in; the next question has a new one."""
+        """End the child that runs the file's functions; the next question starts a new child."""
         if self._child:
             self._child.close()
         self._child = None
@@ -218,8 +220,9 @@ def grade(
 ) -> Report:
     """Return the marks of a student's file and of further `files` of the submission.
 
-    If this machine cannot seal the file, raise PillarboxError, or with `unsealed` add a note.
-    `seal` is called after the keeper has been started, before anything of the student is parsed.
+    If this machine cannot seal the file, raise PillarboxError, or with `unsealed` add a note to the
+    report. `seal` is called after the keeper has started and before any text of the student is
+    parsed.
     """
     report = Report(sheet, secret=bool(secret))
     skeleton = skeleton_of(sheet.lab)
@@ -256,7 +259,7 @@ def skeleton_of(lab: Exercise) -> str:
 
 
 def _fault_of_file(keeper: Keeper) -> str:
-    """Return why the file cannot even be read; empty if it can."""
+    """Return the reason why the file cannot be loaded, empty if it can."""
     try:
         keeper.child().close()
     except Mistake as mistake:
@@ -286,7 +289,7 @@ def replay(
 ) -> Replayed:
     """Repeat a case, given by its number in a report (``2.14``); return its result.
 
-    The cases before it are asked as well, since one may build on another.
+    All cases before this case are repeated too, since a case may depend on earlier ones.
     """
     part, _, place = case.partition(".")
     checks = sheet.lab.CHECKS
@@ -318,7 +321,7 @@ def replay(
 
 
 def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
-    """Return a check's mark, and whether the file had to be stopped."""
+    """Return a check's mark, and True if the file had to be stopped."""
     shares, total, right, stopped = 0.0, 0, 0, ""
     faults: list[str] = []
     asked = "before the first question"

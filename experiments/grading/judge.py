@@ -7,9 +7,9 @@ is forked from the grader, so that it starts in milliseconds, and proceeds in th
 1. It limits its CPU time, memory and files (layers.bounds); it is killed when the grader ends.
 2. It reads the student's files (submissions.py) and starts the keeper, the process that forks
    sealed children for the student's code (sealed.py). No student's code runs in the judge itself.
-   3. It seals itself: from now on it can open nothing but Python modules, and start no process. 4.
-   It parses and grades, and writes its answer to a pipe as JSON. The strings in it may come from
-   the student; marking.py validates all of it.
+3. It seals itself: it can then open only Python modules, and start no process.
+4. It parses and grades, and writes its answer to a pipe as JSON. Strings in the answer may come
+   from the student; marking.py validates the whole answer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from experiments.grading import layers
 from topos.base.errors import PillarboxError
 
 MOST_CPU_S = 120
-MOST_MEMORY_BYTES = 256 << 20  # in addition to the memory of the grader that forks it
+MOST_MEMORY_BYTES = 256 << 20  # memory in addition to that of the forking grader
 MOST_WALL_S = 600.0
 MOST_ANSWER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16
@@ -50,7 +50,7 @@ def answers(
 ) -> Iterator[tuple[int, dict[str, Any] | PillarboxError | Failed]]:
     """Yield the index and the answer of each work in order of completion.
 
-    Without an answer that is the `PillarboxError` that the work raised, or `Failed`.
+    A work without an answer yields the `PillarboxError` that it raised, or `Failed`.
     """
     waiting = deque(enumerate(works))
     with selectors.DefaultSelector() as selector:
@@ -127,7 +127,8 @@ class _Judge:
     def end(self) -> int:
         """Kill the process if it runs; return its exit code, negative for a signal."""
         os.close(self.pipe)
-        os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the PID is still valid
+        # The process is not reaped yet, so its PID is still valid.
+        os.kill(self._pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 

@@ -2,18 +2,18 @@
 
 ========== ========================================================================
 limits     processor time, address space, open files; no processes, files or dumps
-user       as root: a user of its own for each child
+user       as root: a separate user for each child
 namespaces as root: no network, no mounts and no System V IPC of others (the keeper's)
-landlock   nothing can be opened but Python's own library
-calls      of the kernel's calls only those of a program that computes (libseccomp)
+landlock   only Python's own library can be opened
+calls      only the system calls that a computing program needs (libseccomp)
 ========== ========================================================================
 
 A judge (judge.py), which reads students' files but does not run them, uses `bounds`, `landlock` and
 `calls`.
 
-A layer that cannot be had raises OSError. Which of them a machine needs is not judged here: what
-a file could do all the same is tried (forbidden_actions.py). Names of calls, and which numbers they
-have on this processor, are libseccomp's: docs/adr/0008-sealing.md.
+An unavailable layer raises OSError. This module does not decide which layers a machine needs: the
+actions that remain possible are tried (forbidden_actions.py). libseccomp maps the names of system
+calls to their numbers on this processor: docs/adr/0008-sealing.md.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ OPEN_FILES = 32
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 
-# Landlock: the numbers of its calls are the same on every processor.
+# Landlock's system calls, which have the same numbers on every processor.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 0b11, 0b11
-# How many rights over files each version knows, from the first on.
+# Number of file access rights in each Landlock version, from version 1.
 FILE_RIGHTS = (13, 14, 15, 15, 16)
 
 # libseccomp: https://github.com/seccomp/libseccomp, seccomp.h
 LIBRARY = "libseccomp.so.2"
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 EQUAL, MASKED_EQUAL = 4, 7
-# Of a program that computes, imports modules, sleeps, and answers by a socket that it has.
+# System calls of a program that computes, imports modules, sleeps and answers over an open socket.
 CALLS = """
     read readv pread64 write writev close lseek fstat stat lstat newfstatat statx access faccessat
     faccessat2 readlink readlinkat getdents64 getcwd dup
@@ -69,7 +69,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def limits(cpu_s: int, memory_bytes: int) -> None:
-    """Bound what the process may take of the machine."""
+    """Limit CPU time, memory and open files; forbid new processes, written files and core dumps."""
     bounds(cpu_s, memory_bytes)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
@@ -85,7 +85,7 @@ def bounds(cpu_s: int, memory_bytes: int) -> None:
 
 
 def user() -> None:
-    """Become, as root, a user that no other process is."""
+    """Change from root to a user that runs no other process."""
     if os.geteuid() != 0:
         raise PermissionError(errno.EPERM, "the grader is not root")
     os.setgroups([])
@@ -93,14 +93,14 @@ def user() -> None:
     try:
         os.setresgid(number, number, number)
         os.setresuid(number, number, number)
-    except OSError:  # in a container with few users; the process must not stay root
+    except OSError:  # A container may have few users; the process must not stay root.
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         raise
 
 
 def namespaces() -> None:
-    """Leave those of network, mounts and IPC."""
+    """Enter new namespaces for network, mounts and IPC."""
     _checked(_libc.unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS))
 
 
@@ -110,7 +110,7 @@ def hide_memory() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Be killed when the keeper ends; a change of user would undo it."""
+    """Have the kernel kill this process when the keeper ends; a change of user resets this."""
     _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if os.getppid() != parent:
         os._exit(1)
@@ -148,11 +148,11 @@ class _Condition(ctypes.Structure):
 
 @cache
 def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
-    """Return libseccomp and a filter of its, ready to be loaded; made once, before the forks.
+    """Return libseccomp and a filter ready to load; called once, before the forks.
 
     With `asks` the filter also allows the system calls for talking to sealed children.
     """
-    library = ctypes.CDLL(LIBRARY, use_errno=True)  # OSError where it is missing
+    library = ctypes.CDLL(LIBRARY, use_errno=True)  # raises OSError if libseccomp is missing
     library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(REFUSE))
     opens = _Condition(1, MASKED_EQUAL, WRITING, 0), _Condition(2, MASKED_EQUAL, WRITING, 0)
@@ -160,9 +160,10 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         _allow(library, made, name)
     _allow(library, made, "open", opens[0])
     _allow(library, made, "openat", opens[1])
-    for command in FILE_COMMANDS:  # not F_SETOWN: the kernel would signal others for it
+    # F_SETOWN is excluded: it directs the kernel's signals at other processes.
+    for command in FILE_COMMANDS:
         _allow(library, made, "fcntl", _Condition(1, EQUAL, command, 0))
-    # A process may ask for its own limits.
+    # A process may read its own limits.
     _allow(library, made, "prlimit64", _Condition(0, EQUAL, 0, 0), _Condition(2, EQUAL, 0, 0))
     if asks:
         _allow(library, made, "socketpair", _Condition(0, EQUAL, socket.AF_UNIX, 0))
@@ -174,7 +175,7 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
 def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: _Condition) -> None:
     number = library.seccomp_syscall_resolve_name(name.encode())
     if number < 0:
-        return  # this processor does without it
+        return  # This processor has no such system call.
     given = (_Condition * len(conditions))(*conditions)
     done = library.seccomp_rule_add_array(made, ALLOW, number, len(conditions), given)
     if done < 0:

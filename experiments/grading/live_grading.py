@@ -1,12 +1,13 @@
-"""Lab work on a live network: real packets, and the file's router on every server, sealed as ever.
+"""Grading on a live network: real packets, and the file's sealed router on every server.
 
-Each server's forwarder runs `SealedRouter`, which is ours, and which asks a sealed child for every
-decision. So a student's file has no more rights here than in the network in memory.
+Each server's forwarder runs Pillarbox's `SealedRouter`, which asks a sealed child for every
+decision. So a student's file has the same rights as in the network in memory.
 
 A lab that can run live has ``LIVE_NETWORK``, a small spec, and ``LIVE``, checks whose cases are
-made from a `LiveWork`. Their points come on top of the lab's. Where the file has functions and no
-router, ``LIVE_ROUTER`` is the `SealedRouter` of the lab's own that asks them. A lab with
-``LIVE_ROUTING`` has that routing on all servers, and asks the file through `LiveWork.student`.
+made from a `LiveWork`. Their points are added to the lab's points. If the file has functions
+instead of a router, ``LIVE_ROUTER`` is the lab's own `SealedRouter`, which calls these functions. A
+lab with ``LIVE_ROUTING`` runs that routing on all servers, and calls the file through
+`LiveWork.student`.
 """
 
 from __future__ import annotations
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 FOREVER_S = 1e9
-# timeout of an answer in whole seconds; interval between packets of a flow
+# Timeout of a ping's reply in whole seconds, and interval between packets of a flow in seconds.
 PING_S, PING_EVERY_S = 2, 0.2
-TRIES = 3  # a busy machine's heart-beats come late, and cost a packet; a wrong router loses each
+# Number of packets per traced path: on a busy machine late heart-beats can cost a packet, whereas a
+# wrong router loses every packet.
+TRIES = 3
 RECOVERED_S = 4.0
 SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
 FLOW_PORT = 4000
@@ -57,25 +60,25 @@ class Student({name}):
 
 
 def sealed(given: str, topology: Topology) -> Child:
-    """Return a child that has read a file; `given` is what `_given` wrote."""
+    """Return a sealed child that has read a file; `given` is the JSON text from `_given`."""
     file = json.loads(given)
     keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
     return keeper.child(among=topology.servers)
 
 
 class SealedRouter(Remote):
-    """A live server's router, with a sealed child of its own."""
+    """A live server's router, whose decisions are made in the server's own sealed child."""
 
     GIVEN: ClassVar[str] = ""  # see `sealed`
-    PARTNER: ClassVar[str] = ""  # another student's, for the second half of the servers
+    PARTNER: ClassVar[str] = ""  # file of another student, for the second half of the servers
 
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
         given = self.PARTNER if self.PARTNER and in_second_half(topology, server) else self.GIVEN
         super().__init__(topology, server, child=sealed(given, topology), **options)
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
-        """Drop everything once the child had to be stopped."""
-        self.asked.clear()  # a live network has no end of heart-beats
+        """Ask the child; drop the packet, and poll no more, if the child had to be stopped."""
+        self.asked.clear()  # no limit: a live network's heart-beats never end
         try:
             return super()._ask(what, packet, now, *arguments)
         except Stopped as stopped:
@@ -97,11 +100,11 @@ class Partner(NamedTuple):
 
 @dataclass
 class LiveWork:
-    """A running lab, and what its checks ask of it."""
+    """A running lab, with the operations that its checks need."""
 
     sheet: Sheet
     lab: Lab
-    student: Work | None = None  # the file, where no router asks it
+    student: Work | None = None  # the file, if the lab calls its functions directly
     partner: Sheet | None = None
 
     def sheet_at(self, server: int) -> Sheet:
@@ -112,7 +115,7 @@ class LiveWork:
     def pings(self, source: int, destination: int) -> bool:
         """Return True if any packet of a ping is answered; all packets belong to one flow.
 
-        The first may be lost by right: only its loss shows a source which of its paths has failed.
+        A correct router may lose the first packet: its loss reveals the failed path to the source.
         """
         target = self.lab.topology.ip(destination)
         until_one = ["ping", "-c", "1", "-w", str(PING_S), "-i", str(PING_EVERY_S), target]
@@ -121,7 +124,7 @@ class LiveWork:
         return bool(ping.returncode == 0)
 
     def way(self, source: int, destination: int) -> tuple[list[str], str]:
-        """Return the addresses that a packet passes, and why none of a few arrived."""
+        """Return the addresses on a packet's path, and the reason if all TRIES packets are lost."""
         for _ in range(TRIES):
             found = self.lab.trace(source, destination)
             if found["delivered"]:
@@ -141,10 +144,10 @@ class LiveWork:
     def settles(
         self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, anew: bool = False
     ) -> tuple[bool, list[str]]:
-        """Tell whether packets take such a way before long, and the last one's way.
+        """Return True if a packet's path fits before the deadline, and the last packet's path.
 
-        They are of one flow, or `anew` of another each time: a flow that has a way keeps it until
-        it is probed again, which with FiConn's timers takes half a minute.
+        All packets belong to one flow, or with `anew` to a new flow each: a flow keeps its path
+        until its next probe, which with FiConn's timers takes half a minute.
         """
         deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if anew else self._round_s)
         for number in count():
@@ -163,7 +166,7 @@ class LiveWork:
 
     @contextmanager
     def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
-        """Have packets flow between two servers, whichever way they take, while the block runs."""
+        """Send UDP packets between two servers, on any path, for the duration of the block."""
         iperf3 = ["iperf3", "--udp", "--length", str(STREAM_BYTES), "--bitrate", str(int(rate_bps))]
         target = self.lab.topology.ip(destination)
         listener = self.lab.host(destination).popen(
@@ -192,7 +195,7 @@ def add_live(
 ) -> None:
     """Run a lab's live checks in a sandbox and add their marks to the report.
 
-    With a partner they are those in which both students' routers share a network.
+    With a partner, the checks are those in which both students' routers share a network.
     """
     sheet = report.sheet
     checks = checks_of(sheet, partner)
@@ -232,7 +235,7 @@ def _run(
     unsealed: bool,
     partner: Partner | None,
 ) -> int:
-    """Run the live checks; their marks go to a file, since this is another process."""
+    """Run the live checks, and write the marks to a file for the parent process."""
     lab: Any = sheet.lab
     if routing := getattr(lab, "LIVE_ROUTING", ""):
         with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
@@ -252,7 +255,7 @@ def _run(
 
 
 def _given(sheet: Sheet, source: str, unsealed: bool) -> str:
-    """Return a file, what it may import and what was drawn for it: see `sealed`."""
+    """Return a file, its allowed imports and its sheet's values as JSON for `sealed`."""
     modules = list(sheet.lab.MODULES)
     file = {"source": source, "modules": modules, "values": sheet.values, "unsealed": unsealed}
     return json.dumps(file)

@@ -19,7 +19,7 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 MOST_TEXT = 2000  # characters of a sentence
-MOST_LINES = 1000  # of printed text, and of a list of sentences
+MOST_LINES = 1000  # lines of printed text, and entries of a list of sentences
 MOST_PRINTS = 100_000  # fingerprints
 
 Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and notes by digest
@@ -45,7 +45,7 @@ def wanted(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
     runs = _runs(sheet.lab)
     if not runs:
         return []
-    from experiments.grading.evidence import places  # needs pandas, as only these labs do
+    from experiments.grading.evidence import places  # imported here: only these labs need pandas
 
     return places(runs)
 
@@ -72,7 +72,7 @@ class Marked(NamedTuple):
     digest: str  # see Submission.digest
     changed_s: float  # newest modification time of its files
     fingerprints: frozenset[int]  # see similarity.py
-    runs: frozenset[str]  # hashes of the trials that were handed in
+    runs: frozenset[str]  # hashes of the submitted trials
 
     def report(self, task: GradingTask) -> grading_engine.Report:
         """Return the marks as a report."""

@@ -1,8 +1,8 @@
 """A student's network, recorded from the answers of its class about every port.
 
-The class itself runs in a sealed child only. What it says is written down here once, so that it
-can be compared, searched and wired up in memory. A cable counts if both of its ends tell the same
-of it, and one of them is a server; all others are left out, and `contradictions` says why.
+The class runs only in a sealed child. Its answers are recorded once, so that the network can be
+compared, searched and built in memory. A cable counts if both of its ends report the same cable and
+one end is a server. All other cables are left out, and `contradictions` contains the reasons.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ End = tuple[int, int]  # node, port
 
 
 class Recorded(Topology):
-    """Record of the answers that a sealed child gave about a network of the file's class.
+    """Network recorded from a sealed child's answers about a network of the file's class.
 
     Parameters
     ----------
     work : Work
-        Through which the class is asked.
+        Student's file under test, which contains the class.
     spec : str
-        Of the network; its numbers go to the class.
+        Spec of the network; its numbers are the arguments of the class.
 
     Raises
     ------
     Mistake
-        Where not even its size can be told.
+        If the class reports no valid size.
     """
 
     def __init__(self, work: Work, spec: str) -> None:
@@ -87,7 +87,7 @@ class Recorded(Topology):
         return UNPLUGGED
 
     def _agreed(self, said: dict[End, Plug], end: End) -> Plug:
-        """Return the far end of a cable that both ends know."""
+        """Return the far end of a cable, UNPLUGGED unless both ends report the cable."""
         plug = said[end]
         if plug == UNPLUGGED:
             return plug
@@ -107,7 +107,7 @@ class Recorded(Topology):
         self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
 
     def _addresses(self, work: Work) -> list[list[int]]:
-        """Return each server's digits; if some are wrong, each one's number instead."""
+        """Return the digits of every server; if any are invalid, return every server's number."""
         radices = work.of("radices", network=self.spec)
         rows: list[list[int]] = []
         for server in range(self.servers):
@@ -122,7 +122,7 @@ class Recorded(Topology):
     def _address(
         self, work: Work, server: int, radices: Any, taken: Sequence[list[int]]
     ) -> list[int]:
-        """Return a server's digits, which lead back to it and to none before it."""
+        """Return a server's digits; raise Mistake unless they are valid, unique and reversible."""
         digits = work.of("digits", server, network=self.spec)
         if not _fit(digits, radices):
             raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
@@ -141,38 +141,38 @@ class Recorded(Topology):
         return Plug(*map(int, row)) if row.ndim == 1 else Plug(*row.T)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Return the same for a switch."""
+        """Return the recorded plug of a switch's port if both ends agree."""
         return self.server_plug(self.servers + switch, port)
 
     def digits(self, server: Number) -> tuple[Any, ...]:
-        """Return the recorded digits, or the server's number if some digits were invalid."""
+        """Return a server's recorded digits, or its number if any digits were invalid."""
         row = self._digits[server]
         return tuple(map(int, row)) if row.ndim == 1 else tuple(row.T)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with these digits, -1 where there is none."""
+        """Return the server with these digits, -1 if no server has them."""
         asked = numpy.stack(numpy.broadcast_arrays(*digits), axis=-1)
         same = (self._digits == asked[..., None, :]).all(axis=-1)
         found = numpy.where(same.any(axis=-1), same.argmax(axis=-1), NOTHING)
         return found if found.ndim else int(found)
 
     def radices(self) -> tuple[int, ...]:
-        """Return the radix of each digit: one more than the largest digit in its place."""
+        """Return the radix of each digit: the largest recorded digit at its position plus 1."""
         return tuple(int(largest) + 1 for largest in self._digits.max(axis=0))
 
     def switch_label(self, switch: int) -> str:
-        """Return its name."""
+        """Return the name of a switch."""
         return f"s{switch}"
 
     def diameter_bound(self) -> Bound:
-        """Return no bound: the bound that the class claims is to be checked."""
+        """Return no bound: the bounds that the class claims are checked separately."""
         return Bound(None, "not asked", "recorded")
 
     bisection = disjoint_paths = diameter_bound
 
 
 def _size(work: Work, spec: str, name: str) -> int:
-    """Return one of a network's counts, such as its number of servers."""
+    """Return a count that the class reports, such as its number of servers."""
     count = work.of(name, network=spec)
     least = {"servers": 2, "ports": 1}.get(name, 0)
     if not whole(count, MOST[name] + 1) or count < least:

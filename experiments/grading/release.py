@@ -17,7 +17,7 @@ from experiments.grading.similarity import THRESHOLD, fingerprints, shared
 from topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
-MUCH_LONGER = 2  # times a model's length; a file with much more code than a model is no answer
+MUCH_LONGER = 2  # multiple of a model's length above which a file cannot be an answer
 # Solutions, their sources and their tests.
 TEACHERS = (
     ANSWERS,

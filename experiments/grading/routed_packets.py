@@ -106,7 +106,7 @@ def hop_text(topology: Topology, step: Any) -> str:
         if isinstance(peer, int) and 0 <= peer < topology.servers:
             return f"{topology.address(peer)} by port {port!r:.10}"
     except (TypeError, ValueError):
-        pass  # shown as its repr
+        pass  # An invalid hop is shown as its repr.
     return "nowhere (None)" if step is None else f"{step!r:.60}"
 
 

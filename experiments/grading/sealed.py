@@ -4,7 +4,7 @@ This file is run as a program, the *keeper*. It imports the modules that the lab
 *child* for each request. The child drops all rights that it does not need (layers.py) and then
 tries the actions that must be impossible (forbidden_actions.py). Only after that does it read the
 student's file, which comes over its socket, and answer questions about the file (child_answers.py).
-So a child has nothing worth stealing, and can change nothing outside.
+So a child can neither read secrets nor change anything outside itself.
 
 Control messages are JSON, one per datagram; ``start`` carries the child's socket::
 

@@ -1,9 +1,9 @@
 """A router whose decisions are made in a sealed child.
 
-The network in memory, or a live forwarder, holds a `Remote` for each server. What happens is
-reported to the child, and what the child answers is checked as if it had come over a wire: actions
-that are none are dropped, time only moves forward, and there is an end to the questions. Each
-server has a child of its own, so that servers know of one another only what their frames say.
+The network in memory, or a live forwarder, holds a `Remote` for each server. It reports events to
+the child, and validates the child's answers like untrusted packets: invalid actions become drops,
+time only moves forward, and the number of questions is limited. Each server has a separate child,
+so that servers can exchange information only in frames.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ Accepts = Callable[[int, bytes], bool]
 
 
 class Remote(Router):
-    """The router of one server, by proxy.
+    """Proxy of one server's router, which runs in a sealed child.
 
     Parameters
     ----------
     child : Child
-        Where the student's router of this server is to be made.
+        Child in which the student's router of this server is created.
     accepts : callable, optional
-        Whether a server may deliver a packet; None for any packet.
+        Function that returns True if a server may deliver a packet; None allows any packet.
     asked : Counter
-        How many questions the whole network has been asked; shared by its servers.
+        Number of questions to all children of the network, shared by its servers.
     """
 
-    watches_neighbours = False  # the student's router does it
+    watches_neighbours = False  # the student's router watches neighbours
 
     def __init__(
         self,
@@ -75,11 +75,11 @@ class Remote(Router):
         self._next_poll = _moment(child.ask({"router": made}), now)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
-        """Ask what becomes of an application's packet."""
+        """Return the child's actions for an application's packet."""
         return self._ask("send", packet, now, packet.hex(), now)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Ask what becomes of a frame."""
+        """Return the child's actions for a received frame."""
         arguments = port, peer, frame.ethertype, frame.data.hex(), now
         return self._ask("receive", frame.data, now, *arguments)
 
@@ -88,12 +88,12 @@ class Remote(Router):
         return self._ask("carrier", b"", now, port, up, now)
 
     def poll(self, now: float) -> list[Action]:
-        """Notify the router of the time."""
+        """Return the child's actions that are due at the current time."""
         return self._ask("poll", b"", now, now)
 
     @property
     def next_poll(self) -> float:
-        """When the student's router wants to be polled."""
+        """Time at which the student's router requests the next poll, in seconds."""
         return self._next_poll
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
@@ -115,7 +115,7 @@ class Remote(Router):
         return self._counted([self._checked(plain, packet) for plain in answer[0][:MOST_ACTIONS]])
 
     def _checked(self, plain: Any, packet: bytes) -> Action:
-        """Return the action that these lists stand for; a drop if they stand for none."""
+        """Return the action that the child's lists encode, a drop if they are invalid."""
         try:
             kind, *fields = plain
             if kind == "send":
@@ -133,31 +133,31 @@ class Remote(Router):
                 reason, dropped = fields
                 return Drop(printable(str(reason), LONGEST_REASON), _bytes(dropped))
         except (TypeError, ValueError):
-            pass  # named below, as the reason of the drop
+            pass  # The drop below contains the reason.
         return Drop(NO_ACTION, packet)
 
 
 class _Forwarded(Bandwidth):
-    """Byte counters on their way to the child: they go with its next question."""
+    """Byte counters that are sent to the child with its next question."""
 
     def __init__(self, ports: int, rate_bps: float) -> None:
         super().__init__(ports, rate_bps)
         self._seen: dict[int, list[float]] = {}
 
     def observe(self, port: int, received_bytes: int, sent_bytes: int, now: float) -> None:
-        """Keep the newest."""
+        """Store a port's newest byte counters."""
         self._seen[port] = [port, received_bytes, sent_bytes, now]
 
     def taken(self) -> list[list[float]]:
-        """Return what was kept, once."""
+        """Return the stored byte counters and clear them."""
         seen, self._seen = list(self._seen.values()), {}
         return seen
 
 
 def walked(trip: Trip) -> tuple[Path | None, str]:
-    """Return the way of a packet that arrived, or why it cannot count as arrived.
+    """Return the path of a packet that arrived, or the reason why it does not count as arrived.
 
-    A packet that was copied, or whose hops do not join, has not arrived.
+    A duplicated packet, or a packet whose hops are not contiguous, does not count as arrived.
     """
     if not trip.arrived_s:
         return None, trip.lost or "it never arrived"

@@ -1,9 +1,9 @@
 """Similarity of submissions by winnowing (Schleimer, Wilkerson, Aiken 2003).
 
 A file becomes a sequence of tokens without its names, numbers, strings and comments, so that
-renaming and reformatting have no effect. Of all runs of RUN tokens a few are kept as fingerprints:
-two files with RUN + WINDOW - 1 consecutive tokens in common share at least one fingerprint. Tokens
-of the skeleton do not count, since all files have them.
+renaming and reformatting have no effect. A few of all sequences of RUN tokens are stored as
+fingerprints: two files with RUN + WINDOW - 1 consecutive tokens in common share at least one
+fingerprint. Tokens of the skeleton do not count, since all files have them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shared(first: Set[int], second: Set[int]) -> float:
 
 
 def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
-    """Return the pairs of files with a fraction in common of at least `threshold`, highest first.
+    """Return the pairs of files that share at least a fraction `threshold`, highest first.
 
     `prints` are the fingerprints of each file, without those of the skeleton.
     """

@@ -27,7 +27,7 @@ LONGEST_NAME = 80  # characters of a file name in messages
 STANDARD_INPUT = "-"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Files = Mapping[str, "bytes | str"]  # content by place, or the reason why there is none
+Files = Mapping[str, "bytes | str"]  # content by path, or the reason why a file cannot be read
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Folder:
         return sorted(found)
 
     def status(self, name: str) -> os.stat_result:
-        """Return the status of an entry, links not followed."""
+        """Return the status of an entry without following links."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def folder(self, name: str) -> Folder:
@@ -88,7 +88,7 @@ class Folder:
     def contents(self, places: Iterable[tuple[str, int]]) -> dict[str, bytes | str]:
         """Return the content of files, or the reason why a file cannot be read.
 
-        Each place comes with its bound in bytes. Missing files are left out of the result.
+        Each place is a path with its bound in bytes. Missing files are left out of the result.
         """
         found: dict[str, bytes | str] = {}
         for place, most_bytes in places:

@@ -1,4 +1,4 @@
-"""A student's file whose functions decide for routers of ours: who asks it, and how."""
+"""Interface through which Pillarbox's routers call the functions of a student's file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topos.base.topology import Topology
 
 
 class Askable(Protocol):
-    """Whoever can be asked for what a function of the file returns: `Work`, or `Sealed`."""
+    """Caller of functions in a student's file: `Work` in memory, `Sealed` on a live server."""
 
     values: dict[str, Any]  # values of the student's sheet
 
@@ -22,7 +22,7 @@ class Askable(Protocol):
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return the answer; raise Mistake for an exception in the file."""
+        """Return the value of a function in the file; raise Mistake for an exception in it."""
         ...
 
 
@@ -40,7 +40,7 @@ class Sealed:
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return the value of a function in the student's file."""
+        """Return the value of a function in the file; raise Mistake if the child was stopped."""
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         try:
             return self.child.ask(question)

@@ -1,7 +1,7 @@
-"""Flows in BCubes whose servers ask a student's file: lab 5, in memory and live.
+"""Flows in BCubes whose servers call a student's file: lab 5, in memory and live.
 
-Every server runs `Source`, which sends real probes. Loads and failures are seeded, and no
-server knows of them at first.
+Every server runs `Source`, which sends real probes. Loads and failures are seeded, and unknown to
+all servers at first.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 NETWORK = "bcube,3,2"
 BUSY, FLOWS = 3, 5  # networks with loads, and flows in each
-FAULTY, LEFT = 6, (True, True, False)  # networks with faults; which flows have a path left there
+FAULTY, LEFT = 6, (True, True, False)  # networks with faults, and whether each flow has a path left
 MEGABIT = 10**6
 LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
 LEARNED_S = 0.12  # time after which ports' counters show the load
 PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
-ANSWERED_S = 0.01  # a message over a few hops
+ANSWERED_S = 0.01  # time for a message to pass a few hops
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
-LIVE_LOAD = 0.3  # fraction of a cable's rate: above the tenth that does not matter
+LIVE_LOAD = 0.3  # fraction of a cable's rate, above the ignored difference of 10 %
 
 Pair = tuple[int, int]
-# bit/s into and out of a port, by server and port
+# Load into and out of a port in bit/s, by server and port.
 Loads = dict[tuple[int, int], tuple[float, float]]
 
 
@@ -56,15 +56,15 @@ def bcube_of(spec: str) -> BCube:
 
 
 def pair_of(bcube: BCube, draw: random.Random) -> Pair:
-    """Return any two servers."""
+    """Return two random servers."""
     a, b = draw.sample(range(bcube.servers), 2)
     return a, b
 
 
 class FlowScene:
-    """A network in memory with some flows; loads are there first, what fails does so in mid-flow.
+    """A network in memory with some flows; loads precede the flows, failures interrupt them.
 
-    Servers learn of either by their probes, and by what relays report to them.
+    Servers detect loads and failures by their probes and by the reports of relays.
     """
 
     def __init__(self, work: Work, pairs: Sequence[Pair], loads: Loads, failures: Failures) -> None:
@@ -73,7 +73,7 @@ class FlowScene:
 
     @cached_property
     def trips(self) -> list[Trip]:
-        """The last packet of each flow; made at the first question, as part of the first case."""
+        """Trip of each flow's last packet, computed at the first access, in the first case."""
 
         def make(bcube: Any, server: int) -> Source:
             return Source(bcube, server, student=self.work, timers=FAST)
@@ -86,7 +86,7 @@ class FlowScene:
         if self.failures != NONE:
             network.fail(self.failures)
             network.run(HEARD_S)
-            for _ in range(self.bcube.k + 1):  # each may meet another failure, and hear of it
+            for _ in range(self.bcube.k + 1):  # Each packet may reveal one more failure.
                 self._send(network)
                 network.run(ANSWERED_S)
         trips = self._send(network)
@@ -99,7 +99,7 @@ class FlowScene:
         ]
 
     def case(self, number: int) -> GradedCase:
-        """Return the question about one flow: does it use a best path?"""
+        """Return the case of one flow, which has to use a best path."""
         bcube, (a, b) = self.bcube, self.pairs[number]
         right = best_paths(bcube, (a, b), self.loads, self.failures)
 
@@ -127,7 +127,7 @@ def best_paths(
     failures: Failures,
     rate_bps: float = GIGABIT_BPS,
 ) -> list[Path]:
-    """Return the shortest of the paths that work and offer as much as the best, or nearly."""
+    """Return the shortest working paths whose available bandwidth is the best, or nearly."""
     working = [path for path in path_set(bcube, *pair) if not failures.first_on(bcube, path)]
     if not working:
         return []
@@ -182,7 +182,7 @@ def faults(work: Work) -> list[GradedCase]:
     while len(cases) < FAULTY * len(LEFT):
         pairs = [pair_of(bcube, draw) for _ in LEFT]
         failures = _failures(bcube, pairs, draw)
-        # What fails for one flow may fail for another as well.
+        # A failure on one flow's path may affect another flow as well.
         if tuple(bool(best_paths(bcube, pair, {}, failures)) for pair in pairs) == LEFT:
             cases += map(FlowScene(work, pairs, {}, failures).case, range(len(pairs)))
     return cases
@@ -205,9 +205,9 @@ def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failu
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network, and see flows move from the default path to the best.
+    """Ping between servers of a live network; flows have to move from the default to the best path.
 
-    In a network without load that is a shortest one.
+    In a network without load, the best path is a shortest path.
     """
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
@@ -226,7 +226,7 @@ def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> GradedCase:
 
 
 def live_busy(work: LiveWork) -> list[GradedCase]:
-    """Fill a third of the first link of a flow's path: the flow moves to another."""
+    """Fill a third of the first link of a flow's path: the flow has to move to another path."""
     bcube = bcube_of(work.lab.topology.spec)
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
 
@@ -255,7 +255,7 @@ def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable at a relay: the flow moves to the best path that is left, and pings go on."""
+    """Cut a cable at a relay: the flow moves to the best remaining path, and pings continue."""
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pair = relayed_pair(bcube, draw)
@@ -279,7 +279,7 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
 
 
 def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judgement:
-    """Judge whether packets of one flow take one of these paths before long."""
+    """Judge whether packets of one flow take one of these paths before the deadline."""
     name = work.lab.topology.address
     wanted = [[name(server) for server in path.servers] for path in right]
     settled, path = work.settles(pair, lambda path: path in wanted)

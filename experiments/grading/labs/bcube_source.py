@@ -1,9 +1,9 @@
-"""BCube server whose path set and path choice are a student's: lab 5.
+"""BCube server with a student's path set and path selection: lab 5.
 
-It relays, answers probes and tells of failures as every BCube server does (`Forwarding`). Of its
-own flows it keeps the paths that the student's ``path_set`` names and what the last probes found;
-``choose`` says which one to use, when a round of probes ends and when a path fails. A path that
-fails is not replaced, and a flow probes once a round for as long as it is there.
+The server relays, answers probes and reports failures like every BCube server (`Forwarding`). For
+each flow that originates at this server, it stores the paths of the student's ``path_set`` and the
+latest probe results. ``choose`` selects a path at the end of each probing round and when a path
+fails. A failed path is not replaced, and a flow probes once per round for its whole lifetime.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NO_PATH = "no path is left"
 
 
 def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -> list[Path]:
-    """Return the student's paths; raise Mistake where they are none."""
+    """Return the paths of the student's `path_set`; raise Mistake if they are invalid."""
     answer = student.call("path_set", source, destination, network=bcube.spec)
     if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
         raise Mistake(f"path_set returned {answer!r:.60}, which is no list of paths")
@@ -47,27 +47,27 @@ def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -
 
 @dataclass
 class BCubeFlow:
-    """A flow of this server's own."""
+    """State of a flow that originates at this server."""
 
     paths: list[Path]
-    free_bps: list[int | None] = field(default_factory=list)  # None: has failed, or is not known
+    free_bps: list[int | None] = field(default_factory=list)  # None: failed or unknown
     waiting: set[int] = field(default_factory=set)  # paths whose probe has no answer yet
     using: int | None = 0  # the default path
     round: int = 0
-    since_s: float = 0.0  # when the count of bytes began
+    since_s: float = 0.0  # start time of the byte count
     sent_bytes: int = 0
     trouble: str = NO_PATH  # reason if no path is in use
 
 
 class Source(Forwarding):
-    """BCube's source routing, with a student's decisions."""
+    """BCube's source routing with the decisions of a student's file."""
 
     def __init__(
         self, topology: BCube, server: int, *, student: Askable, now: float = 0.0, **common: Any
     ) -> None:
         super().__init__(topology, server, now=now, **common)
         self.student = student
-        self.flows: dict[FlowKey, BCubeFlow] = {}  # a grader's flows are few
+        self.flows: dict[FlowKey, BCubeFlow] = {}  # unbounded, since a grader starts few flows
         self._rounds = 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
@@ -137,7 +137,7 @@ class Source(Forwarding):
         return []
 
     def lost(self, link: Pair, now: float) -> None:
-        """Use no path with a link that has failed."""
+        """Mark all paths over a failed link as failed, and choose another path for their flows."""
         for flow in self.flows.values():
             failed = {i for i, path in enumerate(flow.paths) if link in path.links}
             flow.waiting -= failed
@@ -161,7 +161,7 @@ class Source(Forwarding):
 
 
 class LiveSource(Source):
-    """The same on a live server."""
+    """Live server's source routing, with decisions of a student's file in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 

@@ -1,9 +1,9 @@
-"""Network with a hidden fault, and the observations of it: lab 10, in memory and live.
+"""Network with a hidden fault, and the observations of the network: lab 10, in memory and live.
 
-The student's file names the next step, and is told what has come of all steps before it. It never
-sees the network itself. The fault strikes in silence: no carrier changes, and the lab's own `why`
-does not know of it either. So there is what servers hear, what becomes of packets, and what passes
-a port.
+The student's file names the next step, and receives the observations of all previous steps. It has
+no access to the network. The fault is silent: no carrier changes, and the lab's `why` does not know
+the fault either. The only evidence is the neighbours that servers hear, the fate of packets, and
+the frames that pass a port.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROUTING = "bcube"
 MOST_STEPS = 80
 NOTICED_S = 30.0
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
-WATCHED_S = 5 * FAST.heart_beat_s  # while a port is looked at: neighbours are heard in it
+WATCHED_S = 5 * FAST.heart_beat_s  # capture time at a port: every neighbour sends heart-beats in it
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
 STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments of each step
 
@@ -66,7 +66,7 @@ class HiddenFault(NamedTuple):
 
 
 def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
-    """Return a fault of that kind, anywhere."""
+    """Return a fault of a kind at a random place."""
     server = draw.randrange(bcube.servers)
     switch = bcube.server_plug(server, draw.randrange(bcube.ports)).node
     one_way = draw.choice(((server, switch), (switch, server)))
@@ -75,16 +75,16 @@ def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
 
 
 class HuntScene(Protocol):
-    """A network that can be asked; a dead server answers nothing, None."""
+    """Interface of a network with a hidden fault; observations at a dead server are None."""
 
     bcube: BCube
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if a packet and its answer arrive."""
+        """Return True if a packet and its reply arrive."""
         ...
 
     def why(self, source: int, destination: int) -> Any:
-        """Return how far a packet came, and whom its last server does not hear."""
+        """Return a packet's path, its arrival, and the peers that its last server does not hear."""
         ...
 
     def capture(self, server: int, port: int) -> Any:
@@ -104,7 +104,7 @@ class Hunt(NamedTuple):
 
 
 def hunt(scene: HuntScene, ask: Ask) -> Hunt:
-    """Do what the file says until it names a fault, or has asked too much."""
+    """Run the steps that the file names, until it names a fault or reaches MOST_STEPS."""
     seen: list[Any] = []
     while len(seen) < MOST_STEPS:
         step = ask(scene.bcube, seen)
@@ -116,7 +116,7 @@ def hunt(scene: HuntScene, ask: Ask) -> Hunt:
 
 
 def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
-    """Return the fault that a file names, None where that is none."""
+    """Return the fault that a file names, None if it is invalid."""
     if not words or words[0] not in KINDS:
         return None
     nodes = words[1:]
@@ -149,7 +149,7 @@ def observed(scene: HuntScene, step: Any) -> Any:
 
 
 class Hidden:
-    """The fault as a device of a network in memory; it counts frames as well."""
+    """Device of a network in memory that causes the fault and counts frames."""
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
@@ -159,7 +159,7 @@ class Hidden:
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unless the fault loses it."""
         switch = self.bcube.server_plug(hop.server, hop.port).node
-        if self._last != (hop.server, hop.port, hop.frame):  # else one frame to everyone
+        if self._last != (hop.server, hop.port, hop.frame):  # counts a broadcast once
             self._last = hop.server, hop.port, hop.frame
             self.passed[hop.server, hop.port, hop.server] += 1
         if not self.fault.loses(hop.server, switch, hop.peer):
@@ -180,13 +180,13 @@ class MemoryScene:
         self.network.run(HEARD_S)
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if a packet and a packet back arrive."""
+        """Return True if a packet and a packet in the opposite direction arrive."""
         if self._dead(source):
             return None
         return self._arrives(source, destination) and self._arrives(destination, source)
 
     def why(self, source: int, destination: int) -> Any:
-        """Return a packet's way, up to the last server that had it."""
+        """Return the result of `why_says` for a packet: its path ends at the last receiver."""
         if self._dead(source):
             return None
         trip = self._sent(source, destination)
@@ -221,13 +221,13 @@ class MemoryScene:
 
 
 def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
-    """Return what `why` says: the way, whether that is all of it, and whom its end misses."""
+    """Return the result of `why`: the path, its arrival, and the peers its last server misses."""
     silent = [[link["port"], bcube.server(link["peer"])] for link in links if not link["up"]]
     return {"path": path, "arrived": arrived, "silent": silent}
 
 
 def _some(heard: dict[int, int]) -> dict[str, int]:
-    """Return the peers that were heard; JSON has no numbers for keys."""
+    """Return frame counts of the peers that were heard, by name: JSON keys are strings."""
     return {str(peer): frames for peer, frames in heard.items() if frames}
 
 
@@ -235,18 +235,18 @@ def _some(heard: dict[int, int]) -> dict[str, int]:
 
 
 class LiveScene:
-    """The same of a lab."""
+    """Running lab with a hidden fault."""
 
     def __init__(self, work: LiveWork, fault: HiddenFault) -> None:
         assert isinstance(work.lab.topology, BCube)
         self.work, self.lab, self.bcube, self.fault = work, work.lab, work.lab.topology, fault
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if pings are answered."""
+        """Return True if a ping is answered."""
         return None if self._dead(source) else self.work.pings(source, destination)
 
     def why(self, source: int, destination: int) -> Any:
-        """Return what a marked packet shows, as the lab's `why` does, but not what is hidden."""
+        """Return the trace of a marked packet, like the lab's `why`, without the hidden fault."""
         if self._dead(source):
             return None
         found = self.lab.trace(source, destination)
@@ -269,7 +269,7 @@ class LiveScene:
         return {"sent": sources[self.bcube.mac(server, port)], "heard": _some(heard)}
 
     def wait_noticed(self) -> None:
-        """Wait until some server misses another."""
+        """Wait until a server detects that a peer is unreachable."""
         deadline = time.monotonic() + NOTICED_S
         living = [server for server in range(self.bcube.servers) if not self._dead(server)]
         while time.monotonic() < deadline:
@@ -284,7 +284,7 @@ class LiveScene:
 
 @contextmanager
 def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
-    """Inject a fault during a block into a lab that does not record it."""
+    """Inject a fault into a lab, which does not record it, for the duration of a block."""
     from experiments.emulation.active_faults import drop, let_pass
 
     lab = work.lab
@@ -309,4 +309,4 @@ def _taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
         return []
     if fault.kind == CABLE:
         return list(cable.taps)
-    return [cable.taps[ends.index(fault.nodes[0])]]  # the first is where its first end's pass
+    return [cable.taps[ends.index(fault.nodes[0])]]  # taps[0] carries frames of the first end

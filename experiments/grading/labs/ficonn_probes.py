@@ -1,8 +1,8 @@
 """Path probes of FiConn whose next hops a student's file chooses: lab 6, in memory and live.
 
-Wherever Algorithm 3 looks at a server's two outgoing links, the file's ``choose`` is asked, and
-its answer is compared with that of `hosts.ficonn.tar`. Which third FiConn a bypass leads through
-is left to the student: the answer is compared with the decision of a server that draws the same.
+Wherever Algorithm 3 compares a server's two outgoing links, the file's ``choose`` is called. Its
+answer is compared with the decision of `hosts.ficonn.tar`. The student may choose any third FiConn
+for a bypass: the answer is compared with the decision of a server that draws the same FiConn.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from hosts.wire.dcn import DcnHeader
 from hosts.wire.ipv4 import FlowKey
 from topos.ficonn import BACKUP, FiConn
 
-# rounding steps of a live port's bandwidth, so that noise is no reason to leave TOR's path
+# Number of steps to which a live port's bandwidth is rounded: noise must not move a flow from TOR's
+# path.
 STEPS = 10
 
 
@@ -47,7 +48,7 @@ class Free(NamedTuple):
 
 
 class Question(NamedTuple):
-    """Arguments of `choose`: a server and its probe, and the hop it came from (None: its own)."""
+    """Arguments of `choose`: a server, its probe, previous hop (None at the source), bandwidths."""
 
     server: int
     probe: TarProbe
@@ -56,14 +57,14 @@ class Question(NamedTuple):
 
 
 class FixedDraw(random.Random):
-    """Draws a certain number first."""
+    """Random source whose first draw is fixed."""
 
     def __init__(self, first: int | None) -> None:
         super().__init__(0)
         self.first = first
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        """Return that number once, if it can be drawn, then any."""
+        """Return the fixed number at the first draw if it is in range, else a random number."""
         first, self.first = self.first, None
         return first if first is not None and first < start else super().randrange(start)
 
@@ -71,8 +72,9 @@ class FixedDraw(random.Random):
 def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision:
     """Return the decision of Algorithm 3, with the FiConn_l member `third` as bypass if possible.
 
-    Of a bypass at a higher level, where one was made already at the server's own, nothing is asked.
-    A link that has failed is one without bandwidth (section IV.A), which may be the last way left.
+    Entries above the server's own level are masked with BYONE: where the server's own level was
+    already bypassed, no bypass at a higher level is asked for. A failed link is a link without
+    bandwidth (section IV.A), and may be the only remaining way.
     """
     level = ficonn.level(asked.server)
     above = asked.probe.progress[level:]
@@ -93,7 +95,7 @@ def step_of(decision: ForwardProbe | Back) -> Step:
 def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
     """Return the student's decision if it is right; raise Mistake with the error otherwise.
 
-    Where there is no way around a failure the student is not asked.
+    The student is not asked if the probe has arrived or no path around a failure exists.
     """
     if isinstance(usual := right(ficonn, asked), Stuck | Arrived):
         return usual
@@ -110,7 +112,7 @@ def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
 
 
 def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
-    """Return the FiConn_{l-1} of the proxy in a student's answer, None without a proxy."""
+    """Return the number of the proxy's FiConn_{l-1} in a student's answer, None without a proxy."""
     level = ficonn.level(asked.server)
     try:
         entry = answer[1][level - 1] if level else None
@@ -123,7 +125,7 @@ def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
 
 
 def answer_text(ficonn: FiConn, answer: Any) -> str:
-    """Return a next hop and a PR field as text, whatever a stranger's answer is."""
+    """Return a next hop and a PR field as text; an untrusted answer of any type is allowed."""
     try:
         peer, progress = answer
         entries = " ".join(entry_text(ficonn, entry) for entry in progress)
@@ -139,7 +141,7 @@ def entry_text(ficonn: FiConn, entry: int) -> str:
 
 
 def question_text(ficonn: FiConn, asked: Question) -> str:
-    """Return a question as text, so that it can be asked again."""
+    """Return a question as text, with all that is needed to repeat it."""
     server, probe, came, free = asked
     entries = " ".join(entry_text(ficonn, entry) for entry in probe.progress)
     origin = f"a probe from {ficonn.address(came.peer)}" if came else "its own probe"
@@ -155,7 +157,7 @@ def question_text(ficonn: FiConn, asked: Question) -> str:
 
 
 class ProbeWalk(NamedTuple):
-    """Walk of a probe: right decisions before the first error, all decisions, and the error."""
+    """Walk of a probe: right decisions before the first error, all decisions, the error."""
 
     right: int
     decisions: int
@@ -169,9 +171,10 @@ def walked(
     free_of: Callable[[int], Free],
     decide_one: Callable[[Question], Decision],
 ) -> ProbeWalk:
-    """Play the network to a probe; what is no choice, Source ReRoute, is done here.
+    """Return the walk of a probe through a simulated network, with a decision at each server.
 
-    From the first wrong decision on, the right ones are taken.
+    Source ReRoute needs no choice and is done here. After the first wrong decision, the walk
+    continues with the right decisions.
     """
     probe = first_probe(ficonn, *ends)
     ways: dict[int, RouteEntry] = {}
@@ -202,7 +205,7 @@ def walked(
 def _rerouted(
     ficonn: FiConn, at: int, probe: TarProbe, came: Step | None, way: RouteEntry | None, free: Free
 ) -> tuple[Decision | None, Step | None]:
-    """Return lines 4 to 8: the decision to send a probe back on, or where it came from at first."""
+    """Return lines 4 to 8 of Algorithm 3: the decision Back, or the original previous hop."""
     if way is None or came != way.next:
         return None, came
     sight = Sight(lambda _: True, random.Random(0), *free)
@@ -216,16 +219,16 @@ def _rerouted(
 
 
 class Choosing(Tar):
-    """Traffic-aware routing by a student's decisions; a probe of which one is wrong is dropped."""
+    """Traffic-aware routing by a student's decisions; a wrong decision drops its probe."""
 
     def __init__(self, *network: Any, student: Askable, **options: Any) -> None:
         super().__init__(*network, **options)
         self.student = student
-        self.wrong = ""  # the first decision that was
+        self.wrong = ""  # error of the first wrong decision
         self._met: tuple[Step | None, TarProbe, RouteEntry | None] | None = None
 
     def by_tor(self, *_packet: Any, **_options: Any) -> None:
-        """Send nothing by TOR: packets wait, as in the paper, for the path that is asked about."""
+        """Send no packet by TOR: as in the paper, packets wait for the path set up by the probe."""
 
     def _decide(
         self,
@@ -245,7 +248,7 @@ class Choosing(Tar):
             return [Drop(str(mistake))]
 
     def _sight(self, flow: FlowKey, now: float) -> Sight:
-        """Return a sight from which Algorithm 3 decides as the student did."""
+        """Return a link state from which Algorithm 3 makes the student's decision."""
         seen = super()._sight(flow, now)
         assert self._met
         came, probe, way = self._met
@@ -262,7 +265,7 @@ class Choosing(Tar):
         return Sight(seen.works, draws, *free, switch_works=True)
 
     def _free(self, seen: Sight) -> Free:
-        """Return the two bandwidths in coarse steps; nothing for a backup link that is down."""
+        """Return both links' bandwidths, rounded to STEPS; 0 for a backup link that is down."""
         step_bps = self.bandwidth.rate_bps / STEPS
         plug = self.topology.server_plug(self.server, BACKUP)
         works = self.topology.level(self.server) > 0 and seen.works(Step(BACKUP, plug.node))
@@ -272,7 +275,7 @@ class Choosing(Tar):
 
 
 class LiveChoosing(Choosing):
-    """The same on a live server."""
+    """Live server's traffic-aware routing, with decisions of a student's file in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 

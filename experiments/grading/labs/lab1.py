@@ -15,7 +15,7 @@ TITLE = "Addresses and wiring"
 FOLDER = "1-addresses"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-# What a student may get, and other sizes of the same: no list of answers serves for all.
+# Specs drawn for students, and other sizes of the same networks: no list of answers fits them all.
 OWN = {
     "dpillar,6,2": ("dpillar,4,4", "dpillar,8,3"),
     "dcell,4,1": ("dcell,5,1", "dcell,3,2"),
@@ -41,27 +41,27 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def addresses(work: Work) -> list[GradedCase]:
-    """Ask for numbers and addresses, half of each."""
+    """Ask for the numbers and the addresses of servers, in equal parts."""
     return asked(work, "addresses", [address_of, number_of])
 
 
 def peers(work: Work) -> list[GradedCase]:
-    """Ask who is one hop away."""
+    """Ask for the servers at a distance of one hop."""
     return asked(work, "peers", [peers_by])
 
 
 def switches(work: Work) -> list[GradedCase]:
-    """Ask what a cable leads to."""
+    """Ask for the switch at the far end of a cable."""
     return asked(work, "switches", [switch_by])
 
 
 def ports(work: Work) -> list[GradedCase]:
-    """Ask which port leads to another server."""
+    """Ask for the port that leads to another server."""
     return asked(work, "ports", [port_to])
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask everything of a network of another size."""
+    """Ask all kinds of questions about a network of another size."""
     spec = work.draw("size").choice(OWN[work.values["network"]])
     kinds = [address_of, number_of, peers_by, switch_by]
     return asked(work, "other", kinds, topos.parse(spec), OTHER_CASES)
@@ -74,7 +74,7 @@ def asked(
     network: Topology | None = None,
     many: int = CASES,
 ) -> list[GradedCase]:
-    """Return `many` cases, of all kinds in turn."""
+    """Return `many` cases, with all kinds of questions in turn."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
@@ -93,7 +93,7 @@ def number_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
 
 
 def switch_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the switch at a port; None where there is a server, or nothing, in few cases."""
+    """Ask for the switch at a port; in few cases None, for a server or an unused port."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
     if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
         port = 0  # port 0 leads to a switch in every network
@@ -113,7 +113,7 @@ def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
 
 
 def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the peers at a port that has a cable, in any order; those that are right count."""
+    """Ask for the peers at a port that has a cable, in any order; each correct peer counts."""
     cabled = [
         (server, port)
         for server in range(network.servers)

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
 TITLE = "The hidden fault"
 FOLDER = "10-hidden-fault"
 MODULES = ("topos.bcube",)
+# Specs with more than two servers per switch: of two servers, neither hears more than the other.
 OWN, HIDDEN = (
     ("bcube,3,1", "bcube,4,1"),
     ("bcube,3,2", "bcube,5,1"),
-)  # of two servers on a switch neither hears more than the other
+)
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK, LIVE_ROUTING = "bcube,3,1", "bcube"
 HUNTS, OTHER_HUNTS = 12, 4
@@ -38,7 +39,7 @@ PLACE = 0.5  # fraction of the points for the right place with the wrong kind of
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, and a fault to think about."""
+    """Draw a network, and an example fault for the sheet."""
     bcube = bcube_of(draw.choice(OWN))
     fault = drawn(bcube, draw, draw.choice((CABLE, ONE_WAY)))
     return {
@@ -56,7 +57,7 @@ def bcube_of(spec: str) -> BCube:
 
 
 def par(bcube: BCube) -> int:
-    """Return in how many steps a fault is found by who thinks: two for a switch, and a few."""
+    """Return the number of steps of a good search for a fault: two per switch, and two more."""
     return 2 * bcube.switches + 2
 
 
@@ -66,7 +67,7 @@ def par(bcube: BCube) -> int:
 def hunts(
     work: Work, bcube: BCube, name: str, many: int
 ) -> list[tuple[HiddenFault, Callable[[], Hunt]]]:
-    """Return faults, each with its hunt, which takes place once, in the first case that asks."""
+    """Return faults, each with its hunt, which runs once, in the first case that needs it."""
 
     def ask(network: BCube, seen: list[Any]) -> Any:
         return work.call("step", seen, network=network.spec)
@@ -92,7 +93,7 @@ def found(work: Work) -> list[GradedCase]:
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for those of a network of another size."""
+    """Ask for the faults of a network of another size."""
     return _named(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
 
 
@@ -107,7 +108,7 @@ def _named(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
 
 
 def named(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
-    """Judge the named fault; the report reveals the right one, since it is redrawn next time."""
+    """Judge the named fault; the report reveals the real fault, which is redrawn next time."""
     if done.named is None:
         return Judgement(0.0, done.wrong)
     said = f"it names {done.named.text(bcube)}, and it was {fault.text(bcube)}"
@@ -130,7 +131,7 @@ def few_steps(work: Work) -> list[GradedCase]:
 
 
 def quick(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
-    """Judge the number of steps; a fault that was not found took all there are."""
+    """Judge the number of steps; a fault that was not found counts as all steps."""
     if done.named is None or not done.named.same(fault):
         return Judgement(0.0, "it was not found")
     if done.steps <= par(bcube):

@@ -36,7 +36,7 @@ NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "dpillar,4,2"
 DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
 
-# Until neighbours miss a server's heart-beats.
+# Time for neighbours to miss a server's heart-beats, in seconds.
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 HOPS, PACKETS, FAULTY, LIVE_PAIRS = 60, 40, 20, 6
 INTEROP_PAIRS = 10
@@ -55,7 +55,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def next_hops(work: Work) -> list[GradedCase]:
-    """Ask for single hops on the student's network, of own packets and of relayed ones."""
+    """Ask for single hops on the student's network, for own packets and for relayed packets."""
     return hops_on(work, dpillar(work.values["network"]), "hops")
 
 
@@ -65,7 +65,7 @@ def other_size(work: Work) -> list[GradedCase]:
 
 
 def hops_on(work: Work, network: DPillar, name: str) -> list[GradedCase]:
-    """Return single decisions; a relay's packet came from either side."""
+    """Return cases of single decisions; a relay's packet came from either side."""
     draw, own = work.draw(name), DIRECTIONS[work.values["direction"]]
     return [
         _hop(work, network, own, _pair(draw, range(network.servers)), came_by)
@@ -92,7 +92,7 @@ def _hop(
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Send packets through the whole network: each arrives over the right servers."""
+    """Send packets through the whole network: each has to arrive over the right servers."""
     network, draw = dpillar(work.values["network"]), work.draw("packets")
     servers = range(network.servers)
     return sent(work, network, [_pair(draw, servers) for _ in range(PACKETS)], NONE)
@@ -108,7 +108,7 @@ def faults(work: Work) -> list[GradedCase]:
     while len(pairs) < FAULTY:
         a, b = _pair(draw, alive)
         inner = sp_path(network, a, b, port).servers[1:-1]
-        # Where the first hop is dead a router that does nothing would be right.
+        # With a dead first hop, a router that does nothing would be right.
         if (dead in inner[1:]) if len(pairs) % 2 else (dead not in inner):
             pairs.append((a, b))
     return sent(work, network, pairs, Failures(frozenset([dead])))
@@ -129,7 +129,7 @@ def sent(
 
 
 def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> GradedCase:
-    """Judge one packet: half of its share for the hops before it goes astray."""
+    """Judge one packet: half of its share is for the hops before its first wrong hop."""
     reach = _reach(network, right, failures)
     ends = network.address(right.source), network.address(right.destination)
 
@@ -163,7 +163,7 @@ def _same(path: Path, right: Path, reach: int) -> int:
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network, and follow a packet on its way there."""
+    """Ping between servers of a live network, and trace a packet on its path."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
@@ -172,7 +172,7 @@ def live_packets(work: LiveWork) -> list[GradedCase]:
 
 
 def interop(work: LiveWork) -> list[GradedCase]:
-    """Send packets from either half of a network to the other: relays are both students'."""
+    """Send packets between the halves of a network, over relays of both students."""
     network = dpillar(work.lab.topology.spec)
     half = network.servers // 2
     ends = range(half), range(half, network.servers)
@@ -184,7 +184,7 @@ def interop(work: LiveWork) -> list[GradedCase]:
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable on the way: pings end, those on other ways do not; plug it in: they return."""
+    """Cut a cable on the path: only the pings on that path stop; replug it: they resume."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]

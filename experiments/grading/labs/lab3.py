@@ -1,4 +1,4 @@
-"""Lab 3: disjoint paths, and another one when one fails (Liao 2012, 4; Guo 2009, 3.3)."""
+"""Lab 3: disjoint paths, and another path after a failure (Liao 2012, 4; Guo 2009, 3.3)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ MODULES = ("topos.dpillar", "topos.bcube", "hosts.base.path")
 
 
 class NetworkFamily(NamedTuple):
-    """Networks of one kind: what its paper says of its disjoint paths, beside their number."""
+    """Networks of one kind, and the properties of disjoint paths in their paper."""
 
     own: tuple[str, ...]
     hidden: tuple[str, ...]
-    detour: int  # hops that they may have over the diameter
-    ends_shared: bool  # whether all may pass the same first and the same last switch
+    detour: int  # maximum number of hops above the diameter
+    ends_shared: bool  # True if all paths may pass the same first and the same last switch
 
 
 FAMILIES = {
@@ -88,7 +88,7 @@ class PathSetAnswer(NamedTuple):
 
 
 def answer(work: Work, network: Topology, source: int, destination: int) -> PathSetAnswer:
-    """Ask for a set of paths, and keep what are ways between the two."""
+    """Ask for a set of paths, and keep the valid paths between the two servers."""
     found = work.call("path_set", source, destination, network=network.spec)
     if not isinstance(found, list) or len(found) > MOST_PATHS:
         return PathSetAnswer([], 0, f"{found!r:.60} is no list of paths")
@@ -124,7 +124,7 @@ def _shared(network: Topology, paths: list[Path]) -> set[int]:
 
 
 def real(work: Work) -> list[GradedCase]:
-    """Each path leads over cables that are there, through no server twice, to its destination."""
+    """Check each path: existing cables only, no server twice, the destination at its end."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         share = len(found.paths) / max(found.returned, wanted(network))
@@ -134,7 +134,7 @@ def real(work: Work) -> list[GradedCase]:
 
 
 def separate(work: Work) -> list[GradedCase]:
-    """No two paths share a server or a switch."""
+    """Check that no two paths share a server or a switch."""
     return on_pairs(work, "separate", _separate)
 
 
@@ -147,7 +147,7 @@ def _separate(network: Topology, found: PathSetAnswer) -> Judgement:
 
 
 def short(work: Work) -> list[GradedCase]:
-    """Each path is as short as the paper says."""
+    """Check that no path exceeds the length in the paper."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         bound = longest(network)
@@ -174,7 +174,7 @@ def _too_few(network: Topology, paths: list[Path]) -> str:
 def on_pairs(
     work: Work, name: str, judge: Any, network: Topology | None = None, many: int = PAIRS
 ) -> list[GradedCase]:
-    """Return a case for each of many pairs."""
+    """Return a case for each of many pairs of servers."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
 
@@ -191,7 +191,7 @@ def on_pairs(
 def failover(work: Work) -> list[GradedCase]:
     """Cases in which links on some of the paths fail, in a third of the cases on all paths.
 
-    The paths are the student's own, or the paper's where `path_set` does not find enough: so
+    The paths are the student's own, or the paper's if `path_set` does not find enough. So
     `choose` is marked even if `path_set` is wrong.
     """
     network, draw = topos.parse(work.values["network"]), work.draw("failover")
@@ -208,7 +208,7 @@ def _failover(
 
     def judge() -> Judgement:
         paths: list[Path] = []
-        with suppress(Mistake):  # no path_set, or one that fails
+        with suppress(Mistake):  # `path_set` may be missing, or fail.
             paths = answer(work, network, *pair).paths
         if len(paths) < wanted(network):
             paths = _paths_of_the_paper(network, *pair)
@@ -233,7 +233,7 @@ def _link(path: Path, place: float) -> Link:
 
 
 def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Judgement:
-    """Play the source's network: each failed attempt reveals one more failed link."""
+    """Simulate the source's attempts: each failed attempt reveals one more failed link."""
     known: list[Link] = []
     ports = cabling.of(work.values)
     plain = [ports.as_written(network, path) for path in paths]

@@ -90,7 +90,7 @@ def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
 
 
 def sequences(work: Work) -> list[GradedCase]:
-    """Ask which of two link states is the newer, both ways, round the end of the numbers too."""
+    """Ask for the newer of two link states, in both orders, also where sequence numbers wrap."""
     draw = work.draw("sequences")
     first = draw.randrange(SEQUENCES)
     pairs: list[tuple[int | None, int, int]] = [(None, first, first)]
@@ -123,7 +123,7 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Gra
     inside = dfr.members(dcell, CELL, server)
     known = listed(dcell, server, NONE)
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
-    known = [link for link in known if link not in lost]  # their other ends still list them
+    known = [link for link in known if link not in lost]  # The links' other ends still list them.
     gone = {frozenset((a, b)) for a, _, b in lost}
     ways = _ways(dcell, inside, gone)
     reached = next_steps(server, ways)
@@ -165,7 +165,7 @@ def _ways(
 
 
 def _firsts(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
-    """Return the first hops of all shortest ways to a server that can be reached."""
+    """Return the first hops of all shortest paths to a reachable server."""
     length = _lengths(ways, to)  # path length from each server to `to`; links are bidirectional
     return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
 
@@ -181,7 +181,7 @@ def _lengths(ways: Callable[[int], list[Step]], to: int) -> dict[int, int]:
 
 
 def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
-    """Return what the servers of a DCell_1 list of their links: those that work."""
+    """Return the working links of a DCell_1, as its live servers list them."""
     inside = dfr.members(dcell, CELL, server)
     alive = [member for member in inside if member not in failures.nodes]
     return [(at, step.port, step.peer) for at in alive for step in steps(dcell, at, failures)]
@@ -191,7 +191,7 @@ def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
 
 
 def undisturbed(work: Work) -> list[GradedCase]:
-    """Send packets where nothing has failed: none takes longer than DCellRouting may."""
+    """Send packets without failures: no path may be longer than DCellRouting's bound."""
     return sent(work, "undisturbed", lambda *_: NONE)
 
 
@@ -232,7 +232,7 @@ def rack_fails(work: Work) -> list[GradedCase]:
 def sent(
     work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
 ) -> list[GradedCase]:
-    """Return packets between DCell_1s, each with failures that DFR surely finds a way around."""
+    """Return packets between DCell_1s, each with failures that DFR always routes around."""
     dcell, draw = dcell_of(work.values["network"]), work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < PACKETS:
@@ -246,8 +246,8 @@ def sent(
 def _surely_arrives(dcell: DCell, pair: Pair, failures: Failures) -> bool:
     """Return True if DFR delivers a packet by every choice among equally short paths.
 
-    Which one leads to which proxy, and now and then a packet comes back to where it has been until
-    its reroutes are used up. Students are free to choose, so such pairs are not asked about.
+    The choice determines the proxy. With some choices, a packet returns to visited servers until
+    its reroutes are used up. Students are free to choose, so such pairs are left out.
     """
 
     def arrives(order: Order) -> bool:
@@ -266,7 +266,7 @@ class _Ordered(dfr.Converged):
 
     @cached_property
     def inside(self) -> InnerRoutes:
-        """The same, but for proxies: of equally near ones the first that is found is taken."""
+        """Routes inside the DCell_1; of equally near proxies, the first in order is used."""
         found = next_steps(self.server, self._steps, lambda _: 0)
         return dfr.inside(self.dcell, self.b, found)
 
@@ -281,7 +281,7 @@ def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> GradedC
 
 
 def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement:
-    """Carry a packet from server to server as the student's decisions say."""
+    """Carry a packet from server to server by the student's decisions, and judge its walk."""
     at, destination = pair
     proxy: int | None = None
     came_by: int | None = None

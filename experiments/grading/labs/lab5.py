@@ -1,6 +1,6 @@
-"""Lab 5: BCube's source routing: paths, probes and the choice (Guo 2009, sections 3.3 and 4).
+"""Lab 5: BCube's source routing: paths, probes and path selection (Guo 2009, sections 3.3 and 4).
 
-Paths and choices are asked for one by one, and then used in a network: see bcube_flows.py.
+Paths and choices are first tested separately, and then used in a network: see bcube_flows.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FOLDER = "5-bcube-probing"
 MODULES = ("topos.bcube", "hosts.base.path")
 OWN = ("bcube,3,2", "bcube,4,2", "bcube,3,3")
 HIDDEN = ("bcube,5,2", "bcube,4,3", "bcube,2,4")
-CHOICE, PATHS = "bcube,3,3", 4  # paths to choose from, and how many a pair has there
+CHOICE, PATHS = "bcube,3,3", 4  # network of the choices, and number of paths per pair
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "bcube,2,2"
 LIVE_ROUTER = LiveSource
@@ -35,7 +35,7 @@ MEGABIT = 10**6
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a pair with a digit in common, and what probes of its paths found."""
+    """Draw a network, a pair with a digit in common, and probe results of its paths."""
     bcube = bcube_of(draw.choice(OWN))
     source, destination = common_pair(bcube, draw)
     free = draw.sample(range(100, 1000, 10), bcube.k + 1)
@@ -61,7 +61,7 @@ def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
 
 
 def path_sets(work: Work) -> list[GradedCase]:
-    """Ask for the paths between pairs; every third pair differs in all digits, or may."""
+    """Ask for the paths between pairs; every third pair may differ in all digits."""
     return sets_of(work, bcube_of(work.values["network"]), "sets", PAIRS)
 
 
@@ -72,7 +72,7 @@ def other_size(work: Work) -> list[GradedCase]:
 
 
 def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
-    """Return a case for each of many pairs."""
+    """Return a case for each of `many` pairs of servers."""
     draw = work.draw(name)
     drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
     return [_set(work, bcube, *pair) for pair in drawn]
@@ -130,11 +130,11 @@ class ProbeResults(NamedTuple):
     paths: Sequence[Path]
     free: Sequence[int | None]
     using: int | None
-    own: int = 0  # what the flow itself sends
+    own: int = 0  # rate of the flow itself, in Mbit/s
 
     @property
     def chosen(self) -> int | None:
-        """The path to use: the rule of the sheet, which is that of `probing.best`."""
+        """Index of the path to use by the sheet's rule, which equals `probing.best`."""
         return best(
             [
                 Candidate(path, PathState.FAILED if free is None else PathState.WORKING, free or 0)
@@ -146,7 +146,7 @@ class ProbeResults(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether all paths are far enough from 90 % of the best for rounding to be irrelevant."""
+        """True if no path is so close to 90 % of the best that rounding matters."""
         known = [
             free + (self.own if i == self.using else 0)
             for i, free in enumerate(self.free)
@@ -156,7 +156,7 @@ class ProbeResults(NamedTuple):
 
 
 def most_free(work: Work) -> list[GradedCase]:
-    """Ask for the path with the most available bandwidth; some have failed, now and then all."""
+    """Ask for the path with the most available bandwidth; some or all paths have failed."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _probed(draw, draw.sample(range(50, 1000, 50), PATHS))
@@ -169,7 +169,7 @@ def most_free(work: Work) -> list[GradedCase]:
 
 
 def equally_free(work: Work) -> list[GradedCase]:
-    """Ask where several are within a tenth of the best: shorter ones first, then the one in use."""
+    """Ask for a choice among paths within 10 % of the best: by length, then the current path."""
 
     def draw_one(draw: random.Random, _: int) -> ProbeResults:
         top = draw.randrange(500, 1000)
@@ -180,7 +180,7 @@ def equally_free(work: Work) -> list[GradedCase]:
 
 
 def own_traffic(work: Work) -> list[GradedCase]:
-    """Ask a source whose own flow fills the path that it uses; half of the time that matters."""
+    """Ask a source whose own flow loads its path; in half of the cases this matters."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _probed(draw, draw.sample(range(50, 600, 10), PATHS))
@@ -194,7 +194,7 @@ def own_traffic(work: Work) -> list[GradedCase]:
 def choices(
     work: Work, name: str, draw_one: Callable[[random.Random, int], ProbeResults]
 ) -> list[GradedCase]:
-    """Return questions that have a clear answer."""
+    """Return cases of questions with an unambiguous answer."""
     draw = work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < CHOICES:
@@ -205,7 +205,7 @@ def choices(
 
 
 def _probed(draw: random.Random, free: Sequence[int | None]) -> ProbeResults:
-    """Return answers over the paths of a pair, some of which are longer than others."""
+    """Return probe results of a pair's paths, which differ in length."""
     bcube = bcube_of(CHOICE)
     source, destination = common_pair(bcube, draw)
     return ProbeResults(source, path_set(bcube, source, destination), free, None)

@@ -49,20 +49,20 @@ NETWORKS = (*OWN, *HIDDEN, MEMORY_NETWORK)
 LIVE_ROUTER = LiveChoosing
 
 HOPS, OTHER_HOPS, CHOICES, PROBES = 40, 20, 15, 30
-DRAWN, DRAWS = 6, 40  # number of bypasses, and of questions for each: chance alone is no mistake
+DRAWN, DRAWS = 6, 40  # bypasses, and questions for each: enough to rule out chance
 BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
-BUSY, FAULTY = 8, 6  # flows in memory, each in a network of its own
+BUSY, FAULTY = 8, 6  # flows in memory, each in a separate network
 BUSY_BPS = 0.6e9
 LEARNED_S = 0.12  # time after which ports' counters show the load
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
-SET_UP_S = 0.05  # a probe there, one back, and the packet that waited
+SET_UP_S = 0.05  # time for a probe, its response and the waiting packet
 LIVE_PAIRS, LIVE_LOAD = 4, 0.3
 
 Pair = tuple[int, int]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a pair whose way has a relay with a busy cable, and that cable."""
+    """Draw a network, a pair whose path has a relay with a busy cable, and that cable."""
     ficonn = ficonn_of(draw.choice(OWN))
     source, destination, busy = relayed(ficonn, draw)
     far = ficonn.server_plug(busy, BACKUP).node
@@ -82,7 +82,7 @@ def ficonn_of(spec: str) -> FiConn:
 
 
 def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
-    """Return a pair, and the first relay on TOR's way whose next hop is its backup link."""
+    """Return a pair, and the first relay on TOR's path whose next hop is its backup link."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
         way = tor_path(ficonn, source, destination)
@@ -133,7 +133,7 @@ def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int)
 
 
 def as_tor(work: Work) -> list[GradedCase]:
-    """Ask where TOR's next hop is to be kept, though not for want of another link."""
+    """Ask for decisions that keep TOR's next hop although another link is available."""
     return chosen(work, "switch", "backup", "kept")
 
 
@@ -143,17 +143,17 @@ def leave(work: Work) -> list[GradedCase]:
 
 
 def bypass(work: Work) -> list[GradedCase]:
-    """Ask where the backup link is to be bypassed: by a relay, and by the source itself."""
+    """Ask for decisions that bypass the backup link, by a relay and by the source itself."""
     return chosen(work, "bypass", "own bypass")
 
 
 def proxy(work: Work) -> list[GradedCase]:
-    """Ask proxies, and servers on the way to one."""
+    """Ask for decisions of proxies, and of servers on the path to a proxy."""
     return chosen(work, "proxy", "to proxy")
 
 
 def chosen(work: Work, *kinds: str) -> list[GradedCase]:
-    """Return questions of these kinds."""
+    """Return cases with CHOICES questions of each of these kinds."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw(kinds[0])
     found: dict[str, list[Question]] = {kind: [] for kind in kinds}
     for asked in questions(ficonn, draw):
@@ -174,7 +174,7 @@ def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
 
 
 def drawn(work: Work) -> list[GradedCase]:
-    """Ask for the same bypass many times: not always by the same proxy, where there are several."""
+    """Ask for the same bypass many times: if several proxies exist, the answers have to vary."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
     cases: list[GradedCase] = []
     for asked in questions(ficonn, draw):
@@ -186,7 +186,7 @@ def drawn(work: Work) -> list[GradedCase]:
 
 
 def _ways(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
-    """Return the PR fields of all bypasses that there are."""
+    """Return the PR fields of all possible bypasses."""
     members = ficonn.sizes[-1] // ficonn.sizes[0]
     found = (right(ficonn, asked, member) for member in range(members))
     return {one.progress for one in found if isinstance(one, Back)}
@@ -240,7 +240,7 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
 def _choice(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
     def judge() -> Judgement:
         decided(work, ficonn, asked)
-        return RIGHT  # a wrong answer is a Mistake, with its text
+        return RIGHT  # `decided` raises Mistake for a wrong answer.
 
     return GradedCase(question_text(ficonn, asked), judge)
 
@@ -249,7 +249,7 @@ def _choice(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
 
 
 def probes(work: Work) -> list[GradedCase]:
-    """Take a probe through loads and failures, a decision at a time; half for those before."""
+    """Walk a probe through loads and failures; half of a share is for decisions before an error."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("probes")
     cases: list[GradedCase] = []
     while len(cases) < PROBES:
@@ -270,7 +270,7 @@ def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free
 
 
 class GradedFlow:
-    """A flow in a network in memory whose servers ask the file; one cable is busy, or cut."""
+    """A flow in a network in memory whose servers call the file; one cable is busy, or cut."""
 
     def __init__(self, work: Work, ends: Pair, busy: int, *, cut: bool) -> None:
         self.work, self.ends, self.busy, self.cut = work, ends, busy, cut
@@ -284,7 +284,7 @@ class GradedFlow:
 
     @cached_property
     def trip(self) -> tuple[Trip, str]:
-        """The flow's first packet, and the first decision that was wrong."""
+        """Trip of the flow's first packet, and the error of the first wrong decision."""
 
         def make(ficonn: Any, server: int) -> Choosing:
             return Choosing(ficonn, server, student=self.work, timers=FAST)
@@ -301,7 +301,7 @@ class GradedFlow:
         return trip, next(filter(None, wrong), "")
 
     def judge(self) -> Judgement:
-        """Judge its way: it arrives, and not over the cable."""
+        """Judge the packet's path: it has to arrive without the busy or cut cable."""
         trip, wrong = self.trip
         if not trip.arrived_s:
             return Judgement(0.0, wrong or trip.lost or "its path was not set up")
@@ -310,7 +310,7 @@ class GradedFlow:
         return judged(not over, said)
 
     def case(self) -> GradedCase:
-        """Return the question."""
+        """Return the case of this flow."""
         name = self.ficonn.address
         cable = f"{name(self.busy)} to {name(self.far)}"
         state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"
@@ -322,7 +322,7 @@ class GradedFlow:
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Set up flows in networks in which a cable on TOR's way is busy, or was cut in silence."""
+    """Set up flows in networks with a busy or silently cut cable on TOR's path."""
     draw, ficonn = work.draw("packets"), ficonn_of(MEMORY_NETWORK)
     flows = []
     for number in range(BUSY + FAULTY):
@@ -335,7 +335,7 @@ def packets(work: Work) -> list[GradedCase]:
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network without load, where flows take TOR's way."""
+    """Ping between servers of a live network without load, where flows take TOR's path."""
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
@@ -356,7 +356,7 @@ def live_packets(work: LiveWork) -> list[GradedCase]:
 
 
 def live_busy(work: LiveWork) -> list[GradedCase]:
-    """Fill a part of a cable on TOR's way: a flow finds another."""
+    """Load a part of a cable on TOR's path: a flow has to take another path."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, busy = relayed(ficonn, random.Random(f"live busy/{work.sheet.student}"))
     far = ficonn.server_plug(busy, BACKUP).node
@@ -370,7 +370,7 @@ def live_busy(work: LiveWork) -> list[GradedCase]:
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable on TOR's way: the flow finds another."""
+    """Cut a cable on TOR's path: the flow has to take another path."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
     far = ficonn.server_plug(near, BACKUP).node

@@ -1,7 +1,7 @@
 """Lab 7: all-to-all on a server-centric network and a tree, computed and measured.
 
-The student's file holds numbers. What was predicted is compared with what is computed here; what
-was measured with the folders of the two runs, which have to hold themselves (evidence.py).
+The student's file returns numbers. Predictions are compared with values that this module computes,
+measurements with the folders of the two runs, which are validated first (evidence.py).
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ TITLE = "All-to-all against the tree"
 FOLDER = "7-all-to-all"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-FIRST, SECOND = RUNS = ("first", "second")  # folders of runs beside the file, and what is free
+# Folders of runs next to the file, and the keys of the plan that the student chooses in each.
+FIRST, SECOND = RUNS = ("first", "second")
 FREE = {FIRST: ["rate_mbit"], SECOND: ["rate_mbit", "volume_bytes"]}
 
 Judge = Callable[[dict[str, Any]], Judgement]
 
 
 class Own(NamedTuple):
-    """Two networks of as many servers, and how much a flow sends so that a run takes seconds."""
+    """Two networks of equal size, and flow volumes for which a run takes seconds."""
 
     network: str
     routing: str
@@ -60,9 +61,9 @@ MTU = 1500  # MTU in the sheet's formula
 EXACT = 1e-9
 CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %
 READ = 0.03  # relative tolerance of values read from a table
-OVERLOADED = 1.1  # times the ideal, at least
+OVERLOADED = 1.1  # minimum duration of an overloaded run, as a multiple of the ideal
 
-# What the sheet states, by the letters there.
+# Truth of the sheet's statements, by their letters.
 STATEMENTS = {
     "a": False,  # more repeats of an overloaded run bring the mean nearer to the truth
     "b": True,  # an overloaded machine can hide, or make up, a difference between networks
@@ -76,7 +77,7 @@ STATEMENTS = {
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw two networks, the rate of their cables, and what each flow sends."""
+    """Draw two networks, the rate of their cables, and the volume of each flow."""
     own = draw.choice(OWN)
     return {
         "network": own.network,
@@ -88,7 +89,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def prepare(values: dict[str, Any]) -> None:
-    """Compute both fluids: Numba writes to its cache, and a sealed judge cannot."""
+    """Compute both fluid models in advance: a sealed judge cannot write to Numba's cache."""
     for system in SYSTEMS:
         _fluid_of(values, system)
 
@@ -97,14 +98,14 @@ def prepare(values: dict[str, Any]) -> None:
 
 
 class Fluid(NamedTuple):
-    """Fluid model of all-to-all: shares of a cable's rate, and the share of headers."""
+    """Fluid model of all-to-all: flow rates as fractions of a cable's rate, and load per cable."""
 
     busiest_flows: int
     slowest: float
     fastest: float
     total: float
     cable_bits: float  # bits on the busiest cable per bit of each flow, headers included
-    hops: float  # cables that all flows pass, together
+    hops: float  # number of cables on all flows' paths in total
 
 
 @cache
@@ -130,7 +131,7 @@ def _pairs(servers: range) -> list[tuple[int, int]]:
 
 
 def of(work: Work, system: str) -> Fluid:
-    """Return the fluid of one of the student's two networks."""
+    """Return the fluid model of one of the student's two networks."""
     return _fluid_of(work.values, system)
 
 
@@ -139,7 +140,7 @@ def _fluid_of(values: dict[str, Any], system: str) -> Fluid:
 
 
 def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
-    """Return when the last flow has ended, headers taken off."""
+    """Return the completion time of the last flow in seconds, header overhead included."""
     return of(work, system).cable_bits * 8 * volume_bytes / (rate_mbit * 1e6)
 
 
@@ -147,7 +148,7 @@ def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float)
 
 
 def answers_of(work: Work, function: str) -> dict[str, Any]:
-    """Return a function of the file, called: where its answers are looked up."""
+    """Return the dict of answers that a function of the file returns; raise Mistake otherwise."""
     answer = work.call(function)
     if not isinstance(answer, dict):
         raise Mistake(f"{function}() returns {answer!r:.40}, not a dict")
@@ -162,13 +163,13 @@ def number(answers: Any, *keys: str) -> float:
 
 
 def near(got: float, right: float, tolerance: float) -> Judgement:
-    """Judge a number, without giving the right one away."""
+    """Judge a number without revealing the correct number."""
     side = "small" if got < right else "large"
     return judged(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
 
 
 def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> GradedCase:
-    """Return a case whose judge is given what the function returns."""
+    """Return a case whose judge receives the function's answers."""
     asked = "".join([f"{function}()", *(f'["{key}"]' for key in keys)])
     return GradedCase(asked, lambda: judge(answers_of(work, function)))
 
@@ -186,7 +187,7 @@ def predicted(
 
 
 def busiest(work: Work) -> list[GradedCase]:
-    """Ask how many flows share the busiest cable, in one direction."""
+    """Ask for the number of flows on the busiest cable, in one direction."""
     return [
         predicted(work, (system, "busiest_flows"), of(work, system).busiest_flows, EXACT)
         for system in SYSTEMS
@@ -194,7 +195,7 @@ def busiest(work: Work) -> list[GradedCase]:
 
 
 def rates(work: Work) -> list[GradedCase]:
-    """Ask for max-min fair rates, headers not taken off."""
+    """Ask for max-min fair rates, with headers counted as part of the rate."""
     rate = work.values["rate_mbit"]
     return [
         predicted(work, (system, f"{name}_mbit"), rate * getattr(of(work, system), name))
@@ -204,7 +205,7 @@ def rates(work: Work) -> list[GradedCase]:
 
 
 def completions(work: Work) -> list[GradedCase]:
-    """Ask when the last flow has ended, and how many times as late that is in the tree."""
+    """Ask for the completion times of both networks, and their ratio, tree to network."""
     sheet = work.values["rate_mbit"], work.values["volume_bytes"]
     ends = {system: completion_s(work, system, *sheet) for system in SYSTEMS}
     cases = [predicted(work, (system, "completion_s"), ends[system]) for system in SYSTEMS]
@@ -253,7 +254,7 @@ def times(work: Work, name: str, system: str, *, valid: bool) -> list[float]:
 
 
 def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) -> Judgement:
-    """Judge a time in the file: it is that of a trial, or their mean."""
+    """Judge a time in the file: a trial's time, or a mean, is in the range of the trials' times."""
     if answers[system].get("valid") is not valid:
         return Judgement(0.0, f"valid has to be {valid} here")
     took = number(answers, system, "completion_s")
@@ -262,7 +263,7 @@ def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) ->
 
 
 def measured(work: Work) -> list[GradedCase]:
-    """Compare the measurements that the student wrote down with the run's folder."""
+    """Compare the measurements in the student's file with the run's folder."""
     volume = work.values["volume_bytes"]
 
     def in_run(answers: Any, system: str) -> Judgement:
@@ -287,7 +288,7 @@ def measured(work: Work) -> list[GradedCase]:
 
 
 def overloaded(work: Work) -> list[GradedCase]:
-    """Ask what a run on an overloaded machine says, and of which network it would be true."""
+    """Ask for the results of a run on an overloaded machine, and the rate that they would fit."""
 
     def best(answers: Any, system: str) -> float:
         rate, volume = number(answers, "rate_mbit"), number(answers, "volume_bytes")
@@ -319,7 +320,7 @@ def overloaded(work: Work) -> list[GradedCase]:
         return near(number(answers, "speed_up"), took["tree"] / took["network"], CLOSE)
 
     def whole(judge: Any) -> Any:
-        """Return a judge that first has the run hold: nothing follows from one that was made up."""
+        """Return a judge that validates the run first: an invented run earns no points."""
 
         def first(*arguments: Any) -> Judgement:
             shown(work, SECOND)
@@ -347,7 +348,7 @@ def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> 
 
 
 def explained(work: Work) -> list[GradedCase]:
-    """Ask which statements hold; a wrong answer takes away what a right one gives."""
+    """Ask for the true statements; a wrong answer costs as much as a correct answer gains."""
 
     def judge(answers: Any) -> Judgement:
         given = {letter: answers.get(letter) for letter in STATEMENTS}

@@ -1,4 +1,4 @@
-"""Lab 8: a network of the student's own, and a router for it, held to the contract of both."""
+"""Lab 8: a student's own network and a router for it, tested against the contracts of both."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ MODULES = (
 NETWORKS: tuple[str, ...] = ()
 
 SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
-# Servers at least and at most, hops at most. No network that Pillarbox has is of such a size and so
-# near with so few ports.
+# Minimum and maximum number of servers, and maximum number of hops. No network of Pillarbox has
+# such a size with as few hops and ports.
 BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
 SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
 MOST_SIZES = 3  # maximum number of graded examples of the class
@@ -55,7 +55,7 @@ Pair = tuple[int, int]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw what the network has to do."""
+    """Draw the requirements of the network."""
     least, most, hops = draw.choice(BRIEFS)
     return {
         "servers at least": least,
@@ -72,7 +72,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def sizes(work: Work) -> list[Recorded]:
-    """Return the class's examples, asked about every port and address once for all checks."""
+    """Return the class's examples, recorded once for all checks."""
     if "sizes" not in work.kept:
         examples = work.of("examples")
         specs = list(dict.fromkeys(map(str, examples))) if isinstance(examples, list) else []
@@ -85,7 +85,7 @@ def sizes(work: Work) -> list[Recorded]:
 
 
 def brief(work: Work) -> list[GradedCase]:
-    """Compare the first example with what the sheet asks for; others have another size."""
+    """Compare the first example with the sheet's requirements; others have another size."""
     first, *others = sizes(work)
     sheet = work.values
     apart, hops = searched(first)
@@ -104,7 +104,7 @@ def brief(work: Work) -> list[GradedCase]:
 
 
 def searched(network: Recorded) -> tuple[int, int]:
-    """Return the fewest disjoint paths and the longest way, both 0 where some pair has no way."""
+    """Return the fewest disjoint paths and the longest path, both 0 if a pair has no path."""
     hops = diameter(network).value if network.cables else None
     return (disjoint_paths(network).least or 0, hops) if hops else (0, 0)
 
@@ -118,12 +118,12 @@ def _under(value: int, least: int) -> str:
 
 
 def _found(asked: str, wrong: str) -> GradedCase:
-    """Return a case that is decided already: it is right where nothing is wrong."""
+    """Return a case that is already decided: right if `wrong` is empty."""
     return GradedCase(asked, lambda: judged(not wrong, wrong))
 
 
 def wiring(work: Work) -> list[GradedCase]:
-    """Go along each cable from both ends; a case for each node, and one for the counts."""
+    """Check each cable from both ends; return a case per node, and a case for the counts."""
     return [case for network in sizes(work) for case in _wiring(network)]
 
 
@@ -137,7 +137,7 @@ def _wiring(network: Recorded) -> Iterator[GradedCase]:
 
 
 def addresses(work: Work) -> list[GradedCase]:
-    """Ask for every server's digits, and for the server that has them."""
+    """Ask for every server's digits, and for the server with these digits."""
     return [
         _found(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
         for network in sizes(work)
@@ -146,7 +146,7 @@ def addresses(work: Work) -> list[GradedCase]:
 
 
 def claims(work: Work) -> list[GradedCase]:
-    """Compare what the class says of its longest way and its disjoint paths with a search."""
+    """Compare the class's bounds of path length and disjoint paths with a search."""
     cases = []
     for network in sizes(work):
         apart, hops = searched(network)
@@ -158,7 +158,7 @@ def claims(work: Work) -> list[GradedCase]:
 
 
 def claimed(work: Work, network: Recorded, name: str) -> float:
-    """Return the value of one of the class's own bounds."""
+    """Return the value of a bound that the class claims."""
     bound = work.of(name, network=network.spec)
     value = bound[0] if isinstance(bound, list) and bound else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
@@ -167,7 +167,7 @@ def claimed(work: Work, network: Recorded, name: str) -> float:
 
 
 def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Judgement:
-    """Judge a bound: one that is broken is worth nothing, one that is twice too wide half."""
+    """Judge a bound: a violated bound gets 0, a bound that is twice too wide gets half."""
     value = claimed(work, network, name)
     if not found:
         return Judgement(0.0, APART)
@@ -179,13 +179,13 @@ def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) ->
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Send packets between all pairs, or as many; each within the hops that the class claims."""
+    """Send packets between all pairs, or a sample; each within the hops that the class claims."""
     cases: list[GradedCase] = []
     for network, many in zip(sizes(work), (PACKETS, OTHER_PACKETS), strict=False):
         try:
             hops = claimed(work, network, "diameter_bound")
         except Mistake:
-            hops = 0.0  # nothing is promised, and nothing kept
+            hops = 0.0  # The class claims no bound, so no packet meets it.
         pairs = _pairs(network, work.draw(f"packets {network.spec}"), many)
         found = trips(work, network, NONE, pairs)
         ways = work.kept.setdefault(network.spec, [])
@@ -202,7 +202,7 @@ def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
 def _packet(
     network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, ways: list[Path]
 ) -> GradedCase:
-    """Judge one packet: half for arriving at all. The ways of those that do are kept."""
+    """Judge one packet: half is for its arrival. The paths of packets that arrive are stored."""
 
     def judge() -> Judgement:
         trip = next(found)
@@ -237,7 +237,7 @@ def faults(work: Work) -> list[GradedCase]:
 
 
 def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> Failures | None:
-    """Return something of that kind that a path passes, None if it passes none."""
+    """Return a failure of a node or cable of this kind on a path, None if the path has none."""
     nodes = path.nodes(network)
     if kind == "cable":
         place = draw.randrange(len(nodes) - 1)
