@@ -59,7 +59,7 @@ PROGRAM = os.environ.get("PILLARBOX", "/opt/pillarbox/bin/pillarbox").split()
 told = json.loads((TOP / "submission_metadata.json").read_text())
 user = told["users"][0]
 student = str(user.get("sid") or user["email"].partition("@")[0])
-submission = str((TOP / "submission").resolve())  # a folder of Gradescope's
+submission = str((TOP / "submission").resolve())  # folder from Gradescope
 command = ["grade", "{lab}", submission, f"--student={{student}}", "--json"]
 word = TOP / "source" / "word"
 secret = ["--secret-file", str(word)] if word.exists() else []
@@ -110,7 +110,7 @@ def make(form: str, lab: str, out: Path, secret: str) -> None:
     )
     made = {name: (content, mode) for name, content, mode in FORMS[form](sheet, secret)}
     with (
-        open(out, "wb", opener=_private if secret else None) as file,
+        open(out, "wb", opener=_open_private if secret else None) as file,
         zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive,
     ):
         for name, (content, mode) in sorted(made.items()):
@@ -119,7 +119,7 @@ def make(form: str, lab: str, out: Path, secret: str) -> None:
             archive.writestr(info, content)
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     """Open a file with access for its owner only."""
     descriptor = os.open(path, flags, PRIVATE)
     os.fchmod(descriptor, PRIVATE)

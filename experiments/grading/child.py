@@ -23,22 +23,25 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
-DECISION_S = 2.0  # wall time of a decision; a correct answer takes a thousandth of this time
-PATIENCE_S = 30.0  # wall time of all answers to a grader
-CPU_S = 10  # processor time of a child over its whole life
-MEMORY_BYTES = 128 << 20  # memory of all children that live at the same time
+DECISION_S = 2.0  # wall time limit of a decision in s; a correct answer takes a thousandth
+PATIENCE_S = 30.0  # wall time limit of all answers to a grader, in seconds
+CPU_S = 10  # processor time limit of a child over its whole life, in seconds
+MEMORY_BYTES = 128 << 20  # memory limit of all simultaneous children together
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
-MOST_PRINTED, LONGEST_LINE = 200, 400  # lines, and characters of a line
+MOST_PRINTED, LONGEST_LINE = (
+    200,
+    400,
+)  # maximum number of printed lines, and of characters in a line
 
 
 class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
-    """The child was killed; the text says why."""
+    """A child was killed; the text is the reason."""
 
 
 class Mistake(Exception):  # noqa: N818
-    """The student's code raised an exception; the text says which, and in which line."""
+    """The student's code raised an exception; the text contains the exception and its line."""
 
 
 class Keeper:
@@ -68,7 +71,7 @@ class Keeper:
         without: Iterable[str] = (),
     ) -> None:
         self.source = source
-        self._dares = unsealed
+        self._allow_unsealed = unsealed
         self.unsealed: list[str] = []  # forbidden actions that this machine cannot prevent
         self.waited_s = 0.0  # wall time of all answers so far
         self.printed: list[str] = []  # newest lines that the file printed
@@ -86,7 +89,7 @@ class Keeper:
                 start_new_session=True,
             )
         self._control.settimeout(START_S)
-        self._tell({"modules": list(modules), "networks": list(networks), "without": list(without)})
+        self._send({"modules": list(modules), "networks": list(networks), "without": list(without)})
 
     def __enter__(self) -> Keeper:
         return self
@@ -108,16 +111,16 @@ class Keeper:
         memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
         with theirs:
             limits = {"cpu_s": CPU_S, "memory_bytes": memory}
-            self._tell({"start": limits}, [theirs.fileno()])
-        started = self._answer()
+            self._send({"start": limits}, [theirs.fileno()])
+        started = self._receive()
         self.unsealed = started["open"]
         child = Child(self, started["pid"], mine)
         self._children.append(child)
-        if self.unsealed and not self._dares:
+        if self.unsealed and not self._allow_unsealed:
             child.close()
             raise PillarboxError(
-                f"nothing is graded, since this machine cannot seal it: {self.unsealed[0]}; "
-                "--unsealed grades all the same"
+                f"this machine cannot seal the file: {self.unsealed[0]}; "
+                "--unsealed grades it anyway"
             )
         try:
             child.ask({"load": self.source})
@@ -128,16 +131,16 @@ class Keeper:
 
     def end(self, pid: int) -> int:
         """Kill a child; return the signal that ended it, 0 if it had exited before."""
-        self._tell({"end": pid})
-        return int(self._answer()["signal"])
+        self._send({"end": pid})
+        return int(self._receive()["signal"])
 
-    def _tell(self, message: dict[str, Any], descriptors: Iterable[int] = ()) -> None:
+    def _send(self, message: dict[str, Any], descriptors: Iterable[int] = ()) -> None:
         try:
             socket.send_fds(self._control, [json.dumps(message).encode()], list(descriptors))
         except OSError as error:
             raise PillarboxError(_no_keeper(error)) from error
 
-    def _answer(self) -> Any:
+    def _receive(self) -> Any:
         try:
             return json.loads(self._control.recv(1 << 16))
         except (OSError, ValueError) as error:
@@ -147,7 +150,7 @@ class Keeper:
 def _no_keeper(error: Exception) -> str:
     return (
         f"the process that seals student code has ended ({error}): Python and Pillarbox must be "
-        f"readable where they stand; try `{sys.executable} {PROGRAM} 0` by hand"
+        f"readable by the grader; try `{sys.executable} {PROGRAM} 0` by hand"
     )
 
 
@@ -170,16 +173,16 @@ class Child:
         try:
             self._stream.settimeout(DECISION_S)
             self._stream.sendall(line.encode())
-            answer = json.loads(self._line(began + DECISION_S))
+            answer = json.loads(self._read_line(began + DECISION_S))
         except TimeoutError:
             self.stop(f"no answer within {DECISION_S:g} s: it loops or waits")
         except OSError:
             self.stop("its process ended")
         except (ValueError, RecursionError):
-            self.stop("what it wrote is no answer")
+            self.stop("its answer is malformed")
         self._keeper.waited_s += time.monotonic() - began
         if self._keeper.waited_s > PATIENCE_S:
-            self.stop(f"its answers took {PATIENCE_S:g} s in all")
+            self.stop(f"all its answers took {PATIENCE_S:g} s")
         if not isinstance(answer, dict) or answer.get("number") != self._questions:
             self.stop("it answered out of turn")
         lines = str(answer.get("printed", "")).splitlines()
@@ -189,7 +192,7 @@ class Child:
         ][-MOST_PRINTED:]
         if "error" in answer:
             if str(answer["error"]).startswith("MemoryError"):
-                self.stop("it asked for more memory than it may have")
+                self.stop("it exceeded its memory limit")
             raise Mistake(printable(str(answer["error"]), LONGEST_LINE))
         return answer.get("answer")
 
@@ -214,7 +217,7 @@ class Child:
         self.alive = False
         self._stream.close()
 
-    def _line(self, deadline: float) -> bytes:
+    def _read_line(self, deadline: float) -> bytes:
         while b"\n" not in self._unread:
             if len(self._unread) > LONGEST_ANSWER:
                 raise ValueError("the answer has no end")

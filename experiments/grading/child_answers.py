@@ -98,13 +98,13 @@ class Student:
             asked = question["call"], question["arguments"], question.get("network")
             return self._call(*asked, question.get("paths"))
         if "of" in question:
-            return self._of(question["of"], question["network"], question["arguments"])
+            return self._attribute(question["of"], question["network"], question["arguments"])
         if "router" in question:
-            return self._make(**question["router"])
+            return self._make_router(**question["router"])
         if "step" in question:
             step = self.router.next_step(*question["step"])
             return None if step is None else [step.port, step.peer]
-        return self._tell(question["tell"], question["arguments"], question["observed"])
+        return self._notify_router(question["tell"], question["arguments"], question["observed"])
 
     def _load(self, source: str) -> None:
         sys.modules[STUDENT] = self.module
@@ -114,19 +114,21 @@ class Student:
         function = getattr(self.module, name, None)
         if not callable(function):
             raise NotImplementedError(f"the file has no function {name}")
-        given = [_frozen(argument) for argument in arguments]
+        given = [_as_tuples(argument) for argument in arguments]
         if paths is not None:
             given[paths] = tuple(tuple(Hop(*step) for step in path) for path in given[paths])
         if network is not None:
             given.insert(0, self._network(network))
         return function(*given)
 
-    def _of(self, name: str, network: str | None, arguments: list[Any]) -> Any:
+    def _attribute(self, name: str, network: str | None, arguments: list[Any]) -> Any:
         from topos.base.topology import Topology
 
-        asked = self._own(Topology, "networks") if network is None else self._network(network)
+        asked = (
+            self._derived_class(Topology, "networks") if network is None else self._network(network)
+        )
         found = getattr(asked, name)
-        return found(*map(_frozen, arguments)) if callable(found) else found
+        return found(*map(_as_tuples, arguments)) if callable(found) else found
 
     def _network(self, spec: str) -> Any:
         """Return the network of a spec; an unknown network is made from the file's own class."""
@@ -136,10 +138,10 @@ class Student:
             numbers = [word.partition("=") for word in spec.split(",")[1:]]
             given = [int(word) for word, equals, _ in numbers if not equals]
             options = {name: int(value) for name, equals, value in numbers if equals}
-            self.networks[spec] = self._own(Topology, "networks")(*given, **options)
+            self.networks[spec] = self._derived_class(Topology, "networks")(*given, **options)
         return self.networks[spec]
 
-    def _own(self, base: type, called: str) -> Any:
+    def _derived_class(self, base: type, called: str) -> Any:
         """Return the only class of the file that derives from `base`."""
         found = [
             value
@@ -153,17 +155,17 @@ class Student:
             raise NotImplementedError(f"the file defines {len(found)} {called}, not one")
         return found[0]
 
-    def _make(
+    def _make_router(
         self, network: str, server: int, seed: int, timers: dict[str, float], now: float
     ) -> float:
         from hosts.base.router import Router
         from hosts.base.timers import Timers
 
         made = {"timers": Timers(**timers), "seed": seed, "now": now}
-        self.router = self._own(Router, "routers")(self._network(network), server, **made)
+        self.router = self._derived_class(Router, "routers")(self._network(network), server, **made)
         return _seconds(self.router.next_poll)
 
-    def _tell(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:
+    def _notify_router(self, what: str, arguments: list[Any], observed: list[list[Any]]) -> Any:
         from hosts.wire.frame import Frame
 
         for seen in observed:
@@ -174,19 +176,19 @@ class Student:
         elif what == "send":
             arguments = [bytes.fromhex(arguments[0]), arguments[1]]
         actions = getattr(self.router, what)(*arguments)
-        return [[_plain(action) for action in actions], _seconds(self.router.next_poll)]
+        return [[_action_lists(action) for action in actions], _seconds(self.router.next_poll)]
 
 
-def _frozen(value: Any) -> Any:
+def _as_tuples(value: Any) -> Any:
     """Return lists as tuples, as Python's own callers would have written them."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
 def _seconds(when: float) -> float:
     return min(float(when), 1e9)  # JSON has no infinity
 
 
-def _plain(action: Any) -> list[Any]:
+def _action_lists(action: Any) -> list[Any]:
     """Return a router's action as lists; an invalid action raises an exception of the student's."""
     kind = type(action).__name__
     if kind == "Send":

@@ -43,7 +43,7 @@ WAITING = "not graded yet"
 class Graded:
     """One submission: its marks, or the reason why it has none."""
 
-    student: str  # printable, like `file`
+    student: str  # student's ID, made printable (as `file`)
     file: str
     identified: bool = True  # the name is a valid ID, and no other entry has the same ID
     marks: list[grading_engine.Mark] = field(default_factory=list)
@@ -105,8 +105,8 @@ def grade_all(
     Submissions that are unchanged since `before`, the plain data of marks.json, keep their marks.
     """
     sheet = sheet_of(lab, "class")
-    word, title = _word_of(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
-    known = _known(before, title, word)
+    word, title = _secret_hash(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
+    known = _known_marks(before, title, word)
     answered: dict[str, Marked] = {}
     with submissions.opened(folder) as opened:
         names = [name for name in opened.names() if not name.startswith(".")]
@@ -146,9 +146,9 @@ def _entries(names: Sequence[str]) -> list[Graded]:
     for student, name in zip(students, names, strict=True):
         one = Graded(printable(student, LONGEST_NAME), printable(name, LONGEST_NAME))
         if not IDENTITY.fullmatch(student):
-            one.refused = "refused: its name is no student's ID"
+            one.refused = "refused: its name is not a valid student ID"
         elif times[student] > 1:
-            one.refused = f"refused: {student} has handed in both a file and a folder"
+            one.refused = f"refused: {student} has submitted both a file and a folder"
         one.identified = not one.refused
         found.append(one)
     return found
@@ -167,20 +167,20 @@ def _result(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked |
         return printable(f"not graded: {failed}", LONGEST_REMARK), None
 
 
-def _word_of(lab: str, secret: str) -> str:
+def _secret_hash(lab: str, secret: str) -> str:
     """Return a one-way hash of the secret, which identifies it in marks.json."""
     return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
 
 
-def _known(before: Any, lab: str, word: str) -> Known:
+def _known_marks(before: Any, lab: str, word: str) -> Known:
     """Return marks and notes by digest, if they were graded with the same settings."""
     if before is None:
         return {}
     require(
         (before.get("lab"), before.get("word"), before.get("pillarbox"))
         == (lab, word, manifest.versions()),
-        "what is there was graded otherwise (another lab, another secret or another Pillarbox): "
-        "grade all of them again, without --changed",
+        "the existing marks were graded with another lab, secret or version of Pillarbox: "
+        "grade all submissions again, without --changed",
     )
     return {
         one.get("digest", ""): (
@@ -244,11 +244,11 @@ def as_csv(made: Class) -> str:
         got = [mark.got for mark in one.marks] or [0.0] * len(made.checks)
         like = " ".join(f"{other} ({share:.0%})" for other, share in one.like)
         cells = [one.student, one.file, one.got, *got, one.days_late, like, one.remark]
-        rows.writerow([_cell(cell) for cell in cells])
+        rows.writerow([_safe_cell(cell) for cell in cells])
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
+def _safe_cell(value: object) -> object:
     """Return a cell that a spreadsheet does not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
@@ -282,7 +282,7 @@ def as_plain(made: Class) -> dict[str, Any]:
 
 
 def lost(made: Class) -> list[tuple[str, float, float]]:
-    """Return each check with its points and the total of points that the class lost."""
+    """Return each check with its points and the sum of points that all students lost."""
     marked = [one.marks for one in made.graded if one.marks]
     return [
         (check.name, check.points, sum(check.points - marks[i].got for marks in marked))

@@ -38,7 +38,7 @@ SAME = 1e-3  # relative tolerance of a figure stored twice with different roundi
 # Bounds for the bytes sent, as multiples of the data. The count starts slightly late, and includes
 # headers and retransmissions.
 SENT_LEAST, SENT_MOST = 0.8, 2.0
-# fields of a plan that students choose
+# Fields of a plan that students choose.
 FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}
 SPREADS = ("round_trip", "lateness", "pacing")
 Row = dict[str, Any]
@@ -91,7 +91,7 @@ def read(files: Files, name: str, wanted: RequiredRun) -> Evidence:
     """Return the evidence of a run in a submission; raise Mistake if the run is not valid."""
     place = f"the run's folder `{name}`"
     if not any(file.startswith(f"{name}/") for file in files):
-        raise Mistake(f"{place} is missing beside the file: hand it in as well")
+        raise Mistake(f"{place} is missing next to the file: submit it too")
     try:
         return _Reader(files, name, wanted).evidence()
     except Mistake as mistake:
@@ -141,7 +141,7 @@ class _Reader:
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:
             if manifest["networks"][system.name] != network_facts(parse(system.network)):
-                raise Mistake(f"its {system.network} is not wired like one")
+                raise Mistake(f"its {system.network} does not have the cables of this network")
         flows, links = (self._table(table) for table in TABLES)
         rate_mbit = number_of(experiment.systems[0].rate_mbit)
         volume_bytes = int(number_of(experiment.workload.volume_bytes))
@@ -178,12 +178,14 @@ class _Reader:
             for one in (plan, plain(wanted))
         )
         for key, mine, right in differences(there, ours):
-            raise Mistake(f"its plan has {key} = {mine!r:.40}, and the sheet wants {right!r:.40}")
+            raise Mistake(
+                f"its plan has {key} = {mine!r:.40}, and the sheet requires {right!r:.40}"
+            )
         repeats, seed = plan["repeats"], plan["seed"]
         if not (isinstance(repeats, int) and 0 < repeats <= MOST_REPEATS):
             raise Mistake(f"{repeats!r:.20} repeats are not from 1 to {MOST_REPEATS}")
         if not (isinstance(seed, int) and abs(seed) < MOST_SEED):
-            raise Mistake(f"{seed!r:.20} is no seed")
+            raise Mistake(f"{seed!r:.20} is not a valid seed")
         return replace(wanted, repeats=repeats, seed=seed)
 
     def _table(self, table: str) -> list[dict[str, str]]:
@@ -208,23 +210,23 @@ class _Reader:
             trial.repeat,
             trial.seed,
         ):
-            raise Mistake(f"trial {trial.number} is not the one that its plan draws")
+            raise Mistake(f"trial {trial.number} differs from the trial that its plan draws")
         took_s = number_of(record["completion_s"])
         ideal_s = self.wanted.ideals[system] * volume_bytes / (rate_mbit * 1e6)
         if not math.isclose(number_of(record["ideal_s"]), ideal_s, rel_tol=0.02):
-            raise Mistake(f"ideal_s of trial {trial.number} is not that of these cables")
+            raise Mistake(f"ideal_s of trial {trial.number} differs from the ideal of these cables")
         if took_s < ideal_s * 0.97:
-            raise Mistake(f"{took_s:g} s is sooner than these cables can carry it")
-        self._add_up(trial, record, flows, links, volume_bytes)
+            raise Mistake(f"{took_s:g} s is faster than these cables allow")
+        self._check_totals(trial, record, flows, links, volume_bytes)
         seen = _readings(record["readings"], links)
         if seen.rate_bps != rate_mbit * 1e6:
             raise Mistake(f"trial {trial.number} ran at another rate")
         valid = judge(seen, number_of(record["ideal_bps"]), record["goodput_bps"]).valid
         if not valid is record["valid"] is record["verdict"]["valid"]:
-            raise Mistake(f"the verdict on trial {trial.number} is not that of its readings")
+            raise Mistake(f"the verdict on trial {trial.number} does not follow from its readings")
         return EvidenceTrial(system, valid, took_s, ideal_s)
 
-    def _add_up(
+    def _check_totals(
         self,
         trial: Trial,
         record: Row,
@@ -238,15 +240,15 @@ class _Reader:
         names = [network.address(server) for server in range(network.servers)]
         whole = [row for row in flows if row["status"] == COMPLETED]
         if pairs != {(a, b) for a in names for b in names if a != b} or len(whole) != len(pairs):
-            raise Mistake(f"the flows of trial {trial.number} are not one for each pair")
+            raise Mistake(f"the flows of trial {trial.number} do not match the pairs of servers")
         if any(int(row["delivered_bytes"]) != volume_bytes for row in whole):
-            raise Mistake(f"a flow of trial {trial.number} delivered something else")
+            raise Mistake(f"a flow of trial {trial.number} delivered a different volume")
         took_s, goodput_bps = record["completion_s"], number_of(record["goodput_bps"])
         end_s = max(float(row["end_s"]) for row in whole)
         total_bps = len(whole) * volume_bytes * 8 / took_s
         same = (end_s, took_s), (goodput_bps, total_bps)
         if not all(math.isclose(*pair, rel_tol=SAME) for pair in same):
-            raise Mistake(f"the totals of trial {trial.number} are not those of its flows")
+            raise Mistake(f"the totals of trial {trial.number} differ from the totals of its flows")
         sent = sum(int(row["sent_bytes"]) for row in links)
         least = self.wanted.sent[trial.system.name] * volume_bytes
         if len(links) != 2 * network.cables or not least * SENT_LEAST <= sent <= least * SENT_MOST:
@@ -257,7 +259,7 @@ def number_of(value: Any) -> float:
     """Return a number above 0; raise Mistake for anything else."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not 0 < value < 1e15:
-        raise Mistake(f"{value!r:.40} is no number above 0")
+        raise Mistake(f"{value!r:.40} is not a number above 0")
     return float(value)
 
 

@@ -136,9 +136,9 @@ DEEDS: dict[str, Callable[[Before], None]] = {
     "connect to other programs": connects,
     "signal or slow down other processes": disturbs,
     "start processes": forks,
-    "take memory beyond its share": hoards,
-    "make namespaces": unshares,
-    "use processor time without an end": never_ends,
+    "exceed its memory limit": hoards,
+    "create namespaces": unshares,
+    "use unlimited processor time": never_ends,
 }
 
 

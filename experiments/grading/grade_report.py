@@ -7,7 +7,7 @@ import json
 from experiments.grading.grading_engine import Mark, Replayed, Report, Sheet
 
 COUNTS = "The cases were drawn with the teacher's secret: these marks count."
-PRACTICE = "No secret was used: this is practice, and counts for nothing."
+PRACTICE = "No secret was used: this is practice, and the marks do not count."
 
 
 def counts(secret: bool) -> str:

@@ -38,8 +38,8 @@ from topos.base.topology import Topology
 
 MOST_STOPS = 2  # Stops after which the remaining checks are skipped: each may take seconds.
 WHOLE = 100.0
-UNFILLED = "the skeleton is as it was: fill it in"
-EMPTY = "the file defines nothing: begin with the skeleton of the lab"
+UNFILLED = "the skeleton is unchanged: fill it in"
+EMPTY = "the file is empty: begin with the skeleton of the lab"
 MOST_SHOWN = 4  # maximum number of wrong cases in the report of a check
 
 
@@ -67,7 +67,7 @@ class GradedCase(NamedTuple):
 
 @dataclass(frozen=True)
 class GradedPart:
-    """A part of a lab, with its points."""
+    """A check of a lab: its name, its points and its cases."""
 
     name: str
     points: float
@@ -157,7 +157,7 @@ class Work:
         in the answer may have been tuples. Raises Mistake and Stopped.
         """
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
-        return self._asked(question)
+        return self._ask_child(question)
 
     def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
         """Return an attribute or method result of the file's own network, or of its class for None.
@@ -165,13 +165,13 @@ class Work:
         The network is made from the spec's numbers; the spec's name is ignored. Raises Mistake and
         Stopped.
         """
-        return self._asked({"of": name, "network": network, "arguments": arguments})
+        return self._ask_child({"of": name, "network": network, "arguments": arguments})
 
     def step(self, topology: Topology, server: int, destination: int, came_by: int | None) -> Any:
         """Return the next hop that a `HopByHop` router of one server chooses, as a list."""
         made = {"network": topology.spec, "server": server, "seed": 0, "now": 0.0}
-        self._asked({"router": {**made, "timers": vars(FAST)}})
-        return self._asked({"step": [destination, came_by]})
+        self._ask_child({"router": {**made, "timers": vars(FAST)}})
+        return self._ask_child({"step": [destination, came_by]})
 
     @contextmanager
     def network(self, topology: Topology, seed: int = 0) -> Iterator[MemoryNetwork]:
@@ -203,7 +203,7 @@ class Work:
             self._child.close()
         self._child = None
 
-    def _asked(self, question: dict[str, Any]) -> Any:
+    def _ask_child(self, question: dict[str, Any]) -> Any:
         if self._child is None:
             self._child = self._keeper.child()
         return self._child.ask(question)

@@ -42,7 +42,7 @@ Work = Callable[[Seal], dict[str, Any]]  # runs in a judge: reads, calls Seal, r
 
 
 class Failed(Exception):  # noqa: N818 - not an error of the grader: a student may have caused it
-    """A judge returned no answer; the text says why."""
+    """A judge returned no answer; the text is the reason."""
 
 
 def answers(

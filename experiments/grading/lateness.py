@@ -51,7 +51,7 @@ def moment(text: str) -> datetime:
     try:
         return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).astimezone()
     except (ValueError, OverflowError):
-        raise PillarboxError(f"{text!r:.40} is no moment: write it as 2026-03-01T23:59") from None
+        raise PillarboxError(f"{text!r:.40} is not a time: write it as 2026-03-01T23:59") from None
 
 
 def times_of(file: Path) -> dict[str, datetime]:

@@ -30,7 +30,7 @@ import termios
 from collections.abc import Sequence
 from functools import cache
 
-# One user for each process number, in a range that systemd leaves unused.
+# First user ID of sealed children, one per process ID, in a range that systemd leaves unused.
 FIRST_USER = 1_900_000_000
 NOBODY = 65534
 OPEN_FILES = 32

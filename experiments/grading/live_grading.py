@@ -47,7 +47,7 @@ RECOVERED_S = 4.0
 SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
-MOST_TEXT = 2000  # characters of a sentence
+MOST_TEXT = 2000  # maximum length of a sentence in characters
 
 ROUTER = '''"""The router that a grader's forwarders load."""
 from {module} import {name}
@@ -60,7 +60,7 @@ class Student({name}):
 
 
 def sealed(given: str, topology: Topology) -> Child:
-    """Return a sealed child that has read a file; `given` is the JSON text from `_given`."""
+    """Return a sealed child that has read a file; `given` is the JSON text from `_file_as_json`."""
     file = json.loads(given)
     keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
     return keeper.child(among=topology.servers)
@@ -69,7 +69,7 @@ def sealed(given: str, topology: Topology) -> Child:
 class SealedRouter(Remote):
     """A live server's router, whose decisions are made in the server's own sealed child."""
 
-    GIVEN: ClassVar[str] = ""  # see `sealed`
+    GIVEN: ClassVar[str] = ""  # JSON text with the student's file: see `sealed`
     PARTNER: ClassVar[str] = ""  # file of another student, for the second half of the servers
 
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
@@ -199,8 +199,8 @@ def add_live(
     """
     sheet = report.sheet
     checks = checks_of(sheet, partner)
-    what = "a partner for" if partner else "to run"
-    require(bool(checks), f"lab {sheet.number} has nothing {what} live: leave out --live")
+    what = " with a partner" if partner else ""
+    require(bool(checks), f"lab {sheet.number} has no live checks{what}: leave out --live")
     require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
     if not report.got:
         why = "not tried: the file gets no points in memory"
@@ -213,16 +213,16 @@ def add_live(
         sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed, partner))
         marks = folder / "marks.json"
         require(marks.is_file(), "the live network ended before its checks; see above")
-        report.marks += [_shown(*mark) for mark in json.loads(marks.read_text())]
+        report.marks += [_printable_mark(*mark) for mark in json.loads(marks.read_text())]
 
 
-def _shown(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
+def _printable_mark(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
     """Return a mark with printable texts: parts of them come from the student."""
     return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 
 def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[GradedPart]:
-    """Return the live checks of a lab, for a student alone or with a partner."""
+    """Return the live checks of a lab, for a single student or with a partner."""
     found: Sequence[GradedPart] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
     return found
 
@@ -240,28 +240,28 @@ def _run(
     if routing := getattr(lab, "LIVE_ROUTING", ""):
         with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
             student = Work(sheet, keeper, secret)
-            marks = _marks(sheet, routing, folder, student)
+            marks = _live_marks(sheet, routing, folder, student)
             student.close()
     else:
         router = folder / "router.py"
-        given = _given(sheet, source, unsealed)
-        other = _given(partner.sheet, partner.source, unsealed) if partner else ""
+        given = _file_as_json(sheet, source, unsealed)
+        other = _file_as_json(partner.sheet, partner.source, unsealed) if partner else ""
         asks = getattr(lab, "LIVE_ROUTER", SealedRouter)
         named = {"module": asks.__module__, "name": asks.__name__}
         router.write_text(ROUTER.format(given=given, partner=other, **named))
-        marks = _marks(sheet, str(router), folder, partner=partner)
+        marks = _live_marks(sheet, str(router), folder, partner=partner)
     (folder / "marks.json").write_text(json.dumps(marks))
     return 0
 
 
-def _given(sheet: Sheet, source: str, unsealed: bool) -> str:
+def _file_as_json(sheet: Sheet, source: str, unsealed: bool) -> str:
     """Return a file, its allowed imports and its sheet's values as JSON for `sealed`."""
     modules = list(sheet.lab.MODULES)
     file = {"source": source, "modules": modules, "values": sheet.values, "unsealed": unsealed}
     return json.dumps(file)
 
 
-def _marks(
+def _live_marks(
     sheet: Sheet,
     routing: str,
     folder: Path,

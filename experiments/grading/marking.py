@@ -18,9 +18,9 @@ from experiments.grading.submissions import Submission
 from experiments.text import printable
 from topos.base.errors import PillarboxError
 
-MOST_TEXT = 2000  # characters of a sentence
-MOST_LINES = 1000  # lines of printed text, and entries of a list of sentences
-MOST_PRINTS = 100_000  # fingerprints
+MOST_TEXT = 2000  # maximum length of a sentence in characters
+MOST_LINES = 1000  # maximum number of printed lines, and of sentences in a list
+MOST_PRINTS = 100_000  # maximum number of fingerprints
 
 Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and notes by digest
 
@@ -69,13 +69,13 @@ class Marked(NamedTuple):
 
     marks: list[grading_engine.Mark]
     notes: list[str]
-    digest: str  # see Submission.digest
+    digest: str  # hash of the submission: see Submission.digest
     changed_s: float  # newest modification time of its files
-    fingerprints: frozenset[int]  # see similarity.py
+    fingerprints: frozenset[int]  # hashes of token sequences: see similarity.py
     runs: frozenset[str]  # hashes of the submitted trials
 
     def report(self, task: GradingTask) -> grading_engine.Report:
-        """Return the marks as a report."""
+        """Return a submission's marks as a report."""
         return grading_engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
 
 
@@ -101,7 +101,7 @@ def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
 
 
 def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
-    """Repeat one case, given by its number in a report."""
+    """Repeat one case of a submission, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
     one = grading_engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
@@ -113,17 +113,20 @@ def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
     try:
         found = [
             grading_engine.Mark(
-                check.name, check.points, _between(one["got"], check.points), *_why(one)
+                check.name,
+                check.points,
+                _number_up_to(one["got"], check.points),
+                *_reason_and_errors(one),
             )
             for check, one in zip(lab.CHECKS, answer["marks"], strict=True)
         ]
         return Marked(
             found,
-            _texts(answer["notes"]),
-            _text(answer["digest"]),
-            _finite(answer["changed_s"]),
+            _valid_texts(answer["notes"]),
+            _valid_text(answer["digest"]),
+            _finite_number(answer["changed_s"]),
             frozenset(map(int, answer["fingerprints"])),
-            frozenset(_texts(answer["runs"])),
+            frozenset(_valid_texts(answer["runs"])),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise Failed("its process returned a malformed answer") from None
@@ -133,31 +136,33 @@ def replayed(answer: Mapping[str, Any]) -> grading_engine.Replayed:
     """Return the validated result of one case; raise PillarboxError if it is malformed."""
     try:
         share, wrong = answer["judgement"]
-        judgement = grading_engine.Judgement(_between(share, 1.0), _text(wrong))
-        return grading_engine.Replayed(_text(answer["asked"]), _texts(answer["printed"]), judgement)
+        judgement = grading_engine.Judgement(_number_up_to(share, 1.0), _valid_text(wrong))
+        return grading_engine.Replayed(
+            _valid_text(answer["asked"]), _valid_texts(answer["printed"]), judgement
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         raise PillarboxError("not graded: its process returned a malformed answer") from None
 
 
-def _why(one: Mapping[str, Any]) -> tuple[str, list[str]]:
-    return _text(one["why"]), _texts(one["wrong"])
+def _reason_and_errors(one: Mapping[str, Any]) -> tuple[str, list[str]]:
+    return _valid_text(one["why"]), _valid_texts(one["wrong"])
 
 
-def _texts(lines: Sequence[Any]) -> list[str]:
-    return [_text(line) for line in lines[:MOST_LINES]]
+def _valid_texts(lines: Sequence[Any]) -> list[str]:
+    return [_valid_text(line) for line in lines[:MOST_LINES]]
 
 
-def _text(value: Any) -> str:
+def _valid_text(value: Any) -> str:
     return printable(str(value), MOST_TEXT)
 
 
-def _finite(value: Any) -> float:
+def _finite_number(value: Any) -> float:
     if not math.isfinite(value):
         raise ValueError
     return float(value)
 
 
-def _between(value: Any, most: float) -> float:
+def _number_up_to(value: Any, most: float) -> float:
     if not 0.0 <= value <= most:
         raise ValueError
     return float(value)

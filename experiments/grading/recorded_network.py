@@ -46,14 +46,14 @@ class Recorded(Topology):
         super().__init__()
         self.spec = spec
         self.servers, self.switches, self.ports, self.switch_ports, self.cables = (
-            _size(work, spec, name)
+            _reported_count(work, spec, name)
             for name in ("servers", "switches", "ports", "switch_ports", "cables")
         )
         self.contradictions: dict[int, str] = {}  # first contradiction of each node
         self.misaddressed: dict[int, str] = {}  # reason by server
-        said = {end: self._said(work, *end) for end in self._ends()}
+        said = {end: self._reported_plug(work, *end) for end in self._ends()}
         self.claimed_cables = self.cables
-        agreed = {end: self._agreed(said, end) for end in said}
+        agreed = {end: self._confirmed_plug(said, end) for end in said}
         self.cables = sum(plug != UNPLUGGED for plug in agreed.values()) // 2
         shape = (self.nodes, max(self.ports, self.switch_ports), 3)
         self._plugs = numpy.full(shape, NOTHING, numpy.int64)
@@ -66,7 +66,7 @@ class Recorded(Topology):
     def _ends(self) -> list[End]:
         return [(node, port) for node in range(self.nodes) for port in range(self.ports_of(node))]
 
-    def _said(self, work: Work, node: int, port: int) -> Plug:
+    def _reported_plug(self, work: Work, node: int, port: int) -> Plug:
         """Return the plug that the class reports for a port, UNPLUGGED if the answer is invalid."""
         try:
             if node < self.servers:
@@ -74,7 +74,7 @@ class Recorded(Topology):
             else:
                 plug = work.of("switch_plug", node - self.servers, port, network=self.spec)
         except Mistake as mistake:
-            self._blame(node, f"port {port}: {mistake}")
+            self._record_contradiction(node, f"port {port}: {mistake}")
             return UNPLUGGED
         if isinstance(plug, list) and len(plug) == 3:
             if plug[0] == NOTHING:
@@ -83,27 +83,31 @@ class Recorded(Topology):
             known = whole(far, self.nodes) and whole(there, self.ports_of(far))
             if known and whole(level, MOST_LEVELS):
                 return Plug(far, there, level)
-        self._blame(node, f"port {port} leads to {plug!r:.50}, which does not exist")
+        self._record_contradiction(node, f"port {port} leads to {plug!r:.50}, which does not exist")
         return UNPLUGGED
 
-    def _agreed(self, said: dict[End, Plug], end: End) -> Plug:
+    def _confirmed_plug(self, said: dict[End, Plug], end: End) -> Plug:
         """Return the far end of a cable, UNPLUGGED unless both ends report the cable."""
         plug = said[end]
         if plug == UNPLUGGED:
             return plug
         if end[0] >= self.servers <= plug.node:
-            self._blame(end[0], f"port {end[1]} leads to a switch; here only servers relay")
+            self._record_contradiction(
+                end[0], f"port {end[1]} leads to a switch; here only servers relay"
+            )
             return UNPLUGGED
         if end[0] == plug.node:
-            self._blame(end[0], f"port {end[1]} leads to itself")
+            self._record_contradiction(end[0], f"port {end[1]} leads to itself")
             return UNPLUGGED
         if said[plug.node, plug.port] == (*end, plug.level):
             return plug
         there = f"port {plug.port} of {self.node_name(plug.node)}"
-        self._blame(end[0], f"port {end[1]} leads to {there}, which does not lead back")
+        self._record_contradiction(
+            end[0], f"port {end[1]} leads to {there}, which does not lead back"
+        )
         return UNPLUGGED
 
-    def _blame(self, node: int, what: str) -> None:
+    def _record_contradiction(self, node: int, what: str) -> None:
         self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
 
     def _addresses(self, work: Work) -> list[list[int]]:
@@ -124,10 +128,10 @@ class Recorded(Topology):
     ) -> list[int]:
         """Return a server's digits; raise Mistake unless they are valid, unique and reversible."""
         digits = work.of("digits", server, network=self.spec)
-        if not _fit(digits, radices):
+        if not _valid_digits(digits, radices):
             raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
         if digits in taken:
-            raise Mistake(f"digits({server}) is {digits}, which is another server's too")
+            raise Mistake(f"digits({server}) is {digits}, which another server has too")
         again = work.of("server_at", digits, network=self.spec)
         if not whole(again, self.servers) or again != server:
             raise Mistake(f"server_at({digits}) is {again!r:.60}, not {server}")
@@ -171,7 +175,7 @@ class Recorded(Topology):
     bisection = disjoint_paths = diameter_bound
 
 
-def _size(work: Work, spec: str, name: str) -> int:
+def _reported_count(work: Work, spec: str, name: str) -> int:
     """Return a count that the class reports, such as its number of servers."""
     count = work.of(name, network=spec)
     least = {"servers": 2, "ports": 1}.get(name, 0)
@@ -181,7 +185,7 @@ def _size(work: Work, spec: str, name: str) -> int:
     return int(count)
 
 
-def _fit(digits: Any, radices: Any) -> bool:
+def _valid_digits(digits: Any, radices: Any) -> bool:
     """Return True if digits are valid for their radices."""
     if not isinstance(digits, list) or not isinstance(radices, list):
         return False

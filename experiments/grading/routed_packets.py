@@ -66,11 +66,11 @@ def _carried(
         memory.run(settle_s if failures != Failures() else 0.0)
         for source, destination in pairs:
             trip = memory.send_udp(source, destination)
-            memory.run_until(memory.now + ARRIVAL_S, partial(_ended, trip))
+            memory.run_until(memory.now + ARRIVAL_S, partial(_has_ended, trip))
             yield trip
 
 
-def _ended(trip: Trip) -> bool:
+def _has_ended(trip: Trip) -> bool:
     return bool(trip.arrived_s or trip.lost)
 
 
@@ -79,11 +79,11 @@ def path_of(
 ) -> tuple[Path | None, str]:
     """Return the path of a student's steps, by levels, or the reason why they are invalid."""
     if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
-        return None, f"{steps!r:.60} is no list of steps (port, peer)"
+        return None, f"{steps!r:.60} is not a list of steps (port, peer)"
     passed, made = [source], []
     for step in steps:
         if not isinstance(step, list) or len(step) < 2:
-            return None, f"{step!r:.40} is no step (port, peer)"
+            return None, f"{step!r:.40} is not a step (port, peer)"
         port, peer = step[:2]
         at = network.address(passed[-1])
         there = whole(port, network.ports) and whole(peer, network.servers)
@@ -91,7 +91,7 @@ def path_of(
         if not there or peer not in network.peers(passed[-1], level):
             return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
         if peer in passed:
-            return None, f"a path comes through {network.address(peer)} twice"
+            return None, f"a path passes {network.address(peer)} twice"
         passed.append(peer)
         made.append(Step(level, peer))
     if passed[-1] != destination:
@@ -111,7 +111,7 @@ def hop_text(topology: Topology, step: Any) -> str:
 
 
 def path_text(topology: Topology, path: Path) -> str:
-    """Return the servers of a path as text, cut after LONGEST_TEXT servers."""
+    """Return the servers of a path as text, shortened after LONGEST_TEXT servers."""
     names = [topology.address(server) for server in path.servers[:LONGEST_TEXT]]
     return " ".join(names + ["..."] * (len(path.servers) > LONGEST_TEXT))
 

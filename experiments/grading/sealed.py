@@ -36,7 +36,7 @@ LONGEST_MESSAGE = 1 << 16
 
 
 def keep(control: socket.socket) -> None:
-    """Start and end children as asked, until the control socket closes."""
+    """Start and end children on request, until the control socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the grader only
     sys.path.insert(0, ROOT)
     allowed = json.loads(control.recv(LONGEST_MESSAGE))
@@ -65,20 +65,20 @@ def keep(control: socket.socket) -> None:
                 pid, unsealed = _fork(become)
                 os.close(descriptors[0])
                 children.add(pid)
-                _tell(control, pid=pid, open=unsealed)
+                _send(control, pid=pid, open=unsealed)
             else:
                 children.remove(request["end"])
-                _tell(control, signal=_end(request["end"]))
+                _send(control, signal=_kill_child(request["end"]))
     finally:
         for pid in children:
-            _end(pid)
+            _kill_child(pid)
 
 
-def _tell(control: socket.socket, **message: Any) -> None:
+def _send(control: socket.socket, **message: Any) -> None:
     control.send(json.dumps(message).encode())
 
 
-def _end(pid: int) -> int:
+def _kill_child(pid: int) -> int:
     """Kill a child; return the signal that ended it, 0 if it had exited before."""
     os.kill(pid, signal.SIGKILL)  # the child is not reaped yet, so its PID is still valid
     return max(0, -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
@@ -125,25 +125,25 @@ class Seal:
         )
         self.missing: dict[str, str] = {}  # reasons by missing layer
         self.layers.hide_memory()  # children of the same user must not read the keeper's memory
-        self._have("namespaces")
-        self._have("calls", prepared=True)
+        self._add_layer("namespaces")
+        self._add_layer("calls", prepared=True)
 
     def close(self, cpu_s: int, memory_bytes: int) -> list[str]:
         """Seal this process; return the forbidden actions that are still possible."""
         keeper = os.getppid()
         before = self.deeds.Before(os.geteuid(), keeper, __file__, memory_bytes)
-        self._have("limits", cpu_s, memory_bytes)
-        self._have("user")
+        self._add_layer("limits", cpu_s, memory_bytes)
+        self._add_layer("user")
         self.layers.end_with_parent(keeper)
-        self._have("landlock", [os.path.dirname(os.__file__)])  # noqa: PTH120
-        self._have("calls")
+        self._add_layer("landlock", [os.path.dirname(os.__file__)])  # noqa: PTH120
+        self._add_layer("calls")
         possible = self.deeds.possible(before)
         sys.path.remove(ROOT)
         sys.meta_path.insert(0, Only(self.modules))  # type: ignore[arg-type]
         why = "; ".join(f"no {layer}: {reason}" for layer, reason in self.missing.items())
         return [f"a file could {', '.join(possible)} ({why})"] if possible else []
 
-    def _have(self, layer: str, *arguments: Any, prepared: bool = False) -> None:
+    def _add_layer(self, layer: str, *arguments: Any, prepared: bool = False) -> None:
         if layer in self.missing:
             return
         try:

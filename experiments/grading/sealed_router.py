@@ -27,9 +27,9 @@ MOST_ACTIONS = 256  # maximum number of actions in an answer
 MOST_BYTES = 70_000  # maximum size of a frame
 LONGEST_REASON = 200  # characters of a drop reason
 MOST_QUESTIONS = 100_000  # maximum number of questions to all servers of a network
-LEAST_WAIT_S = 1e-4  # between two polls
-NO_ACTION = "the router answered with what is no action"
-WRONG_SERVER = "delivered at a server that it was not for"
+LEAST_WAIT_S = 1e-4  # minimum interval between two polls of a router, in seconds
+NO_ACTION = "the router's answer is not a valid action"
+WRONG_SERVER = "delivered at a server that is not its destination"
 
 Accepts = Callable[[int, bytes], bool]
 
@@ -72,7 +72,7 @@ class Remote(Router):
             "timers": asdict(self.timers),
             "now": now,
         }
-        self._next_poll = _moment(child.ask({"router": made}), now)
+        self._next_poll = _poll_time(child.ask({"router": made}), now)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
         """Return the child's actions for an application's packet."""
@@ -97,10 +97,12 @@ class Remote(Router):
         return self._next_poll
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
-        """Ask the child; an exception in it loses the packet and nothing else."""
+        """Ask the child for actions; an exception in the student's code drops only the packet."""
         self.asked["questions"] += 1
         if self.asked["questions"] > MOST_QUESTIONS:
-            self.child.stop(f"its servers had over {MOST_QUESTIONS} things to do: they never rest")
+            self.child.stop(
+                f"its servers had over {MOST_QUESTIONS} questions: the routers never become idle"
+            )
         observed = self._ports.taken()
         try:
             question = {"tell": what, "arguments": arguments, "observed": observed}
@@ -111,10 +113,12 @@ class Remote(Router):
             return self._counted([Drop(str(mistake), packet)])
         if not isinstance(answer, list) or len(answer) != 2 or not isinstance(answer[0], list):
             return self._counted([Drop(NO_ACTION, packet)])
-        self._next_poll = _moment(answer[1], now)
-        return self._counted([self._checked(plain, packet) for plain in answer[0][:MOST_ACTIONS]])
+        self._next_poll = _poll_time(answer[1], now)
+        return self._counted(
+            [self._valid_action(plain, packet) for plain in answer[0][:MOST_ACTIONS]]
+        )
 
-    def _checked(self, plain: Any, packet: bytes) -> Action:
+    def _valid_action(self, plain: Any, packet: bytes) -> Action:
         """Return the action that the child's lists encode, a drop if they are invalid."""
         try:
             kind, *fields = plain
@@ -123,15 +127,15 @@ class Remote(Router):
                 if whole(port, self.topology.ports) and whole(ethertype, 1 << 16):
                     if peer != EVERYONE and peer not in self.neighbours.peers[port]:
                         return Drop("next hop is no neighbour", packet)
-                    return Send(port, peer, Frame(ethertype, _bytes(data)))
+                    return Send(port, peer, Frame(ethertype, _frame_bytes(data)))
             elif kind == "deliver":
-                delivered = _bytes(*fields)
+                delivered = _frame_bytes(*fields)
                 if self.accepts is None or self.accepts(self.server, delivered):
                     return Deliver(delivered)
                 return Drop(WRONG_SERVER, delivered)
             elif kind == "drop":
                 reason, dropped = fields
-                return Drop(printable(str(reason), LONGEST_REASON), _bytes(dropped))
+                return Drop(printable(str(reason), LONGEST_REASON), _frame_bytes(dropped))
         except (TypeError, ValueError):
             pass  # The drop below contains the reason.
         return Drop(NO_ACTION, packet)
@@ -164,17 +168,17 @@ def walked(trip: Trip) -> tuple[Path | None, str]:
     at = trip.source
     for server, step in trip.steps:
         if server != at:
-            return None, "it was copied on its way"
+            return None, "it was duplicated on its path"
         at = step.peer
     if at != trip.destination or len(trip.arrived_s) > 1:
-        return None, "it was delivered without having come there, or more than once"
+        return None, "it was delivered by a server that it did not reach, or more than once"
     return trip.path, ""
 
 
-def _moment(when: Any, now: float) -> float:
+def _poll_time(when: Any, now: float) -> float:
     if isinstance(when, int | float) and not isinstance(when, bool) and when == when:
         return max(float(when), now + LEAST_WAIT_S)
-    raise Stopped("it wants to be called at a time that is none")
+    raise Stopped("its next poll time is not a valid time")
 
 
 def whole(value: Any, below: int) -> bool:
@@ -182,7 +186,7 @@ def whole(value: Any, below: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 
 
-def _bytes(text: Any) -> bytes:
+def _frame_bytes(text: Any) -> bytes:
     data = bytes.fromhex(text)
     if len(data) > MOST_BYTES:
         raise ValueError("the frame is too long")

@@ -37,7 +37,7 @@ class Submission:
     name: str  # file or folder name
     source: str
     changed_s: float  # newest modification time, in seconds since the epoch
-    files: dict[str, bytes | str] = field(default_factory=dict)  # see `Files`
+    files: dict[str, bytes | str] = field(default_factory=dict)  # content by path: see `Files`
 
     @property
     def digest(self) -> str:
@@ -163,7 +163,7 @@ def read(
     Raises
     ------
     PillarboxError
-        If it is a link, not a regular file, too long, or cannot be read.
+        If the submission is a link, not a regular file, too long, or cannot be read.
     """
     try:
         status = folder.status(name)

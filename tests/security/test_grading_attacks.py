@@ -184,7 +184,7 @@ def test_two_entries_of_one_name_are_both_refused(folder: Path) -> None:
     (folder / "s0").mkdir()
     (folder / "s0" / "mine.py").write_text(MODEL)
     remarks = [row["remark"] for row in graded("1", folder).values()]
-    assert remarks == ["refused: s0 has handed in both a file and a folder"] * 2
+    assert remarks == ["refused: s0 has submitted both a file and a folder"] * 2
 
 
 def test_numbers_of_a_judge_are_checked() -> None:
@@ -216,7 +216,7 @@ READS = {
 TEACHERS = {
     ("submissions", "*"),  # the one reader
     *((module, "*") for module in ("forbidden_actions", "layers", "release")),
-    *(("autograder", name) for name in ("make", "_private", "_pillarbox", "_sheet_text")),
+    *(("autograder", name) for name in ("make", "_open_private", "_pillarbox", "_sheet_text")),
     ("grading_engine", "skeleton_of"),
     ("lab4", "_surely_arrives"),  # `walk` of a network
     ("lateness", "times_of"),

@@ -107,13 +107,19 @@ class FlowScene:
             trip = self.trips[number]
             path, lost = walked(trip)
             if not right:
-                said = f"no path works, and it says: {lost}" if lost else "it was sent all the same"
+                said = (
+                    f"no path works; the reason given: {lost}"
+                    if lost
+                    else "it was sent although no path works"
+                )
                 return judged(lost == NO_PATH, said)
             if path in right:
                 return RIGHT
             ways = [path_text(bcube, way) for way in (trip.path, right[0])]
             said = f"it went {ways[0]}, the best is {ways[1]}" + (f"; {lost}" if lost else "")
-            return Judgement(max(_in_common(trip.path, one) / len(one) for one in right) / 2, said)
+            return Judgement(
+                max(_common_hops(trip.path, one) / len(one) for one in right) / 2, said
+            )
 
         busy = f", {_loads_text(right, self.loads)}" if self.loads else ""
         ends = f"{bcube.address(a)} to {bcube.address(b)}"
@@ -145,7 +151,7 @@ def free_bps(path: Path, loads: Loads, rate_bps: float = GIGABIT_BPS) -> float:
     return rate_bps - max(used)
 
 
-def _in_common(path: Path, other: Path) -> int:
+def _common_hops(path: Path, other: Path) -> int:
     pairs = enumerate(zip(path.steps, other.steps, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(path), len(other)))
 
@@ -271,7 +277,7 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
         return _settles(work, pair, best_paths(bcube, pair, {}, cut))
 
     def pings() -> Judgement:
-        return judged(work.recovers(pair), "it is not answered, though a path is left")
+        return judged(work.recovers(pair), "it is not answered, although a path is left")
 
     a, b, near, far = map(work.lab.name, (*pair, *cable))
     asked = f"{a} to {b}, live, cable of {near} to {far} cut"

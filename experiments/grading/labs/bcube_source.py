@@ -35,7 +35,7 @@ def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -
     """Return the paths of the student's `path_set`; raise Mistake if they are invalid."""
     answer = student.call("path_set", source, destination, network=bcube.spec)
     if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
-        raise Mistake(f"path_set returned {answer!r:.60}, which is no list of paths")
+        raise Mistake(f"path_set returned {answer!r:.60}, which is not a list of paths")
     paths, ports = [], cabling.of(student.values)
     for steps in answer:
         path, wrong = path_of(bcube, source, destination, steps, ports)
@@ -101,7 +101,7 @@ class Source(Forwarding):
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe(self, flow: BCubeFlow, now: float) -> list[Action]:
-        """Send a probe along every path."""
+        """Send a probe along every path of a flow."""
         if not flow.paths:
             return []
         self._rounds += 1

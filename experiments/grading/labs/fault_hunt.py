@@ -110,9 +110,9 @@ def hunt(scene: HuntScene, ask: Ask) -> Hunt:
         step = ask(scene.bcube, seen)
         if isinstance(step, list) and step[:1] == ["name"]:
             named = fault_of(scene.bcube, step[1:])
-            return Hunt(named, len(seen), "" if named else f"{step!r:.60} names no fault")
+            return Hunt(named, len(seen), "" if named else f"{step!r:.60} does not name a fault")
         seen.append([step, observed(scene, step)])
-    return Hunt(None, len(seen), f"nothing is named after {MOST_STEPS} steps")
+    return Hunt(None, len(seen), f"no fault is named after {MOST_STEPS} steps")
 
 
 def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
@@ -129,12 +129,12 @@ def observed(scene: HuntScene, step: Any) -> Any:
     """Return the observation of a step; raise Mistake for an invalid step."""
     bcube = scene.bcube
     if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
-        raise Mistake(f"{step!r:.60} is no step: there are {', '.join(STEPS)} and name")
+        raise Mistake(f"{step!r:.60} is not a step: steps are {', '.join(STEPS)} and name")
     kind, *numbers = step
     bounds = [bcube.servers, bcube.ports if kind == "capture" else bcube.servers]
     fits = len(numbers) == STEPS[kind] and all(map(whole, numbers, bounds))
     if not fits or (kind in ("ping", "why") and numbers[0] == numbers[1]):
-        raise Mistake(f"{step!r:.60} is not one of this network")
+        raise Mistake(f"{step!r:.60} is not a step in this network")
     if kind == "ping":
         return scene.ping(*numbers)
     if kind == "why":
@@ -153,17 +153,21 @@ class Hidden:
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
-        self.passed: Counter[tuple[int, int, int]] = Counter()  # server, port, peer or itself
+        self.passed: Counter[tuple[int, int, int]] = (
+            Counter()
+        )  # number of frames by server, port, and peer (the server itself for sent frames)
         self._last: tuple[int, int, Frame] | None = None
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame unless the fault loses it."""
         switch = self.bcube.server_plug(hop.server, hop.port).node
-        if self._last != (hop.server, hop.port, hop.frame):  # counts a broadcast once
+        if self._last != (hop.server, hop.port, hop.frame):  # A broadcast counts once.
             self._last = hop.server, hop.port, hop.frame
             self.passed[hop.server, hop.port, hop.server] += 1
         if not self.fault.loses(hop.server, switch, hop.peer):
-            self.passed[hop.peer, hop.port, hop.server] += 1  # a BCube's port is a level
+            self.passed[hop.peer, hop.port, hop.server] += (
+                1  # Both ends have the same port number: a BCube's port is a level.
+            )
             yield 0.0, hop.frame
 
 
@@ -181,13 +185,13 @@ class MemoryScene:
 
     def ping(self, source: int, destination: int) -> bool | None:
         """Return True if a packet and a packet in the opposite direction arrive."""
-        if self._dead(source):
+        if self._is_dead(source):
             return None
         return self._arrives(source, destination) and self._arrives(destination, source)
 
     def why(self, source: int, destination: int) -> Any:
         """Return the result of `why_says` for a packet: its path ends at the last receiver."""
-        if self._dead(source):
+        if self._is_dead(source):
             return None
         trip = self._sent(source, destination)
         path = list(trip.path.servers)
@@ -198,13 +202,13 @@ class MemoryScene:
 
     def capture(self, server: int, port: int) -> Any:
         """Return the counts of frames at a port during the next heart-beats."""
-        if self._dead(server):
+        if self._is_dead(server):
             return None
         self.device.passed.clear()
         self.network.run(WATCHED_S)
         passed = self.device.passed
         heard = {peer: passed[server, port, peer] for peer in self.bcube.peers(server, port)}
-        return {"sent": passed[server, port, server], "heard": _some(heard)}
+        return {"sent": passed[server, port, server], "heard": _heard_frames(heard)}
 
     def _arrives(self, source: int, destination: int) -> bool:
         return bool(self._sent(source, destination).arrived_s)
@@ -216,7 +220,7 @@ class MemoryScene:
         )
         return trip
 
-    def _dead(self, server: int) -> bool:
+    def _is_dead(self, server: int) -> bool:
         return self.fault == (SERVER, (server,))
 
 
@@ -226,8 +230,8 @@ def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> 
     return {"path": path, "arrived": arrived, "silent": silent}
 
 
-def _some(heard: dict[int, int]) -> dict[str, int]:
-    """Return frame counts of the peers that were heard, by name: JSON keys are strings."""
+def _heard_frames(heard: dict[int, int]) -> dict[str, int]:
+    """Return the frame counts of heard peers by server number as text, since JSON keys are text."""
     return {str(peer): frames for peer, frames in heard.items() if frames}
 
 
@@ -243,11 +247,11 @@ class LiveScene:
 
     def ping(self, source: int, destination: int) -> bool | None:
         """Return True if a ping is answered."""
-        return None if self._dead(source) else self.work.pings(source, destination)
+        return None if self._is_dead(source) else self.work.pings(source, destination)
 
     def why(self, source: int, destination: int) -> Any:
         """Return the trace of a marked packet, like the lab's `why`, without the hidden fault."""
-        if self._dead(source):
+        if self._is_dead(source):
             return None
         found = self.lab.trace(source, destination)
         path = [self.bcube.server(name) for name in found["path"]]
@@ -256,7 +260,7 @@ class LiveScene:
 
     def capture(self, server: int, port: int) -> Any:
         """Return the counts of frames at a port during the next heart-beats."""
-        if self._dead(server):
+        if self._is_dead(server):
             return None
         from experiments.observe.port_capture import Tapped, senders
 
@@ -266,19 +270,19 @@ class LiveScene:
         sources = Counter(senders(tapped, WATCHED_S * beat_s / FAST.heart_beat_s))
         mac = {peer: self.bcube.mac(peer, port) for peer in self.bcube.peers(server, port)}
         heard = {peer: sources[mac[peer]] for peer in mac}
-        return {"sent": sources[self.bcube.mac(server, port)], "heard": _some(heard)}
+        return {"sent": sources[self.bcube.mac(server, port)], "heard": _heard_frames(heard)}
 
     def wait_noticed(self) -> None:
         """Wait until a server detects that a peer is unreachable."""
         deadline = time.monotonic() + NOTICED_S
-        living = [server for server in range(self.bcube.servers) if not self._dead(server)]
+        living = [server for server in range(self.bcube.servers) if not self._is_dead(server)]
         while time.monotonic() < deadline:
             if not all(link["up"] for one in living for link in self.lab.state(one)["links"]):
                 return
             time.sleep(0.05)
         raise PillarboxError("no server has noticed the hidden fault: grade again")
 
-    def _dead(self, server: int) -> bool:
+    def _is_dead(self, server: int) -> bool:
         return server in self.lab.dead
 
 

@@ -81,13 +81,13 @@ def asked(
 
 
 def address_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the digits of a number."""
+    """Ask for the address of a server, given by its number."""
     server = draw.randrange(network.servers)
     return _case(work, network, "address", [server], list(network.digits(server)))
 
 
 def number_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the number of some digits."""
+    """Ask for the number of a server, given by its address."""
     server = draw.randrange(network.servers)
     return _case(work, network, "number", [list(network.digits(server))], server)
 
@@ -130,7 +130,7 @@ def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
             got = {tuple(digits) for digits in answer}
             share = len(got & right) / len(got | right)
         except TypeError:
-            return Judgement(0.0, f"{answer!r:.80} is no list of addresses")
+            return Judgement(0.0, f"{answer!r:.80} is not a list of addresses")
         return Judgement(share, f"{_listed(got)}, right is {_listed(right)}")
 
     return GradedCase(_question(network, "peers", arguments), judge)

@@ -89,15 +89,15 @@ def hunts(
 
 def found(work: Work) -> list[GradedCase]:
     """Ask for the faults of the student's own network."""
-    return _named(work, bcube_of(work.values["network"]), "hunt", HUNTS)
+    return _naming_cases(work, bcube_of(work.values["network"]), "hunt", HUNTS)
 
 
 def other_size(work: Work) -> list[GradedCase]:
     """Ask for the faults of a network of another size."""
-    return _named(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
+    return _naming_cases(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
 
 
-def _named(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
+def _naming_cases(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
     return [
         GradedCase(
             f"{bcube.spec}, hidden fault {place}",

@@ -130,13 +130,13 @@ def sent(
 
 def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> GradedCase:
     """Judge one packet: half of its share is for the hops before its first wrong hop."""
-    reach = _reach(network, right, failures)
+    reach = _reachable_hops(network, right, failures)
     ends = network.address(right.source), network.address(right.destination)
 
     def judge() -> Judgement:
         trip = next(found)
         path, lost = walked(trip)
-        same = _same(trip.path, right, reach)
+        same = _right_hops(trip.path, right, reach)
         ways = path_text(network, trip.path), path_text(network, right)
         if same == reach == len(trip.steps) and (path is None) == (reach < len(right)):
             return RIGHT
@@ -147,14 +147,14 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
     return GradedCase(asked, judge)
 
 
-def _reach(network: DPillar, path: Path, failures: Failures) -> int:
+def _reachable_hops(network: DPillar, path: Path, failures: Failures) -> int:
     """Return the number of hops that a packet can travel along a path with failures."""
     hops = zip(path.servers, path.steps, strict=False)
     stops = (i for i, hop in enumerate(hops) if failures.of_hop(network, *hop))
     return next(stops, len(path))
 
 
-def _same(path: Path, right: Path, reach: int) -> int:
+def _right_hops(path: Path, right: Path, reach: int) -> int:
     hops = zip(path.steps, right.steps[:reach], strict=False)
     return next((i for i, (a, b) in enumerate(hops) if a != b), min(len(path), reach))
 
@@ -216,7 +216,7 @@ def _cut_cases(
         return judged(not work.pings(*over), "it is answered over a cable that is cut")
 
     def unharmed() -> Judgement:
-        return judged(work.pings(*other), "it is lost, though its way is whole")
+        return judged(work.pings(*other), "it is lost, although its path is intact")
 
     def again() -> Judgement:
         for fault in faults:
@@ -262,10 +262,10 @@ CHECKS = (
     GradedPart("next hops", 40, next_hops),
     GradedPart("next hops in a network of another size", 15, other_size),
     GradedPart("packets arrive over the right servers", 30, packets),
-    GradedPart("a server dies", 15, faults),
+    GradedPart("a failed server", 15, faults),
 )
 LIVE = (
     GradedPart("live: pings", 10, live_packets),
     GradedPart("live: a cable is cut", 10, live_cut),
 )
-INTEROP = (GradedPart("live: with another's router", 20, interop),)
+INTEROP = (GradedPart("live: with another student's router", 20, interop),)

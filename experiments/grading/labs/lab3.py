@@ -91,13 +91,13 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Path
     """Ask for a set of paths, and keep the valid paths between the two servers."""
     found = work.call("path_set", source, destination, network=network.spec)
     if not isinstance(found, list) or len(found) > MOST_PATHS:
-        return PathSetAnswer([], 0, f"{found!r:.60} is no list of paths")
+        return PathSetAnswer([], 0, f"{found!r:.60} is not a list of paths")
     paths: list[Path] = []
     wrong, ports = "", cabling.of(work.values)
     for steps in found:
         path, why = path_of(network, source, destination, steps, ports)
         if path and path in paths:
-            why = f"{path_text(network, path)} is there twice"
+            why = f"{path_text(network, path)} occurs twice"
         elif path:
             paths.append(path)
         wrong = wrong or why
@@ -214,7 +214,7 @@ def _failover(
             paths = _paths_of_the_paper(network, *pair)
         order = sorted(range(len(paths)), key=lambda i: places[i][0])
         failed = {_link(paths[i], places[i][1]) for i in order[:failing]}
-        return _tries(work, network, paths, failed)
+        return _judged_choices(work, network, paths, failed)
 
     return GradedCase(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
 
@@ -232,7 +232,9 @@ def _link(path: Path, place: float) -> Link:
     return _links(path)[int(place * len(path))]
 
 
-def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) -> Judgement:
+def _judged_choices(
+    work: Work, network: Topology, paths: list[Path], failed: set[Link]
+) -> Judgement:
     """Simulate the source's attempts: each failed attempt reveals one more failed link."""
     known: list[Link] = []
     ports = cabling.of(work.values)
@@ -243,20 +245,18 @@ def _tries(work: Work, network: Topology, paths: list[Path], failed: set[Link]) 
         choice = work.call("choose", paths[0].source, plain, heard, paths=1)
         if choice is None:
             told_of_all = all(set(known).intersection(_links(path)) for path in paths)
-            return judged(told_of_all, "it gave up, though a path is not known to have failed")
+            return judged(told_of_all, "it gave up, although a path is not known to have failed")
         if not whole(choice, len(paths)):
             return Judgement(0.0, f"{choice!r:.30} is not the number of a path, nor None")
         if set(known).intersection(_links(paths[choice])):
-            return Judgement(
-                0.0, f"it chose path {choice}, of which it was told that it has failed"
-            )
+            return Judgement(0.0, f"it chose path {choice}, which was reported as failed")
         if works[choice]:
             return judged(True, "")
-        known.append(_first(failed, _links(paths[choice])))
-    return Judgement(0.0, "it chose again and again")
+        known.append(_first_failed(failed, _links(paths[choice])))
+    return Judgement(0.0, "it exceeded the number of choices")
 
 
-def _first(failed: set[Link], links: Iterable[Link]) -> Link:
+def _first_failed(failed: set[Link], links: Iterable[Link]) -> Link:
     return next(link for link in links if link in failed)
 
 
@@ -264,6 +264,6 @@ CHECKS = (
     GradedPart("paths are real", 20, real),
     GradedPart("paths are disjoint", 35, separate),
     GradedPart("paths are short", 15, short),
-    GradedPart("another path when one fails", 20, failover),
+    GradedPart("another path after a failure", 20, failover),
     GradedPart("a network of another size", 10, other_size),
 )

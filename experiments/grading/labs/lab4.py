@@ -101,7 +101,7 @@ def sequences(work: Work) -> list[GradedCase]:
 
 
 def _sequence(work: Work, known: int | None, heard: int, then: int) -> GradedCase:
-    """Return the case: `heard` is news after `known`, and `known` is not news after `then`."""
+    """Return the case: `heard` is newer than `known`, `known` is not newer than `then`."""
     old = then if known is None else known
 
     def judge() -> Judgement:
@@ -125,12 +125,12 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Gra
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
     known = [link for link in known if link not in lost]  # The links' other ends still list them.
     gone = {frozenset((a, b)) for a, _, b in lost}
-    ways = _ways(dcell, inside, gone)
+    ways = _working_steps(dcell, inside, gone)
     reached = next_steps(server, ways)
     ports = cabling.of(work.values)
 
     def firsts(to: int) -> list[tuple[int, int]]:
-        steps = _firsts(ways, server, to)
+        steps = _first_hops(ways, server, to)
         return [(ports.port(step.port, dcell.ports), step.peer) for step in steps]
 
     def judge() -> Judgement:
@@ -138,7 +138,7 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Gra
         try:
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
-            return Judgement(0.0, f"{answer!r:.60} is no list of (destination, port, peer)")
+            return Judgement(0.0, f"{answer!r:.60} is not a list of (destination, port, peer)")
         asked = set(reached).union(got)
         wrong = [to for to in asked if to not in reached or got.get(to) not in firsts(to)]
         if not wrong:
@@ -152,7 +152,7 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Gra
     return GradedCase(f"{dcell.spec}, next_steps of {dcell.address(server)}, {cut}", judge)
 
 
-def _ways(
+def _working_steps(
     dcell: DCell, inside: Iterable[int], gone: set[frozenset[int]]
 ) -> Callable[[int], list[Step]]:
     members = set(inside)
@@ -164,7 +164,7 @@ def _ways(
     return ways
 
 
-def _firsts(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
+def _first_hops(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
     """Return the first hops of all shortest paths to a reachable server."""
     length = _lengths(ways, to)  # path length from each server to `to`; links are bidirectional
     return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
@@ -217,7 +217,7 @@ def leaving_fails(work: Work) -> list[GradedCase]:
 
 
 def rack_fails(work: Work) -> list[GradedCase]:
-    """Cases in which the rack at the near or far end of that link fails: switch and servers."""
+    """Cases in which a rack (switch and servers) at an end of the link between DCell_1s fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
@@ -294,7 +294,7 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
         proxy = None if at == proxy else proxy
         links = ports.links_as_written(dcell, listed(dcell, at, failures))
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
-        step, onward, wrong = _checked(dcell, at, answer, failures, ports)
+        step, onward, wrong = _valid_answer(dcell, at, answer, failures, ports)
         if step is None:
             return Judgement(
                 0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, way)}"
@@ -309,20 +309,20 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
     return RIGHT
 
 
-def _checked(
+def _valid_answer(
     dcell: DCell, at: int, answer: Any, failures: Failures, ports: Cabling
 ) -> tuple[Step | None, int | None, str]:
     """Return the next hop and the proxy in an answer, or the error in the answer."""
     if answer is None:
-        return None, None, "it drops the packet, though there is a way"
+        return None, None, "it drops the packet, although a path exists"
     if not isinstance(answer, list) or len(answer) != 3:
-        return None, None, f"{answer!r:.50} is no (port, peer, proxy)"
+        return None, None, f"{answer!r:.50} is not a tuple (port, peer, proxy)"
     port, peer, proxy = answer
     level = ports.level(port, dcell.ports) if whole(port, dcell.ports) else None
     if level is None or peer not in dcell.peers(at, level):
-        return None, None, f"there is no server {peer!r:.10} behind port {port!r:.10}"
+        return None, None, f"server {peer!r:.10} is not the peer of port {port!r:.10}"
     if proxy is not None and not whole(proxy, dcell.servers):
-        return None, None, f"{proxy!r:.20} is no proxy"
+        return None, None, f"{proxy!r:.20} is not a proxy"
     step = Step(level, peer)
     if failures.of_hop(dcell, at, step):
         return None, None, f"it sends to {dcell.address(peer)}, over a link that has failed"
@@ -334,10 +334,10 @@ def _addresses(dcell: DCell, way: list[int]) -> str:
 
 
 CHECKS = (
-    GradedPart("news or not", 10, sequences),
-    GradedPart("shortest ways inside", 25, shortest),
-    GradedPart("nothing has failed", 10, undisturbed),
-    GradedPart("a link inside has failed", 15, inside_fails),
-    GradedPart("the link that leaves has failed", 25, leaving_fails),
-    GradedPart("a rack has failed", 15, rack_fails),
+    GradedPart("newer link states", 10, sequences),
+    GradedPart("shortest paths inside a DCell_1", 25, shortest),
+    GradedPart("no failures", 10, undisturbed),
+    GradedPart("a failed link inside a DCell_1", 15, inside_fails),
+    GradedPart("a failed link out of a DCell_1", 25, leaving_fails),
+    GradedPart("a failed rack", 15, rack_fails),
 )

@@ -75,16 +75,16 @@ def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
     """Return a case for each of `many` pairs of servers."""
     draw = work.draw(name)
     drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
-    return [_set(work, bcube, *pair) for pair in drawn]
+    return [_path_set_case(work, bcube, *pair) for pair in drawn]
 
 
-def _set(work: Work, bcube: BCube, source: int, destination: int) -> GradedCase:
+def _path_set_case(work: Work, bcube: BCube, source: int, destination: int) -> GradedCase:
     wanted, ports = path_set(bcube, source, destination), cabling.of(work.values)
 
     def judge() -> Judgement:
         answer = work.call("path_set", source, destination, network=bcube.spec)
         if not isinstance(answer, list):
-            return Judgement(0.0, f"{answer!r:.60} is no list of paths")
+            return Judgement(0.0, f"{answer!r:.60} is not a list of paths")
         shares, wrong = 0.0, ""
         for right in wanted:
             level = right.steps[0].port
@@ -159,7 +159,7 @@ def most_free(work: Work) -> list[GradedCase]:
     """Ask for the path with the most available bandwidth; some or all paths have failed."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
-        probed = _probed(draw, draw.sample(range(50, 1000, 50), PATHS))
+        probed = _drawn_results(draw, draw.sample(range(50, 1000, 50), PATHS))
         dead = PATHS if number % 4 == 3 else draw.randrange(PATHS - 1)
         gone = draw.sample(range(PATHS), dead)
         free = [None if i in gone else free for i, free in enumerate(probed.free)]
@@ -174,7 +174,7 @@ def equally_free(work: Work) -> list[GradedCase]:
     def draw_one(draw: random.Random, _: int) -> ProbeResults:
         top = draw.randrange(500, 1000)
         free = [top - draw.choice((0, top // 20, top // 15, top // 3)) for _ in range(PATHS)]
-        return _probed(draw, free)._replace(using=draw.choice((None, *range(PATHS))))
+        return _drawn_results(draw, free)._replace(using=draw.choice((None, *range(PATHS))))
 
     return choices(work, "equal", draw_one)
 
@@ -183,7 +183,7 @@ def own_traffic(work: Work) -> list[GradedCase]:
     """Ask a source whose own flow loads its path; in half of the cases this matters."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
-        probed = _probed(draw, draw.sample(range(50, 600, 10), PATHS))
+        probed = _drawn_results(draw, draw.sample(range(50, 600, 10), PATHS))
         probed = probed._replace(using=draw.randrange(PATHS), own=draw.randrange(100, 800, 50))
         matters = probed.chosen != probed._replace(own=0).chosen
         return probed if matters == bool(number % 2) else draw_one(draw, number)
@@ -204,7 +204,7 @@ def choices(
     return cases
 
 
-def _probed(draw: random.Random, free: Sequence[int | None]) -> ProbeResults:
+def _drawn_results(draw: random.Random, free: Sequence[int | None]) -> ProbeResults:
     """Return probe results of a pair's paths, which differ in length."""
     bcube = bcube_of(CHOICE)
     source, destination = common_pair(bcube, draw)
@@ -218,22 +218,22 @@ def _choice(work: Work, probed: ProbeResults) -> GradedCase:
 
     def judge() -> Judgement:
         got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT, paths=0)
-        return judged(_same(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
+        return judged(_same_choice(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
 
     hops = " ".join(str(len(path)) for path in probed.paths)
     asked = f"choose, hops {hops}, free Mbit/s {' '.join(map(str, probed.free))}"
     return GradedCase(f"{asked}, using {probed.using}, own {probed.own}", judge)
 
 
-def _same(got: Any, wanted: int | None) -> bool:
+def _same_choice(got: Any, wanted: int | None) -> bool:
     return got is None if wanted is None else got == wanted and not isinstance(got, bool)
 
 
 CHECKS = (
     GradedPart("BuildPathSet", 35, path_sets),
     GradedPart("BuildPathSet in a network of another size", 10, other_size),
-    GradedPart("the path with the most free", 10, most_free),
-    GradedPart("paths that are equally free", 8, equally_free),
+    GradedPart("the path with the most available bandwidth", 10, most_free),
+    GradedPart("paths with equal available bandwidth", 8, equally_free),
     GradedPart("a source's own traffic", 7, own_traffic),
     GradedPart("packets around busy links", 15, bcube_flows.busy),
     GradedPart("packets around failures", 15, bcube_flows.faults),

@@ -106,7 +106,7 @@ def other_size(work: Work) -> list[GradedCase]:
 
 
 def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[GradedCase]:
-    """Return single hops, half of them over backup links."""
+    """Return cases of single hops, half of them over backup links."""
     draw = work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < many:
@@ -178,21 +178,21 @@ def drawn(work: Work) -> list[GradedCase]:
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
     cases: list[GradedCase] = []
     for asked in questions(ficonn, draw):
-        if kind_of(ficonn, asked) == "bypass" and len(_ways(ficonn, asked)) > 1:
-            cases.append(_drawn(work, ficonn, asked))
+        if kind_of(ficonn, asked) == "bypass" and len(_bypasses(ficonn, asked)) > 1:
+            cases.append(_varying_case(work, ficonn, asked))
         if len(cases) == DRAWN:
             break
     return cases
 
 
-def _ways(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
+def _bypasses(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
     """Return the PR fields of all possible bypasses."""
     members = ficonn.sizes[-1] // ficonn.sizes[0]
     found = (right(ficonn, asked, member) for member in range(members))
     return {one.progress for one in found if isinstance(one, Back)}
 
 
-def _drawn(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
+def _varying_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
     def judge() -> Judgement:
         found = (decided(work, ficonn, asked) for _ in range(DRAWS))
         proxies = {one.progress for one in found if isinstance(one, Back)}
@@ -215,7 +215,7 @@ def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
 
 
 def kind_of(ficonn: FiConn, asked: Question) -> str:
-    """Return the kind of a question."""
+    """Return the kind of a question about FiConn's Algorithm 3, such as "bypass"."""
     server, probe, came, free = asked
     decision = right(ficonn, asked)
     if not isinstance(decision, ForwardProbe | Back):
@@ -279,7 +279,7 @@ class GradedFlow:
 
     @property
     def failures(self) -> Failures:
-        """Failed nodes and links."""
+        """Failed nodes and links of the flow's network."""
         return Failures(links=frozenset([frozenset((self.busy, self.far))])) if self.cut else NONE
 
     @cached_property
@@ -364,7 +364,7 @@ def live_busy(work: LiveWork) -> list[GradedCase]:
 
     def judge() -> Judgement:
         with work.stream(busy, far, load_bps):
-            return _avoids(work, ficonn, (pair[0], pair[1]), (busy, far))
+            return _judged_avoidance(work, ficonn, (pair[0], pair[1]), (busy, far))
 
     return [_live_case(ficonn, (pair[0], pair[1]), (busy, far), "busy", judge)]
 
@@ -379,7 +379,7 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
         if not work.recovers((pair[0], pair[1])):
             return Judgement(0.0, "it is not answered before the cut")
         work.lab.cut(near, far)
-        return _avoids(work, ficonn, (pair[0], pair[1]), (near, far))
+        return _judged_avoidance(work, ficonn, (pair[0], pair[1]), (near, far))
 
     return [_live_case(ficonn, (pair[0], pair[1]), (near, far), "cut", judge)]
 
@@ -391,7 +391,7 @@ def _live_case(
     return GradedCase(f"{ficonn.spec}, live, {a} to {b}, cable of {near} to {far} {state}", judge)
 
 
-def _avoids(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgement:
+def _judged_avoidance(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -> Judgement:
     near, far = map(ficonn.address, cable)
 
     def fits(path: list[str]) -> bool:

@@ -156,7 +156,7 @@ def answers_of(work: Work, function: str) -> dict[str, Any]:
 
 
 def number(answers: Any, *keys: str) -> float:
-    """Return the number under these keys."""
+    """Return a number from a file's answers by its keys; raise Mistake if it is not a number."""
     for key in keys:
         answers = answers.get(key) if isinstance(answers, dict) else None
     return number_of(answers)
@@ -254,12 +254,12 @@ def times(work: Work, name: str, system: str, *, valid: bool) -> list[float]:
 
 
 def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) -> Judgement:
-    """Judge a time in the file: a trial's time, or a mean, is in the range of the trials' times."""
+    """Judge a measured time in the file, which has to be in the range of the trials' times."""
     if answers[system].get("valid") is not valid:
-        return Judgement(0.0, f"valid has to be {valid} here")
+        return Judgement(0.0, f"`valid` has to be {valid} for this run")
     took = number(answers, system, "completion_s")
     low, high = min(took_s) * (1 - READ), max(took_s) * (1 + READ)
-    return judged(low <= took <= high, f"{took:g} s is not what the run's trials took")
+    return judged(low <= took <= high, f"{took:g} s differs from the times of the run's trials")
 
 
 def measured(work: Work) -> list[GradedCase]:
@@ -269,10 +269,12 @@ def measured(work: Work) -> list[GradedCase]:
     def in_run(answers: Any, system: str) -> Judgement:
         took_s = times(work, FIRST, system, valid=True)
         if not took_s:
-            return Judgement(0.0, "measure again, at a lower rate if need be, until it is valid")
+            return Judgement(0.0, "repeat the run, at a lower rate if necessary, until it is valid")
         ran, said = shown(work, FIRST).rate_mbit, number(answers, "rate_mbit")
         if said != ran:
-            return Judgement(0.0, f"the run's cables had {ran:g} Mbit/s, and you say {said:g}")
+            return Judgement(
+                0.0, f"the run's cables had {ran:g} Mbit/s, but the file says {said:g}"
+            )
         return noted(answers, system, took_s, valid=True)
 
     def fits(answers: Any, system: str) -> Judgement:
@@ -297,13 +299,13 @@ def overloaded(work: Work) -> list[GradedCase]:
     def late(answers: Any, system: str) -> Judgement:
         run, took_s = shown(work, SECOND), times(work, SECOND, system, valid=False)
         if not took_s:
-            return Judgement(0.0, "the run has to be one that is not valid")
+            return Judgement(0.0, "the run has to be invalid")
         said = number(answers, "rate_mbit"), number(answers, "volume_bytes")
         if said != (run.rate_mbit, float(run.volume_bytes)):
             return Judgement(0.0, f"the run had {run.rate_mbit:g} Mbit/s, {run.volume_bytes} bytes")
         took = number(answers, system, "completion_s")
         if took < OVERLOADED * best(answers, system):
-            wanted = f"{OVERLOADED:g} times the ideal: go on to a higher rate"
+            wanted = f"{OVERLOADED:g} times the ideal: raise the rate"
             return Judgement(0.0, f"{took:g} s is less than {wanted}")
         return noted(answers, system, took_s, valid=False)
 
@@ -365,8 +367,8 @@ def explained(work: Work) -> list[GradedCase]:
 CHECKS = (
     GradedPart("flows on the busiest cable", 20, busiest),
     GradedPart("max-min fair rates", 30, rates),
-    GradedPart("when the last flow has ended", 15, completions),
+    GradedPart("completion times", 15, completions),
     GradedPart("a valid run", 10, measured),
-    GradedPart("a run that lies", 15, overloaded),
-    GradedPart("which statements hold", 10, explained),
+    GradedPart("a run on an overloaded machine", 15, overloaded),
+    GradedPart("true statements", 10, explained),
 )

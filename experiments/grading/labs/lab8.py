@@ -78,7 +78,7 @@ def sizes(work: Work) -> list[Recorded]:
         specs = list(dict.fromkeys(map(str, examples))) if isinstance(examples, list) else []
         if len(specs) < 2 or not all(map(SPEC.fullmatch, specs)):
             wanted = "two sizes or more, the sheet's first, like mine,4,2"
-            raise Mistake(f"examples is {examples!r:.60}: name {wanted}")
+            raise Mistake(f"`examples` is {examples!r:.60}: return {wanted}")
         work.kept["sizes"] = [Recorded(work, spec) for spec in specs[:MOST_SIZES]]
     found: list[Recorded] = work.kept["sizes"]
     return found
@@ -90,17 +90,21 @@ def brief(work: Work) -> list[GradedCase]:
     sheet = work.values
     apart, hops = searched(first)
     wrong_of = {
-        "ports of a server": _over(first.ports, sheet["ports of a server at most"]),
-        "ports of a switch": _over(first.switch_ports, sheet["ports of a switch at most"]),
-        "servers": _under(first.servers, sheet["servers at least"])
-        or _over(first.servers, sheet["servers at most"]),
-        "hops": _over(hops, sheet["hops at most"]) if hops else APART,
-        "disjoint paths": _under(apart, sheet["disjoint paths at least"]),
+        "ports of a server": _too_many(first.ports, sheet["ports of a server at most"]),
+        "ports of a switch": _too_many(first.switch_ports, sheet["ports of a switch at most"]),
+        "servers": _too_few(first.servers, sheet["servers at least"])
+        or _too_many(first.servers, sheet["servers at most"]),
+        "hops": _too_many(hops, sheet["hops at most"]) if hops else APART,
+        "disjoint paths": _too_few(apart, sheet["disjoint paths at least"]),
     }
     given = [network.servers for network in (first, *others)]
-    same = f"they have {given} servers: all shall differ" if len(set(given)) < len(given) else ""
-    cases = [_found(f"{first.spec}, {name}", wrong) for name, wrong in wrong_of.items()]
-    return [*cases, _found("examples", same)]
+    same = (
+        f"the examples have {given} servers: all sizes have to differ"
+        if len(set(given)) < len(given)
+        else ""
+    )
+    cases = [_decided_case(f"{first.spec}, {name}", wrong) for name, wrong in wrong_of.items()]
+    return [*cases, _decided_case("examples", same)]
 
 
 def searched(network: Recorded) -> tuple[int, int]:
@@ -109,15 +113,15 @@ def searched(network: Recorded) -> tuple[int, int]:
     return (disjoint_paths(network).least or 0, hops) if hops else (0, 0)
 
 
-def _over(value: int, most: int) -> str:
-    return f"{value}, and {most} are allowed" if value > most else ""
+def _too_many(value: int, most: int) -> str:
+    return f"{value}, at most {most} are allowed" if value > most else ""
 
 
-def _under(value: int, least: int) -> str:
-    return f"{value}, and {least} are wanted" if value < least else ""
+def _too_few(value: int, least: int) -> str:
+    return f"{value}, at least {least} are required" if value < least else ""
 
 
-def _found(asked: str, wrong: str) -> GradedCase:
+def _decided_case(asked: str, wrong: str) -> GradedCase:
     """Return a case that is already decided: right if `wrong` is empty."""
     return GradedCase(asked, lambda: judged(not wrong, wrong))
 
@@ -130,16 +134,16 @@ def wiring(work: Work) -> list[GradedCase]:
 def _wiring(network: Recorded) -> Iterator[GradedCase]:
     for node in range(network.nodes):
         lonely = "" if any(network.neighbours(node)) else f"{network.node_name(node)} has no cable"
-        yield _found(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
+        yield _decided_case(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
     agree = network.cables == network.claimed_cables
     wrong = f"cables is {network.claimed_cables}, {network.cables} are wired and agree"
-    yield _found(f"{network.spec}, number of cables", "" if agree else wrong)
+    yield _decided_case(f"{network.spec}, number of cables", "" if agree else wrong)
 
 
 def addresses(work: Work) -> list[GradedCase]:
     """Ask for every server's digits, and for the server with these digits."""
     return [
-        _found(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
+        _decided_case(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
         for network in sizes(work)
         for server in range(network.servers)
     ]
@@ -152,7 +156,7 @@ def claims(work: Work) -> list[GradedCase]:
         apart, hops = searched(network)
         asked = (("diameter_bound", hops, True), ("disjoint_paths", apart, False))
         for name, found, upper in asked:
-            judge = partial(_claim, work, network, name, found, upper)
+            judge = partial(_judged_bound, work, network, name, found, upper)
             cases.append(GradedCase(f"{network.spec}, {name}()", judge))
     return cases
 
@@ -162,11 +166,11 @@ def claimed(work: Work, network: Recorded, name: str) -> float:
     bound = work.of(name, network=network.spec)
     value = bound[0] if isinstance(bound, list) and bound else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-        raise Mistake(f"{bound!r:.60} is no Bound with a value above 0")
+        raise Mistake(f"{bound!r:.60} is not a Bound with a value above 0")
     return float(value)
 
 
-def _claim(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Judgement:
+def _judged_bound(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Judgement:
     """Judge a bound: a violated bound gets 0, a bound that is twice too wide gets half."""
     value = claimed(work, network, name)
     if not found:
@@ -227,16 +231,18 @@ def faults(work: Work) -> list[GradedCase]:
     ways: list[Path] = work.kept.get(network.spec, [])
     cases: list[GradedCase] = []
     for kind in ("relay", "switch", "cable"):
-        choices = [failures for path in ways if (failures := _failing(network, path, kind, draw))]
+        choices = [
+            failures for path in ways if (failures := _failure_on(network, path, kind, draw))
+        ]
         if choices:
-            cases += _around(work, network, draw.choice(choices), ways)
+            cases += _detour_cases(work, network, draw.choice(choices), ways)
         else:
-            wrong = "no packet that arrived before had passed one"
-            cases.append(_found(f"{network.spec}, a {kind} fails", wrong))
+            wrong = "no packet that arrived passed a {kind}"
+            cases.append(_decided_case(f"{network.spec}, a {kind} fails", wrong))
     return cases
 
 
-def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> Failures | None:
+def _failure_on(network: Recorded, path: Path, kind: str, draw: random.Random) -> Failures | None:
     """Return a failure of a node or cable of this kind on a path, None if the path has none."""
     nodes = path.nodes(network)
     if kind == "cable":
@@ -246,10 +252,10 @@ def _failing(network: Recorded, path: Path, kind: str, draw: random.Random) -> F
     return Failures(frozenset([draw.choice(inner)])) if inner else None
 
 
-def _around(
+def _detour_cases(
     work: Work, network: Recorded, failures: Failures, ways: list[Path]
 ) -> list[GradedCase]:
-    """Return packets whose path contains the failure, except packets whose end has failed."""
+    """Return cases of packets whose path contained the failure, except between failed servers."""
     alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
     pairs = [(path.source, path.destination) for path in hit]
@@ -264,7 +270,7 @@ def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Fail
         trip = next(found)
         path, lost = walked(trip)
         if path is None and not shortest_path(network, *pair, failures):
-            lost = "the network leaves no way around"
+            lost = "the network has no path around the failure"
         return judged(path is not None, f"{lost}; so far {path_text(network, trip.path)}")
 
     return GradedCase(
@@ -273,10 +279,10 @@ def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Fail
 
 
 CHECKS = (
-    GradedPart("what the sheet asks for", 20, brief),
+    GradedPart("requirements of the sheet", 20, brief),
     GradedPart("both ends of each cable agree", 20, wiring),
-    GradedPart("addresses lead back", 10, addresses),
-    GradedPart("what the class claims", 15, claims),
+    GradedPart("addresses and server numbers match", 10, addresses),
+    GradedPart("bounds that the class claims", 15, claims),
     GradedPart("packets arrive", 20, packets),
-    GradedPart("something fails", 15, faults),
+    GradedPart("packets after failures", 15, faults),
 )

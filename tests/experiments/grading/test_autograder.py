@@ -75,7 +75,7 @@ def test_gradescope_grades_a_submission(tmp_path: Path) -> None:
     (tmp_path / "unsealed.py").write_text(UNSEALED)
     told = results(f"{sys.executable} {tmp_path}/unsealed.py")
     assert told["score"] == 0
-    assert "this machine cannot seal it" in str(told["output"])
+    assert "this machine cannot seal the file" in str(told["output"])
 
 
 def test_only_gradescopes_zip_holds_the_secret_and_only_its_owner_reads_it(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ def test_a_class_is_graded_and_written_down(handed_in: Path) -> None:
         "linked": "it is a link",
         "inside": "work.py is a link",
         "pipe": "not a regular file",
-        "'=1+1": "no student's ID",
-        "<b>": "no student's ID",
+        "'=1+1": "not a valid student ID",
+        "<b>": "not a valid student ID",
         "two": "2 Python files, not one",
     }
     for student, reason in reasons.items():
@@ -126,7 +126,7 @@ def test_late_days_cost_points_and_what_has_not_changed_keeps_its_marks(
     grade_all(handed_in, "--practice", "--changed")
     again = {student: row["remark"] for student, row in rows_of(marks).items()}
     assert again == {"s0": "", "thief": "refused: it is graded again"}
-    with pytest.raises(PillarboxError, match="another secret"):
+    with pytest.raises(PillarboxError, match="another lab, secret"):
         grade_all(handed_in, "--secret", "word", "--changed")
 
 

@@ -87,8 +87,8 @@ def link_trial(folder: Path) -> None:
         (lambda run: change(run, "manifest.json", "bcube,3,1", "bcube,2,1"), "network"),
         (lambda run: change(run, "manifest.json", '"mtu": 1500', '"mtu": 9000'), "mtu"),
         (lambda run: change(run, "manifest.json", '"seed": 1', '"seed": 2'), "plan draws"),
-        (lambda run: change(run, "manifest.json", '"servers": 9', '"servers": 8'), "not wired"),
-        (lambda run: set_keys(run, TRIAL, completion_s=1.0), "sooner"),
+        (lambda run: change(run, "manifest.json", '"servers": 9', '"servers": 8'), "does not have the cables"),
+        (lambda run: set_keys(run, TRIAL, completion_s=1.0), "faster"),
         (lambda run: set_keys(run, TRIAL, ideal_s=1.0), "ideal_s"),
         (lambda run: set_keys(run, TRIAL, valid=False), "verdict"),
         (lambda run: set_keys(run, TRIAL, readings=[]), "not as `pillarbox run` writes it"),
@@ -111,7 +111,7 @@ def test_a_run_that_does_not_hold_says_why(
 
 
 def test_without_its_run_nothing_was_measured(tmp_path: Path) -> None:
-    with pytest.raises(Mistake, match="`first` is missing beside the file"):
+    with pytest.raises(Mistake, match="`first` is missing next to the file"):
         lab7.shown(work(tmp_path), "first")
 
 

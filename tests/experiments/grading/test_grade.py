@@ -106,7 +106,7 @@ def test_lab_is_whole(number: int) -> None:
         (["x", "--show"], "there is no lab 'x'"),
         (["2"], "name the file"),
         (["2", "nothing.py"], "there is no file"),
-        (["1", MODEL, "--live"], "nothing to run live"),
+        (["1", MODEL, "--live"], "no live checks"),
     ],
 )
 def test_wrong_input_is_one_sentence(arguments: list[str], says: str) -> None:
@@ -180,7 +180,7 @@ def test_a_right_choose_alone_has_its_points(tmp_path: Path, student: str) -> No
     file.write_text(CHOOSE)
     told = json.loads(run("3", "--student", student, str(file), "--json"))
     got = {test["name"]: (test["score"], test["max_score"]) for test in told["tests"]}
-    assert got["another path when one fails"] == (20, 20)
+    assert got["another path after a failure"] == (20, 20)
 
 
 @pytest.mark.parametrize(
@@ -188,8 +188,8 @@ def test_a_right_choose_alone_has_its_points(tmp_path: Path, student: str) -> No
     [
         ("def choose(:\n", "the file fails when it is loaded: SyntaxError: .*line 1"),
         ("x = 1\n\nif x\n", "the file fails when it is loaded: SyntaxError: .*line 3"),
-        ("", "the file defines nothing: begin with the skeleton of the lab"),
-        ("# later\n\n", "the file defines nothing"),
+        ("", "the file is empty: begin with the skeleton of the lab"),
+        ("# later\n\n", "the file is empty"),
     ],
 )
 def test_a_file_without_code_and_one_with_a_mistake_differ(

@@ -84,10 +84,10 @@ NAMES = {
     "pins": "signal or slow down other processes",
     "starves": "signal or slow down other processes",
     "forks": "start processes",
-    "hoards": "take memory beyond its share",
-    "shares": "take memory beyond its share",
-    "becomes_root": "make namespaces",
-    "survives": "make namespaces",
+    "hoards": "exceed its memory limit",
+    "shares": "exceed its memory limit",
+    "becomes_root": "create namespaces",
+    "survives": "create namespaces",
 }
 
 
@@ -275,7 +275,7 @@ def test_what_is_graded_all_the_same_is_noted(
     monkeypatch.setattr(grading_engine, "Keeper", partial(Keeper, without=["landlock"]))
     (tmp_path / "mine.py").write_text("x = 1\n")
     arguments = ["1", "--student", "s0", str(tmp_path / "mine.py")]
-    with pytest.raises(PillarboxError, match="--unsealed grades all the same"):
+    with pytest.raises(PillarboxError, match="--unsealed grades it anyway"):
         CliRunner().invoke(command, arguments, catch_exceptions=False)
     told = CliRunner().invoke(command, [*arguments, "--unsealed"], catch_exceptions=False).output
     assert "note: a file could open other files (" in told

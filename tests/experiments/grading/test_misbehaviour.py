@@ -95,14 +95,14 @@ def asked_twice(one: Child, name: str) -> None:
     [
         ("loop", "no answer within"),
         ("sleep", "no answer within"),
-        ("allocate", "more memory"),
+        ("allocate", "memory limit"),
         ("leave", "its process ended"),
         ("exit", "its process ended"),
         ("crash", "signal 11"),
-        ("rubbish", "no answer"),
+        ("rubbish", "malformed"),
         ("forge", "out of turn"),
-        ("flood", "no answer"),
-        ("grows", "no answer"),
+        ("flood", "malformed"),
+        ("grows", "malformed"),
     ],
 )
 def test_stopped(keeper: Keeper, name: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def graded(source: str) -> grading_engine.Report:
         ("import time; time.sleep(60)", "no answer"),
         ("import os; os._exit(0)", "its process ended"),
         ("raise SystemExit", "its process ended"),
-        ("x = [0] * (1 << 40)", "more memory"),
+        ("x = [0] * (1 << 40)", "memory limit"),
         ("1 / 0", "ZeroDivisionError"),
         ("def peers(:", "SyntaxError"),
         ("import os\nwhile True: os.fork()", "PermissionError"),
@@ -217,7 +217,7 @@ def test_slow_answers_end_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "PATIENCE_S", 0.5)
     slow = "import time\ndef address(*_): time.sleep(0.1)\nnumber = switch = peers = address"
     report = graded(slow)
-    assert "took 0.5 s in all" in report.marks[0].why
+    assert "all its answers took 0.5 s" in report.marks[0].why
     assert report.marks[-1].why.startswith("not tried")
 
 

@@ -95,7 +95,7 @@ def test_cable_that_only_one_end_knows_is_none(old: str, new: str, says: str) ->
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("return (server,)", "return (server // 2,)", "another server's too"),
+        ("return (server,)", "return (server // 2,)", "another server has too"),
         ("return (server,)", "return (server + 1,)", "server_at"),
         ("return (server,)", "return (-server,)", "radices"),
         ("return (server,)", "return server", "radices"),

@@ -69,7 +69,7 @@ def test_router_delivers() -> None:
         ("return ['mine']", "TypeError"),
         ("return None", "TypeError"),
         ("return 1 / 0", "ZeroDivisionError"),
-        ("return [Send(0, destination, Frame(2048, packet))] * 2", "copied on its way"),
+        ("return [Send(0, destination, Frame(2048, packet))] * 2", "duplicated on its path"),
     ],
 )
 def test_answer_that_is_no_forwarding_arrives_nowhere(body: str, says: str) -> None:
@@ -117,7 +117,7 @@ def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
     with Keeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
         mark, stopped = grading_engine.marked(check, grading_engine.Work(sheet, keeper, ""))
     assert stopped
-    assert "they never rest" in mark.why
+    assert "never become idle" in mark.why
 
 
 def rest(work: grading_engine.Work) -> grading_engine.Judgement:

@@ -48,8 +48,12 @@ def test_no_network_that_there_is_does_what_a_sheet_asks_for() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('examples = ("mine,13", "mine,8")', "examples = 7", "name two sizes"),
-        ('examples = ("mine,13", "mine,8")', 'examples = ("mine,\\x1b[2J", "b")', "name two sizes"),
+        ('examples = ("mine,13", "mine,8")', "examples = 7", "return two sizes"),
+        (
+            'examples = ("mine,13", "mine,8")',
+            'examples = ("mine,\\x1b[2J", "b")',
+            "return two sizes",
+        ),
         ("super().__init__(m=m)\n", "while True: pass\n", "no answer within"),
         ("class Chords(Topology)", "class Chords", "0 networks, not one"),
         ("class Nearer(HopByHop)", "class Nearer", "0 routers, not one"),
