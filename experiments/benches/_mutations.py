@@ -88,11 +88,11 @@ def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
         return random.choice((b"[", b'{"a":', b'[{"":')) * DEPTH
     tree = json.loads(data)
     for _ in range(random.choice((1, 1, 1, 2, 3))):
-        tree = _changed(tree, json.loads(random.choice(corpus)), random)
+        tree = _changed_once(tree, json.loads(random.choice(corpus)), random)
     return json.dumps(tree).encode()
 
 
-def _changed(tree: Any, other: Any, random: Random) -> Any:
+def _changed_once(tree: Any, other: Any, random: Random) -> Any:
     """Return plain data with one change at a random place."""
     if isinstance(tree, (dict, list)) and tree and random.random() < 0.85:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
@@ -106,7 +106,7 @@ def _changed(tree: Any, other: Any, random: Random) -> Any:
             tree *= random.choice((0, 2, 3))
         else:
             below = other[key] if isinstance(other, dict) and key in other else other
-            tree[key] = _changed(tree[key], below, random)
+            tree[key] = _changed_once(tree[key], below, random)
         return tree
     return copy.deepcopy(random.choice(VALUES) if random.random() < 0.9 else other)
 

@@ -116,7 +116,7 @@ class ReaderCase(NamedTuple):
 def readers() -> dict[str, ReaderCase]:
     """Return all readers by name."""
     return {
-        "network": ReaderCase(_specs, mutations.text, _simple(_read_spec)),
+        "network": ReaderCase(_specs, mutations.text, _without_setup(_read_spec)),
         "address": ReaderCase(_addresses, mutations.text, _address),
         "fault": ReaderCase(_faults, mutations.text, _fault),
         "experiment": ReaderCase(_experiments, mutations.text, _experiment),
@@ -136,10 +136,10 @@ def readers() -> dict[str, ReaderCase]:
         "records": ReaderCase(runs.flows, mutations.raw, runs.records),
         "capture": ReaderCase(_captures, mutations.raw, _capture),
         "page-request": ReaderCase(
-            sockets.page_requests, mutations.json_of, _simple(sockets.read_page_request)
+            sockets.page_requests, mutations.json_of, _without_setup(sockets.read_page_request)
         ),
         "gate-request": ReaderCase(
-            sockets.gate_requests, mutations.json_of, _simple(sockets.read_gate_request)
+            sockets.gate_requests, mutations.json_of, _without_setup(sockets.read_gate_request)
         ),
         "lab-request": ReaderCase(sockets.lab_requests, mutations.json_of, sockets.lab_request),
         "server-request": ReaderCase(
@@ -149,19 +149,19 @@ def readers() -> dict[str, ReaderCase]:
             sockets.answers, mutations.json_of, sockets.answer, sockets.grading_errors
         ),
         "iperf3": ReaderCase(
-            partial(texts, json.dumps(REPORT)), mutations.json_of, _simple(_read_report)
+            partial(texts, json.dumps(REPORT)), mutations.json_of, _without_setup(_read_report)
         ),
         "handed-in": ReaderCase(partial(texts, TIMES), mutations.csv, _times),
         "machine-ready": ReaderCase(sockets.ready, mutations.json_of, sockets.machine_ready),
     }
 
 
-def _word(data: bytes) -> str:
+def _argument(data: bytes) -> str:
     """Return bytes as text, decoded like a program's command line arguments in Python."""
     return data.decode("utf-8", "surrogateescape")
 
 
-def _simple(read: Callable[[bytes], object]) -> Callable[[], Any]:
+def _without_setup(read: Callable[[bytes], object]) -> Callable[[], Any]:
     """Return a context manager without setup that yields `read`."""
 
     @contextmanager
@@ -193,7 +193,7 @@ def _specs() -> tuple[bytes, ...]:
 
 
 def _read_spec(data: bytes) -> None:
-    topology = parse(_word(data))
+    topology = parse(_argument(data))
     topology.address(topology.servers - 1)
     topology.server_plug(0, 0)
 
@@ -207,7 +207,7 @@ def _address() -> Iterator[Callable[[bytes], object]]:
     networks = list(map(parse, NETWORKS))
 
     def read(data: bytes) -> None:
-        text = _word(data)
+        text = _argument(data)
         for topology in networks:
             for kind in (topology.node, topology.server, topology.switch):
                 try:
@@ -235,7 +235,7 @@ def _fault() -> Iterator[Callable[[bytes], object]]:
     topology, workload = parse("bcube,2,1"), Workload(duration_s=10.0)
 
     def read(data: bytes) -> None:
-        text = _word(data)
+        text = _argument(data)
         for made in (
             lambda: parse_failures(topology, [text]),
             lambda: schedule(topology, [FaultAt(text)], workload, 1),
@@ -265,7 +265,10 @@ def _experiments() -> tuple[bytes, ...]:
 def _experiment() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials import loading
 
-    with _few_flows(), _file("mine.toml", lambda file: _ordered(loading.load(str(file)))) as read:
+    with (
+        _few_flows(),
+        _file("mine.toml", lambda file: _compute_orders(loading.load(str(file)))) as read,
+    ):
         yield read
 
 
@@ -284,7 +287,7 @@ def _few_flows() -> Iterator[None]:
         yield
 
 
-def _ordered(experiment: Any) -> None:
+def _compute_orders(experiment: Any) -> None:
     """Compute the orders of an experiment's first trials, as `run --dry-run` does."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import order_of
@@ -310,7 +313,7 @@ def _override() -> Iterator[Callable[[bytes], object]]:
     quick = loading.load("quick")
 
     def read(data: bytes) -> None:
-        loading.experiment_of(overridden(plain(quick), [_word(data)]))
+        loading.experiment_of(overridden(plain(quick), [_argument(data)]))
 
     yield read
 
@@ -332,7 +335,7 @@ def _plan() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials.loading import experiment_of
 
     with _few_flows():
-        yield lambda data: _ordered(experiment_of(_table(data)))
+        yield lambda data: _compute_orders(experiment_of(_table(data)))
 
 
 def _table(data: bytes) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def lab_request() -> Iterator[Callable[[bytes], object]]:
 
     def read(data: bytes) -> object:
         asked = _request(data)
-        require(asked["ask"] != "down", "the process is not to end")
+        require(asked["ask"] != "down", "the process may not end")
         return json.dumps(service._reply(asked, []))
 
     yield read

@@ -33,7 +33,7 @@ from topos.base.emulated import emulated
 from topos.base.spec import parse
 
 
-class _Opened(Namespace):
+class _ShellNamespace(Namespace):
     """The network namespace that a shell of Mininet created."""
 
     def __init__(self, process: int) -> None:
@@ -60,12 +60,12 @@ class _Intf(TCIntf):
 class _Host(Host):
     """Mininet's host, with its network namespace."""
 
-    _opened: Namespace | None = None
+    _namespace: Namespace | None = None
 
     def live_namespace(self) -> Namespace:
         """Return the host's network namespace."""
-        self._opened = self._opened or _Opened(self.pid)
-        return self._opened
+        self._namespace = self._namespace or _ShellNamespace(self.pid)
+        return self._namespace
 
     def program(
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any

@@ -107,12 +107,12 @@ class ThreeServers:
             self.fabric.sysctl(f"bridge/bridge-nf-call-{name}", 0)
         self.fabric.ip(*(f"link add s{i} type bridge mcast_snooping 0" for i in (0, 1)))
         for server, port, switch in ((A, 0, 0), (RELAY, 0, 0), (RELAY, 1, 1), (B, 0, 1)):
-            self._plug(server, port, switch)
+            self._add_port(server, port, switch)
         self.fabric.ip(*(f"link set s{i} mtu {PORT_MTU} up" for i in (0, 1)))
         self._wait_for_switches()
         if straight_on and tcx.is_quick():
             for ends in (((A, 0), (RELAY, 0)), ((RELAY, 1), (B, 0))):
-                self._pass_by(ends)
+                self._bypass_bridge(ends)
 
     def __enter__(self) -> ThreeServers:
         return self
@@ -120,7 +120,7 @@ class ThreeServers:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def _plug(self, server: int, port: int, switch: int) -> None:
+    def _add_port(self, server: int, port: int, switch: int) -> None:
         namespace, address = self.servers[server], mac(server, port).hex(":")
         far = f"h{server}-{port}"
         self.fabric.ip(
@@ -130,7 +130,7 @@ class ThreeServers:
         )
         namespace.ip(f"link set eth{port} up")
 
-    def _pass_by(self, ends: Iterable[tuple[int, int]]) -> None:
+    def _bypass_bridge(self, ends: Iterable[tuple[int, int]]) -> None:
         """Redirect frames between these ports, so that they bypass the bridge."""
         with self.fabric.entered():
             ports = {
@@ -234,7 +234,7 @@ class ThreeServers:
                 return  # The other end has closed the connection.
 
         sender = threading.Thread(target=send, daemon=True)
-        with client, server, _on({max(processors)}):
+        with client, server, _on_processors({max(processors)}):
             sender.start()
             _receive(server, WARM_UP_S)
             rate = _receive(server, seconds)
@@ -247,7 +247,7 @@ class ThreeServers:
 
 
 @contextmanager
-def _on(processors: set[int]) -> Iterator[None]:
+def _on_processors(processors: set[int]) -> Iterator[None]:
     """Restrict this thread to the given processors."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)
@@ -265,7 +265,7 @@ def _receive(server: socket.socket, seconds: float) -> float:
     return received * 8 / (time.monotonic() - start)
 
 
-# -- ways from A to B -----------------------------------------------------------------------------
+# -- encapsulations from A to B --------------------------------------------------------------------
 
 
 class Encapsulation(NamedTuple):

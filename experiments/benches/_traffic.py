@@ -25,7 +25,7 @@ PATTERN = Random("pattern").randbytes(4093)  # prime length: no power of two is 
 CHUNK = 512
 TCP_INFO = struct.Struct("=BxB5xI12xI16xI8xI")
 SHORT_BYTES = 8 * CHUNK
-EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_some": 0.25}
+EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_connections": 0.25}
 
 
 @dataclass
@@ -103,7 +103,9 @@ class BenchTraffic:
         for server in range(lab.topology.servers):
             self._datagrams[server] = self._socket(server, socket.SOCK_DGRAM)
             self._datagrams[server].bind(("", COUNT_PORT))
-            self._selector.register(self._datagrams[server], selectors.EVENT_READ, self._counted)
+            self._selector.register(
+                self._datagrams[server], selectors.EVENT_READ, self._count_datagram
+            )
             listening = self._socket(server, socket.SOCK_STREAM)
             listening.bind(("", ECHO_PORT))
             listening.listen(64)
@@ -125,9 +127,9 @@ class BenchTraffic:
                 getattr(self, deed)(now)
         for key, _ in self._selector.select(wait_s):
             key.data(key.fileobj, now)
-        for one in self._open():
+        for one in self._open_connections():
             if now - one.moved_s > self.stalled_s:
-                why = f"{_tcp_state(one.client)}, {one.in_vain} tries in vain where a path was"
+                why = f"{_tcp_state(one.client)}, {one.in_vain} unsuccessful tries with a path"
                 self.errors[f"stalled: {why}"] += 1
                 self._end(one, "stalled")
 
@@ -136,7 +138,7 @@ class BenchTraffic:
         computed = self.lab.computed
         return {
             one.client: _tcp_info(one.client)[1]
-            for one in self._open()
+            for one in self._open_connections()
             if computed(one.source, one.destination) and computed(one.destination, one.source)
         }
 
@@ -153,7 +155,7 @@ class BenchTraffic:
 
     def server_died(self, server: int) -> None:
         """End the connections of a dead server."""
-        for one in self._open():
+        for one in self._open_connections():
             if server in (one.source, one.destination):
                 self._end(one, "ended with a server")
         address = self.lab.topology.ip(server)
@@ -162,9 +164,11 @@ class BenchTraffic:
                 self._end_echo(accepted)
 
     def end(self) -> int:
-        """Start no more data; return the number of connections whose echo is incomplete."""
+        """Stop sending new data; return the number of connections whose echo is incomplete."""
         self._ending = True
-        return sum(one.sent > one.echoed or one.length is not None for one in self._open())
+        return sum(
+            one.sent > one.echoed or one.length is not None for one in self._open_connections()
+        )
 
     # -- datagrams -------------------------------------------------------------------------------
 
@@ -181,7 +185,7 @@ class BenchTraffic:
             else:
                 stream.sent += 1
 
-    def _counted(self, which: socket.socket, now: float) -> None:
+    def _count_datagram(self, which: socket.socket, now: float) -> None:
         try:
             number, sequence = NUMBERED.unpack(which.recv(64))
         except OSError:  # ICMP error for an earlier datagram
@@ -191,11 +195,11 @@ class BenchTraffic:
 
     # -- connections -----------------------------------------------------------------------------
 
-    def _begin_some(self, now: float) -> None:
+    def _begin_connections(self, now: float) -> None:
         if self._ending:
             return
         self._begin(SHORT_BYTES, now)
-        if sum(one.length is None for one in self._open()) < self._long:
+        if sum(one.length is None for one in self._open_connections()) < self._long:
             self._begin(None, now)
 
     def _begin(self, length: int | None, now: float) -> None:
@@ -210,7 +214,7 @@ class BenchTraffic:
             self._failed(one, OSError(code, "no connection"))
 
     def _send_chunks(self, now: float) -> None:
-        for one in self._open():
+        for one in self._open_connections():
             most = CHUNK if one.length is None else one.length - one.sent
             if self._ending and one.length is None:
                 continue
@@ -235,7 +239,7 @@ class BenchTraffic:
             self._failed(one, error)
             return
         if data != _pattern(one.echoed, len(data)):
-            self._end(one, "other bytes came back")
+            self._end(one, "wrong echo")
         elif not data:
             self._end(one, "closed by the other side")
         else:
@@ -282,9 +286,9 @@ class BenchTraffic:
         del self._connections[one.client]
         one.client.close()
 
-    # -- for both --------------------------------------------------------------------------------
+    # -- streams and connections -------------------------------------------------------------------
 
-    def _open(self) -> list[ClientConnection]:
+    def _open_connections(self) -> list[ClientConnection]:
         return list(self._connections.values())
 
     def _pair(self) -> tuple[int, int]:
@@ -301,7 +305,7 @@ def _tcp_state(client: socket.socket) -> str:
     """Return TCP's state of a stalled connection as text (struct tcp_info)."""
     state, repeats, pause_us, unanswered, sent_ms, heard_ms = _tcp_info(client)
     return (
-        f"state {state}, {unanswered} segments without an answer, sent {sent_ms / 1e3:.1f} s ago, "
+        f"state {state}, {unanswered} unacknowledged segments, sent {sent_ms / 1e3:.1f} s ago, "
         f"{repeats} times, next after {pause_us / 1e6:.1f} s, heard {heard_ms / 1e3:.1f} s ago"
     )
 

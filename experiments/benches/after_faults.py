@@ -1,4 +1,4 @@
-"""New flows after a single fault: pings that are lost, in every network and plane."""
+"""New flows after a single fault: lost pings, in every network and plane."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ BETWEEN_S = 2.0  # pause between two rounds, in seconds
 FAULTS_OF_A_KIND, QUICK_FAULTS = 4, 1
 TIME_LIMIT_S = 900.0
 NOTES = f"""
-Each fault strikes alone. {NOTICED_S["fast"]:g} s later ({NOTICED_S["paper"]:g} s with paper timers,
-which notice silence after 5 s) every server that works pings every other one, {ROUNDS} times,
+Single faults. {NOTICED_S["fast"]:g} s after a fault ({NOTICED_S["paper"]:g} s with paper timers,
+which detect silence after 5 s), every live server pings every other server, {ROUNDS} times,
 {BETWEEN_S:g} s apart. Each ping is a new flow. {FAULTS_OF_A_KIND} faults of each kind are drawn.
-pairs: pairs of servers that are connected, over all faults of the kind. no_path: those of them for
-which the routing has no path there or back. lost_1, lost_2, lost_3: unanswered pings between the
-other pairs. beside: nothing, or all-to-all traffic at a rate that keeps the processors busy (see
-`bench failover`).
+pairs: connected pairs of servers, over all faults of the kind. no_path: pairs for which the routing
+has no path in one of the directions. lost_1, lost_2, lost_3: unanswered pings between the other
+pairs, by round. beside: background load: none, or all-to-all traffic at a rate that keeps the
+processors busy (see `bench failover`).
 """
 
 

@@ -1,4 +1,4 @@
-"""BCube(4,1), a flow from each of 16 servers over a relay: eBPF, Python, the kernel's routing."""
+"""BCube(4,1) with a relayed flow per server: eBPF, Python, and the kernel's routing."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ CHUNK, SINK = 1 << 18, 1 << 20
 SEED = 1
 TIME_LIMIT_S = 60.0
 KERNEL, EBPF, PYTHON = "kernel's IP forwarding", "ebpf", "python"
-PAST = "the same, past bridges"
+PAST = "kernel, bridges bypassed"
 NOTES = f"""
-Each of the 16 servers sends by one TCP connection (Reno, MTU 1500, no limit of rates), receives by
-another, and relays a third; one process writes and one reads, as fast as they can, on a processor
-each. total_gbps: what arrived, the median of {ROUNDS} rounds. In each round every plane has its
-turn, in random order, on a network that was made for it. of_kernel: the median of a round's ratios
-(goal: {GOAL:g} for eBPF); low and high: their quartiles. The kernel forwards by static routes, and
-without headers of a DCN. Frames pass bridges by where a forwarder sends them, as they do in a lab;
-"{PAST}" is the kernel's forwarding with the same.
-Servers run {ROUTING} with the papers' timers: processors are full, and silence is no failure.
-cpu_us_per_packet: the processor time of a forwarder in Python for each packet that it handled
-while one flow used the network alone; acknowledgements are packets too.
+Each of the 16 servers sends over one TCP connection (Reno, MTU 1500, no rate limit), receives over
+a second one, and relays a third. One process writes and one process reads, at full speed, each on a
+separate processor. total_gbps: total goodput, the median of {ROUNDS} rounds. In each round every
+plane is measured once, in random order, on a new network. of_kernel: the median of the rounds'
+ratios to the kernel (goal: {GOAL:g} for eBPF); low and high: their quartiles. The kernel forwards
+by static routes, without headers of a DCN. Frames bypass bridges if a forwarder sends them, as in a
+lab; "{PAST}" is the kernel's forwarding with the same bypass.
+Servers run {ROUTING} with the papers' timers: the processors are fully loaded, so that silence does
+not indicate a failure.
+cpu_us_per_packet: processor time of a Python forwarder per handled packet, measured with a single
+flow in the network; acknowledgements count as packets.
 """
 
 
@@ -106,21 +107,23 @@ def flows(topology: Topology) -> list[Path]:
         far: int = topology.server_at([(digit + 1) % radix for digit, radix in digits])
         return far
 
-    return [_way(topology, server, partner(server)) for server in range(topology.servers)]
+    return [_flow_path(topology, server, partner(server)) for server in range(topology.servers)]
 
 
-def _way(topology: Topology, source: int, destination: int) -> Path:
+def _flow_path(topology: Topology, source: int, destination: int) -> Path:
     return route(topology, WAYS, source, destination).paths[0]
 
 
-# -- one turn, in a process of its own -----------------------------------------------------------
+# -- one turn, in a separate process -----------------------------------------------------------
 
 
 def total_bps(plane: str, seconds: float) -> float:
     """Bring the network up in a sandbox; return the total goodput of all flows in bit/s."""
     topology = parse(NETWORK)
     with _network(topology, plane) as net:
-        return _carried([_connected(net, topology, way) for way in flows(topology)], seconds)
+        return _total_goodput_bps(
+            [_connected(net, topology, way) for way in flows(topology)], seconds
+        )
 
 
 def _network(topology: Topology, plane: str) -> AbstractContextManager[Any]:
@@ -135,9 +138,9 @@ def costs(seconds: float) -> dict[str, float]:
     with _lab(topology, PYTHON) as lab:
         way = flows(topology)[0]
         ends = _connected(lab.net, topology, way)
-        before = [_spent(lab, server) for server in way.servers]
-        _carried([ends], seconds)
-        after = [_spent(lab, server) for server in way.servers]
+        before = [_cpu_and_packets(lab, server) for server in way.servers]
+        _total_goodput_bps([ends], seconds)
+        after = [_cpu_and_packets(lab, server) for server in way.servers]
     return {
         part: (spent - had) / (handled - were) * 1e6
         for part, (had, were), (spent, handled) in zip(
@@ -157,7 +160,7 @@ def _costs(seconds: float) -> Iterator[Row]:
         yield {"python_forwarder": "all", "cpu_us_per_packet": None, "outcome": reason}
 
 
-def _spent(lab: Lab, server: int) -> tuple[float, int]:
+def _cpu_and_packets(lab: Lab, server: int) -> tuple[float, int]:
     """Return the CPU time of a forwarder in seconds, and the number of packets it handled."""
     assert lab.forwarders is not None
     stat = pathlib.Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
@@ -190,7 +193,7 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
 
     commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}
     for way in flows(topology):
-        back = _way(topology, way.destination, way.source)
+        back = _flow_path(topology, way.destination, way.source)
         for one in (way, back):
             for server, step in zip(one.servers, one.steps, strict=False):
                 target = topology.ip(one.destination)
@@ -235,7 +238,9 @@ def _connected(net: Any, topology: Topology, way: Path) -> tuple[socket.socket, 
     return client, server
 
 
-def _carried(connections: list[tuple[socket.socket, socket.socket]], seconds: float) -> float:
+def _total_goodput_bps(
+    connections: list[tuple[socket.socket, socket.socket]], seconds: float
+) -> float:
     """Return the total goodput of all connections in bit/s."""
     clients = [client for client, _ in connections]
     servers = [server for _, server in connections]

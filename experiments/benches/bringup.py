@@ -1,4 +1,4 @@
-"""Networks up and down again with every cable shaped, beside stock Mininet."""
+"""Start and stop time of networks with shaped cables, compared with stock Mininet."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ TIME_LIMIT_S = 1200.0
 STOCK, OURS = "mininet", "pillarbox"
 TURNS = (OURS, STOCK, OURS, OURS)
 NOTES = f"""
-Every cable is held to {RATE_MBIT} Mbit/s at both ends. up_s ends when all switches forward, stop_s
-when no link of the network is left among the switches; in between, one server has to reach another.
-The builders took turns ({", ".join(TURNS)}), each time in a process and a sandbox of its own; all
-numbers are medians. mininet stands for its Host, LinuxBridge and TCLink. faster_times compares up
-and stop together (goal: {LEAST_TIMES}). kernel_mib and processes are what the network that stands
-takes: the kernel's slabs, per-processor memory, stacks and page tables, which other tenants of the
-machine disturb, and processes beside the one that made it, with the memory of all of them
-(proportional set size). Most of our stop_s is a wait of the kernel's: for each bridge that it takes
-down it lets a grace period pass (rcu_barrier, in br_multicast_dev_del), 10 to 20 ms at 250 Hz.
+Every cable is limited to {RATE_MBIT} Mbit/s at both ends. up_s ends when all switches forward,
+stop_s when no link of the network is left in the switches' namespace. In between, one server has to
+reach another server. The builders took turns ({", ".join(TURNS)}), each time in a separate process
+and sandbox; all figures are medians. mininet is stock Mininet with Host, LinuxBridge and TCLink.
+faster_times compares the sum of start and stop (goal: {LEAST_TIMES}). kernel_mib and processes are
+the resources of the running network: the kernel's slabs, per-processor memory, stacks and page
+tables, which other users of the machine disturb, and the processes in addition to the builder's,
+with the memory of all of them (proportional set size). Most of Pillarbox's stop_s is a wait in the
+kernel: for each removed bridge it waits for a grace period (rcu_barrier, in br_multicast_dev_del),
+10 to 20 ms at 250 Hz.
 """
 
 
@@ -83,13 +84,13 @@ def up_and_down(spec: str, builder: str) -> dict[str, float]:
     from experiments.linux.namespaces import fabric
 
     setLogLevel("critical")
-    kernel_mib, processes, processes_mib = _memory()
+    kernel_mib, processes, processes_mib = _memory_use()
     start_s = time.perf_counter()
     net = BUILDERS[builder](spec)
     net.start()
     up_s = time.perf_counter() - start_s
-    after = _memory()
-    _try(net)
+    after = _memory_use()
+    _check_network(net)
     start_s = time.perf_counter()
     net.stop()
     stop_s = time.perf_counter() - start_s
@@ -105,7 +106,7 @@ def up_and_down(spec: str, builder: str) -> dict[str, float]:
     }
 
 
-def _try(net: Any) -> None:
+def _check_network(net: Any) -> None:
     """Raise RuntimeError unless two servers of a switch reach each other over shaped cables."""
     said = net["h0"].cmd(f"ping -c3 -W1 -i0.2 {net['h1'].IP()}")
     shape = net["h0"].cmd("tc class show dev h0-eth0")
@@ -113,7 +114,7 @@ def _try(net: Any) -> None:
         raise RuntimeError(f"the network does not work: {said} {shape}")
 
 
-def _memory() -> tuple[float, int, float]:
+def _memory_use() -> tuple[float, int, float]:
     """Return the kernel's memory in MiB, the number of processes, and their memory in MiB."""
     sizes_mib = list(map(shared_mib, all_processes()))
     return kernel_mib(), len(sizes_mib), sum(sizes_mib)

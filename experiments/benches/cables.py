@@ -1,4 +1,4 @@
-"""All cables of networks of millions of servers, and of BCube beside FNSS and networkx."""
+"""Computation of all cables of large networks, and of BCube compared with FNSS and networkx."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MOST_MIB = 1.5e9 / 2**20
 LEAST_TIMES = 30
 TIME_LIMIT_S = 300.0
 NOTES = f"""
-build_s is a median, peak_mib that of a process that did only this, with the interpreter and its
-imports. In the second table the builders took turns in one process; slower_times compares them
-with Pillarbox in that run (goal: {LEAST_TIMES}).
-What is built differs: Pillarbox gives arrays (both ends, both ports, level), the others a networkx
-graph of Python objects. right_switches_percent: how many switches join just the servers that
-differ in one digit, as in Guo 2009, section 3.1.
+build_s is a median; peak_mib is the peak memory of a process that only builds, interpreter and
+imports included. In the second table the builders took turns in one process; slower_times compares
+them with Pillarbox in that run (goal: {LEAST_TIMES}).
+The results differ in form: Pillarbox returns arrays (both ends, both ports, level), the others a
+networkx graph of Python objects. right_switches_percent: percentage of switches that connect
+exactly the servers that differ in one digit, as in Guo 2009, section 3.1.
 """
 OURS = "pillarbox"
 
@@ -34,15 +34,15 @@ OURS = "pillarbox"
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each large network, then one for each builder of each BCube."""
     for spec in SMALL if quick else LARGE:
-        yield _large(spec, quick)
+        yield _large_row(spec, quick)
     for n, k, rounds in BESIDE_SMALL if quick else BESIDE:
-        yield from _beside(n, k, rounds, judged=not quick)
+        yield from _builder_rows(n, k, rounds, judged=not quick)
 
 
 # -- every cable -------------------------------------------------------------------------------
 
 
-def _large(spec: str, quick: bool) -> Row:
+def _large_row(spec: str, quick: bool) -> Row:
     network = parse(spec)
     result = in_child(build_s, spec, 1 if quick else 5, time_limit_s=TIME_LIMIT_S)
     row = {"network": spec, "servers": network.servers, "cables": network.cables}
@@ -60,10 +60,10 @@ def build_s(spec: str, rounds: int) -> float:
     return medians(interleaved({spec: network.cable_arrays}, rounds))[spec]
 
 
-# -- beside others -----------------------------------------------------------------------------
+# -- other builders -----------------------------------------------------------------------------
 
 
-def _beside(n: int, k: int, rounds: int, *, judged: bool) -> Iterator[Row]:
+def _builder_rows(n: int, k: int, rounds: int, *, judged: bool) -> Iterator[Row]:
     compared = in_child(compare, n, k, rounds, time_limit_s=TIME_LIMIT_S)
     for name in BUILDERS:
         row: Row = {"network": f"bcube,{n},{k}", "builder": name, "cables": None, "build_s": None}

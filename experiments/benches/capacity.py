@@ -1,4 +1,4 @@
-"""How much of each network this machine can emulate and be believed, and what a Mbit costs it."""
+"""Largest cable rate with valid trials for each network, and the CPU time per Mbit."""
 
 from __future__ import annotations
 
@@ -34,15 +34,16 @@ GOALS = {("bcube,4,1", 1500): 100.0, ("bcube,4,1", 9000): 400.0}
 SECONDS, LEAST_S = 0.12, 6.0
 QUICK_S, QUICK_MBIT = 0.6, 10.0
 NOTES = f"""
-All-to-all, greedy flows: until each could carry {SECONDS:.2f} s of a cable's rate, and for
-{LEAST_S:.0f} s at least. Fast timers, and what `run` chooses else.
+All-to-all, greedy flows: until each could carry {SECONDS:.2f} s of a cable's rate, at least
+{LEAST_S:.0f} s. Fast timers; all other settings are the defaults of `run`.
 rate_mbit: the largest rate of the cables at which three trials are valid (docs/trust.md) and carry
-{LEAST_OF_IDEAL:.0%} of their ideal or more, with at most one in between that does not; rates are 1,
-2, 3, 5, 7, 10 ... {START_MBIT:.0f} Mbit/s, tried from above. The other columns are means of those
-trials: goodput_mbit of all flows, of_ideal of the paths in use, busy_percent of all processors, and
-us_per_mbit, the processor time for each Mbit on each cable, headers and acknowledgements included.
-Where servers do not relay, the builder mininet stands beside ours: its Host, LinuxBridge and
-TCLink, with iperf3 to send.
+at least {LEAST_OF_IDEAL:.0%} of their ideal, with at most one failed trial in between. Rates are 1,
+2, 3, 5, 7, 10 ... {START_MBIT:.0f} Mbit/s, tried from above. The other columns are means of these
+trials: goodput_mbit of all flows, of_ideal relative to the ideal over the paths in use,
+busy_percent of all processors, and us_per_mbit, the processor time for each Mbit on each cable,
+headers and acknowledgements included.
+In networks whose servers do not relay, the builder mininet is measured too: stock Mininet with
+Host, LinuxBridge and TCLink, and iperf3 as the sender.
 """
 
 
@@ -61,21 +62,21 @@ def run(quick: bool) -> Iterator[Row]:
 def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
     tries: dict[float, list[Tried]] = {}
     length_s = QUICK_S if quick else _length_s(network, mtu)
-    try_at = partial(_tried, tries, network, mtu, builder, length_s)
+    try_at = partial(_run_trial, tries, network, mtu, builder, length_s)
     if quick:  # checks only that the bench runs and counts
         try_at(QUICK_MBIT)
         return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
     try:
-        rate_mbit = _largest(try_at)
+        rate_mbit = _largest_rate_mbit(try_at)
     except PillarboxError as error:
         return _row(network, mtu, builder, [], outcome=f"failed: {error}")
     goal = GOALS.get((network, mtu), 0.0)
     outcome = "ok" if rate_mbit >= goal else f"missed: {goal:g} Mbit/s wanted"
-    believed = [one for one in tries[rate_mbit] if _strict(one).verdict.valid]
+    believed = [one for one in tries[rate_mbit] if _with_goodput_bound(one).verdict.valid]
     return _row(network, mtu, builder, believed, rate_mbit=rate_mbit, outcome=outcome)
 
 
-def _largest(try_at: Callable[[float], Tried]) -> float:
+def _largest_rate_mbit(try_at: Callable[[float], Tried]) -> float:
     """Return the largest rate in Mbit/s at which trials are good, testing each rate from above.
 
     A binary search is wrong: at low rates, where TCP sends single segments, trials may be worse
@@ -84,7 +85,7 @@ def _largest(try_at: Callable[[float], Tried]) -> float:
     from experiments.trials.runs.calibration import SCALE_MBIT, confirmed
 
     def good(rate_mbit: float) -> bool:
-        tried = _strict(try_at(rate_mbit))
+        tried = _with_goodput_bound(try_at(rate_mbit))
         reasons.extend(tried.verdict.reasons)
         return tried.verdict.valid
 
@@ -92,7 +93,7 @@ def _largest(try_at: Callable[[float], Tried]) -> float:
     for rate_mbit in reversed([rate for rate in SCALE_MBIT if rate <= START_MBIT]):
         if confirmed(partial(good, rate_mbit), VALID):
             return rate_mbit
-    raise PillarboxError(f"at no rate; the last reason: {reasons[-1]}")
+    raise PillarboxError(f"no valid rate; the last reason: {reasons[-1]}")
 
 
 def _length_s(network: str, mtu: int) -> float:
@@ -107,7 +108,7 @@ def _length_s(network: str, mtu: int) -> float:
     return max(LEAST_S, SECONDS * rate_bps / mean_bps)
 
 
-def _tried(
+def _run_trial(
     tries: dict[float, list[Tried]],
     network: str,
     mtu: int,
@@ -126,7 +127,7 @@ def _tried(
     return found
 
 
-def _strict(found: Tried) -> Tried:
+def _with_goodput_bound(found: Tried) -> Tried:
     """Return the trial, marked invalid if its goodput is below LEAST_OF_IDEAL of its ideal."""
     of_ideal = found.verdict.figures.get("of_ideal", 0.0)
     if not found.verdict.valid or of_ideal >= LEAST_OF_IDEAL:

@@ -1,4 +1,4 @@
-"""The simulator: paths, rates and arrivals of a million flows, shortest paths, beside networkx."""
+"""The simulator: paths, rates and arrivals of a million flows; searches; networkx as reference."""
 
 from __future__ import annotations
 
@@ -39,13 +39,14 @@ MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
 LEAST_TIMES = 100
 TIME_LIMIT_S = 300.0
 NOTES = f"""
-Flows join random servers. paths_s: the links of all flows; loads_s: the flows on every link and,
-by equal shares, the aggregate bottleneck throughput; max_min_s: max-min fair rates, exactly. Each
-network is a process of its own, compiled code is loaded before (goals: {MOST_S:g} s, {MOST_MIB:.0f}
-MiB). arriving: flows of web-search's sizes that come and go, an event at each (the same goals);
-drawing them is counted, too. search: shortest paths from 64 servers to all. In the last table a
-networkx graph counts the flows on its edges along the paths that the routers' own Python gives, and
-slower_times compares that with Pillarbox's arrays in turns in one process (goal: {LEAST_TIMES}).
+Flows connect random servers. paths_s: the links of all flows; loads_s: the flows on every link and,
+by equal shares, the aggregate bottleneck throughput; max_min_s: exact max-min fair rates. Each
+network has a separate process, and compiled code is loaded before (goals: {MOST_S:g} s,
+{MOST_MIB:.0f} MiB). arriving: flows with web-search's sizes that arrive and end, one event each
+(same goals), including the time to draw them. search: shortest paths from 64 servers to all. In the
+last table, a networkx graph counts the flows on its edges along paths from the routers' Python
+code; slower_times compares this with Pillarbox's arrays, in turns in one process (goal:
+{LEAST_TIMES}).
 """
 
 
@@ -58,7 +59,7 @@ def run(quick: bool) -> Iterator[Row]:
         yield _arriving_row(spec, load, FLOWS_SMALL if quick else FLOWS)
     yield _search_row(SEARCHED_SMALL if quick else SEARCHED)
     for spec, name in BESIDE_SMALL if quick else BESIDE:
-        yield _beside_row(spec, name, rounds=2 if quick else 5, judged=not quick)
+        yield _networkx_row(spec, name, rounds=2 if quick else 5, judged=not quick)
 
 
 _row = partial(from_child, time_limit_s=TIME_LIMIT_S)
@@ -171,10 +172,10 @@ def _random_flows(network: Topology, flows: int) -> tuple[Ints, Ints]:
     return random_flows(network.servers, flows, numpy.random.default_rng(1))
 
 
-# -- beside networkx -----------------------------------------------------------------------------
+# -- compared with networkx ------------------------------------------------------------------------
 
 
-def _beside_row(spec: str, name: str, rounds: int, *, judged: bool) -> Row:
+def _networkx_row(spec: str, name: str, rounds: int, *, judged: bool) -> Row:
     def judge(row: Row) -> str:
         missed = judged and row["slower_times"] < LEAST_TIMES
         return f"missed: {LEAST_TIMES} times wanted" if missed else "ok"

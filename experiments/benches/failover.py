@@ -77,23 +77,23 @@ PACES = {
     "paper": FailoverTimes({FAR_CUT: 1.0, SERVER: 7.0}, 9.0, 15.0),
 }
 NOTES = f"""
-One TCP connection (Reno, {RATE_MBIT:.0f} Mbit/s) over one relay or more, and a fault on
-its path; of {TURNS["fast"]} turns. gap_s: the longest time without a byte at the receiver between
-the fault and its repair, known to {INTERVAL_S * 1e3:.0f} ms: the median of the turns, and worst_s,
-the longest of all; repair_gap_s: the longest after the repair; return_s: from the repair until the
-flow was back on the repaired path (a dash: not while the bench looked). The relay that sees its
-cable cut is not the sender; only heart-beats show a silent cut, the death of a server and, where
-the server at the cable's end tells nobody, a cut behind a switch.
-beside: nothing, or all-to-all at the rate that keeps the processors busy for {LOAD_BUSY:.0%} of
-their time, but at most {MOST_OF_SHARE:.0%} of each flow's share of the cables, which have
-{LOAD_MBIT["ebpf"] / 1e3:g} Gbit/s ({LOAD_MBIT["python"] / 1e3:g} on the Python plane) then and an
-MTU of {LOAD_MTU}. The goals are {MORE_UNDER_LOAD_S:g} s longer. busy_percent: of all processors,
-before the fault.
-With fast timers the ends' routes set TCP's least time of retransmission to {RTO_MIN} (ip route ...
-rto_min), as data centers do: Linux's 200 ms alone would take longer than the network. It doubles
-with each try, and a gap ends with a try. The papers' timers give a neighbour up after 5 s (Guo
-2008, section 7.1); TCP is as it comes there, and its tries after 3.0 and 6.2 s are those before and
-after that.
+One TCP connection (Reno, {RATE_MBIT:.0f} Mbit/s) over one or more relays, and a fault on its path,
+in {TURNS["fast"]} turns. gap_s: the longest period without a byte at the receiver between the fault
+and its repair, measured to {INTERVAL_S * 1e3:.0f} ms, the median of the turns; worst_s: the
+maximum; repair_gap_s: the longest period after the repair; return_s: time from the repair until the
+flow uses the repaired path again (a dash: not during the observation). A relay with a cut cable is
+not the sender. Only heartbeats reveal a silent cut, the death of a server and, if the server at the
+cable's end reports nothing, a cut on the far side of a switch.
+beside: background load: none, or all-to-all traffic at the rate that keeps the processors busy for
+{LOAD_BUSY:.0%} of their time, but at most {MOST_OF_SHARE:.0%} of each flow's share of the cables.
+These cables have {LOAD_MBIT["ebpf"] / 1e3:g} Gbit/s ({LOAD_MBIT["python"] / 1e3:g} on the Python
+plane) and an MTU of {LOAD_MTU}. The goals under load are {MORE_UNDER_LOAD_S:g} s longer.
+busy_percent: load of all processors before the fault.
+With fast timers the routes of both ends set TCP's minimum retransmission timeout to {RTO_MIN} (ip
+route ... rto_min), as data centers do: Linux's 200 ms alone would exceed the network's reaction
+time. The timeout doubles with each try, and a gap ends with a try. The papers' timers declare a
+neighbour dead after 5 s (Guo 2008, section 7.1). TCP has its default settings there: its tries 3.0
+and 6.2 s after the fault are the last one before and the first one after this time.
 """
 
 
@@ -165,7 +165,7 @@ def turns_of(
             with lab.host(server).live_namespace():
                 write_sysctl("net/ipv4/tcp_rmem", f"4096 {RECEIVE_BUFFER} {RECEIVE_BUFFER}")
             if timers == "fast":
-                _hurry(lab, server, far)
+                _set_rto_min(lab, server, far)
         load = Load(lab, ends) if loaded else None
         for _ in range(turns):
             for fault in faults:
@@ -218,10 +218,10 @@ class Load:
             time.sleep(TRY_S)  # time for all flows to begin
             before = machine()
             time.sleep(TRY_S)
-            self._follow(1.0 - between(before, machine()).idle)
+            self._adjust_rate(1.0 - between(before, machine()).idle)
             yield
 
-    def _follow(self, busy: float) -> None:
+    def _adjust_rate(self, busy: float) -> None:
         """Set the rate that is expected to cause the wanted CPU load."""
         self._looks.append((self._flow_bps, max(busy, NO_TIME)))
         tried_bps, found = map(sum, zip(*self._looks, strict=True))
@@ -232,7 +232,7 @@ def _flows(pairs: list[tuple[int, int]]) -> list[Flow]:
     return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in enumerate(pairs)]
 
 
-def _hurry(lab: Lab, server: int, far: int) -> None:
+def _set_rto_min(lab: Lab, server: int, far: int) -> None:
     """Set a server's minimum TCP retransmission timeout to another server to RTO_MIN."""
     target = lab.topology.ip(far)
     command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
@@ -271,17 +271,17 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         busy = 1.0 - between(before, machine()).idle
         scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
         if scenario is None:
-            return Turn(skipped="no such thing is on the path")
+            return Turn(skipped="the path has no such element")
         failures = failures_of(lab.topology, scenario.fault)
         if not route(lab.topology, lab.routing, *ends, failures).paths:
-            return Turn(skipped="the routing knows no path around it")
-        usual = _sent(lab, scenario)
+            return Turn(skipped="the routing has no path around it")
+        usual = _bytes_in_window(lab, scenario)
         broken_s = time.monotonic()
         repair = begun(lab, scenario.fault)
         time.sleep(pace.broken_s)
         repaired_s = time.monotonic()
         repair()
-        back_s = _back(lab, scenario, usual / 4, repaired_s + pace.return_s)
+        back_s = _return_time(lab, scenario, usual / 4, repaired_s + pace.return_s)
         end_s = time.monotonic()
         tool.finish()
         while not tool.ended():
@@ -289,8 +289,8 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         (result,) = tool.results()
     gaps = [(barrier_s + begin, barrier_s + end) for begin, end in gaps_of(result)]
     return Turn(
-        _longest(gaps, broken_s, repaired_s),
-        _longest(gaps, repaired_s, end_s),
+        _longest_gap(gaps, broken_s, repaired_s),
+        _longest_gap(gaps, repaired_s, end_s),
         back_s - repaired_s if back_s else None,
         busy,
         lost=_why_lost(result),
@@ -336,12 +336,12 @@ def _judged(turns: list[Turn], goal_s: float) -> Row:
     return row | {"outcome": "ok" if gap_s <= goal_s else f"missed: {goal_s:g} s wanted"}
 
 
-def _longest(gaps: list[tuple[float, float]], start: float, end: float) -> float:
+def _longest_gap(gaps: list[tuple[float, float]], start: float, end: float) -> float:
     """Return the duration of the longest gap that overlaps a period, in seconds."""
     return max((b - a for a, b in gaps if b > start and a < end), default=0.0)
 
 
-# -- what fails ---------------------------------------------------------------------------------
+# -- faults on a path ------------------------------------------------------------------------------
 
 
 class Scenario(NamedTuple):
@@ -362,21 +362,23 @@ def scenarios(topology: Topology, way: Path) -> dict[str, Scenario]:
         CUT: _on_cable(topology, "cut", *first),
         FAR_CUT: _on_cable(topology, "cut", relay, step),
         SILENT: _on_cable(topology, "silent cut", relay, step),
-        SERVER: _on(topology, "server", relay, step, relay),
+        SERVER: _scenario_at(topology, "server", relay, step, relay),
     }
     for server, step in [first, *further]:
         node = topology.server_plug(server, step.port).node
         if node >= topology.servers:
-            found[SWITCH] = _on(topology, "switch", server, step, node)
+            found[SWITCH] = _scenario_at(topology, "switch", server, step, node)
             break
     return found
 
 
 def _on_cable(topology: Topology, kind: str, server: int, step: Step) -> Scenario:
-    return _on(topology, kind, server, step, server, topology.server_plug(server, step.port).node)
+    return _scenario_at(
+        topology, kind, server, step, server, topology.server_plug(server, step.port).node
+    )
 
 
-def _on(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> Scenario:
+def _scenario_at(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> Scenario:
     fault = Fault(kind, tuple(map(topology.name, nodes)))
     return Scenario(fault, server, step.port)
 
@@ -414,7 +416,7 @@ def _survivable(
     return sum(bool(route(topology, routing, *ends, failures).paths) for failures in known)
 
 
-# -- where the flow goes ------------------------------------------------------------------------
+# -- paths of the flow ------------------------------------------------------------------------
 
 
 def taken(lab: Lab, source: int, destination: int) -> Path:
@@ -426,7 +428,7 @@ def taken(lab: Lab, source: int, destination: int) -> Path:
     return way or Path(source, ())
 
 
-def _sent(lab: Lab, scenario: Scenario) -> int:
+def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:
     """Return the bytes that the scenario's port sends in WINDOW_S."""
     name = lab.topology.interface(scenario.server, scenario.port)
     before = lab.bytes_sent()[name]
@@ -434,9 +436,9 @@ def _sent(lab: Lab, scenario: Scenario) -> int:
     return lab.bytes_sent()[name] - before
 
 
-def _back(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float | None:
+def _return_time(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float | None:
     """Wait until the port carries the flow again; return the time, None after the deadline."""
     while (start := time.monotonic()) < deadline:
-        if _sent(lab, scenario) > least:
+        if _bytes_in_window(lab, scenario) > least:
             return start
     return None

@@ -1,4 +1,4 @@
-"""New flows a second: loss and delay of first packets, and what is carried beyond saturation."""
+"""New flows per second: loss and delay of first packets, and throughput beyond saturation."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # flows a second
 LEAST_BEYOND = 0.5  # fraction of the highest carried rate
 TIME_LIMIT_S = 300.0
 NOTES = f"""
-Every flow is one UDP packet with a source port of its own, between two servers drawn at random.
-lost_percent: first packets that did not arrive within {DRAIN_S:.0f} s. median_ms and p99_ms: the
-delay of those that did, from the moment at which each was due. carried_per_s: flows that arrived,
-by the time until the last of them. Goals: no loss up to {WITHOUT_LOSS["ebpf"]} flows a second on
-the eBPF plane and {WITHOUT_LOSS["python"]} on the Python plane; beyond, at least {LEAST_BEYOND}
-of the most that the network has carried.
+Every flow is one UDP packet with a separate source port, between two random servers.
+lost_percent: first packets that did not arrive within {DRAIN_S:.0f} s. median_ms and p99_ms: delay
+of the arrived packets, counted from the scheduled sending time of each. carried_per_s: arrived
+flows divided by the time until the last arrival. Goals: no loss up to {WITHOUT_LOSS["ebpf"]} flows
+per second on the eBPF plane and {WITHOUT_LOSS["python"]} on the Python plane; at higher rates, at
+least {LEAST_BEYOND} of the highest carried rate.
 """
 
 
@@ -51,7 +51,7 @@ def _rows(
     row = {"network": network, "servers": parse(network).servers, "plane": plane, "timers": timers}
     why = _labs.hindrance(plane)
     settings = {name: row[name] for name in ("plane", "timers") if row[name]}
-    found, outcome = [_nothing(rate) for rate in rates], f"skipped: {why}"
+    found, outcome = [_empty_row(rate) for rate in rates], f"skipped: {why}"
     if not why:
         result = in_child(offered, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S)
         found, outcome = result.value or found, f"failed: {result.failure}"
@@ -71,7 +71,7 @@ def _judged(found: Row, most: float, without_loss: int) -> str:
     return "ok"
 
 
-def _nothing(rate: int) -> Row:
+def _empty_row(rate: int) -> Row:
     return {"offered_per_s": rate} | dict.fromkeys(
         ("flows", "lost_percent", "median_ms", "p99_ms", "carried_per_s")
     )

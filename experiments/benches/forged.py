@@ -1,4 +1,4 @@
-"""What a flood of frames or messages costs others: pings at the flooded switch, and elsewhere."""
+"""Packet loss of other flows during a flood of forged frames or messages."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ SEED = 1
 AT, BEHIND, BYSTANDERS = "at_switch", "behind_server", "bystanders"
 GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # upper bound for the loss in percent
 NOTES = f"""
-A server sends {RATE_PER_S} frames a second to a neighbour on its switch. Frames: half are valid
-headers of that network with packets between any servers, half IP in IP between servers that are
-drawn, which no decision is known for. Messages: all control messages that it sent its neighbour in
-a network that works, over and over. Percent of pings ({1 / EVERY_S:.0f} a second for
-{SECONDS:.0f} s) that were not answered, between {PAIRS} pairs each whose path there or back passes
-the flooded switch (at_switch, goal below {GOALS[AT]:.0f}), the flooded server but not that switch
-(behind_server) and neither (bystanders, goals below {GOALS[BYSTANDERS]:.0f}). No path begins, ends
-or passes at the forger. before: of all pings without a flood. forged_per_s: what the forger got rid
-of; dropped: frames that the flooded server counted as dropped meanwhile. A dash: no pair has such a
-path.
+A server sends {RATE_PER_S} frames per second to a neighbour on its switch. Frames: half are valid
+headers of this network with packets between any servers, half are IP in IP between random servers,
+for which no decision is cached. Messages: all control messages that the server sent to its
+neighbour in a working network, repeatedly. Columns are percentages of unanswered pings
+({1 / EVERY_S:.0f} per second for {SECONDS:.0f} s) between {PAIRS} pairs each: pairs with a path in
+either direction over the flooded switch (at_switch, goal below {GOALS[AT]:.0f}), over the flooded
+server but not this switch (behind_server), and over neither (bystanders, goals below
+{GOALS[BYSTANDERS]:.0f}). No path begins at, ends at or passes the forger. before: all pings without
+a flood. forged_per_s: frames that the forger sent; dropped: frames that the flooded server counted
+as dropped meanwhile. A dash: no pair has such a path.
 """
 
 
@@ -113,7 +113,7 @@ def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
 def verdict(row: Row) -> str:
     """Return the outcome: "ok" if every loss is below its goal."""
     if row["forged_per_s"] < RATE_PER_S / 2:
-        return "missed: the forger was too slow to say anything"
+        return "missed: the forger was too slow for a result"
     over = [name for name, goal in GOALS.items() if (row[name] or 0.0) >= goal]
     return f"missed: {', '.join(over)}" if over else "ok"
 
@@ -125,7 +125,7 @@ def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
     return FloodPlace(FORGER, victim, topology.server_plug(FORGER, PORT).node)
 
 
-# -- what is forged ------------------------------------------------------------------------------
+# -- forged frames ------------------------------------------------------------------------------
 
 
 def forged(
@@ -202,7 +202,7 @@ def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap)
         time.sleep(TOGETHER / RATE_PER_S)
 
 
-# -- what others lose ----------------------------------------------------------------------------
+# -- losses of others ----------------------------------------------------------------------------
 
 Pairs = dict[str, list[tuple[int, int]]]
 

@@ -1,4 +1,4 @@
-"""Frames that no server sent, fed to whatever reads frames: refused, or understood to the byte."""
+"""Random and damaged frames for all parsers: a refusal, or an exact parse."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ SAMPLES = 500  # valid frames to start from, for each header
 MOST_RANDOM = 80  # maximum size of a random frame in bytes
 MOST_PADDING = 46  # upper bound for Ethernet's padding in bytes
 NOTES = f"""
-Half of the frames are random bytes, half are valid frames that were damaged: bits flipped, cut,
-extended, spliced with another, and half of those with the checksum put right. The seed is {SEED}.
-accepted: parsed, and packed again to the same bytes (padding aside). The columns behind it count
-refusals by their reason. Whatever else happens is a failure.
+Half of the frames are random bytes, half are damaged valid frames: bits flipped, cut, extended, or
+spliced with another frame; half of the damaged frames get a correct checksum. The seed is {SEED}.
+accepted: frames that were parsed, and packed again to the same bytes (except padding). The columns
+after it count refusals by reason. Any other result is a failure.
 """
 
 
@@ -84,7 +84,7 @@ def fed(target: Target, frames: int) -> Row:
         try:
             parsed = target.parse(frame)
             if not frame.startswith(target.repack(parsed)):
-                raise ValueError("packed again, it is another frame")
+                raise ValueError("the frame differs after it is packed again")
         except WireError as error:
             counts[error.reason] += 1
         except Exception as error:  # noqa: BLE001
@@ -138,7 +138,7 @@ def _spliced(frame: bytes, valid: list[bytes], random: Random) -> bytes:
 MUTATIONS = (_flipped, _cut, _extended, _spliced)
 
 
-# -- what is fed -------------------------------------------------------------------------------
+# -- parsers and frames ----------------------------------------------------------------------------
 
 
 def targets() -> list[Target]:

@@ -1,4 +1,4 @@
-"""Damaged files, messages and words, fed to everything that reads them: a result, or a sentence."""
+"""Damaged files, messages and arguments for all readers: a result, or a one-sentence error."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ MOST_MIB = 256.0  # resident memory limit of a reader's process, its libraries i
 TIME_LIMIT_S = 4 * 3600.0  # wall time limit for one reader, in seconds
 COLUMNS = ("inputs", "read", "refused", "slowest_ms", "peak_mib", "seconds")
 NOTES = f"""
-Each input is a valid one of the reader's corpus, or one that broke it once, with tokens, cells,
-values, branches or bytes that are others: numbers beyond each limit, text that is no UTF-8, deep
-brackets, files that end early. The seed is {SEED}. A reader returns, or raises the error that it
-documents. All else is a failure: another exception, more than {HANG_S:g} s of processor time for
-an input, a process of more than {MOST_MIB:g} MiB (peak_mib, its libraries included).
+Each input is a valid or formerly harmful input of the reader's corpus, with tokens, cells, values,
+branches or bytes replaced: numbers beyond each limit, invalid UTF-8, deep brackets, truncated
+files. The seed is {SEED}. A reader returns, or raises a documented error. Any other result is a
+failure: another exception, more than {HANG_S:g} s of processor time for an input, a process of more
+than {MOST_MIB:g} MiB (peak_mib, its libraries included).
 """
 
 
@@ -84,7 +84,7 @@ def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> 
 def _judged(row: Row) -> str:
     failure = row.pop("failure", "")
     too_large = row["peak_mib"] > MOST_MIB
-    return failure or (f"failed: it had {row['peak_mib']:.0f} MiB" if too_large else "ok")
+    return failure or (f"failed: it used {row['peak_mib']:.0f} MiB" if too_large else "ok")
 
 
 class _Hang(BaseException):

@@ -1,4 +1,4 @@
-"""Frames that no server sent, fed to every router: counted, harmless, and nothing grows."""
+"""Random and damaged frames for all routers: no exception, and no growing state."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ CHECKSUM_AT, BODY_CHECKSUM_AT = 10, 2
 LOOKS = 40
 MOST_GROWTH, SLACK = 1.2, 500
 NOTES = f"""
-One router of a network that has run for a while is fed frames: random bytes, and damaged copies of
-frames that were really sent (bits flipped, cut, extended, spliced), half of them with the checksums
-put right, from any port and any neighbour; every tenth is a packet of its own applications to
-anywhere. The seed is {SEED}. Whatever is raised is a failure. state_first, state_then: the most
-entries in all tables in the first and in the second half, at {LOOKS} looks; by then they must have
-stopped growing (a quick run is too short to tell).
+One router of a network that has run for some time receives frames: random bytes, and damaged copies
+of real frames (bits flipped, cut, extended, spliced), half of them with correct checksums, at any
+port and from any neighbour. Every tenth input is a packet of the router's own applications to any
+address. The seed is {SEED}. Any exception is a failure. state_first, state_then: maximum number of
+entries in all tables in the first and in the second half, of {LOOKS} samples; the growth must have
+stopped by the second half (a quick run is too short to decide).
 """
 
 

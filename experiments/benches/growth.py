@@ -1,4 +1,4 @@
-"""A network that grows and shrinks while all its servers send to all others."""
+"""A network that grows and shrinks during all-to-all traffic."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ SENDING = Sending(interval_s=INTERVAL_S, timeout_s=2 * TIME_LIMIT_S)
 TRACED = 29  # divisor of the number of pairs whose paths are traced
 BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
 NOTES = f"""
-All servers of the partial network send to all others, over connections that last from first to last
-(cables of {RATE_MBIT:.0f} Mbit/s, eBPF plane). Meanwhile it grows to the whole one; then the new
-servers join in, and leave. goodput_mbps: of the lasting connections, from {SETTLED_S:.0f} s after a
-change on; new_mbps: of the others. took_s: how long the change took; least_mbps: the least that the
-lasting connections delivered in any {INTERVAL_S} s of it, and of the second behind it. broken:
-connections that did not last. paths: of the packets that were traced, those that went as the
-routing of the network of that size computes.
+All servers of the partial network send to all others, over connections that last for the whole run
+(cables of {RATE_MBIT:.0f} Mbit/s, eBPF plane). Meanwhile the network grows to its full size; then
+the new servers send too, and leave. goodput_mbps: goodput of the lasting connections, from
+{SETTLED_S:.0f} s after a change; new_mbps: goodput of the other connections. took_s: duration of
+the change; least_mbps: minimum goodput of the lasting connections in any {INTERVAL_S} s of the
+change and of the second after it. broken: number of broken lasting connections. paths: number of
+traced packets on the path that the routing computes for the current size.
 """
 
 
@@ -72,16 +72,16 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
         from experiments.traffic.generator import Generator
 
         with closing(Generator(lab, _flows(old), SENDING)) as lasting:
-            barrier_s = _begun(lasting)
+            barrier_s = _start_sending(lasting)
             phases.append(_phase(lab, BEFORE, small, barrier_s, phase_s))
             phases.append(_phase(lab, GROWN, small.whole, barrier_s, phase_s))
             flows = _flows(new - old)
             with closing(Generator(lab, flows, SENDING)) as joining:
-                joined_s = _begun(joining) - barrier_s
+                joined_s = _start_sending(joining) - barrier_s
                 phases.append(_phase(lab, JOINED, small.whole, barrier_s, phase_s))
-                joined = _ended(joining)
+                joined = _end_sending(joining)
             phases.append(_phase(lab, SHRUNK, small, barrier_s, phase_s))
-            lasted = _ended(lasting)
+            lasted = _end_sending(lasting)
     rows = [_row(phase, lasted) for phase in phases]
     sending = rows[2]
     sending["new_mbps"] = _mbps(joined, *(at - joined_s for at in phases[2][3:5]))
@@ -95,7 +95,7 @@ def _flows(pairs: set[tuple[int, int]]) -> list[Flow]:
     return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in pairs_in_order]
 
 
-def _begun(tool: Generator) -> float:
+def _start_sending(tool: Generator) -> float:
     """Start to send; return the start time (CLOCK_MONOTONIC)."""
     tool.prepare()
     barrier_s = time.monotonic()
@@ -103,7 +103,7 @@ def _begun(tool: Generator) -> float:
     return barrier_s
 
 
-def _ended(tool: Generator) -> list[FlowResult]:
+def _end_sending(tool: Generator) -> list[FlowResult]:
     tool.finish()
     while not tool.ended():
         time.sleep(INTERVAL_S)
@@ -134,7 +134,7 @@ def _row(phase: GrowthPhase, lasted: list[FlowResult]) -> Row:
     row["broken"], row["paths"] = _broken(lasted), phase.paths
     right, _, traced = phase.paths.split()
     missed = row["broken"] or right != traced
-    return row | {"outcome": "missed: every connection and path wanted" if missed else "ok"}
+    return row | {"outcome": "missed: a connection broke or a path is wrong" if missed else "ok"}
 
 
 def _broken(results: list[FlowResult]) -> int:

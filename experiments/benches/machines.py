@@ -1,4 +1,4 @@
-"""A network over several machines: what crosses between them, and whether verdicts are right."""
+"""A network over several machines: goodput, fault detection, start time, and verdicts."""
 
 from __future__ import annotations
 
@@ -30,46 +30,46 @@ SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
 SOAKED, SOAK_S, QUICK_SOAK_S = "dcell,4,1", 300.0, 10.0
 FLOWS, FLOW_S = 5, 2.0  # flows per location, in turns, and their duration in seconds
 GENERATOR, IPERF3 = "generator", "iperf3"  # senders of the flows
-CARDS = {"cut tunnels": True, "do not": False}
+CARDS = {"segment tunnels": True, "do not": False}
 TURNS = 10
-QUIET, SATURATED, PUSHED = "as it is", "a card too slow", "a clock pushed"
+QUIET, SATURATED, PUSHED = "unchanged", "a card too slow", "a shifted clock"
 RATE_MBIT, CARD_MBIT, PUSH_S = 10.0, 20.0, 0.005
 SIGNS = {SATURATED: ("card", "tunnels"), PUSHED: ("the clock of machine 1",)}
 # Goal as a fraction of a local cable, and its MTU, without a rate limit.
 LEAST_SHARE, SHARED_MTU = 0.5, 9000
 LIMIT_S = 600.0
 NOTES = f"""
-All machines are one computer, so this measures what Pillarbox adds, and no network. Goodput: of one
-TCP connection for {FLOW_S:.0f} s between two servers of {SPEC} that share a switch, on one machine
-and on two of {MACHINES}, in turns, the median of {FLOWS} (goal: {LEAST_SHARE} of the local cable's,
-without a rate at an MTU of {SHARED_MTU}); cards cut what is in tunnels, or do not. sender: iperf3
-has a process for each end, the generator one on each machine: within, that is both ends in one
-process, which nobody has to wake up.
-Cuts: how long until the first server beside it knows, the median of {CUTS}. Trust: each server
-sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: as it is; with a card held
-to {CARD_MBIT:.0f} Mbit/s, less than its cables that cross; with a clock pushed by
-{PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: how many turns were valid, and how many were
-not for just that reason; mistaken: how many had a reason of one of the other cases. The last row is
-{SOAK_S:.0f} s of `bench soak`, of {SOAKED} over {MACHINES} machines, with its columns.
+All machines are on one computer, so the bench measures the overhead of Pillarbox and no
+real network. Goodput: of one TCP connection for {FLOW_S:.0f} s between two servers of {SPEC} on the
+same switch, on one machine and on two of {MACHINES}, in turns, the median of {FLOWS} (goal:
+{LEAST_SHARE} of the local cable's goodput, without a rate limit at an MTU of {SHARED_MTU}); cards
+segment packets in tunnels, or do not. sender: iperf3 has a process for each end, the generator has
+a process on each machine: within a machine both ends are in one process, which saves wake-ups.
+Cuts: time until the first adjacent server detects a cut, the median of {CUTS}. Trust: each server
+sends to one other at {RATE_MBIT:.0f} Mbit/s, {TURNS} turns of each case: unchanged; with a card
+limited to {CARD_MBIT:.0f} Mbit/s, less than its crossing cables; with a clock shifted by
+{PUSH_S * 1e3:.0f} ms while flows are sent. as_wanted: number of turns that were valid, or invalid
+for exactly the expected reason; mistaken: number of turns with a reason of another case. The last
+row is {SOAK_S:.0f} s of `bench soak`, of {SOAKED} over {MACHINES} machines, with its columns.
 """
 
 
 def run(quick: bool) -> Iterator[Row]:
     """Yield rows of goodput, of cuts, of start times, and of trust."""
     if os.geteuid() or not (find_spec("distributed") and find_spec("cryptography")):
-        yield {"case": "all", "outcome": "skipped: it takes root, Dask and cryptography"}
+        yield {"case": "all", "outcome": "skipped: root, Dask and cryptography are needed"}
         return
     if not quick:
         for rate_mbit, mtu, cards in product(RATES, MTUS, CARDS):
             yield _goodput(rate_mbit, mtu, cards, GENERATOR)
         yield from (_goodput(None, mtu, cards, IPERF3) for mtu, cards in product(MTUS, CARDS))
         yield from _cuts()
-        yield from (_up(*size) for size in SIZES)
+        yield from (_start_row(*size) for size in SIZES)
     yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
     yield _soak(QUICK_SOAK_S if quick else SOAK_S)
 
 
-def _child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
+def _in_child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
     return in_child(function, *arguments, time_limit_s=LIMIT_S)
 
 
@@ -101,7 +101,7 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
 
 
 def _goodput(rate_mbit: float | None, mtu: int, cards: str, sender: str) -> Row:
-    result = _child(goodput, rate_mbit, mtu, CARDS[cards], sender)
+    result = _in_child(goodput, rate_mbit, mtu, CARDS[cards], sender)
     row: Row = {"rate_mbit": rate_mbit, "mtu": mtu, "cards": cards, "sender": sender}
     within, across = result.value if result.value else (None, None)
     row |= {"within_mbit": within, "across_mbit": across, "share": None}
@@ -153,7 +153,7 @@ def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
 
 
 def _cuts() -> Iterator[Row]:
-    result = _child(cuts)
+    result = _in_child(cuts)
     for kind, where in product(("cut", "silent cut"), ("within", "across")):
         row: Row = {"fault": kind, "cable": where, "detected_ms": None}
         if result.failure:
@@ -187,8 +187,8 @@ def cuts() -> dict[str, float | None]:
     return found
 
 
-def _up(spec: str, machines: int) -> Row:
-    result = _child(up, spec, machines)
+def _start_row(spec: str, machines: int) -> Row:
+    result = _in_child(up, spec, machines)
     row: Row = {"network": spec, "machines": machines}
     up_s, converged_s = result.value if result.value else (None, None)
     row |= {"up_s": up_s, "converged_s": converged_s}
@@ -205,7 +205,7 @@ def up(spec: str, machines: int) -> tuple[float, float]:
 
 
 def _soak(length_s: float) -> Row:
-    result = _child(soaked, length_s)
+    result = _in_child(soaked, length_s)
     row: Row = {"network": SOAKED, "machines": MACHINES}
     if result.failure:
         return row | {"outcome": f"failed: {result.failure}"}
@@ -231,7 +231,7 @@ def soaked(length_s: float) -> Row:
 
 
 def _trust(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
-    result = _child(trust, turns, seconds)
+    result = _in_child(trust, turns, seconds)
     for case in (QUIET, SATURATED, PUSHED):
         row: Row = {"case": case, "as_wanted": None, "mistaken": None, "first_reason": None}
         if result.failure:
@@ -251,8 +251,8 @@ def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
         lab.wait_converged()
         for turn, case in product(range(turns), found):
             reasons = _judged(lab, case, seconds, turn)
-            own = _signs(reasons, case)
-            mistaken = any(_signs(reasons, other) for other in SIGNS if other != case)
+            own = _expected_reasons(reasons, case)
+            mistaken = any(_expected_reasons(reasons, other) for other in SIGNS if other != case)
             right = bool(own) if case in SIGNS else not reasons
             so_far, wrong, first = found[case]
             first = first or next(iter(own or reasons), "")
@@ -260,7 +260,7 @@ def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
     return found
 
 
-def _signs(reasons: tuple[str, ...], case: str) -> list[str]:
+def _expected_reasons(reasons: tuple[str, ...], case: str) -> list[str]:
     """Return the reasons that the case is expected to cause, out of all reasons."""
     return [one for one in reasons if any(sign in one for sign in SIGNS.get(case, ()))]
 

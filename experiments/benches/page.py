@@ -1,4 +1,4 @@
-"""What the live page costs a network's flows, what its server takes, and how fast it is drawn."""
+"""The live page: cost for a network's flows, CPU load of its server, and drawing speed."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ TIME_LIMIT_S = 240.0
 BESIDE_S = 60.0  # upper bound for a watcher to receive its first sample, in seconds
 NOTES = f"""
 goodput: all-to-all over one lab of {NETWORK}, cables of {RATE_MBIT:g} Mbit/s with an MTU of {MTU},
-{SECONDS:.0f} s each, in turns: without a page, once more without one (what chance does), with the
-page open and watched by its protocol's Python client, and by a headless Chromium on the same
-machine. ratio: goodput by that without a page, the mean over turns, and its interval of 95 %; the
-goal is {LEAST_GOODPUT}.
-server_percent: what the page's server takes of one processor at {HZ} samples a second of a network
-whose every cable carries something, with one client watching; at most {MOST_SERVER:.0%} is wanted.
-That lab is pretended.
-first_picture_s: from the address until the network is painted, at most {MOST_FIRST_S:g} s.
-frames_a_second: a recording of {SAMPLES_A_SECOND} samples a second, each of which changes every
+{SECONDS:.0f} s each, in turns: without a page, a second time without a page (random variation),
+with the page open and watched by its protocol's Python client, and by a headless Chromium on the
+same machine. ratio: goodput relative to that without a page, the mean over turns, with its 95 %
+interval; the goal is {LEAST_GOODPUT}.
+server_percent: load of one processor by the page's server at {HZ} samples per second, for a stub of
+a lab in which every cable carries traffic, with one client watching; the goal is at most
+{MOST_SERVER:.0%}.
+first_picture_s: time from the request until the network is painted, at most {MOST_FIRST_S:g} s.
+frames_a_second: a recording of {SAMPLES_A_SECOND} samples per second, each of which changes every
 cable, is played for {PLAYED_S:.0f} s in a window of {WINDOW[0]} by {WINDOW[1]}, without a graphics
-card; {LEAST_FRAMES:g} are wanted, but where all groups of a large network are opened, which is no
-sight for people: that says what a browser manages.
+card. The goal is {LEAST_FRAMES:g}, except for a large network with all groups opened, which is too
+detailed for users: that row shows the limit of a browser.
 """
 # Script that stores the time at which the network is first painted.
 FIRST = """
@@ -107,7 +107,7 @@ def _has_browser() -> bool:
     return CHROMIUM is not None
 
 
-# -- what flows lose -----------------------------------------------------------------------------
+# -- goodput of flows -----------------------------------------------------------------------------
 
 
 def _goodput(quick: bool) -> Iterator[Row]:
@@ -146,7 +146,7 @@ def _goodput_row(
         if ratio.repeats > 1:
             row |= {"low": ratio.low, "high": ratio.high}
         if judged and case == AGAIN and abs(ratio.value - 1) > 1 - LEAST_GOODPUT:
-            outcome = "missed: chance alone does as much on this machine as is looked for"
+            outcome = "missed: random variation on this machine exceeds the tolerated loss"
         elif judged and ratio.value < LEAST_GOODPUT:
             outcome = f"missed: {LEAST_GOODPUT} wanted"
     return row | {"outcome": outcome}
@@ -188,7 +188,7 @@ def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = Non
         assert watching.stdin and watching.stdout
         try:
             if not watching.stdout.readline():
-                raise PillarboxError("the page has no watcher: the reason is above")
+                raise PillarboxError("the page has no watcher: see the messages above")
             yield page
         finally:
             watching.stdin.close()
@@ -207,12 +207,12 @@ async def _watch(url: str) -> None:
 
     async with watching(url) as page:
         await asyncio.wait_for(page.heard("sample"), BESIDE_S)
-        hearing = asyncio.create_task(_hear(page))
-        await _said()
+        hearing = asyncio.create_task(_receive_samples(page))
+        await _report_watching()
         hearing.cancel()
 
 
-async def _hear(page: Client) -> None:
+async def _receive_samples(page: Client) -> None:
     async for _ in page:
         pass
 
@@ -225,10 +225,10 @@ async def _watch_in_browser(url: str) -> None:
             await tab.look(*WINDOW)
             await tab.open(url)
             await tab.until("document.getElementById('status').textContent.startsWith('live')")
-            await _said()
+            await _report_watching()
 
 
-def _said() -> asyncio.Future[bytes]:
+def _report_watching() -> asyncio.Future[bytes]:
     """Report that the page is watched; return a future that ends with standard input."""
     sys.stdout.write("watching\n")
     sys.stdout.flush()
@@ -236,7 +236,7 @@ def _said() -> asyncio.Future[bytes]:
     return loop.run_in_executor(None, sys.stdin.buffer.read)
 
 
-# -- what the server takes -----------------------------------------------------------------------
+# -- load of the server -----------------------------------------------------------------------
 
 
 def _server(quick: bool) -> Row:
@@ -312,7 +312,7 @@ def load_of(direction: int, sample: int) -> int:
     return 1000 * (1 + (7 * direction + 11 * sample) % 100)
 
 
-# -- what a browser draws ------------------------------------------------------------------------
+# -- drawing in a browser ------------------------------------------------------------------------
 
 
 def _drawn(network: str, opened: bool, quick: bool) -> Row:

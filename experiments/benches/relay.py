@@ -1,4 +1,4 @@
-"""TCP through one relay: the kernel's IP forwarding, eBPF with each header, a loop in Python."""
+"""TCP over one relay: the kernel's IP forwarding, eBPF with each header, a loop in Python."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
 RESAMPLES = 2000
 SEED = 1
 NOTES = f"""
-One TCP connection (Reno, MTU {MTU}) from A over a relay to B, each a network namespace, a bridge
-between any two; its two ends have a processor each. The cases take turns, in another order each
-round. of_kernel: the median of a case's rates by the median of the kernel's IP forwarding (goal:
-{GOAL}); low and high hold it with 90 % confidence (bootstrap over the rounds). "kernel again" is
-the kernel a second time, beside itself: what it differs by is the machine's noise.
-Frames pass bridges by where eBPF forwards, as they do in a lab (`bpf.straight_on`); "kernel past
-bridges" is the kernel's forwarding with the same.
-Under eBPF all three servers work as servers of a lab do: A's applications send into a TUN, and get
-their header from eBPF as well; only the decisions were installed beforehand. The loop in Python is
-what one writes in an afternoon: a packet socket on each port, every packet through the interpreter,
-and no super-packets, which it could not send; A and B have the kernel's own stack there.
+One TCP connection (Reno, MTU {MTU}) from A over a relay to B, each a network namespace, with a
+bridge between neighbours; each end of the connection runs on a separate processor. The cases take
+turns, in a new order each round. of_kernel: the median of a case's rates divided by the median of
+the kernel's IP forwarding (goal: {GOAL}); low and high are its 90 % confidence interval (bootstrap
+over the rounds). "kernel again" measures the kernel a second time: its deviation from 1 is the
+machine's noise.
+Frames bypass bridges where eBPF forwards, as in a lab (`bpf.straight_on`); "kernel past bridges" is
+the kernel's forwarding with the same bypass.
+Under eBPF all three servers work like servers of a lab: A's applications send into a TUN, and eBPF
+adds the header too; only the decisions are installed in advance. The loop in Python is
+straightforward code: a packet socket on each port, every packet through the interpreter, without
+super-packets, which it could not send; A and B use the kernel's own stack in this case.
 """
 KERNEL, PYTHON = "kernel", "loop in Python"
 
@@ -96,17 +97,17 @@ def _compared(rates: list[float], kernel: list[float]) -> Row:
     shares = []
     for _ in range(RESAMPLES):
         again = drawn.choices(rounds, k=len(rates))
-        shares.append(_share([rates[i] for i in again], [kernel[i] for i in again]))
+        shares.append(_ratio_of_medians([rates[i] for i in again], [kernel[i] for i in again]))
     low, *_, high = statistics.quantiles(shares, n=20)
     return {
         "goodput_gbps": statistics.median(rates) / 1e9,
-        "of_kernel": _share(rates, kernel),
+        "of_kernel": _ratio_of_medians(rates, kernel),
         "low": low,
         "high": high,
     }
 
 
-def _share(rates: list[float], kernel: list[float]) -> float:
+def _ratio_of_medians(rates: list[float], kernel: list[float]) -> float:
     return statistics.median(rates) / statistics.median(kernel)
 
 
@@ -155,14 +156,14 @@ def _by_python() -> Iterator[ThreeServers]:
 
         def forward() -> None:
             with lab.servers[RELAY].entered():
-                ports = [_opened("eth0"), _opened("eth1")]
+                ports = [_packet_socket("eth0"), _packet_socket("eth1")]
             _forward(ports, [mac(B, 0) + mac(RELAY, 1), mac(A, 0) + mac(RELAY, 0)])
 
         with beside(forward):
             yield lab
 
 
-def _opened(name: str) -> socket.socket:
+def _packet_socket(name: str) -> socket.socket:
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     port.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
     port.bind((name, ETH_IP))

@@ -1,4 +1,4 @@
-"""What one routing decision costs, for each algorithm, and what a forwarder's modules weigh."""
+"""CPU time of a routing decision for each algorithm, and memory of a forwarder's modules."""
 
 from __future__ import annotations
 
@@ -43,12 +43,13 @@ heavy = [name for name in sys.argv[2:] if name in sys.modules]
 print(json.dumps([seconds, resident_mib() - before, heavy]))
 """
 NOTES = """
-path_us: the whole path of a random pair, as `pillarbox path` computes it ("-" where that needs a
-search over the network). send_us, relay_us: what a router takes for a packet of its own to a known
-flow, and for a data frame that it relays: header parsed and checked, next hop, header written.
-deliver_us: the same for a frame that has arrived. All on networks at rest in memory; medians over
-rounds in which the cases take turns. Under "control", what one heart-beat costs who receives it.
-import_ms and memory_mib are those of a fresh process, over that of the bare interpreter.
+path_us: CPU time for the whole path of a random pair, as `pillarbox path` computes it ("-" if this
+needs a search over the network). send_us, relay_us: CPU time of a router for a packet of its own in
+a known flow, and for a data frame that it relays: header parsed and checked, next hop, header
+written. deliver_us: the same for a frame that has arrived. All networks are idle, in memory;
+figures are medians over rounds in which the cases take turns. "control": CPU time of the receiver
+of one heartbeat. import_ms and memory_mib are those of a new process, above those of the bare
+interpreter.
 """
 
 
@@ -137,28 +138,32 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
     now = network.now
     packets = [(a, udp_packet(topology, a, b)) for a, b in pairs]
     found: dict[str, list[Callable[[], object]]] = {
-        "send": [_bound(network.routers[a].send, packet, now) for a, packet in packets],
+        "send": [_bound_call(network.routers[a].send, packet, now) for a, packet in packets],
         "relay": [],
         "deliver": [],
         "control": [],
     }
     for hop in seen:
         port = arrival_port(topology, hop.server, hop.step)
-        receive = _bound(network.routers[hop.peer].receive, port, hop.server, hop.frame, now)
+        receive = _bound_call(network.routers[hop.peer].receive, port, hop.server, hop.frame, now)
         serial = serial_of(hop.frame.data)
         if serial is not None:
             arrived = network.trips[serial].destination == hop.peer
             found["deliver" if arrived else "relay"].append(receive)
         elif hop.frame.ethertype == ETH_DCN and hop.frame.data[1] == Protocol.HEART_BEAT:
             found["control"].append(receive)
-    return {step: (_all(calls[:200]), len(calls[:200])) for step, calls in found.items() if calls}
+    return {
+        step: (_case_of_calls(calls[:200]), len(calls[:200]))
+        for step, calls in found.items()
+        if calls
+    }
 
 
-def _bound(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
+def _bound_call(function: Callable[..., object], *arguments: Any) -> Callable[[], object]:
     return lambda: function(*arguments)
 
 
-def _all(calls: list[Callable[[], object]]) -> Callable[[], None]:
+def _case_of_calls(calls: list[Callable[[], object]]) -> Callable[[], None]:
     def case() -> None:
         for call in calls:
             call()

@@ -1,4 +1,4 @@
-"""Large networks with a live forwarder on every server: up, memory, load at rest, silence."""
+"""Large networks with a live forwarder on every server: start, memory, idle load, detection."""
 
 from __future__ import annotations
 
@@ -48,13 +48,14 @@ COLUMNS = (
     *("rest_percent", "silent_s", "stop_s"),
 )
 NOTES = """
-cables_s: namespaces, bridges and cables of 100 Mbit/s. forwarders_s: until every server's forwarder
-is ready. converged_s: until no server takes for down what works. up_s: the three together.
-memory_gib: the proportional set size of all processes of the lab and what the kernel's slabs,
-tables and stacks grew by; forwarder_mib: a forwarder's own share of it. rest_percent: what all
-processes of the lab take of one processor while no server sends anything, with what the kernel does
-for their heart-beats. Other work on the machine makes every wake-up dearer. silent_s: from a silent
-cut of a server's cable until all whom it separates have noticed. Both with fast timers.
+cables_s: time for namespaces, bridges and cables of 100 Mbit/s. forwarders_s: time until every
+server's forwarder is ready. converged_s: time until no server considers a working link down. up_s:
+the sum of the three. memory_gib: proportional set size of all processes of the lab, plus the growth
+of the kernel's slabs, tables and stacks; forwarder_mib: a forwarder's private share of it.
+rest_percent: load of one processor by all processes of the lab while no server sends data,
+including the kernel's work for their heartbeats. Other load on the machine makes every wake-up more
+expensive. silent_s: time from a silent cut of a server's cable until all separated servers have
+detected it. rest_percent and silent_s are measured with fast timers.
 """
 
 
@@ -79,7 +80,7 @@ def _hindrance(spec: str) -> str:
         return "a lab needs root"
     available_kib = int((proc_field("/proc/meminfo", "MemAvailable") or "0").split()[0])
     if spec == LARGE and available_kib < LARGE_GIB * (1 << 20):
-        return f"it takes up to {LARGE_GIB:g} GiB of memory"
+        return f"up to {LARGE_GIB:g} GiB of memory are needed"
     return ""
 
 

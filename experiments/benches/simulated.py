@@ -1,4 +1,4 @@
-"""Flows live and simulated: their slowdowns where they arrive, their goodput where they last."""
+"""Live and simulated flows: slowdowns of arriving flows, goodput of long flows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ MTUS, GREEDY_MBIT, GREEDY_S = (1500, 9000), 100.0, 4.0
 MOST_APART, GREEDY_TRIALS = 0.03, 4  # trials of the same network differ by 2 %
 NOTES = f"""
 The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the
-same flows at the same moments on the same paths, simulated: as fluids, and by TCP, packet by packet
-(docs/simulator.md). off: by how much TCP's figure differs from the live one. Goals: the median
+same flows with the same start times and paths, simulated as fluids, and by TCP, packet by packet
+(docs/simulator.md). off: relative difference of TCP's figure from the live one. Goals: the median
 within {SHARES["median"][1]:.0%}, the 99th percentile within {SHARES["99th"][1]:.0%}.
 Then greedy flows, all-to-all for {GREEDY_S:.0f} s over cables of {GREEDY_MBIT:.0f} Mbit/s,
-{GREEDY_TRIALS} trials: their goodput together, in Mbit/s, and in place of fluids the ideal, which
-is max-min fair. Goal: TCP's within {MOST_APART:.0%} of the live one.
-Nothing in the simulation is fitted to a run. What it has not is the machine: on a busy one flows
-are slower live.
+{GREEDY_TRIALS} trials: their total goodput in Mbit/s, and the max-min fair ideal instead of fluids.
+Goal: TCP's goodput within {MOST_APART:.0%} of the live one.
+No parameter of the simulation is fitted to a run. The simulation does not include the machine: on a
+busy machine live flows are slower.
 """
 
 

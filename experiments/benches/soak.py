@@ -1,4 +1,4 @@
-"""Half an hour of traffic and random faults: no crash, no growing memory, no unexplained loss."""
+"""Half an hour of traffic and random faults: crashes, memory growth and unexplained losses."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ WARM_SHARE = 0.25
 MOST_GROWTH_MIB = 1.0
 LEAST_IDLE_PERCENT = 10.0
 NOTES = f"""
-Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and four short ones
-a second between random servers, whose bytes are checked, while cables are cut (silently as well),
-servers killed, switches and racks stopped, one or two at a time, and all is mended again. The seed
-is {SEED}. Lost datagrams are split: lost_at_changes within the time that routers need to notice a
-fault or a repair ({SETTLE_S:g} s with fast timers, 20 s with the papers'), lost_without_path while
-the routing has no path between the two, lost_counted at other times and among the drops that
-servers count, unexplained the rest.
-broken: TCP connections that ended in an error, or stood still, though both servers lived. Where all
-tries of TCP's met a fault, none was in vain where a path was.
-crashed: forwarders that ended by themselves. growth_mib: of forwarders that lived all the time, how
-much more memory the median (and the worst) had of its own at the end than after a quarter.
-idle_percent is of the machine: below {LEAST_IDLE_PERCENT:g}, heart-beats come late and links fail
-that are whole.
+Numbered datagrams ({STREAMS} streams), {CONNECTIONS} long TCP connections and four short ones per
+second between random servers, all with verified content, while cables are cut (also silently),
+servers killed, and switches and racks stopped, one or two at a time, and everything is repaired
+again. The seed is {SEED}. Lost datagrams are divided: lost_at_changes within the time that routers
+need to detect a fault or a repair ({SETTLE_S:g} s with fast timers, 20 s with the papers'),
+lost_without_path while the routing has no path between the two servers, lost_counted at other times
+and counted by servers as drops, unexplained all others.
+broken: TCP connections that ended in an error, or stalled, although both servers were alive. If all
+tries of TCP met a fault, no try on a working path was unsuccessful.
+crashed: forwarders that ended without being killed. growth_mib: of forwarders that lived for the
+whole run, growth of private memory from the first quarter to the end, median (and maximum).
+idle_percent: idle time of the machine. Below {LEAST_IDLE_PERCENT:g}, heartbeats are late and
+working links are declared down.
 """
 
 
@@ -80,7 +80,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 REASONS = ("at changes", "without path", "counted")
-BREAKS = ("broken", "stalled", "other bytes came back", "closed by the other side")
+BREAKS = ("broken", "stalled", "wrong echo", "closed by the other side")
 COLUMNS = (
     *("length_s", "faults", "datagrams", "lost_at_changes", "lost_without_path", "lost_counted"),
     *("unexplained", "connections", "broken", "crashed", "growth_mib", "worst_growth_mib"),
@@ -119,7 +119,7 @@ class Soak:
     def run(self, length_s: float) -> Row:
         """Inject faults for a period; return the columns of the row."""
         start_s, before = time.monotonic(), machine()
-        self._steady(1.0)
+        self._run_without_changes(1.0)
         warm = None
         while time.monotonic() < start_s + length_s:
             if warm is None and time.monotonic() > start_s + WARM_SHARE * length_s:
@@ -127,26 +127,28 @@ class Soak:
             self._fault_and_repair()
         length_s = time.monotonic() - start_s
         idle = between(before, machine()).idle
-        self._finish()
+        self._end_connections()
         return self._row(length_s, warm or self._memory_mib(), idle * 100)
 
     # -- the phases ------------------------------------------------------------------------------
 
     def _fault_and_repair(self) -> None:
-        undo = [self._begin(kind) for kind in self.draw.sample(KINDS, self.draw.choice((1, 1, 2)))]
-        self._settle()
-        self._steady(self.draw.uniform(1.0, FAULT_S))
+        undo = [
+            self._begin_fault(kind) for kind in self.draw.sample(KINDS, self.draw.choice((1, 1, 2)))
+        ]
+        self._wait_settled()
+        self._run_without_changes(self.draw.uniform(1.0, FAULT_S))
         for repair in undo:
             repair()
-        self._settle()
-        self._steady(self.draw.uniform(1.0, PAUSE_S))
+        self._wait_settled()
+        self._run_without_changes(self.draw.uniform(1.0, PAUSE_S))
 
-    def _settle(self) -> None:
+    def _wait_settled(self) -> None:
         """Wait until routers have adapted to a change, and attribute the losses to it."""
-        self._go_on(self.settle_s)
-        self._judge("at changes")
+        self._run_traffic(self.settle_s)
+        self._attribute_losses("at changes")
 
-    def _steady(self, length_s: float) -> None:
+    def _run_without_changes(self, length_s: float) -> None:
         """Run traffic without changes; servers must count every loss between connected servers."""
         dropped = self._drops()
         cut_off = {
@@ -155,29 +157,29 @@ class Soak:
             if not self.lab.computed(stream.source, stream.destination)
         }
         tries = self.traffic.tries()
-        self._go_on(length_s)
+        self._run_traffic(length_s)
         self.traffic.tried(tries)
-        self._judge("without path", cut_off)
-        lost = self._judge("counted")
+        self._attribute_losses("without path", cut_off)
+        lost = self._attribute_losses("counted")
         counted = sum((self._drops() - dropped).values())
         unexplained = max(0, lost - counted)
         self.losses["counted"] -= unexplained
         self.losses["unexplained"] += unexplained
 
-    def _go_on(self, length_s: float) -> None:
+    def _run_traffic(self, length_s: float) -> None:
         """Run traffic for a period, then wait until all datagrams have arrived, at most DRAIN_S."""
         end = time.monotonic() + length_s
         while (now := time.monotonic()) < end or (now < end + DRAIN_S and self.traffic.missing()):
             self.traffic.step(now, 0.01, datagrams=now < end)
 
-    def _judge(self, why: str, only: set[int] | None = None) -> int:
+    def _attribute_losses(self, why: str, only: set[int] | None = None) -> int:
         """Attribute the streams' losses since the last call to a cause; return their number."""
         numbers = range(STREAMS) if only is None else only
         lost = sum(self.traffic.streams[number].lost() for number in numbers)
         self.losses[why] += lost
         return lost
 
-    def _finish(self) -> None:
+    def _end_connections(self) -> None:
         """Let connections finish after all faults are repaired."""
         end = time.monotonic() + max(LAST_S, self.stalled_s)
         while self.traffic.end() and (now := time.monotonic()) < end:
@@ -185,7 +187,7 @@ class Soak:
 
     # -- faults ----------------------------------------------------------------------------------
 
-    def _begin(self, kind: str) -> Callable[[], object]:
+    def _begin_fault(self, kind: str) -> Callable[[], object]:
         """Begin a fault at a random place; return the function that repairs it."""
         lab, before = self.lab, set(self.lab.dead)
         self.faults[kind] += 1
@@ -210,7 +212,7 @@ class Soak:
         if server in self.lab.dead:  # a repaired rack may have revived the server
             self.lab.revive(server)
 
-    # -- what is found ---------------------------------------------------------------------------
+    # -- results ---------------------------------------------------------------------------
 
     def _drops(self) -> Counter[int]:
         """Return the number of packets dropped so far, by live server."""
@@ -259,5 +261,5 @@ class Soak:
         if row["growth_mib"] > MOST_GROWTH_MIB:
             missed.append(f"under {MOST_GROWTH_MIB:g} MiB growth wanted")
         if missed and row["idle_percent"] < LEAST_IDLE_PERCENT:
-            missed.append("but no processor was free: nothing follows from it")
+            missed.append("but no processor was free: the run is not conclusive")
         return f"missed: {'; '.join(missed)}" if missed else "ok"

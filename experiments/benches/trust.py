@@ -1,4 +1,4 @@
-"""Whether the verdict tells a quiet machine from a busy one, and a rate that can be from others."""
+"""Verdicts on a quiet machine, on a busy machine, and at a rate that is too high."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too 
 SHOWN = ("conserved_median", "of_ideal", "pacing_p99_ms", "canary_p99_ms", "foreign", "idle")
 NOTES = f"""
 All-to-all of greedy flows for {SECONDS:.0f} seconds, {TURNS} turns of each case, one case after the
-other. rate_mbit is what `pillarbox calibrate` finds at the beginning, on the machine as
-it is: nothing else may run. A burner is a process that counts for ever. as_wanted: how many turns
-were valid on the quiet machine, and how many were not in the other two cases. The figures are those
-of the worst turn, the one with the longest canary_p99_ms; docs/trust.md says what they are.
+other. rate_mbit: the rate that `pillarbox calibrate` finds at the start, on the machine without
+other load. A burner is a process in a busy loop. as_wanted: number of turns that were valid on the
+quiet machine, or invalid in the other two cases. The figures are those of the worst turn, which has
+the largest canary_p99_ms; docs/trust.md explains them.
 """
 
 

@@ -1,4 +1,4 @@
-"""Whether flows that arrive begin on time, what the source costs, and whether theory is met."""
+"""Arriving flows: punctual starts, CPU time of the source, and comparison with theory."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ SECONDS, QUICK_SECONDS = {"schedule": 30.0, ONE_CABLE: 60.0, "alone": 60.0}, 1.0
 CABLE = {"rate_mbit": 20.0, "mtu": 1500, "catch_up": "0.5ms"}
 ONE_SIZE, ALONE_SIZE = "200000", "50000"
 NOTES = f"""
-Live, at 20 Mbit/s with packets of 1500 bytes, for a minute, or half of one. schedule:
-{FLOWS_PER_MINUTE:,} flows a minute over bcube,4,1, all-to-all; the goals are that 99 % begin within
-{MOST_LATE_S * 1e3:.0f} ms of their moment (late_p99_ms), and that the source takes less than
-{MOST_CPU:.0%} of a processor (cpu), with what the kernel does in its time. one cable: flows of
-{ONE_SIZE} bytes from one server to another; the mean slowdown beside 1 / (1 - load), which is that
-of M/G/1 processor sharing whatever the sizes are (Kleinrock 1976, section 4.4), goal
-{MOST_OFF:.0%}. A minute's flows are few: by their draw alone the mean may be a tenth off. So
-slowdown is corrected for what a fluid, shared as the theory has it, makes of the same flows:
-live - fluid + theory. simulated: the fluid by itself, {MANY:,} flows. alone: live, flows of
-{ALONE_SIZE} bytes at a load of {ALONE_LOAD}: their median is to be {ALONE[0]:g} to {ALONE[1]:g}.
+Live, at 20 Mbit/s with packets of 1500 bytes, for a minute or half a minute. schedule:
+{FLOWS_PER_MINUTE:,} flows per minute over bcube,4,1, all-to-all. The goals: 99 % begin within
+{MOST_LATE_S * 1e3:.0f} ms of their start time (late_p99_ms), and the source takes less than
+{MOST_CPU:.0%} of a processor (cpu), including the kernel's work in its time. one cable: flows of
+{ONE_SIZE} bytes from one server to another; their mean slowdown is compared with 1 / (1 - load),
+the slowdown of M/G/1 processor sharing for any flow sizes (Kleinrock 1976, section 4.4), goal
+{MOST_OFF:.0%}. A minute has few flows: by chance the mean may deviate by a tenth. So slowdown is
+corrected by the slowdown of the same flows as a fluid with the theory's sharing: live - fluid +
+theory. simulated: the fluid alone, {MANY:,} flows. alone: live flows of {ALONE_SIZE} bytes at a
+load of {ALONE_LOAD}; the goal for their median is {ALONE[0]:g} to {ALONE[1]:g}.
 """
 
 
@@ -87,7 +87,7 @@ def _outcome(case: str, load: float, row: Row) -> str:
     if case == "schedule":
         if row["late_p99_ms"] > MOST_LATE_S * 1e3:
             return "missed: flows began late"
-        return "ok" if row["cpu"] < MOST_CPU else "missed: the source takes too much of a processor"
+        return "ok" if row["cpu"] < MOST_CPU else "missed: the source uses too much processor time"
     if case == ONE_CABLE:
         off = abs(row["slowdown"] * (1 - load) - 1)
         return "ok" if off <= MOST_OFF else f"missed: {off:.0%} from theory"

@@ -73,7 +73,7 @@ def test_its_goal_is_met(row: Any) -> None:
 def test_a_machine_that_no_rate_is_believed_of_has_failed(row: Any) -> None:
     found = row(Machine(0.5, 0.5))
     assert found["rate_mbit"] is None
-    assert found["outcome"] == "failed: at no rate; the last reason: it was late"
+    assert found["outcome"] == "failed: no valid rate; the last reason: it was late"
 
 
 def test_beside_a_tree_stands_stock_mininet(monkeypatch: pytest.MonkeyPatch) -> None:
