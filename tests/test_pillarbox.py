@@ -70,7 +70,7 @@ def test_a_lab_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
         assert str(way) == " ".join(way.servers)
         assert (lab.ping("0.0", "2.1").ms or 0) > 0
         assert 1 < lab.iperf("0.0", "2.1", seconds=0.5).mbit < 21
-        assert lab.heal().did == "0.1-2.0 mended"
+        assert lab.heal().did == "0.1-2.0 repaired"
         flows = lab.run(AllToAll(volume="20kB"))
         assert len(flows) == 30
         assert set(flows["status"]) == {"completed"}

@@ -166,7 +166,7 @@ class Lab:
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
         """Return the answer to a verb of the prompt, as data."""
-        require(self._process.poll() is None, "this lab has ended: make another")
+        require(self._process.poll() is None, "this lab has ended: start another")
         answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
         return answer
 
@@ -253,7 +253,7 @@ class Lab:
         return self._resize("shrink", servers)
 
     def _resize(self, verb: str, servers: int | None) -> Size:
-        require(servers is None or servers > 0, f"servers is above 0, not {servers}")
+        require(servers is None or servers > 0, f"servers has to be above 0, not {servers}")
         found = self.ask(verb, *([] if servers is None else [str(servers)]))
         self.network = found["network"]
         return Size(self.network, found["servers"], found["switches"])
@@ -261,19 +261,19 @@ class Lab:
     # -- queries and measurements ----------------------------------------------------------------
 
     def status(self, server: str | None = None) -> Mapping[str, Any]:
-        """Return the state of the lab, or of one server."""
+        """Return the state of the lab, or the state of one server."""
         found = self.ask("status", *([server] if server else []))
         del found["said"]
         return found
 
     def path(self, source: str, destination: str) -> Way:
-        """Return the current path of a packet."""
+        """Return the current path of a packet between two servers."""
         found = self.ask("path", source, destination)
         ended = found["delivered"], found["dropped"], found["lost_to"]
         return Way(found["path"], *ended, found["computed"])
 
     def why(self, source: str, destination: str) -> list[str]:
-        """Return the reasons why packets arrive or are lost, as sentences."""
+        """Return the reasons why packets between two servers arrive or are lost, as sentences."""
         sentences: list[str] = self.ask("why", source, destination)["because"]
         return sentences
 
@@ -329,12 +329,12 @@ class Lab:
         return Capture([*words, *ports])
 
     def ping(self, source: str, destination: str) -> Ping:
-        """Send an ICMP echo."""
+        """Send an ICMP echo to a server; return its round-trip time."""
         found = self.ask("ping", source, destination)
         return Ping(found["source"], found["destination"], found["ms"])
 
     def iperf(self, source: str, destination: str, seconds: float = 2.0) -> Iperf:
-        """Measure the throughput of one TCP connection."""
+        """Measure the throughput of one TCP connection between two servers."""
         found = self.ask("iperf", source, destination, f"{seconds:g}")
         return Iperf(*(found[name] for name in Iperf._fields))
 

@@ -139,5 +139,5 @@ def _bytes(volume: str | int) -> int:
     """
     read = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B?", str(volume))
     if read is None:
-        raise PillarboxError(f"{volume!r} is no volume: write bytes, or 1MB")
+        raise PillarboxError(f"{volume!r} is not a volume: write bytes, or 1MB")
     return round(float(read[1]) * BYTES[read[2]])

@@ -41,7 +41,7 @@ CUT_SERVER = 3
 NOTICED_S = 20.0  # upper bound for all servers to detect a cut, in seconds
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 600.0
-IN_MEMORY = "/dev/shm"  # in memory for a lab, like the folders of `up` in /run usually
+IN_MEMORY = "/dev/shm"  # folder in memory for the lab, as /run usually is for labs of `up`
 MODULES = "VmallocUsed"  # field of /proc/meminfo that includes eBPF tables
 COLUMNS = (
     *("cables_s", "forwarders_s", "converged_s", "up_s", "memory_gib", "forwarder_mib"),

@@ -1,1 +1,1 @@
-"""What can be asked of a running lab, by its prompt, by its socket and from Python."""
+"""Commands and queries of a running lab: at its prompt, over its socket and from Python."""

@@ -52,7 +52,7 @@ class UnderWay:
     def __init__(
         self,
         lab: Lab,
-        order: TrialOrder,  # description of the flows
+        order: TrialOrder,  # flows, and when and how they are sent
         what: str,  # command line of the workload
     ) -> None:
         self._lab, self._order, self.what = lab, order, what
@@ -71,7 +71,7 @@ class UnderWay:
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
-        followers = (self._follow, self._assess)
+        followers = (self._follow, self._update_bound_and_verdict)
         self._threads = [threading.Thread(target=one, daemon=True) for one in followers]
         with _BEGINNING:
             last = _LAST.get(lab)
@@ -100,9 +100,9 @@ class UnderWay:
     def finish(self) -> None:
         """End flows that have a duration now."""
         tool: object = self._tool
-        require(tool is not None, f"{self.what} is connecting: ask again in a moment")
+        require(tool is not None, f"{self.what} is connecting: try again")
         if self._order.workload.duration_s is None or not isinstance(tool, Finishing):
-            raise PillarboxError(f"{self.what} ends by itself: it sends no flows with duration_s")
+            raise PillarboxError(f"{self.what} ends automatically: its flows have no duration_s")
         tool.finish()
 
     # -- following -------------------------------------------------------------------------------
@@ -116,13 +116,17 @@ class UnderWay:
             self._ended_flows = sum(one.ended for one in progress)
             now_s, delivered = time.monotonic(), [one.delivered_bytes for one in progress]
             after, active = numpy.array(delivered), numpy.array([not one.ended for one in progress])
-            possible = self._possible(after - before, active | (after > before), now_s - at_s)
+            possible = self._possible_bytes_until(
+                after - before, active | (after > before), now_s - at_s
+            )
             at_s, before = now_s, after
-            row = delivered if self._tells_flows else [sum(delivered)]
+            row = delivered if self._reports_each_flow else [sum(delivered)]
             self._rows.append((now_s, row, possible))
             self._so_far.add_row(now_s - self._barrier_s, after)
 
-    def _possible(self, delivered_bytes: Any, active: Any, lasted_s: float) -> float | None:
+    def _possible_bytes_until(
+        self, delivered_bytes: Any, active: Any, lasted_s: float
+    ) -> float | None:
         """Return the number of bytes that could have been delivered since the barrier.
 
         The result is None if the paths in use are currently unknown.
@@ -134,17 +138,17 @@ class UnderWay:
         self._possible_bytes += float(bps.sum()) * lasted_s / 8
         return self._possible_bytes
 
-    def _assess(self) -> None:
+    def _update_bound_and_verdict(self) -> None:
         """Update the bound whenever the paths in use change, and the preliminary verdict."""
         verdict_s = self._barrier_s + VERDICT_S
         while not self._over.wait(LOOK_S):
             now_s = time.monotonic()
-            self._look_at_paths()
+            self._use_latest_paths()
             if now_s >= verdict_s:
-                self._judge(now_s)
+                self._update_verdict(now_s)
                 verdict_s = now_s + max(VERDICT_S, VERDICT_SHARE * (now_s - self._barrier_s))
 
-    def _look_at_paths(self) -> None:
+    def _use_latest_paths(self) -> None:
         """Use the latest sample of the paths; after a fault there is none until the next sample."""
         assert self._sampler is not None
         samples = list(self._sampler.samples)
@@ -167,7 +171,7 @@ class UnderWay:
         return bound_of_paths(self._lab, self._order, before, after)
 
     @property
-    def _tells_flows(self) -> bool:
+    def _reports_each_flow(self) -> bool:
         return len(self._order.flows) <= MOST_FLOWS
 
     def _ideal_now(self) -> dict[str, Any]:
@@ -177,9 +181,9 @@ class UnderWay:
             fair = self._bound.rates_bps(numpy.zeros(len(self._order.flows)))
             flows = [round(bps) for bps in fair.tolist()]
         sums = {"at_s": time.monotonic(), "total_bps": sum(flows)}
-        return {**sums, "flows_bps": flows if self._tells_flows else []}
+        return {**sums, "flows_bps": flows if self._reports_each_flow else []}
 
-    def _judge(self, now_s: float) -> None:
+    def _update_verdict(self, now_s: float) -> None:
         assert self._watch is not None
         with suppress(PillarboxError):  # the workload is ending
             readings = self._watch.so_far()
@@ -227,7 +231,7 @@ class UnderWay:
         if self.began_s > since_s:
             flows = self._order.flows
             pairs = [[address(one.source), address(one.destination)] for one in flows]
-            found |= {"count": len(flows), "flows": pairs if self._tells_flows else []}
+            found |= {"count": len(flows), "flows": pairs if self._reports_each_flow else []}
         for name, value in (("ideal", self._ideal), ("verdict", self._verdict)):
             if value and value["at_s"] > since_s:
                 found[name] = value

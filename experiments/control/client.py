@@ -45,8 +45,8 @@ def entrance(folder: Path, server: str) -> LabEntrance:
     found = entrance_anywhere(folder, server)
     require(
         not found.reach,
-        f"{server} is on another computer: programs run there by `exec` and at the prompt, and "
-        "what looks into its network from here does not",
+        f"{server} is on another computer: programs run there by `exec` and at the prompt; "
+        "tools on this computer cannot look into its network",
     )
     return found
 
@@ -72,7 +72,7 @@ def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
                     break
                 data += more
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise PillarboxError("the lab is starting, or ending: ask again in a moment") from error
+        raise PillarboxError("the lab is starting or ending: try again") from error
     except OSError as error:
         raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
     if not data:

@@ -37,15 +37,15 @@ def words_for(topology: Topology, form: str, given: list[str], begun: str) -> li
     if "|" in kinds:  # alternatives for a single word
         kinds = ["|".join(kind for kind in kinds if kind != "|")]
     if given[:1] and "NAME=VALUE..." in kinds:
-        return _begin(_options(given[0]), begun)
+        return _with_prefix(_options(given[0]), begun)
     if len(given) < len(kinds) and "=" not in kinds[len(given)]:
         found = [
             word
             for kind in kinds[len(given)].split("|")
-            for word in _of_kind(topology, kind, begun)
+            for word in _words_of_kind(topology, kind, begun)
         ]
-        return _begin(found, begun)
-    return _begin((f"{kind.partition('=')[0]}=" for kind in kinds if "=" in kind), begun)
+        return _with_prefix(found, begun)
+    return _with_prefix((f"{kind.partition('=')[0]}=" for kind in kinds if "=" in kind), begun)
 
 
 def addresses(topology: Topology) -> list[str]:
@@ -56,8 +56,8 @@ def addresses(topology: Topology) -> list[str]:
 def after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
     """Return the words that can follow a server: a program, then addresses and files."""
     if not given or given[-1] in {"|", ";", "&&", "||", "sudo", "time"}:
-        return _begin(programs(os.environ.get("PATH", "")), begun)
-    return _begin(addresses(topology), begun) + files(begun)
+        return _with_prefix(programs(os.environ.get("PATH", "")), begun)
+    return _with_prefix(addresses(topology), begun) + files(begun)
 
 
 def files(begun: str) -> list[str]:
@@ -91,7 +91,7 @@ def patterns() -> list[str]:
     return [*PATTERNS, *ALGORITHMS]
 
 
-def _of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
+def _words_of_kind(topology: Topology, kind: str, begun: str) -> Iterable[str]:
     if kind in ("A", "B"):
         return addresses(topology)
     if kind in ("A-B", "A-C"):
@@ -114,5 +114,5 @@ def _options(pattern: str) -> Iterable[str]:
     return (f"{name}=" for name in (*own, *settings))
 
 
-def _begin(words: Iterable[str], begun: str) -> list[str]:
+def _with_prefix(words: Iterable[str], begun: str) -> list[str]:
     return [word for word in words if word.startswith(begun)]

@@ -27,11 +27,11 @@ def noticed(
     """Wait until servers have detected a change; return the delays as data and as text."""
     if not lab.forwarders:  # servers that do not relay detect no faults
         return {}, ""
-    missing, found = _changed(lab, before), dict[int, float]()
+    missing, found = _changed_links(lab, before), dict[int, float]()
     deadline = time.monotonic() + MOST_S[lab.settings.timers]
     while missing:
         for server in list(missing):
-            moments = _moments(lab, server, missing[server], at_s)
+            moments = _event_times_s(lab, server, missing[server], at_s)
             if moments:
                 found[server] = (min(moments) - at_s) * 1e3
                 del missing[server]
@@ -43,7 +43,7 @@ def noticed(
     return {"noticed_ms": data, "not_noticed": waiting}, _text(data, waiting)
 
 
-def _changed(lab: Lab, before: Failures) -> Links:
+def _changed_links(lab: Lab, before: Failures) -> Links:
     """Return the changed links of live servers, True for a link that came up."""
     old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
     found: Links = {}
@@ -54,7 +54,7 @@ def _changed(lab: Lab, before: Failures) -> Links:
     return found
 
 
-def _moments(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> list[float]:
+def _event_times_s(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> list[float]:
     """Return the times at which a server recorded an event of these links."""
     return [
         one["at_s"]
@@ -66,13 +66,13 @@ def _moments(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> lis
 
 def _text(found: dict[str, float], waiting: list[str]) -> str:
     if not found:
-        return f"not noticed yet by {_named(waiting)}" if waiting else ""
+        return f"not noticed yet by {_joined_names(waiting)}" if waiting else ""
     first, last = min(found.values()), max(found.values())
     when = f"{first:.0f} ms" if last - first < 1 else f"{first:.0f} to {last:.0f} ms"
-    text = f"noticed by {_named(list(found))} after {when}"
-    return f"{text}, and not yet by {_named(waiting)}" if waiting else text
+    text = f"noticed by {_joined_names(list(found))} after {when}"
+    return f"{text}, and not yet by {_joined_names(waiting)}" if waiting else text
 
 
-def _named(names: list[str]) -> str:
+def _joined_names(names: list[str]) -> str:
     more = len(names) - MOST_NAMED
     return " ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

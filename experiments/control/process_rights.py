@@ -20,7 +20,7 @@ SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 def processes_of(lock: Path) -> list[dict[str, Any]]:
     """Return the processes of the lab that holds the lock, in order of their process ids."""
     parents = _parents()
-    holders = set(_holders(lock, parents)) - {os.getpid()}
+    holders = set(_processes_holding(lock, parents)) - {os.getpid()}
     members = holders.union(*(_descendants(process, parents) for process in holders))
     # A program of `exec` has a parent outside the lab, but is in the lab's process namespace.
     inside = {_namespace(process, "pid") for process in members} - {_namespace("self", "pid"), ""}
@@ -68,7 +68,7 @@ def _parents() -> dict[int, int]:
     return found
 
 
-def _holders(lock: Path, processes: Iterable[int]) -> Iterator[int]:
+def _processes_holding(lock: Path, processes: Iterable[int]) -> Iterator[int]:
     """Yield the processes that have the lock file open."""
     wanted = lock.stat()
     for process in processes:

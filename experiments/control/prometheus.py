@@ -32,28 +32,34 @@ class Metric(NamedTuple):
 
 FAMILIES = {
     "pillarbox_lab_info": Metric(
-        "gauge", ("network", "routing", "plane", "timers"), "What the lab is; always 1."
+        "gauge",
+        ("network", "routing", "plane", "timers"),
+        "Network and settings of the lab as labels; always 1.",
     ),
     "pillarbox_cable_rate_bits_per_second": Metric(
-        "gauge", (), "Of each cable in each direction; absent without a limit."
+        "gauge", (), "Rate of each cable per direction; absent without a limit."
     ),
     "pillarbox_cable_sent_bytes_total": Metric(
-        "counter", ("from", "to"), "What one end of a cable has sent to the other."
+        "counter", ("from", "to"), "Bytes sent from one end of a cable to the other."
     ),
     "pillarbox_cable_waiting_bytes": Metric(
-        "gauge", ("from", "to"), "What waits in the queue of a cable's end; 0 without a limit."
+        "gauge", ("from", "to"), "Bytes in the queue of a cable's end; 0 without a limit."
     ),
     "pillarbox_cable_dropped_packets_total": Metric(
-        "counter", ("from", "to"), "Packets that the queue of a cable's end had no room for."
+        "counter", ("from", "to"), "Packets dropped by the full queue of a cable's end."
     ),
     "pillarbox_server_received_bytes_total": Metric(
-        "counter", ("server",), "IP packets that a server's kernel has handed to its programs."
+        "counter",
+        ("server",),
+        "Bytes of IP packets that a server's kernel has delivered to its programs.",
     ),
-    "pillarbox_server_up": Metric("gauge", ("server",), "0 where the server is dead."),
-    "pillarbox_faults": Metric("gauge", ("kind",), "Faults in effect."),
-    "pillarbox_links_down": Metric("gauge", (), "Links that a server at their end holds for down."),
+    "pillarbox_server_up": Metric(
+        "gauge", ("server",), "1 if the server is alive, 0 if it is dead."
+    ),
+    "pillarbox_faults": Metric("gauge", ("kind",), "Number of active faults."),
+    "pillarbox_links_down": Metric("gauge", (), "Links that a server at one end considers down."),
     "pillarbox_dropped_packets_total": Metric(
-        "counter", ("reason",), "Packets that servers' protocols have dropped."
+        "counter", ("reason",), "Packets dropped by the servers' protocols."
     ),
 }
 
@@ -158,11 +164,11 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
     try:
         ip, number = ip_address(host.strip("[]")), int(port)
     except ValueError:
-        raise PillarboxError(f"{address!r} is no address: write 127.0.0.1:9200") from None
+        raise PillarboxError(f"{address!r} is not an address: write 127.0.0.1:9200") from None
     require(
         ip.is_loopback and ip.version == 4,
-        f"{host} can be reached from outside: listen at 127.0.0.1, and let Prometheus' own proxy "
-        "or an SSH tunnel lead there",
+        f"{host} can be reached from outside: listen at 127.0.0.1, and connect by Prometheus' "
+        "own proxy or an SSH tunnel",
     )
 
     class Handler(BaseHTTPRequestHandler):
@@ -188,4 +194,4 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
     try:
         return MetricsServer((str(ip), number), Handler)
     except OSError as error:
-        raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None
+        raise PillarboxError(f"cannot listen at {address}: {error.strerror}") from None

@@ -185,7 +185,7 @@ class Prompt(CLI):
     # -- commands of other terminals -------------------------------------------------------------
 
     def do_exec(self, line: str) -> None:
-        """exec ADDR COMMAND: as ADDR COMMAND."""
+        """exec ADDR COMMAND: run a program on a server, like ADDR COMMAND."""
         require(line.strip() != "", "write: exec ADDR COMMAND, or ADDR COMMAND")
         require(
             not line.startswith("-"),
@@ -225,7 +225,7 @@ class Prompt(CLI):
         self.failed += capturing.returncode != 0
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
-        """xterm ADDR...: open a terminal window on each server."""
+        """xterm ADDR...: open a terminal window on each of the given servers."""
         names = line.split()
         require(bool(names), f"write: {term} {self.lab.topology.address(0)}")
         nodes = [self._node(name) for name in names]
@@ -272,31 +272,31 @@ class Prompt(CLI):
     do_ports = do_net
 
     def do_link(self, line: str) -> None:
-        """link A B up|down: as `heal A-B` and `cut A-B`."""
+        """link A B up|down: repair or cut a cable, like `heal A-B` and `cut A-B`."""
         words = line.split()
         verb = {"up": "heal", "down": "cut"}.get(words[-1] if words else "")
         require(len(words) == 3 and verb is not None, "write: link A B up, or link A B down")
         self.onecmd(f"{verb} {words[0]}-{words[1]}")
 
     def do_switch(self, line: str) -> None:
-        """switch SWITCH start|stop: as `heal SWITCH` and `stop SWITCH`."""
+        """switch SWITCH start|stop: start or stop a switch, as `heal` and `stop` do."""
         words = line.split()
         verb = {"start": "heal", "stop": "stop"}.get(words[-1] if words else "")
         require(len(words) == 2 and verb is not None, "write: switch s0 start, or switch s0 stop")
         self.onecmd(f"{verb} {words[0]}")
 
     def do_pingallfull(self, _line: str) -> None:
-        """pingallfull: as `pingall`, with each round trip in ms."""
+        """pingallfull: ping between all pairs of servers, with each round-trip time in ms."""
         for source, row in answer(self.lab, "pingall", []).data["ms"].items():
             times = (f"{name} {'X' if ms is None else f'{ms:.2f}'}" for name, ms in row.items())
             self._say(f"{source} -> {', '.join(times)}")
 
     def do_iperfudp(self, _line: str) -> None:
-        """iperfudp: there is none; run iperf3 -u on two servers."""
+        """iperfudp: not supported; run iperf3 -u on two servers."""
         raise PillarboxError("write: B iperf3 -s &, and then: A iperf3 -u -b 10M -c B")
 
     def do_noecho(self, line: str) -> None:
-        """noecho ADDR COMMAND: as without noecho."""
+        """noecho ADDR COMMAND: run a program on a server, like ADDR COMMAND."""
         self.onecmd(line)
 
     def do_source(self, line: str) -> None:
@@ -314,7 +314,7 @@ class Prompt(CLI):
             self._reading -= 1
 
     def do_help(self, line: str) -> None:
-        """help [COMMAND]: what there is."""
+        """help [COMMAND]: list all commands, or explain one."""
         if line in VERBS:
             self._say(f"{VERBS[line].form}: {VERBS[line].about}")
         elif line:
@@ -338,8 +338,8 @@ class Prompt(CLI):
             f"A and B are servers: {last}, or its host name h{topology.servers - 1}. "
             f"s0 is a switch. Inside a program write h{topology.servers - 1}: {last} alone is "
             "an IPv4 address there.",
-            "path, trace and why send one packet: trace is another name of path; why adds what "
-            "is broken and the command that helps.",
+            "path, trace and why send one packet: trace is another name of path; why adds the "
+            "failures and the command that helps.",
             f"Patterns of run: {', '.join(patterns())}.",
             "Tab completes; `help COMMAND` explains one; the same commands work in another "
             f"terminal: sudo ./pillarbox path {first} {last}.",

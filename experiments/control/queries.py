@@ -27,7 +27,7 @@ LOAD_S = 1.0
 BUSIEST = 12
 AT_ONCE = 8  # servers that ping simultaneously; more would wait for the forwarders
 LONGEST_S = 3600.0  # longest duration of an iperf, in seconds
-LONGEST_LOG = 8192  # bytes shown from the end of a log
+LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a log
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
@@ -60,7 +60,7 @@ def disjoint_text(found: dict[str, Any]) -> str:
 
 def log(lab: Lab, server: int) -> dict[str, str]:
     """Return the end of a forwarder's log."""
-    require(bool(lab.forwarders), f"servers of {lab.topology.spec} relay nothing, and have no log")
+    require(bool(lab.forwarders), f"servers of {lab.topology.spec} do not relay, and have no log")
     assert lab.forwarders
     return {"log": lab.forwarders.last_lines(server, LONGEST_LOG)}
 

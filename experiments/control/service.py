@@ -124,10 +124,11 @@ class Service:
         if what == "sample":
             log_from = asked.get("log_from", 0)
             require(
-                isinstance(log_from, int) and log_from >= 0, f"no place in the log: {log_from!r}"
+                isinstance(log_from, int) and log_from >= 0,
+                f"invalid position in the log: {log_from!r}",
             )
             since_s = asked.get("traffic_from", 0)
-            require(isinstance(since_s, int | float), f"no moment: {since_s!r}")
+            require(isinstance(since_s, int | float), f"invalid time: {since_s!r}")
             from experiments.control.active_workload import last_workload
 
             now_s = time.monotonic()
@@ -192,7 +193,7 @@ class Service:
         require(
             isinstance(address, str),
             f'{asked["ask"]!r} takes a server\'s address as "{key}", such as "0.0"; '
-            + (f"{json.dumps(address)} is none" if key in asked else "there is none"),
+            + (f"{json.dumps(address)} is not one" if key in asked else "it is missing"),
         )
         return self._lab.server(str(address))
 
@@ -203,5 +204,5 @@ def _request(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):  # invalid JSON, or too deeply nested brackets
         asked = None
     known = isinstance(asked, dict) and isinstance(asked.get("ask"), str)
-    require(known, "ask with one line of JSON")
+    require(known, "write the request as one line of JSON")
     return dict(asked)

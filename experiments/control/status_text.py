@@ -32,7 +32,7 @@ def server_text(state: dict[str, Any]) -> str:
     """Return the state of a server as text: its links, counters and tables."""
     name = state["server"]
     if set(state) <= {"server", "dead"}:
-        relays = f"{name} is alive; it relays nothing, and so counts nothing"
+        relays = f"{name} is alive; it does not relay, and has no counters"
         return f"{name} is dead: revive {name}" if state.get("dead") else relays
     parts = [f"server {name}, plane {state.get('plane', 'python')}"]
     links = [

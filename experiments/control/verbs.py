@@ -60,8 +60,8 @@ def _cut(lab: Lab, words: list[str]) -> Answer:
     a, b = nodes_of(lab.topology, fault)
     before = lab.failures()
     held = lab.cut(a, b, silent=silent)
-    how = "drops everything, and no carrier changes" if silent else "is cut"
-    return _changed(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, held.at_s)
+    how = "drops everything, without a carrier change" if silent else "is cut"
+    return _change_answer(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, held.at_s)
 
 
 def _stop(lab: Lab, words: list[str]) -> Answer:
@@ -69,7 +69,7 @@ def _stop(lab: Lab, words: list[str]) -> Answer:
     switch = lab.topology.switch(name)
     before = lab.failures()
     fault = lab.stop_switch(switch)
-    return _changed(lab, f"s{switch} has stopped", before, fault.at_s)
+    return _change_answer(lab, f"s{switch} has stopped", before, fault.at_s)
 
 
 def _rack(lab: Lab, words: list[str]) -> Answer:
@@ -78,7 +78,7 @@ def _rack(lab: Lab, words: list[str]) -> Answer:
     fault = lab.stop_rack(lab.topology.switch(name))
     switch, *servers = lab.names_in(fault)
     said = f"{switch} has stopped, and {' '.join(servers)} are dead"
-    return _changed(lab, said, before, fault.at_s)
+    return _change_answer(lab, said, before, fault.at_s)
 
 
 def _kill(lab: Lab, words: list[str]) -> Answer:
@@ -86,13 +86,15 @@ def _kill(lab: Lab, words: list[str]) -> Answer:
     server = lab.server(name)
     before, at_s = lab.failures(), time.monotonic()
     lab.kill(server)
-    return _changed(lab, f"{lab.name(server)} is dead, with all its programs", before, at_s)
+    return _change_answer(lab, f"{lab.name(server)} is dead, with all its programs", before, at_s)
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:
     server, before, at_s = _server(lab, words, "revive"), lab.failures(), time.monotonic()
     lab.revive(server)
-    return _changed(lab, f"{lab.name(server)} lives, without its programs", before, at_s)
+    return _change_answer(
+        lab, f"{lab.name(server)} is alive again, without its programs", before, at_s
+    )
 
 
 def _heal(lab: Lab, words: list[str]) -> Answer:
@@ -101,11 +103,11 @@ def _heal(lab: Lab, words: list[str]) -> Answer:
     before, at_s = lab.failures(), time.monotonic()
     for fault in chosen:
         lab.heal(fault)
-    mended = ", ".join("-".join(lab.names_in(fault)[: 1 + fault.of_cable]) for fault in chosen)
+    repaired = ", ".join("-".join(lab.names_in(fault)[: 1 + fault.of_cable]) for fault in chosen)
     dead = ", ".join(map(lab.name, sorted(lab.dead)))
-    said = f"{mended} mended" if chosen else "nothing was cut or stopped"
+    said = f"{repaired} repaired" if chosen else "nothing was cut or stopped"
     said += f"; {dead} still dead: revive" if dead and words == ["all"] else ""
-    return _changed(lab, said, before, at_s)
+    return _change_answer(lab, said, before, at_s)
 
 
 def _faults_of(lab: Lab, words: list[str]) -> list[ActiveFault]:
@@ -146,10 +148,10 @@ def _setting(word: str) -> tuple[str, Any]:
     try:
         return name, float(text) if name == "rate_mbit" else float(text) or None
     except ValueError:
-        raise PillarboxError(f"{text!r} is no number: write {name}=20") from None
+        raise PillarboxError(f"{text!r} is not a number: write {name}=20") from None
 
 
-def _changed(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
+def _change_answer(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
     """Return the answer to a change, with the delays after which servers have detected it."""
     data, news = noticed(lab, before, at_s)
     return Answer({"did": said, **data}, f"{said}; {news}" if news else said)
@@ -160,13 +162,13 @@ def _changed(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
 
 def _grow(lab: Lab, words: list[str]) -> Answer:
     missing = lab.topology.whole.servers - lab.topology.servers
-    require(missing > 0, f"{lab.topology.spec} is whole: no server is missing")
-    lab.grow(missing if words == ["all"] else _number(words, "grow"))
+    require(missing > 0, f"{lab.topology.spec} is complete: no server is missing")
+    lab.grow(missing if words == ["all"] else _optional_number(words, "grow"))
     return _size(lab)
 
 
 def _shrink(lab: Lab, words: list[str]) -> Answer:
-    lab.shrink(_number(words, "shrink"))
+    lab.shrink(_optional_number(words, "shrink"))
     return _size(lab)
 
 
@@ -182,14 +184,14 @@ def _size(lab: Lab) -> Answer:
 
 def _path(lab: Lab, words: list[str]) -> Answer:
     if words[2:] == ["all"]:
-        found = queries.disjoint(lab, *_two(lab, words[:2], "path"))
+        found = queries.disjoint(lab, *_two_servers(lab, words[:2], "path"))
         return Answer(found, queries.disjoint_text(found))
-    found = queries.path(lab, *_two(lab, words, "path"))
+    found = queries.path(lab, *_two_servers(lab, words, "path"))
     return Answer(found, queries.path_text(found))
 
 
 def _why(lab: Lab, words: list[str]) -> Answer:
-    found = queries.why(lab, *_two(lab, words, "why"))
+    found = queries.why(lab, *_two_servers(lab, words, "why"))
     return Answer(found, "\n".join(found["because"]))
 
 
@@ -209,7 +211,7 @@ def _status(lab: Lab, words: list[str]) -> Answer:
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
-    source, destination = _two(lab, words, "ping")
+    source, destination = _two_servers(lab, words, "ping")
     found = queries.ping(lab, source, destination)
     ends = f"{lab.name(destination)} to {lab.name(source)}"
     came = f"an answer from {ends} after {found['ms']:.2f} ms" if found["ms"] else ""
@@ -226,9 +228,9 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
     *ends, seconds = words if len(words) == 3 else [*words, "2"]
     require(
         seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) <= queries.LONGEST_S,
-        f"{seconds!r} is no number of seconds up to {queries.LONGEST_S:.0f}",
+        f"{seconds!r} is not a number of seconds up to {queries.LONGEST_S:.0f}",
     )
-    source, destination = _two(lab, ends, "iperf")
+    source, destination = _two_servers(lab, ends, "iperf")
     found = queries.iperf(lab, source, destination, float(seconds))
     said = f"{found['mbit']:.1f} Mbit/s from {found['source']} to {found['destination']}"
     return Answer(found, f"{said}, in {found['seconds']:.1f} s, by {found['tool']}")
@@ -257,15 +259,15 @@ def _fault(verb: str, words: list[str]) -> Written:
     fault = read([verb, *words])
     require(
         (fault.at_s, fault.until_s) == (0.0, None),
-        f"at and until are for experiments, and here it begins now: write {fault.named!r}",
+        f"at and until are for experiments; here the fault begins now: write {fault.named!r}",
     )
     return fault
 
 
-def _two(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
+def _two_servers(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
     require(len(words) == 2, f"write: {VERBS[verb].form}")
     ends = lab.server(words[0]), lab.server(words[1])
-    require(ends[0] != ends[1], f"{words[0]} and {words[1]} are one server: name two")
+    require(ends[0] != ends[1], f"{words[0]} and {words[1]} are the same server: name two")
     return ends
 
 
@@ -274,7 +276,7 @@ def _server(lab: Lab, words: list[str], verb: str) -> int:
     return lab.server(words[0])
 
 
-def _number(words: list[str], verb: str) -> int | None:
+def _optional_number(words: list[str], verb: str) -> int | None:
     """Return the only argument as a number, None if there are no arguments."""
     require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {VERBS[verb].form}")
     return int(words[0]) if words else None

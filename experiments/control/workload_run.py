@@ -38,7 +38,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
     order = order_of(experiment, Trial(0, system, 0, lab.seed))
     traffic = UnderWay(lab, order, " ".join(words))
-    said = "it was broken off"
+    said = "it was interrupted"
     try:
         found = outcome(order, measured_in(lab, order, lambda _: None, traffic.begun))
         said = said_of(found.record)
@@ -74,7 +74,7 @@ def _workload(words: list[str]) -> Workload:
     values: dict[str, Any] = {"pattern": words[0], "options": {}}
     for word in words[1:]:
         name, equals, text = word.partition("=")
-        require(bool(equals), f"{word!r} says nothing: write NAME=VALUE, as duration_s=5")
+        require(bool(equals), f"{word!r} is not an option: write NAME=VALUE, as duration_s=5")
         at = values if name in fields_of(Workload) else values["options"]
         at[name] = guessed(name, text)
     if not {"volume_bytes", "duration_s", "arrivals"} & values.keys():

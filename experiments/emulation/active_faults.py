@@ -67,60 +67,60 @@ class Faults:
 
     def cut(self, a: str, b: str) -> ActiveFault:
         """Cut the cable between two nodes."""
-        return self._begin("cut", (a, b), self._between(a, b))
+        return self._begin("cut", (a, b), self._cables_between(a, b))
 
     def cut_silently(self, a: str, b: str) -> ActiveFault:
         """Cut the cable between two nodes silently: all frames are lost, the carrier stays up."""
-        return self._begin("silent cut", (a, b), self._between(a, b))
+        return self._begin("silent cut", (a, b), self._cables_between(a, b))
 
     def stop_switch(self, switch: str) -> ActiveFault:
         """Power off a switch."""
         self._check_switch(switch)
-        return self._begin("switch", (switch,), self._at({switch}))
+        return self._begin("switch", (switch,), self._cables_at({switch}))
 
     def stop_rack(self, switch: str) -> ActiveFault:
         """Power off a switch and all servers attached to it."""
         self._check_switch(switch)
-        servers = {node.name for link in self._at({switch}) for node in _nodes(link)}
+        servers = {node.name for link in self._cables_at({switch}) for node in _nodes(link)}
         rack = {switch} | (servers & {host.name for host in self.net.hosts})
-        return self._begin("rack", (switch, *sorted(rack - {switch})), self._at(rack))
+        return self._begin("rack", (switch, *sorted(rack - {switch})), self._cables_at(rack))
 
     def undo(self, fault: ActiveFault) -> float:
         """Repair a fault; return the time of the repair, by CLOCK_MONOTONIC."""
         require(
-            fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is over already"
+            fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is already repaired"
         )
         silent = fault.kind == "silent cut"
-        before = self._held(silent)
+        before = self._affected(silent)
         del self._cables[fault]
-        mended = before - self._held(silent)
-        at_s = self._moment()
+        released = before - self._affected(silent)
+        at_s = self._effective_time_s()
         if silent:
-            self._pass(mended)
+            self._stop_dropping(released)
         else:
-            self._switch(mended, up=True)
+            self._set_carrier(released, up=True)
         return at_s
 
     # -- implementation ------------------------------------------------------------------------
 
     def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
         silent = kind == "silent cut"
-        before = self._held(silent)
-        at_s = self._moment()
+        before = self._affected(silent)
+        at_s = self._effective_time_s()
         fault = ActiveFault(kind, what, at_s)
         self._cables[fault] = cables
-        broken = self._held(silent) - before
+        broken = self._affected(silent) - before
         if silent:
-            self._drop(broken)
+            self._drop_frames(broken)
         else:
-            self._switch(broken, up=False)
+            self._set_carrier(broken, up=False)
         return fault
 
-    def _moment(self) -> float:
+    def _effective_time_s(self) -> float:
         """Return the time at which a change requested now takes effect, by CLOCK_MONOTONIC."""
         return time.monotonic()
 
-    def _held(self, silent: bool) -> set[Any]:
+    def _affected(self, silent: bool) -> set[Any]:
         """Return the taps that drop frames (silent faults), or the interfaces that are down."""
         return {
             held
@@ -130,26 +130,27 @@ class Faults:
             for held in (cable.taps if silent else cable.cuts)
         }
 
-    def _switch(self, held: set[Any], *, up: bool) -> None:
+    def _set_carrier(self, held: set[Any], *, up: bool) -> None:
         switch(held, up=up)
 
-    def _drop(self, held: set[Any]) -> None:
+    def _drop_frames(self, held: set[Any]) -> None:
         drop(held)
 
-    def _pass(self, held: set[Any]) -> None:
+    def _stop_dropping(self, held: set[Any]) -> None:
         let_pass(held)
 
-    def _between(self, a: str, b: str) -> list[Any]:
+    def _cables_between(self, a: str, b: str) -> list[Any]:
         for name in (a, b):
             require(name in self.net, f"there is no node {name!r} in this network")
         found = self.net.linksBetween(self.net[a], self.net[b])
-        others = {node.name for link in self._at({a}) for node in _nodes(link)} - {a}
+        others = {node.name for link in self._cables_at({a}) for node in _nodes(link)} - {a}
         require(
-            bool(found), f"no cable joins {a} and {b}: {a}'s lead to {', '.join(sorted(others))}"
+            bool(found),
+            f"no cable connects {a} and {b}: the cables of {a} lead to {', '.join(sorted(others))}",
         )
         return list(found)
 
-    def _at(self, names: set[str]) -> list[Any]:
+    def _cables_at(self, names: set[str]) -> list[Any]:
         """Return the cables with an end at one of the nodes."""
         return [link for link in self.net.links if any(node.name in names for node in _nodes(link))]
 
@@ -166,7 +167,7 @@ def _nodes(link: Any) -> tuple[Any, Any]:
 
 def switch(interfaces: Iterable[int], *, up: bool) -> None:
     """Set the given cable ends in the fabric up or down, and so the carrier of the cables."""
-    deed = "mend a cable" if up else "cut a cable"
+    deed = "repair a cable" if up else "cut a cable"
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
@@ -178,4 +179,4 @@ def drop(taps: Iterable[cable_programs.CableTap]) -> None:
 def let_pass(taps: Iterable[cable_programs.CableTap]) -> None:
     """Stop dropping frames at the given taps."""
     for tap in sorted(taps):
-        fabric().places.take(tap, cable_programs.CUT, "mend a cable")
+        fabric().places.take(tap, cable_programs.CUT, "repair a cable")

@@ -171,7 +171,7 @@ class LabLink(Link):
             )
             self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
         else:
-            self._plug(nodes[second], ports[second].ifindex)
+            self._add_to_bridge(nodes[second], ports[second].ifindex)
             self._taps = [
                 cable_programs.CableTap(port.ifindex, cable_programs.EGRESS) for port in ports
             ]
@@ -186,7 +186,7 @@ class LabLink(Link):
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
             sides.append(side)
         for node, port in zip(nodes, ports, strict=True):
-            self._plug(node, port.ifindex)
+            self._add_to_bridge(node, port.ifindex)
         self.cuts = [side.ifindex for side in sides]
         if by_process:
             self._taps = [
@@ -210,11 +210,11 @@ class LabLink(Link):
         fresh = name if name != intf.name else None
         fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
         if self._panel and fresh:
-            side = self.cuts[self._side(intf)]
+            side = self.cuts[self._side_of(intf)]
             fabric().send(netlink.change(side, name=panel_name(name), deed=deed))
         intf.name, intf.mac = name, mac
 
-    def _plug(self, node: Any, index: int) -> None:
+    def _add_to_bridge(self, node: Any, index: int) -> None:
         bridge = getattr(node, "bridge", 0)
         if bridge:
             fabric().send(netlink.change(index, bridge=bridge, deed=f"plug into {node.name}"))
@@ -234,7 +234,7 @@ class LabLink(Link):
         wanted = shaping.checked_delay(delay, jitter)
         by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
         if wanted and by_process:
-            self._hold(intf, wanted)
+            self._set_delay(intf, wanted)
         require(
             wanted is None or by_process or shaping.kernel_has_netem(),
             f"{intf.name} cannot be delayed: this kernel has no netem, so a link has its "
@@ -246,20 +246,20 @@ class LabLink(Link):
             intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
         )
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
-        self._own(intf, bw is not None)
+        self._own_frames(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
         if messages and _is_application_side(intf):
             intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
         if loss is not None:
-            self._lose(intf, loss)
+            self._set_loss(intf, loss)
 
-    def _own(self, intf: LabIntf, wanted: bool) -> None:
+    def _own_frames(self, intf: LabIntf, wanted: bool) -> None:
         """Make a host's frames wait in the switches' queues, not in its sockets, or undo that."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = (
                 cable_programs.CableTap(arrival, cable_programs.INGRESS),
-                f"queue what {intf.name} sends",
+                f"move the queue of {intf.name} to its switch",
             )
             if wanted:
                 fabric().places.put(tap, cable_programs.OWN, _owning_program(), deed)
@@ -267,27 +267,25 @@ class LabLink(Link):
                 fabric().places.take(tap, cable_programs.OWN, deed)
             self._owning ^= {arrival}
 
-    def _side(self, intf: LabIntf) -> int:
+    def _side_of(self, intf: LabIntf) -> int:
         """Return the side of an interface: 0 for the first node's end, 1 for the second's."""
         return list(self._indexes.values()).index(intf.ifindex)
 
-    def _lose(self, intf: LabIntf, percent: float) -> None:
+    def _set_loss(self, intf: LabIntf, percent: float) -> None:
         shaping.check_loss(percent)
-        tap = self._taps[self._side(intf)]
+        tap = self._taps[self._side_of(intf)]
         if percent:
-            deed = f"lose {percent:g} % of what {intf.name} sends"
+            deed = f"set a loss of {percent:g} % on {intf.name}"
             fabric().places.run(
                 cable_programs.drop_some(percent / 100), [tap], cable_programs.LOSS, deed
             )
             self._lossy.add(tap)
         elif tap in self._lossy:
-            fabric().places.take(
-                tap, cable_programs.LOSS, f"lose nothing of what {intf.name} sends"
-            )
+            fabric().places.take(tap, cable_programs.LOSS, f"remove the loss on {intf.name}")
             self._lossy.remove(tap)
 
-    def _hold(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:
-        side = self._side(intf)
+    def _set_delay(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:
+        side = self._side_of(intf)
         source, target = self.cuts[side], self.cuts[1 - side]
         fabric().afterwards(partial(delay_line.join, source, target, *delay))
 
@@ -314,6 +312,6 @@ def _namespace(node: Any) -> Namespace:
         return node.live_namespace()
     require(
         not node.inNamespace,
-        f"{node.name} is a stock Mininet node in a namespace of its own: make it a LabHost",
+        f"{node.name} is a stock Mininet node in a separate namespace: make it a LabHost",
     )
     return fabric()

@@ -30,7 +30,8 @@ def wait_converged(lab: Lab) -> None:
             time.sleep(POLL_S)
     missed = missed_links(lab, lab.forwarders, waiting[-1]) if waiting else ""
     require(
-        not waiting, f"{len(waiting)} servers still miss links that work: run `status` ({missed})"
+        not waiting,
+        f"{len(waiting)} servers still consider working links down: run `status` ({missed})",
     )
 
 
@@ -41,7 +42,7 @@ def missed_links(lab: Lab, forwarders: Forwarders, server: int) -> str:
         return f"{lab.name(server)} does not answer"
     missed = (link for link in known["down"] if not has_failed(lab, link))
     links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
-    return f"{lab.name(server)} misses {links or 'none any more'}"
+    return f"{lab.name(server)} misses {links or 'no links any more'}"
 
 
 def has_failed(lab: Lab, link: dict[str, Any]) -> bool:

@@ -40,7 +40,7 @@ def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[st
     parameters = inspect.signature(router_for(topology, routing)).parameters
     require(
         "gateways" in parameters,
-        f"{routing} of {topology.spec} knows no gateways: BCube's bsr does (Guo 2009, section 5.3)",
+        f"{routing} of {topology.spec} has no gateways: use BCube's bsr (Guo 2009, section 5.3)",
     )
     return {"gateways": {f"{PREFIX}/{PREFIX_LENGTH}": gateways}}
 

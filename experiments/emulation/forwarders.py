@@ -35,7 +35,7 @@ MOST_FILES = 250  # maximum number of open files in one message of the nursery
 MOST_RESTARTS = 5  # maximum restarts of the nursery; more indicate a permanent defect
 NURSERY_ENDED = (
     "the process that starts forwarders has ended and cannot be started again, so no server can be "
-    "revived: end this lab and start it anew"
+    "revived: end this lab and start it again"
 )
 
 
@@ -83,7 +83,7 @@ class Forwarders:
         self._closing = False
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
-        self._lifeline, self._held = os.pipe()
+        self._lifeline, self._lifeline_end = os.pipe()
         self._begin_nursery()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -128,7 +128,7 @@ class Forwarders:
         require(not self._lost, NURSERY_ENDED)
         if failed:
             name, why = self.topology.address(failed[0]), self.last_words(failed[0])
-            raise PillarboxError(f"the forwarder of server {name} ended at once: {why}")
+            raise PillarboxError(f"the forwarder of server {name} ended during its start: {why}")
         require(
             not missing,
             f"{missing} forwarders were not ready in {limit_s:.0f} s: the machine is too slow for "
@@ -164,9 +164,9 @@ class Forwarders:
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:
         """Wait until all but at most `most` servers are ready, or until one has failed."""
         with self._news:
-            self._news.wait_for(lambda: self._decided(servers, most), end_s - time.monotonic())
+            self._news.wait_for(lambda: self._is_decided(servers, most), end_s - time.monotonic())
 
-    def _decided(self, servers: list[int], most: int) -> bool:
+    def _is_decided(self, servers: list[int], most: int) -> bool:
         failed = any(self.pids.get(server) == 0 for server in servers)
         return self._lost or failed or len(set(servers) - self._ready) <= most
 
@@ -199,8 +199,8 @@ class Forwarders:
             answer = self.ask(server, "resize", network=topology.spec)
             require(
                 answer == {"network": topology.spec},
-                f"server {topology.address(server)} did not take the news that the network is "
-                f"{topology.spec} now: its log is {self.log(server)}",
+                f"server {topology.address(server)} did not accept the new size of the network, "
+                f"{topology.spec}: its log is {self.log(server)}",
             )
 
     def close(self) -> None:
@@ -208,11 +208,11 @@ class Forwarders:
         with self._news:
             self._closing = True
             self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends with its channel
-        os.close(self._held)  # the other processes end with the lifeline
+        os.close(self._lifeline_end)  # the other processes end with the lifeline
         self._watcher.join()
         self._channel.close()
         os.close(self._lifeline)
-        self._keep(None)
+        self._store_handover(None)
         try:
             self._nursery.wait(END_S)
         except subprocess.TimeoutExpired:
@@ -247,13 +247,13 @@ class Forwarders:
     def _watch(self) -> None:
         """Process the nursery's messages, and restart the nursery whenever it ends."""
         while True:
-            while message := self._message():
+            while message := self._receive_message():
                 data, files = message
                 with self._news:
-                    self._take(json.loads(data), files)
+                    self._process_message(json.loads(data), files)
                     self._news.notify_all()
             with self._news:
-                again = not self._closing and self._began_again()
+                again = not self._closing and self._restart_nursery()
                 self._lost = not again
                 self._news.notify_all()
             if self._closing:
@@ -262,7 +262,7 @@ class Forwarders:
             if not again:
                 return
 
-    def _message(self) -> tuple[bytes, list[int]] | None:
+    def _receive_message(self) -> tuple[bytes, list[int]] | None:
         flags = socket.MSG_CMSG_CLOEXEC
         try:
             data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES, flags)
@@ -270,7 +270,7 @@ class Forwarders:
             return None
         return (data, files) if data else None
 
-    def _began_again(self) -> bool:
+    def _restart_nursery(self) -> bool:
         """Restart the nursery with the state of the previous one; return False if impossible."""
         self._nursery.wait()
         self._restarts += 1
@@ -289,15 +289,15 @@ class Forwarders:
             self._send([server], self._asked[server])
         return True
 
-    def _keep(self, handover: tuple[dict[str, Any], list[int]] | None) -> None:
+    def _store_handover(self, handover: tuple[dict[str, Any], list[int]] | None) -> None:
         for each in self._handover[1] if self._handover else ():
             os.close(each)
         self._handover = handover
 
-    def _take(self, news: dict[str, Any], files: list[int]) -> None:
+    def _process_message(self, news: dict[str, Any], files: list[int]) -> None:
         event = news.pop("event")
         if event == "handover":
-            self._keep((news | {"event": event}, files))
+            self._store_handover((news | {"event": event}, files))
             return
         server, pid = news.pop("server", None), news.get("pid", 0)
         if event == "started":

@@ -208,17 +208,17 @@ class Lab:
         names = self.topology.node_name(a), self.topology.node_name(b)
         begin = self.faults.cut_silently if silent else self.faults.cut
         with self._lock:
-            return self._began(begin(*names))
+            return self._log_fault(begin(*names))
 
     def stop_switch(self, switch: int) -> ActiveFault:
         """Power off a switch."""
         with self._lock:
-            return self._began(self.faults.stop_switch(f"s{switch}"))
+            return self._log_fault(self.faults.stop_switch(f"s{switch}"))
 
     def stop_rack(self, switch: int) -> ActiveFault:
         """Power off a switch and all servers attached to it, which die."""
         with self._lock:
-            fault = self._began(self.faults.stop_rack(f"s{switch}"))
+            fault = self._log_fault(self.faults.stop_rack(f"s{switch}"))
             for name in fault.what:
                 if name[0] == "h" and int(name[1:]) not in self.dead:
                     self.kill(int(name[1:]))
@@ -234,7 +234,7 @@ class Lab:
                 if name[0] == "h" and int(name[1:]) in self.dead:
                     self.revive(int(name[1:]))
 
-    def _began(self, fault: ActiveFault) -> ActiveFault:
+    def _log_fault(self, fault: ActiveFault) -> ActiveFault:
         self.log(fault.kind, fault.at_s, what=self.names_in(fault))
         self._inform_switches()
         return fault
@@ -444,19 +444,19 @@ class Lab:
         if server is None:
             self.log(event, **details)
             if event == "nursery lost":
-                self._say(NURSERY_ENDED)
+                self._print_event(NURSERY_ENDED)
         elif event == "ended":
             name = self.topology.address(server)
             self.log("forwarder ended", server=name, **details)
             if details.get("was_ready") and server not in self.dead and self.forwarders:
                 self.dead.add(server)
                 why, code = self.forwarders.last_words(server), details["status"]
-                self._say(
-                    f"the forwarder of server {name} has ended by itself, with code "
-                    f"{'unknown' if code is None else code}: {why}; revive {name} starts it anew"
+                self._print_event(
+                    f"the forwarder of server {name} has ended unexpectedly, with code "
+                    f"{'unknown' if code is None else code}: {why}; revive {name} restarts it"
                 )
 
-    def _say(self, sentence: str) -> None:
+    def _print_event(self, sentence: str) -> None:
         """Print a spontaneous event at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
 

@@ -147,7 +147,7 @@ class LabNode(Node):
     def live_namespace(self) -> Namespace:
         """Return the node's namespace; raise PillarboxError if the node was stopped."""
         if self.namespace is None:
-            raise PillarboxError(f"{self.name} was stopped: make a new network to go on")
+            raise PillarboxError(f"{self.name} was stopped: make a new network")
         return self.namespace
 
     def send(self, *messages: netlink.Message) -> None:
@@ -225,7 +225,7 @@ class LabSwitch(LabNode, LinuxBridge):
     ) -> None:
         require(
             not params.pop("inNamespace", False),
-            f"the switch {name} cannot have a namespace of its own: a lab's switches share one",
+            f"the switch {name} cannot have a separate namespace: a lab's switches share one",
         )
         # Mininet's own constructor would start a shell to configure the loopback interface.
         Node.__init__(self, name, inNamespace=False, **params)
@@ -270,7 +270,7 @@ class LabSwitch(LabNode, LinuxBridge):
         taps = [
             cable_programs.CableTap(port, cable_programs.INGRESS) for port in set(ports.values())
         ]
-        deed = f"let frames pass {self.name} by"
+        deed = f"bypass the bridge {self.name}"
         home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
@@ -283,7 +283,7 @@ class LabSwitch(LabNode, LinuxBridge):
         for port in set(self.told.values()):
             tap, deed = (
                 cable_programs.CableTap(port, cable_programs.INGRESS),
-                f"let no frames pass {self.name} by",
+                f"end the bypass of {self.name}",
             )
             fabric().places.take(tap, cable_programs.STRAIGHT_ON, deed)
         self.told = {}
@@ -437,7 +437,7 @@ class ApplicationIntf(LabIntf):
         """Run Mininet's ifconfig command if the device exists."""
         if self._present():
             return super().ifconfig(*args)
-        return f"{self.node}: there is no {self.name} as long as no forwarder runs\n"
+        return f"{self.node}: {self.name} exists only while a forwarder runs\n"
 
 
 def refuse_options(options: Mapping[str, Any]) -> None:

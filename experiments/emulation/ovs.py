@@ -187,7 +187,7 @@ class OpenVSwitch(Switches):
         for name in ("ovs-netdev", *self.bridges()):
             body = netlink.interface(interface_index(name))
             body += netlink.number(netlink.IFLA_GROUP, home.group)
-            home.send(Message(netlink.RTM_NEWLINK, 0, body, f"let {name} go with the lab"))
+            home.send(Message(netlink.RTM_NEWLINK, 0, body, f"group {name} with the lab"))
 
     # -- processes -------------------------------------------------------------------------------
 

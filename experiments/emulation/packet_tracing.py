@@ -64,7 +64,7 @@ class Tracer:
             return self._trace_switches(serial, source, destination, source_port)
         require(
             source not in self._dead,
-            f"server {self.topology.name(source)} is dead: it sends nothing",
+            f"server {self.topology.name(source)} is dead, and cannot send",
         )
         with ExitStack() as listening:
             listeners = []
@@ -112,7 +112,7 @@ class Tracer:
             path = [name, *follower.passed(serial)]
         if arrived:
             path.append(self.topology.name(destination))
-        dropped = "" if arrived else "switches do not say why"
+        dropped = "" if arrived else "switches report no reason"
         return {**NOWHERE, "path": path, "delivered": arrived, "dropped": dropped}
 
     def _udp_socket(self, server: int, address: str, port: int) -> socket.socket:

@@ -180,7 +180,7 @@ class Routers(Switches):
 
     def _unrouted(self, server: int) -> Message:
         ip = self.topology.ip(server)
-        return Message(RTM_DELROUTE, 0, _to(ip), f"take the route to {ip} away")
+        return Message(RTM_DELROUTE, 0, _to(ip), f"remove the route to {ip}")
 
     def _ip(self, plug: Plug) -> str:
         if plug.node < self.topology.servers:

@@ -21,7 +21,7 @@ from hosts.live.lab_programs import TUNNELS, build
 
 TRUNK, AT_MACHINE = "trunk", "pillarbox-trunk"
 TRUNK_MTU = 65535
-PATCH = "let super-packets go to other machines"
+PATCH = "send super-packets to other machines"
 _CABLE, _SIDE, _NUMBER, _COUNT = (struct.Struct(form) for form in ("=III4s4s", "=II", "=I", "=Q"))
 
 

@@ -16,7 +16,11 @@ from topos.base.errors import require
 PORT = 14789  # UDP port, not VXLAN's 4789, which clouds and containers use
 LOOPBACK = 1  # index of the loopback interface in every namespace
 TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
-GONE = {errno.ENOENT, errno.EINVAL, errno.ENODEV}  # kernel errors for removed objects
+GONE = {
+    errno.ENOENT,
+    errno.EINVAL,
+    errno.ENODEV,
+}  # kernel's error numbers for objects that were already removed
 
 
 class Underlay:
@@ -72,7 +76,7 @@ class Underlay:
         """Detach the guards, and remove the hooks that were created for them if they are empty."""
         for tap in self._taps():
             gone = cable_programs.detach(
-                tap, cable_programs.GUARD, f"take the guard from interface {tap.ifindex}"
+                tap, cable_programs.GUARD, f"remove the guard of interface {tap.ifindex}"
             )
             self.netlink.send([gone], ignore=GONE)
             if tap in self._hooked and cable_programs.is_empty(self.netlink, tap):

@@ -84,7 +84,7 @@ class CrossLink(LabLink):
                 cable_programs.hurry(),
                 [tap],
                 cable_programs.OWN,
-                f"let heart-beats by at {port.name}",
+                f"let heartbeats bypass the queue of {port.name}",
             )
         self._underlay.tunnel(device, self.vni, self.machine, self.mtu)
         self._device = device.ifindex

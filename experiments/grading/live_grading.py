@@ -142,14 +142,14 @@ class LiveWork:
         return not waiting
 
     def settles(
-        self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, anew: bool = False
+        self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, new_flows: bool = False
     ) -> tuple[bool, list[str]]:
         """Return True if a packet's path fits before the deadline, and the last packet's path.
 
-        All packets belong to one flow, or with `anew` to a new flow each: a flow keeps its path
+        All packets belong to one flow, or with `new_flows` to a new flow each: a flow keeps its path
         until its next probe, which with FiConn's timers takes half a minute.
         """
-        deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if anew else self._round_s)
+        deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if new_flows else self._round_s)
         for number in count():
             found = self.lab.trace(*pair, source_port=FLOW_PORT + number * anew)
             if found["delivered"] and fits(found["path"]):

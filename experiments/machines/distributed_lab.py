@@ -157,7 +157,7 @@ class LabOverMachines(Lab):
         server_names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
         if crossing == SINGLE and self.relays:
-            self._say(SINGLE_PACKETS)
+            self._print_event(SINGLE_PACKETS)
 
     def _crossing_of(self, facts: list[dict[str, Any]]) -> str:
         """Return the mode of super-packets, by the cards' features and `cluster check`."""
@@ -290,7 +290,7 @@ class LabOverMachines(Lab):
         cast(FarShapes, self.net.shapes).regain(machine)
         self._inform_switches()
         self.log("machine replaced", machine=machine, address=address)
-        self._say(
+        self._print_event(
             f"machine {machine} is {address} now: {len(servers - self.dead)} servers live again"
         )
 
@@ -436,7 +436,7 @@ class LabOverMachines(Lab):
             self._inform_switches()
             end_programs_in(self._entrances.opened(servers))
             self._entrances.close(servers)
-        self._say(
+        self._print_event(
             f"machine {machine} is lost: its {len(servers)} servers are dead, and cables to it "
             "have no carrier; the others go on"
         )

@@ -355,32 +355,34 @@ class FarFaults(Faults):
         self._lost: set[int] = set()
         self._agreed_s = 0.0
 
-    def _moment(self) -> float:
-        self._agreed_s = super()._moment() + AHEAD_S
+    def _effective_time_s(self) -> float:
+        self._agreed_s = super()._effective_time_s() + AHEAD_S
         return self._agreed_s
 
     def lose(self, machine: int) -> None:
         """Take the carrier from other machines' halves of the cables to a lost machine."""
-        self._moment()
-        before = self._held(silent=False)
+        self._effective_time_s()
+        before = self._affected(silent=False)
         self._lost.add(machine)
-        without_carrier = self._held(silent=False) - before
+        without_carrier = self._affected(silent=False) - before
         for other in {half.machine for half in without_carrier}:
             with suppress(PillarboxError):  # the other machine is being lost as well
-                self._switch({half for half in without_carrier if half.machine == other}, up=False)
+                self._set_carrier(
+                    {half for half in without_carrier if half.machine == other}, up=False
+                )
 
     def regain(self, machine: int) -> None:
         """Restore the carrier of cables to a replaced machine, except cut cables."""
-        self._moment()
-        before = self._held(silent=False)
+        self._effective_time_s()
+        before = self._affected(silent=False)
         self._lost.discard(machine)
-        held = self._held(silent=False)
-        self._switch({half for half in held if half.machine == machine}, up=False)
-        self._drop({half for half in self._held(silent=True) if half.machine == machine})
-        self._switch(before - held, up=True)
+        held = self._affected(silent=False)
+        self._set_carrier({half for half in held if half.machine == machine}, up=False)
+        self._drop_frames({half for half in self._affected(silent=True) if half.machine == machine})
+        self._set_carrier(before - held, up=True)
 
-    def _held(self, silent: bool) -> set[Any]:
-        held = super()._held(silent)
+    def _affected(self, silent: bool) -> set[Any]:
+        held = super()._affected(silent)
         if not silent and self._lost:
             held |= {
                 half
@@ -390,13 +392,13 @@ class FarFaults(Faults):
             }
         return held
 
-    def _switch(self, held: set[Any], *, up: bool) -> None:
+    def _set_carrier(self, held: set[Any], *, up: bool) -> None:
         self._ask(held, {"ask": "switch", "up": up})
 
-    def _drop(self, held: set[Any]) -> None:
+    def _drop_frames(self, held: set[Any]) -> None:
         self._ask(held, {"ask": "silence", "silent": True})
 
-    def _pass(self, held: set[Any]) -> None:
+    def _stop_dropping(self, held: set[Any]) -> None:
         self._ask(held, {"ask": "silence", "silent": False})
 
     def _ask(self, held: set[HalfCable], request: Mapping[str, Any]) -> None:

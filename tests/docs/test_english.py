@@ -19,9 +19,10 @@ ROOT = Path(__file__).parents[2]
 # Packages that hold the rules for docstrings and comments. Add one when its texts do.
 PLAIN = (
     *("topos", "hosts", "experiments/doctor", "experiments/linux", "experiments/machines"),
+    *("experiments/analysis", "experiments/api", "experiments/benches", "experiments/commands"),
+    *("experiments/control", "experiments/emulation", "experiments/grading"),
     *("experiments/observe", "experiments/page", "experiments/reporting"),
-    *("experiments/reproductions", "experiments/traffic"),
-    *("experiments/commands", "experiments/trials"),
+    *("experiments/reproductions", "experiments/traffic", "experiments/trials"),
     *(file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "experiments").glob("*.py"))),
     *("pillarbox.py", "pillarbox-stubs/__init__.pyi"),
 )

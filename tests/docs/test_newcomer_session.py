@@ -54,7 +54,7 @@ def test_session_of_a_newcomer(
         assert refused.returncode == 2 and "1.3 is dead: revive 1.3" in refused.stderr
         assert json.loads(pillarbox("status", "--json").stdout)["dead"] == ["1.3"]
         assert 'pillarbox_server_up{server="1.3"} 0' in pillarbox("metrics").stdout
-        says(terminal, "revive 1.3", "1.3 lives, without its programs")
+        says(terminal, "revive 1.3", "1.3 is alive again, without its programs")
         says(terminal, "1.3 echo it is $((40 + 2))", "it is 42")
         says(terminal, "cut 0.3 4.0", "a cable is one word: cut 0.3-4.0")
         terminal.type("exit\n")

@@ -16,7 +16,7 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 CABLES = "cables"
-# fractions of the time during which flows start
+# Phases as fractions of the time during which flows start.
 WARM_UP, MEASURED, COOL_DOWN = 0.2, 0.7, 0.1
 
 

@@ -60,7 +60,7 @@ class _Found(NamedTuple):
     path: Ints
     delivered_bits: Floats
     active: Ints
-    counts: Ints  # number of events; maximum number of active flows
+    counts: Ints  # [0]: number of events; [1]: maximum number of active flows
 
 
 def course(

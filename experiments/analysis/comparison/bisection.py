@@ -76,7 +76,7 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
 def flow_bound(topology: Topology) -> int:
     """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
-    # number of unordered pairs on the busiest cable
+    # Number of unordered pairs on the busiest cable.
     busiest = float(link_loads(topology).sum(axis=0).max()) / 2
     return math.ceil(half * (topology.servers - half) / busiest - ROUNDING)
 
@@ -154,7 +154,7 @@ def _fiedler_vector(topology: Topology) -> NDArray[numpy.float64]:
         vectors = numpy.linalg.eigh(laplacian.toarray())[1]
         column: NDArray[numpy.float64] = vectors[: topology.servers, 1]
         return column
-    # fixed start vector, so that every run gives the same result
+    # A fixed start vector gives the same result in every run.
     start = numpy.cos(numpy.arange(topology.nodes))
     shifted = 2 * laplacian.diagonal().max() * sparse.eye(topology.nodes) - laplacian
     vectors = sparse.linalg.eigsh(shifted, 2, v0=start, which="LA", tol=1e-3)[1]

@@ -28,7 +28,7 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-# maximum number of pairs whose paths are computed one by one: some twenty seconds
+# Maximum number of pairs whose paths are computed one by one, which takes about 20 s.
 MOST_PAIRS = 300_000
 BISECTION_S = 20.0
 
@@ -70,7 +70,7 @@ def _bisection_links(topology: Topology) -> float:
     found, servers = bisection(topology, BISECTION_S), topology.servers
     require(
         found.exact is not None,
-        f"the bisection of {topology.spec} is known as {found} cables alone: choose servers or "
+        f"the bisection of {topology.spec} is only known as {found} cables: choose servers or "
         "busiest for load_of",
     )
     assert found.exact is not None

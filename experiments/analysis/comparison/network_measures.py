@@ -11,7 +11,7 @@ from experiments.analysis.comparison.bisection import Bisection, bisection
 from topos.base.topology import Bound, Topology
 from topos.structures.butterflies import WrappedButterfly
 
-NOT_ASKED = "not asked for (--no-exact)"
+NOT_ASKED = "not requested (--no-exact)"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from topos.base.topology import Topology
 # Number of sources searched together: a search holds matrices of servers x SOURCES numbers.
 SOURCES = 512
 MOST_SEARCHED = 4096
-# maximum number of servers for which disjoint paths are computed, on sampled pairs
+# Maximum number of servers for which disjoint paths are computed, on sampled pairs.
 MOST_PAIRED = 4096
 SAMPLED_PAIRS = 40
 SEED = 0

@@ -23,7 +23,7 @@ ORDERS: dict[str, tuple[Callable[[int, int], float], tuple[str, str]]] = {
     "O(N l)": (lambda nodes, size: nodes * size, ("butterfly,{}", "4 5")),
     "O(N log_d N)": (lambda nodes, size: nodes * size, ("debruijn,4,{}", "3 4")),
 }
-# maximum relative change: an order that lacks a factor would change the ratio by a fifth
+# Maximum relative change: an order that lacks a factor would change the ratio by a fifth.
 STEADY = 0.05
 REASONS = {
     ("torus,8", "diameter"): "an approximation; half way round in both coordinates is "

@@ -17,9 +17,9 @@ from experiments.analysis.fluid.completion import ROUNDING
 if TYPE_CHECKING:
     from experiments.analysis.fluid.completion import Floats, RatesOf
 
-MOST_REMEMBERED = (
-    4096  # cached sets of active flows and their rates: algorithms in steps repeat these sets
-)
+# Maximum number of cached rate allocations, by set of active flows: the steps of algorithms repeat
+# these sets.
+MOST_REMEMBERED = 4096
 
 
 def transfer_ends_s(

@@ -87,7 +87,7 @@ def usual(topology: Topology, routing: str) -> str:
     known = algorithms(topology)
     require(
         not routing or routing in known,
-        f"{topology.spec} has no routing {routing!r}: there are {', '.join(known)}",
+        f"{topology.spec} has no routing {routing!r}: routings are {', '.join(known)}",
     )
     return routing or next(iter(known))
 

@@ -200,6 +200,6 @@ def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
     for flow in range(len(rates)):
         for link in links[starts[flow] : starts[flow + 1]]:
             share = capacity[link] / flows_on[link]
-            if not rates[flow] <= share:  # also True for the first share (NaN)
+            if not rates[flow] <= share:  # True for the first share (NaN) too
                 rates[flow] = share
     return rates

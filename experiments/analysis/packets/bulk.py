@@ -20,7 +20,7 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-# interval within which all flows start, in seconds: no two programs start simultaneously
+# Interval within which all flows start, in seconds: no two programs start simultaneously.
 SPREAD_S = 1e-3
 WHERE = 3  # number of links listed, those with the most drops
 

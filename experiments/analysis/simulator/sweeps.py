@@ -187,8 +187,8 @@ def _on_processes(measure: Measure, tasks: Numbered, workers: int) -> Iterator[t
             yield futures[future], future.result()
     except BrokenProcessPool:
         raise PillarboxError(
-            "a process of the simulator was killed, perhaps for want of memory: run again with "
-            "fewer --workers; what was done is kept"
+            "a process of the simulator was killed, possibly for lack of memory: run again with "
+            "fewer --workers; finished tasks are stored"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -228,8 +228,8 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
                 yield futures[future], Done(*future.result())
         except CancelledError:
             raise PillarboxError(
-                f"the scheduler at {scheduler} or all its workers have gone, for "
-                f"{ALONE_S:.0f} s: start them again, then this; what was done is kept"
+                f"the scheduler at {scheduler} or all its workers have been unreachable for "
+                f"{ALONE_S:.0f} s: start them again, then this sweep; finished tasks are stored"
             ) from None
         finally:
             ended.set()

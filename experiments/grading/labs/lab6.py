@@ -397,7 +397,7 @@ def _judged_avoidance(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -
     def fits(path: list[str]) -> bool:
         return (near, far) not in pairwise(path)
 
-    settled, path = work.settles(pair, fits, anew=True)
+    settled, path = work.settles(pair, fits, new_flows=True)
     return judged(settled, f"it went {' '.join(path)}")
 
 

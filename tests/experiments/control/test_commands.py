@@ -275,7 +275,7 @@ def test_a_lab_left_to_itself_does_what_the_prompt_can(own_run: Callable[[], Non
     assert re.search(r'pillarbox_cable_sent_bytes_total{from="0.0",to="s0"} [1-9]', counted)
     assert set(cut["noticed_ms"]) | set(cut["not_noticed"]) == {"0.0", "1.0"}
     assert "in effect: cut 0.0-1.0" in pillarbox("why", "0.0", "1.0").stdout
-    assert pillarbox("heal", "0.0-1.0").stdout.startswith("0.0-1.0 mended")
+    assert pillarbox("heal", "0.0-1.0").stdout.startswith("0.0-1.0 repaired")
     for line in ("kill 2.1", "revive 2.1", "stop s0", "heal s0", "rack s1", "heal all", "load"):
         done = pillarbox(*line.split())
         assert done.returncode == 0 and done.stdout, done.stderr

@@ -67,7 +67,7 @@ def test_tab_completes_whole_words_at_a_terminal(own_run: Callable[[], None]) ->
         terminal.shows("2.1-s2 is cut")
         terminal.shows("pillarbox> ")
         terminal.type("hea\t a\t\n")
-        terminal.shows("2.1-s2 mended")
+        terminal.shows("2.1-s2 repaired")
         terminal.shows("pillarbox> ")
         terminal.type("1.\t\t")
         terminal.shows("1.0  1.1")

@@ -39,7 +39,7 @@ LOOK = (
     ("run permutation", DONE_OR_WHY),
     ("cut A-s0", "A-s0 is cut"),
     ("why A B", r"in effect: cut A-s0 \(to repair: heal A-s0\)"),
-    ("heal A-s0", "A-s0 mended"),
+    ("heal A-s0", "A-s0 repaired"),
     ("A ping -c 3 -W 5 B", "[123] received"),
     ("status", r"faults +none"),
 )

@@ -54,7 +54,7 @@ def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
         ]
         assert "\nfaults   cut 0.0-s0 silent\n" in said(lab, "status")
         assert said(lab, "path 0.0 1.3 all").splitlines() == ["1 disjoint, by bcube", "0.0 1.0 1.3"]
-        assert said(lab, "heal 0.0-s0").startswith("0.0-s0 mended")
+        assert said(lab, "heal 0.0-s0").startswith("0.0-s0 repaired")
 
 
 def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
@@ -69,7 +69,9 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
         assert everyone[-2:] == ["2.1 -> X X X X X", "33.3% dropped (20/30 received)"]
         with pytest.raises(PillarboxError, match="is dead: revive"):
             said(lab, "iperf 0.0 2.1")
-        assert said(lab, "revive 2.1").startswith("2.1 lives, without its programs; noticed by")
+        assert said(lab, "revive 2.1").startswith(
+            "2.1 is alive again, without its programs; noticed by"
+        )
         lab.wait_converged()  # its neighbours have noticed, whom they tell comes to know later
         assert "an answer from 2.1 to 0.0 after" in said(lab, "ping 0.0 2.1")
         assert said(lab, "path 0.0 2.1 all").splitlines() == [

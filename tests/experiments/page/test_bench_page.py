@@ -50,7 +50,7 @@ def test_goodput_is_judged_by_that_of_the_same_turn(watched: float, outcome: str
 def test_where_chance_does_as_much_nothing_is_shown() -> None:
     found = {page.ALONE: [100e6, 100e6], page.AGAIN: [103e6, 103e6]}
     row = page._goodput_row("bcube,2,1", page.AGAIN, found, "ok", judged=True)
-    assert row["outcome"].startswith("missed: chance")
+    assert row["outcome"].startswith("missed: random variation")
 
 
 def test_a_pretended_lab_loads_every_cable_otherwise_each_time() -> None:

@@ -43,7 +43,7 @@ async def use(tab: Browser, prompt: Prompt, address: str) -> None:
     await tab.click(".deeds .cut")
     await tab.until("document.querySelector('#cable-0').dataset.failed === 'cut'")
     await asyncio.to_thread(prompt.check, "links", r"A-s0 +cut")
-    await asyncio.to_thread(prompt.check, "heal all", "A-s0 mended")
+    await asyncio.to_thread(prompt.check, "heal all", "A-s0 repaired")
     await tab.until("document.querySelector('#cable-0').dataset.failed === ''")
     sending = asyncio.create_task(
         asyncio.to_thread(prompt.check, "run permutation duration_s=5", r"16 flows, \d+ failed")
