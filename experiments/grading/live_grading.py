@@ -146,12 +146,12 @@ class LiveWork:
     ) -> tuple[bool, list[str]]:
         """Return True if a packet's path fits before the deadline, and the last packet's path.
 
-        All packets belong to one flow, or with `new_flows` to a new flow each: a flow keeps its path
-        until its next probe, which with FiConn's timers takes half a minute.
+        All packets belong to one flow, or with `new_flows` to a new flow each: a flow keeps its
+        path until its next probe, which with FiConn's timers takes half a minute.
         """
         deadline = time.monotonic() + SETTLE_SPARE_S + (0.0 if new_flows else self._round_s)
         for number in count():
-            found = self.lab.trace(*pair, source_port=FLOW_PORT + number * anew)
+            found = self.lab.trace(*pair, source_port=FLOW_PORT + number * new_flows)
             if found["delivered"] and fits(found["path"]):
                 return True, found["path"]
             if time.monotonic() > deadline:

@@ -105,7 +105,7 @@ def test_only_routing_that_knows_gateways_has_them(tmp_path: Path) -> None:
     from experiments.emulation.lab import Lab
     from hosts.live.settings import LabSettings
 
-    with pytest.raises(PillarboxError, match="dfr of dcell,4,1 knows no gateways: BCube's bsr"):
+    with pytest.raises(PillarboxError, match="dfr of dcell,4,1 has no gateways: use BCube's bsr"):
         Lab(topos.parse("dcell,4,1"), LabSettings(), tmp_path, gateways=[3])
 
 

@@ -87,7 +87,7 @@ def link_trial(folder: Path) -> None:
         (lambda run: change(run, "manifest.json", "bcube,3,1", "bcube,2,1"), "network"),
         (lambda run: change(run, "manifest.json", '"mtu": 1500', '"mtu": 9000'), "mtu"),
         (lambda run: change(run, "manifest.json", '"seed": 1', '"seed": 2'), "plan draws"),
-        (lambda run: change(run, "manifest.json", '"servers": 9', '"servers": 8'), "have the cables"),
+        (lambda run: change(run, "manifest.json", '"servers": 9', '"servers": 8'), "the cables"),
         (lambda run: set_keys(run, TRIAL, completion_s=1.0), "faster"),
         (lambda run: set_keys(run, TRIAL, ideal_s=1.0), "ideal_s"),
         (lambda run: set_keys(run, TRIAL, valid=False), "verdict"),
