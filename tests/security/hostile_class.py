@@ -61,8 +61,8 @@ HOSTILE = {
     "fifo": Hostile("not a regular file", make=lambda at, me: os.mkfifo(at / f"{me}.py")),
     "sparse": Hostile("longer than", make=sparse),
     "nested": Hostile("RecursionError", make=nested),
-    "=cmd|' -C calc'!A0": Hostile("no student's ID", "x = 1\n"),
-    "new\nline\x1b[2J\udcff\u202e": Hostile("no student's ID", "x = 1\n"),
+    "=cmd|' -C calc'!A0": Hostile("not a valid student ID", "x = 1\n"),
+    "new\nline\x1b[2J\udcff\u202e": Hostile("not a valid student ID", "x = 1\n"),
     # Code that runs when the file is loaded.
     "brackets": Hostile("when it is loaded|process ended", "x = " + "(" * 90_000),
     "forks": Hostile("PermissionError|BlockingIOError", "import os\nwhile True:\n    os.fork()\n"),

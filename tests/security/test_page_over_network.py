@@ -120,7 +120,7 @@ def test_a_terminal_needs_to_be_permitted(tmp_path: Path) -> None:
         attacked(attack, tmp_path, door=door)
 
     opening(on_network(), "start the page with --terminals")
-    opening(on_network(terminals=True), "the lab is starting, or ending")  # there is none here
+    opening(on_network(terminals=True), "the lab is starting or ending")  # there is none here
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")

@@ -40,7 +40,7 @@ LINES = (
     ("path A", r"write: path A B"),
     ("why A B", r"a packet went A .*\(arrived\)"),
     ("ping A B", "an answer from B to A"),
-    ("ping A A", "are one server"),
+    ("ping A A", "are the same server"),
     ("pingpair", "an answer from"),
     ("A ping -c 1 -W 5 B", "1 received"),
     ("A ping -c 1 -W 1 9.9", "is not a server of .*; ping would send to 9.0.0.9"),

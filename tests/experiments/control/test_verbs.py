@@ -89,9 +89,9 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
         ("cut 0.0-9.9", "'9.9' is not a server"),
         ("kil 0.0", "there is no 'kil': did you mean kill?"),
         ("heal s0", "nothing of s0 was cut or stopped"),
-        ("path 0.0 0.0", "are one server"),
+        ("path 0.0 0.0", "are the same server"),
         ("iperf 0.0 0.1 never", "'never' is no number of seconds"),
-        ("grow", "is whole"),
+        ("grow", "is complete"),
     ],
 )
 def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_scale_leaves_out_what_there_is_no_memory_for(monkeypatch: pytest.Monkey
     monkeypatch.setattr(scale, "LARGE_GIB", 1e6)
     monkeypatch.setattr("os.geteuid", lambda: 0)
     row = scale._row(scale.LARGE, "ebpf", quick=False)
-    assert row["outcome"] == "skipped: it takes up to 1e+06 GiB of memory"
+    assert row["outcome"] == "skipped: up to 1e+06 GiB of memory are needed"
 
 
 @pytest.mark.root
@@ -69,19 +69,19 @@ def test_soak_sees_a_crash_and_a_loss_that_nobody_counted(tmp_path: Path) -> Non
         lab.wait_converged()
         lab._print_event = lambda sentence: None
         one = soak.Soak(lab, Random(1))
-        one._steady(1.0)
+        one._run_without_changes(1.0)
         sent = sum(stream.sent for stream in one.traffic.streams)
         assert soak.STREAMS < sent < 1000
         assert one.losses["unexplained"] < sent  # what a busy machine delivers late looks lost
         one.traffic.streams[0].sent += 5000  # as if they had been lost without a trace
-        one._steady(0.5)
+        one._run_without_changes(0.5)
         assert 4000 < one.losses["unexplained"] < 6000
         memory = one._memory_mib()
         os.kill(lab.forwarders.pids[3], signal.SIGSEGV)
         deadline = time.monotonic() + 20
         while not lab.dead:
             assert time.monotonic() < deadline
-            one._go_on(0.1)
+            one._run_traffic(0.1)
         row = one._row(1.0, memory, idle_percent=50.0)
         assert row["crashed"] >= 1
         assert "crashed" in row["outcome"] and "unexplained" in row["outcome"]

@@ -144,7 +144,7 @@ def test_a_gap_is_a_row_of_intervals_in_which_nothing_arrived() -> None:
 
 def test_the_longest_gap_is_one_that_the_fault_touches() -> None:
     gaps = [(0.0, 0.9), (1.9, 2.1), (2.5, 2.6), (4.0, 9.0)]
-    assert failover._longest(gaps, 2.0, 3.0) == pytest.approx(0.2)
+    assert failover._longest_gap(gaps, 2.0, 3.0) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("spec", failover.NETWORKS)

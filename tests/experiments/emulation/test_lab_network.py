@@ -298,7 +298,7 @@ def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
         with pytest.raises(PillarboxError, match=r"no link option use_hfsc: there are bw, delay"):
             net.addLink("h0", "h1", use_hfsc=True)
         assert "h1-eth1" not in output("ip", "link")
-        with pytest.raises(PillarboxError, match="cannot have a namespace of its own"):
+        with pytest.raises(PillarboxError, match="cannot have a separate namespace"):
             net.addSwitch("s9", inNamespace=True)
     subprocess.run(["ip", "link", "add", "s1-eth0", "type", "bridge"], check=True)
     with pytest.raises(PillarboxError, match="make the cable s0-eth2 - s1-eth0: File exists"):

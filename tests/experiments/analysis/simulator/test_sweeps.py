@@ -105,7 +105,7 @@ def test_the_code_is_that_of_the_networks_and_of_the_measure(measures: Any) -> N
 
 def test_a_process_that_dies_is_told(measures: Any, tmp_path: Path) -> None:
     sweep(measures.die, [0], tmp_path, workers=1, say=str)
-    with pytest.raises(PillarboxError, match="fewer --workers; what was done is kept"):
+    with pytest.raises(PillarboxError, match="fewer --workers; finished tasks are stored"):
         sweep(measures.die, [0, 1, 2], tmp_path, workers=2, say=str)
     assert [json.loads(file.read_text())["task"] for file in tmp_path.iterdir()] == [0]
 
@@ -213,7 +213,7 @@ def test_workers_that_have_gone(
         cluster.scale(0)
 
     monkeypatch.setattr(sweeps, "_store", last)
-    with pytest.raises(PillarboxError, match="all its workers have gone"):
+    with pytest.raises(PillarboxError, match="all its workers have been unreachable"):
         sweep(measures.wait, tasks, tmp_path, scheduler=cluster.scheduler_address, say=str)
 
 
