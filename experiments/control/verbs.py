@@ -60,7 +60,7 @@ def _cut(lab: Lab, words: list[str]) -> Answer:
     a, b = nodes_of(lab.topology, fault)
     before = lab.failures()
     held = lab.cut(a, b, silent=silent)
-    how = "drops everything, without a carrier change" if silent else "is cut"
+    how = "drops all frames, and the carrier stays up" if silent else "is cut"
     return _change_answer(lab, f"{lab.name(a)}-{lab.name(b)} {how}", before, held.at_s)
 
 

@@ -43,7 +43,7 @@ def test_a_path_holds_only_what_the_packet_came_to(tmp_path: Path) -> None:
 
         said(lab, "path 0.0 0.3")
         packet_tracing.TRACE_S = 0.5  # in this sandbox alone; the next packet is lost
-        assert "no carrier changes; not noticed yet by 0.0 0.1 0.2 0.3" in said(
+        assert "the carrier stays up; not noticed yet by 0.0 0.1 0.2 0.3" in said(
             lab, "cut 0.0-s0 silent"
         )
         assert said(lab, "why 0.0 0.3").splitlines() == [
