@@ -180,13 +180,13 @@ class Lab:
         return Server(self.number, topology.address(server), topology.ip(server))
 
     def __iter__(self) -> Iterator[Server]:
-        """Yield all servers."""
+        """Yield all servers of the network."""
         topology = self._topology()
         for server in range(topology.servers):
             yield Server(self.number, topology.address(server), topology.ip(server))
 
     def __len__(self) -> int:
-        """Return the number of servers."""
+        """Return the number of servers in the network."""
         return self._topology().servers
 
     def _topology(self) -> Topology:
@@ -207,7 +207,7 @@ class Lab:
         return self._change("heal", "-".join(what) or "all")
 
     def stop(self, switch: str) -> Change:
-        """Power off a switch."""
+        """Power off a switch of the lab."""
         return self._change("stop", switch)
 
     def rack(self, switch: str) -> Change:
@@ -219,7 +219,7 @@ class Lab:
         return self._change("kill", server)
 
     def revive(self, server: str) -> Change:
-        """Start a dead server again."""
+        """Start a dead server again, without its former programs."""
         return self._change("revive", server)
 
     def cable(

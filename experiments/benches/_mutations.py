@@ -132,10 +132,10 @@ def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def texts(*written: str) -> tuple[bytes, ...]:
-    """Return texts as inputs in UTF-8."""
+    """Return texts as inputs of a reader, encoded in UTF-8."""
     return tuple(text.encode() for text in written)
 
 
 def jsons(*values: Any) -> tuple[bytes, ...]:
-    """Return values as inputs in JSON."""
+    """Return values as inputs of a reader, encoded in JSON."""
     return tuple(json.dumps(value).encode() for value in values)

@@ -114,7 +114,7 @@ class ReaderCase(NamedTuple):
 
 
 def readers() -> dict[str, ReaderCase]:
-    """Return all readers by name."""
+    """Return all readers of untrusted input by name."""
     return {
         "network": ReaderCase(_specs, mutations.text, _without_setup(_read_spec)),
         "address": ReaderCase(_addresses, mutations.text, _address),

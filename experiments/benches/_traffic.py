@@ -112,7 +112,7 @@ class BenchTraffic:
             self._selector.register(listening, selectors.EVENT_READ, self._accept)
 
     def close(self) -> None:
-        """Close all sockets."""
+        """Close all sockets of the test traffic."""
         for key in list(self._selector.get_map().values()):
             assert isinstance(key.fileobj, socket.socket)
             key.fileobj.close()

@@ -142,7 +142,7 @@ MUTATIONS = (_flipped, _cut, _extended, _spliced)
 
 
 def targets() -> list[Target]:
-    """Return all parsers of hosts.wire."""
+    """Return all header and message parsers of hosts.wire, with their generators."""
     found = [
         Target("dcn", DcnHeader.parse, _packed, _dcn, dcn.PLAIN, _header_bytes),
         Target("bcube", BCubeHeader.parse, _packed, _bcube, bcube.LAYOUT, _header_bytes),

@@ -31,7 +31,7 @@ than {MOST_MIB:g} MiB (peak_mib, its libraries included).
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each reader."""
+    """Yield a row for each reader of untrusted input."""
     for name in readers():
         arguments = (name, (INPUTS_QUICK if quick else INPUTS) // readers()[name].share)
         row: Row = {"reader": name}

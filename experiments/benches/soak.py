@@ -99,7 +99,7 @@ def soaked(spec: str, routing: str, plane: str, timers: str, length_s: float) ->
 
 
 class Soak:
-    """One lab under traffic and faults."""
+    """Soak test of one lab: traffic, random faults, and counts of losses and crashes."""
 
     def __init__(self, lab: Any, draw: Random) -> None:
         from experiments.benches._traffic import BenchTraffic

@@ -150,7 +150,7 @@ class MetricsServer(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a client's connection."""
+        """Close the connection of an HTTP client."""
         self._clients.pop(request, None)
         super().shutdown_request(request)
 
@@ -189,7 +189,7 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
             self.wfile.write(content.encode())
 
         def log_message(self, *_words: object) -> None:
-            """Suppress the log of requests."""
+            """Suppress the HTTP server's log of requests."""
 
     try:
         return MetricsServer((str(ip), number), Handler)

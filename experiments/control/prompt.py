@@ -110,7 +110,7 @@ class Prompt(CLI):
         return completion.after_server(topology, given, text) if known else []
 
     def complete_help(self, text: str, *_: Any) -> list[str]:
-        """Return the commands that `help` explains."""
+        """Return the prompt's commands that `help` can explain, for tab completion."""
         return [name for name in self._commands() if name.startswith(text)]
 
     def preloop(self) -> None:

@@ -67,7 +67,7 @@ class Service:
         self._thread.start()
 
     def close(self) -> None:
-        """Close the socket and stop answering."""
+        """Close the lab's control socket and stop its threads."""
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -62,11 +62,11 @@ class Faults:
 
     @property
     def active(self) -> list[ActiveFault]:
-        """Active faults, oldest first."""
+        """Active faults of the network, oldest first."""
         return list(self._cables)
 
     def cut(self, a: str, b: str) -> ActiveFault:
-        """Cut the cable between two nodes."""
+        """Cut the cable between two nodes: both ends lose their carrier."""
         return self._begin("cut", (a, b), self._cables_between(a, b))
 
     def cut_silently(self, a: str, b: str) -> ActiveFault:

@@ -85,7 +85,7 @@ class TableKeeper(Application):
 
     @handler.set_ev_cls(events.EventOFPStateChange, handler.DEAD_DISPATCHER)
     def gone(self, event: Any) -> None:
-        """Remove a switch that has disconnected."""
+        """Forget a switch that has disconnected from the controller."""
         if event.datapath.id is not None:
             self._datapaths.pop(event.datapath.id - 1, None)
 
@@ -166,7 +166,7 @@ def _is_down(port: Any) -> bool:
 
 
 def main(spec: str, routing: str, seed: str, port: str) -> None:
-    """Serve the switches until the end."""
+    """Run the OpenFlow controller of a lab's switches until the process ends."""
     network = {"topology": topos.parse(spec), "routing": routing, "seed": int(seed)}
     take_role("controller")
     serve("experiments.emulation.controller", port, **network)

@@ -204,7 +204,7 @@ class Forwarders:
             )
 
     def close(self) -> None:
-        """End all forwarders."""
+        """End all forwarders of the lab, and the nursery that starts them."""
         with self._news:
             self._closing = True
             self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends with its channel

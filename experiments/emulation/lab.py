@@ -282,7 +282,7 @@ class Lab:
     # -- servers ---------------------------------------------------------------------------------
 
     def host(self, server: int) -> Any:
-        """Return a server's Mininet host."""
+        """Return the Mininet host of a server."""
         return self.net[self.topology.node_name(server)]
 
     def namespace_of(self, server: int) -> int:
@@ -312,7 +312,7 @@ class Lab:
             end_programs_in({self.namespace_of(server)})
 
     def revive(self, server: int) -> None:
-        """Restart a dead server."""
+        """Restart a dead server: its forwarder, without its former programs."""
         with self._lock:
             require(server in self.dead, f"server {self.name(server)} is alive")
             if self.forwarders:
@@ -397,7 +397,7 @@ class Lab:
         state = self.forwarders.ask(server, "state") if self.forwarders else None
         return state or {"server": self.topology.address(server), "dead": server in self.dead}
 
-    # -- where packets go ------------------------------------------------------------------------
+    # -- paths of packets ------------------------------------------------------------------------
 
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
         """Send a marked packet and return its path; see `Tracer.trace`."""

@@ -153,7 +153,7 @@ class LabNet(Mininet):
             switch.tell(each)
 
     def start(self) -> None:
-        """Start all nodes of the network."""
+        """Start all hosts and switches of the network."""
         with fabric().batch():
             super().start()
 
@@ -169,7 +169,7 @@ class LabNet(Mininet):
         return super().addHost(name)
 
     def addSwitch(self, name: str, cls: Any = None, **params: Any) -> Any:  # noqa: N802
-        """Add a switch."""
+        """Add a switch, by default a kernel bridge."""
         if self.spanning_tree:
             params.setdefault("stp", True)
         return super().addSwitch(name, cls=cls, **params)

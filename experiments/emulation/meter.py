@@ -51,7 +51,7 @@ class Meter:
         self._ends: dict[int, tuple[cable_programs.CableTap, Namespace, int]] = {}
 
     def read(self) -> MeterReading:
-        """Return the current counters; thread-safe."""
+        """Return the current counters of cables and servers; thread-safe."""
         topology = self._net.topology
         assert topology
         with self._lock:
@@ -70,7 +70,7 @@ class Meter:
         return MeterReading(at_s, topology, directions, received)
 
     def close(self) -> None:
-        """Close all open files."""
+        """Close the open counter files of the servers' kernels."""
         while self._files:
             self._files.popitem()[1].close()
 

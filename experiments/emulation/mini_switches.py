@@ -48,7 +48,7 @@ class MiniSwitches(Application):
 
     @handler.set_ev_cls(events.EventOFPSwitchFeatures, handler.CONFIG_DISPATCHER)
     def connected(self, event: Any) -> None:
-        """Install the entries of a bridge."""
+        """Install the OpenFlow entries of a bridge that has connected."""
         bridge = event.msg.datapath
         getattr(self, f"_{self.kind}")(bridge)
         bridge.send_msg(bridge.ofproto_parser.OFPBarrierRequest(bridge))

@@ -67,7 +67,7 @@ class LabNode(Node):
 
     @property
     def has_shell(self) -> bool:
-        """Whether the shell has started."""
+        """True if the node's shell has started."""
         return self.__dict__.get("shell") is not None
 
     def _start_shell(self) -> None:
@@ -155,7 +155,7 @@ class LabNode(Node):
         self.live_namespace().send(*messages)
 
     def setARP(self, ip: str, mac: str) -> str:  # noqa: N802
-        """Add a permanent ARP entry."""
+        """Add a permanent ARP entry to the node's kernel."""
         return attempted(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
 
     def end_programs(self) -> None:
@@ -199,7 +199,7 @@ def _kill_group(process: int, number: int) -> None:
 
 
 class LabHost(LabNode, Host):
-    """A server, in a separate namespace."""
+    """Mininet host of a lab's server, in a separate network namespace."""
 
     def make_super_packets(self, index: int, rate_mbit: float | None, mtu: int) -> None:
         """Set the size of TCP's super-packets on an interface according to its rate."""
@@ -247,7 +247,7 @@ class LabSwitch(LabNode, LinuxBridge):
         check_bridges_pass_frames()
 
     def start(self, _controllers: Any) -> None:
-        """Start the switch."""
+        """Start the switch: add ports of other links, and set the bridge up."""
         # The ports of a LabLink were created in the bridge; ports of other links are added now.
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
         for intf in others:
@@ -298,7 +298,7 @@ class LabSwitch(LabNode, LinuxBridge):
 
 
 class LabIntf(Intf):
-    """One end of a cable."""
+    """Mininet interface at one end of a lab's cable."""
 
     ip: str | None
     prefixLen: int | str | None  # noqa: N815 - Mininet's name
@@ -356,7 +356,7 @@ class LabIntf(Intf):
         return attempted(self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up)
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
-        """Replace the IPv4 address."""
+        """Replace the IPv4 address of the interface."""
         ip, _, length = ipstr.partition("/")
         length = length or str(prefixLen or "")
         require(bool(length), f"the address {ip} of {self.name} needs a prefix length: {ip}/8")
@@ -369,7 +369,7 @@ class LabIntf(Intf):
         return said + self._add_address(ip, length)
 
     def setMAC(self, macstr: str) -> str:  # noqa: N802
-        """Set the MAC address."""
+        """Set the MAC address of the interface."""
         if macstr == self.mac:
             return ""
         self.mac = macstr
@@ -397,7 +397,7 @@ class LabIntf(Intf):
         return next((link for link in links if link.name == self.name), None)
 
     def delete(self) -> None:
-        """Remove the interface, and its cable."""
+        """Remove the interface, and with it the cable."""
         if self.ifindex and self.node.namespace is not None:
             gone = netlink.delete(self.ifindex, f"delete {self.name}")
             self.node.live_namespace().send(gone, ignore={errno.ENODEV})

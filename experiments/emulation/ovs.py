@@ -105,7 +105,7 @@ class OpenVSwitch(Switches):
             raise
 
     def stop(self) -> None:
-        """End the controller and the daemons."""
+        """End the OpenFlow controller and Open vSwitch's daemons."""
         running, self._running = list(self._running.values()), {}
         if self.datapath == KERNEL and running:
             # A terminated daemon would leave its switches in the kernel.
@@ -258,7 +258,7 @@ class OvsMiniSwitches(OpenVSwitch):
         """Do nothing: a server's addresses are set by its forwarder."""
 
     def servers_plane(self, asked: str) -> str:
-        """Return the plane of the servers."""
+        """Return the forwarding plane of servers on Open vSwitch, chosen from the request."""
         if self.datapath == KERNEL:
             return chosen_plane(asked)
         require(

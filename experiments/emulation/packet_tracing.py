@@ -85,7 +85,7 @@ class Tracer:
         return self._udp_socket(server, self.topology.ip(server), TRACE_PORT)
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
-        """Send a marked packet."""
+        """Send a marked UDP packet from a server to another."""
         with self._udp_socket(source, "", source_port) as sender:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, TRACED)
             sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))

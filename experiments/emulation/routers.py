@@ -58,7 +58,7 @@ class SwitchNode(LabNode):
         """Do nothing: the switch needs no start."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - as Mininet calls it
-        """Remove the switch's ports."""
+        """Remove the ports of a routing switch."""
         if deleteIntfs:
             self.deleteIntfs()
 

@@ -11,7 +11,7 @@ MOST_LOG_BYTES = 1 << 16  # maximum size of the log in one sample; the next samp
 
 
 class LabSampler:
-    """Sampler of one lab; thread-safe."""
+    """Sampler of a lab's traffic counters, faults and log; thread-safe."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._meter = lab, lab.meter()
@@ -57,7 +57,7 @@ class LabSampler:
         }
 
     def close(self) -> None:
-        """Close all open files."""
+        """Close the open counter files of the sampler."""
         self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:

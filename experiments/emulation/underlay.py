@@ -88,7 +88,7 @@ class Underlay:
         return [cable_programs.CableTap(link.ifindex, cable_programs.INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
-        """Change the address of another machine."""
+        """Store the new address of another machine, and update the guard of tunnels."""
         self.addresses[machine] = address
         self.guard()
 

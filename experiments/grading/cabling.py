@@ -43,7 +43,7 @@ class Cabling(NamedTuple):
         return (self.first + self.turn * level) % ports
 
     def level(self, port: int, ports: int) -> int:
-        """Return the level of a port."""
+        """Return the level of a port on a server with `ports` ports."""
         return self.turn * (port - self.first) % ports
 
     def as_written(self, network: Topology, path: Path) -> list[list[int]]:

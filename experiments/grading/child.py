@@ -197,7 +197,7 @@ class Child:
         return answer.get("answer")
 
     def stop(self, reason: str) -> Any:
-        """Kill the child and raise Stopped."""
+        """Kill the sealed child and raise Stopped with the reason."""
         ended_by = self.close()
         if ended_by == signal.SIGXCPU:
             reason = f"it used up its {CPU_S} s of processor time"

@@ -91,7 +91,7 @@ class Student:
         self.router: Any = None
 
     def answer(self, question: dict[str, Any]) -> Any:
-        """Return the answer to a question."""
+        """Return the answer to the grader's question about the student's file."""
         if "load" in question:
             return self._load(question["load"])
         if "call" in question:

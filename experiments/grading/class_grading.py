@@ -226,7 +226,7 @@ def _errors_of_writing(folder: Path) -> Iterator[None]:
 
 
 def as_csv(made: Class) -> str:
-    """Return a row for each submission."""
+    """Return the marks of a class as CSV, with a row for each submission."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(

@@ -136,7 +136,7 @@ class _Reader:
         self.files, self.name, self.wanted = files, name, wanted
 
     def evidence(self) -> Evidence:
-        """Return the evidence of the run."""
+        """Return the evidence of a submitted run after all checks."""
         manifest = json.loads(_text(self.files, f"{self.name}/{MANIFEST}"))
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:

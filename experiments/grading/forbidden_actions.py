@@ -123,7 +123,7 @@ def unshares(_: Before) -> None:
 
 
 def never_ends(_: Before) -> None:
-    """Use unlimited processor time."""
+    """Consume processor time without a limit, which the seal has to prevent."""
     if resource.getrlimit(resource.RLIMIT_CPU)[1] != resource.RLIM_INFINITY:
         raise PermissionError
 

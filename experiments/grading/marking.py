@@ -80,7 +80,7 @@ class Marked(NamedTuple):
 
 
 def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
-    """Read and grade a submission."""
+    """Read and grade a submission; return the marks as plain data."""
     given = task.read()
     skeleton = grading_engine.skeleton_of(task.sheet.lab)
     if given.digest in task.known:

@@ -34,7 +34,7 @@ class Pair(NamedTuple):
 
 
 def fingerprints(source: str) -> frozenset[int]:
-    """Return the fingerprints of a file."""
+    """Return the fingerprints of a Python file's token sequences."""
     tokens = _tokens(source)
     runs = [crc32(" ".join(tokens[i : i + RUN]).encode()) for i in range(len(tokens) - RUN + 1)]
     return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))

@@ -75,7 +75,7 @@ class Folder:
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def folder(self, name: str) -> Folder:
-        """Open a subfolder."""
+        """Open a subfolder without following links."""
         return Folder(os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=self._descriptor))
 
     def read(self, place: str, most_bytes: int) -> bytes:

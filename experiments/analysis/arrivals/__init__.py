@@ -1,3 +1,1 @@
-"""Event-driven fluid simulation of flows that arrive and end at max-min fair rates: completion
-times.
-"""
+"""Event-driven fluid simulation of arriving flows at max-min fair rates."""

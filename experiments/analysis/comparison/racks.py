@@ -75,7 +75,7 @@ class Packing:
 
     @property
     def between_racks(self) -> int:
-        """Number of wires between different racks."""
+        """Number of wires between different racks of the container."""
         return sum(wires.inside_super_racks + wires.between_super_racks for wires in self.levels)
 
 

@@ -44,7 +44,7 @@ class Routes(NamedTuple):
 
     @property
     def flows(self) -> int:
-        """Number of flows."""
+        """Number of flows, including flows without a path."""
         return len(self.starts) - 1
 
 

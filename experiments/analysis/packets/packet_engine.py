@@ -52,7 +52,7 @@ STRIDE = 7919  # step from one random number to a link's next: a prime, so that 
 
 
 class Frames(NamedTuple):
-    """Frame sizes and TCP parameters."""
+    """Frame sizes and TCP parameters of a packet simulation."""
 
     segment: int  # payload bytes of a full segment
     overhead: int  # header bytes per segment; the whole size of an ACK

@@ -49,14 +49,14 @@ Loads = dict[tuple[int, int], tuple[float, float]]
 
 
 def bcube_of(spec: str) -> BCube:
-    """Return the network of a spec."""
+    """Return the BCube of a spec."""
     network = topos.parse(spec)
     assert isinstance(network, BCube)
     return network
 
 
 def pair_of(bcube: BCube, draw: random.Random) -> Pair:
-    """Return two random servers."""
+    """Return two random servers of a BCube."""
     a, b = draw.sample(range(bcube.servers), 2)
     return a, b
 

@@ -61,7 +61,7 @@ class HiddenFault(NamedTuple):
         return self.kind == other.kind and {*self.nodes} == {*other.nodes}
 
     def text(self, bcube: BCube) -> str:
-        """Return the fault as text."""
+        """Return the hidden fault as text with the addresses of its nodes."""
         return f"{self.kind} {'-'.join(map(bcube.name, self.nodes))}"
 
 

@@ -50,7 +50,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def bcube_of(spec: str) -> BCube:
-    """Return the network of a spec."""
+    """Return the BCube of a spec."""
     network = topos.parse(spec)
     assert isinstance(network, BCube)
     return network

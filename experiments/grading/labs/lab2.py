@@ -252,7 +252,7 @@ def _live_packet(work: LiveWork, right: Path) -> GradedCase:
 
 
 def dpillar(spec: str) -> DPillar:
-    """Return the network of a spec."""
+    """Return the DPillar of a spec."""
     network = topos.parse(spec)
     assert isinstance(network, DPillar)
     return network

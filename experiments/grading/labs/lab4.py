@@ -65,7 +65,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def dcell_of(spec: str) -> DCell:
-    """Return the network of a spec."""
+    """Return the DCell of a spec."""
     network = topos.parse(spec)
     assert isinstance(network, DCell)
     return network

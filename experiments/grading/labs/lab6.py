@@ -75,7 +75,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def ficonn_of(spec: str) -> FiConn:
-    """Return the network of a spec."""
+    """Return the FiConn of a spec."""
     network = topos.parse(spec)
     assert isinstance(network, FiConn)
     return network
@@ -310,7 +310,7 @@ class GradedFlow:
         return judged(not over, said)
 
     def case(self) -> GradedCase:
-        """Return the case of this flow."""
+        """Return the case that grades this flow's path."""
         name = self.ficonn.address
         cable = f"{name(self.busy)} to {name(self.far)}"
         state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"

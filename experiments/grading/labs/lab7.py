@@ -144,7 +144,7 @@ def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float)
     return of(work, system).cable_bits * 8 * volume_bytes / (rate_mbit * 1e6)
 
 
-# -- what the student says -----------------------------------------------------------------------
+# -- answers of the student ----------------------------------------------------------------------
 
 
 def answers_of(work: Work, function: str) -> dict[str, Any]:
@@ -216,7 +216,7 @@ def completions(work: Work) -> list[GradedCase]:
 
 
 def shown(work: Work, name: str) -> Evidence:
-    """Return the evidence of a handed-in run; raise Mistake if the run is not valid."""
+    """Return the evidence of a submitted run; raise Mistake if the run is not valid."""
     if name not in work.kept:
         work.kept[name] = read(work.files, name, wanted_run(work, name))
     found: Evidence = work.kept[name]

@@ -55,7 +55,7 @@ Pair = tuple[int, int]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw the requirements of the network."""
+    """Draw the requirements that the student's network has to meet."""
     least, most, hops = draw.choice(BRIEFS)
     return {
         "servers at least": least,

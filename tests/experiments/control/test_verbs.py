@@ -90,7 +90,7 @@ def test_why_names_a_dead_end_first(tmp_path: Path) -> None:
         ("kil 0.0", "there is no 'kil': did you mean kill?"),
         ("heal s0", "nothing of s0 was cut or stopped"),
         ("path 0.0 0.0", "are the same server"),
-        ("iperf 0.0 0.1 never", "'never' is no number of seconds"),
+        ("iperf 0.0 0.1 never", "'never' is not a number of seconds"),
         ("grow", "is complete"),
     ],
 )
