@@ -66,4 +66,4 @@ def test_memory_has_a_bound() -> None:
         assert "MemoryError" in fuzz_readers.fed("a", reader_of(swell), 1)["failure"]
     small = {"peak_mib": 80.0, "failure": ""}
     assert fuzz_readers._judged(dict(small)) == "ok"
-    assert fuzz_readers._judged(small | {"peak_mib": 300.0}) == "failed: it had 300 MiB"
+    assert fuzz_readers._judged(small | {"peak_mib": 300.0}) == "failed: it used 300 MiB"

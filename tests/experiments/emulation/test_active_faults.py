@@ -198,7 +198,7 @@ def test_a_cable_works_when_its_last_fault_is_undone() -> None:
         assert cut_off(net["h0"], net["h1"].IP())
         faults.undo(second)
         assert reached(net["h0"], net["h1"].IP())
-        with pytest.raises(PillarboxError, match="the cut of h0 s0 is over already"):
+        with pytest.raises(PillarboxError, match="the cut of h0 s0 is already repaired"):
             faults.undo(cable)
 
 

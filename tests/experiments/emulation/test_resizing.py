@@ -113,7 +113,7 @@ REFUSED = {
         "grow many": "write: grow [SERVERS | all]",
     },
     "ficonn,4,1": {
-        "grow": "ficonn,4,1 is whole: no server is missing",
+        "grow": "ficonn,4,1 is complete: no server is missing",
         "shrink": "ficonn,4,1 neither grows nor shrinks: its paper has no partial networks",
     },
 }

@@ -78,7 +78,7 @@ def test_the_next_nursery_tells_of_forwarders_that_end(tmp_path: Path) -> None:
         os.kill(nursery, signal.SIGKILL)
         os.kill(lab.forwarders.pids[3], signal.SIGKILL)  # perhaps while there is none
         wait_until(lambda: said, "news of the forwarder")
-        assert "server 1.1 has ended by itself, with code unknown" in said[0]
+        assert "server 1.1 has ended unexpectedly, with code unknown" in said[0]
         assert lab.status()["dead"] == ["1.1"]
         lab.revive(3)
         os.kill(lab.forwarders.pids[0], signal.SIGKILL)

@@ -271,7 +271,7 @@ def test_a_forwarder_that_crashes_is_told_and_its_server_can_be_revived(tmp_path
         lab._print_event = said.append
         os.kill(lab.forwarders.pids[3], signal.SIGSEGV)
         wait_until(lambda: said)
-        assert len(said) == 1 and "server 1.1 has ended by itself, with code -11" in said[0]
+        assert len(said) == 1 and "server 1.1 has ended unexpectedly, with code -11" in said[0]
         assert lab.status()["dead"] == ["1.1"]
         lab.revive(3)
         lab.wait_converged()
