@@ -342,7 +342,7 @@ def test_the_prompt_goes_on_when_a_server_dies(own_run: Callable[[], None]) -> N
         terminal.type("0.1 ls\n")
         terminal.shows("0.1 is dead: revive 0.1")
         terminal.type("revive 0.1\n")
-        terminal.shows("0.1 lives")
+        terminal.shows("0.1 is alive again")
         terminal.shows("pillarbox> ")
         terminal.type("0.1 echo back-$((40 + 2))\n")
         terminal.shows("back-42")
