@@ -146,7 +146,7 @@ class Faults:
         others = {node.name for link in self._cables_at({a}) for node in _nodes(link)} - {a}
         require(
             bool(found),
-            f"no cable connects {a} and {b}: the cables of {a} lead to {', '.join(sorted(others))}",
+            f"no cable joins {a} and {b}: {a}'s lead to {', '.join(sorted(others))}",
         )
         return list(found)
 

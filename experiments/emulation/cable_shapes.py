@@ -56,7 +56,7 @@ class CableShapes:
         for name in (a, b):
             require(name in self._net, f"there is no node {name!r} in this network")
         links: list[Any] = self._net.linksBetween(self._net[a], self._net[b])
-        require(bool(links), f"no cable connects {a} and {b}")
+        require(bool(links), f"no cable joins {a} and {b}")
         return links
 
     def shape(self, links: list[Any], wanted: CableShape) -> None:

@@ -207,7 +207,7 @@ def test_what_cannot_be_cut_is_told() -> None:
 
     with lab("bcube,2,1") as net:
         faults = Faults(net)
-        with pytest.raises(PillarboxError, match="no cable connects h0 and h1: the cables of h0 lead to s0, s2"):
+        with pytest.raises(PillarboxError, match="no cable joins h0 and h1: h0's lead to s0, s2"):
             faults.cut("h0", "h1")
         with pytest.raises(PillarboxError, match="no node 'h9'"):
             faults.cut("h9", "s0")
