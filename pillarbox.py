@@ -22,7 +22,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.api.answers import Captured, Change, Iperf, Link, Ping, Size, Way
+from experiments.api.answers import CaptureFile, Change, Iperf, Link, NetworkSize, PacketPath, Ping
 from experiments.api.labs import Lab
 from experiments.api.servers import Capture, Program, Server
 from experiments.api.traffic import (
@@ -44,7 +44,7 @@ __all__ = [
     "AllToAll",
     "Burst",
     "Capture",
-    "Captured",
+    "CaptureFile",
     "Change",
     "Iperf",
     "Lab",
@@ -58,9 +58,9 @@ __all__ = [
     "Program",
     "Server",
     "SeveralToOne",
-    "Size",
+    "NetworkSize",
     "Traffic",
-    "Way",
+    "PacketPath",
     "lab",
     "load",
 ]

@@ -1,7 +1,7 @@
 """Takes the guide's pictures of the live page: ``sudo .venv/bin/python docs/page_pictures.py``.
 
 Of each of six networks: at rest, under load, and with a cable cut and a server dead under load;
-one of a packet's way, and one of a lab sheet. It takes Chromium, and some two minutes; names of
+one of a packet's path, and one of a lab sheet. It takes Chromium, and some two minutes; names of
 networks choose some of them.
 """
 

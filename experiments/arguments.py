@@ -91,7 +91,7 @@ class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8
 
 
 SPEC = Spec()
-SCHEMA = 1  # Version of --json output; increased when a key is removed or changes its meaning.
+SCHEMA = 2  # Version of --json output; increased when a key is removed or changes its meaning.
 MORE = "..."  # Marks JSON output with further keys.
 WHOLE = 1000  # Length limit of summaries in the help, in characters: longer than any summary.
 FOLDER = click.Path(file_okay=False, path_type=Path)

@@ -146,7 +146,7 @@ def hashed_around(
     for path in paths:
         if not failures.first_on(fattree, path):
             return Routed([path])
-    return Routed([], f"all {len(paths)} ways through the switches have failed")
+    return Routed([], f"all {len(paths)} paths through the switches have failed")
 
 
 def _hashed_paths(fattree: FatTree, source: int, destination: int, flow: int) -> Iterator[Path]:

@@ -1,13 +1,13 @@
 # Types of pillarbox.py for type checkers and editors: a single module cannot contain py.typed.
 from pathlib import Path
 
-from experiments.api.answers import Captured as Captured
+from experiments.api.answers import CaptureFile as CaptureFile
 from experiments.api.answers import Change as Change
 from experiments.api.answers import Iperf as Iperf
 from experiments.api.answers import Link as Link
+from experiments.api.answers import NetworkSize as NetworkSize
+from experiments.api.answers import PacketPath as PacketPath
 from experiments.api.answers import Ping as Ping
-from experiments.api.answers import Size as Size
-from experiments.api.answers import Way as Way
 from experiments.api.labs import Lab as Lab
 from experiments.api.servers import Capture as Capture
 from experiments.api.servers import Program as Program

@@ -65,9 +65,9 @@ def test_a_lab_in_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
         change = lab.cut("0.1", "2.0")
         assert change.did == "0.1-2.0 is cut"
         assert {*change.noticed_ms, *change.not_noticed} == {"0.1", "2.0"}
-        way = lab.path("0.0", "2.1")
-        assert (way.delivered, way.servers[0], way.servers[-1]) == (True, "0.0", "2.1")
-        assert str(way) == " ".join(way.servers)
+        path = lab.path("0.0", "2.1")
+        assert (path.delivered, path.servers[0], path.servers[-1]) == (True, "0.0", "2.1")
+        assert str(path) == " ".join(path.servers)
         assert (lab.ping("0.0", "2.1").ms or 0) > 0
         assert 1 < lab.iperf("0.0", "2.1", seconds=0.5).mbit < 21
         assert lab.heal().did == "0.1-2.0 repaired"

@@ -13,7 +13,7 @@ class Change(NamedTuple):
     not_noticed: list[str]
 
 
-class Size(NamedTuple):
+class NetworkSize(NamedTuple):
     """A network after servers have joined or left."""
 
     network: str
@@ -21,7 +21,7 @@ class Size(NamedTuple):
     switches: int
 
 
-class Way(NamedTuple):
+class PacketPath(NamedTuple):
     """The path of a packet: the servers it reached, and the reason if it was dropped."""
 
     servers: list[str]
@@ -67,7 +67,7 @@ class Link(NamedTuple):
     share: float | None  # fraction of the cable's rate; None if the rate is unlimited
 
 
-class Captured(NamedTuple):
+class CaptureFile(NamedTuple):
     """A capture file, and the number of frames in it."""
 
     file: str

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from experiments.api.answers import Change, Iperf, Link, Ping, Size, Way
+from experiments.api.answers import Change, Iperf, Link, NetworkSize, PacketPath, Ping
 from experiments.api.servers import Capture, Server
 from experiments.api.traffic import Traffic
 from experiments.control.client import ask
@@ -244,19 +244,19 @@ class Lab:
 
     # -- growing and shrinking -------------------------------------------------------------------
 
-    def grow(self, servers: int | None = None) -> Size:
+    def grow(self, servers: int | None = None) -> NetworkSize:
         """Add servers to a partial network (default: the smallest number that can join)."""
         return self._resize("grow", servers)
 
-    def shrink(self, servers: int | None = None) -> Size:
+    def shrink(self, servers: int | None = None) -> NetworkSize:
         """Remove the servers that joined last."""
         return self._resize("shrink", servers)
 
-    def _resize(self, verb: str, servers: int | None) -> Size:
+    def _resize(self, verb: str, servers: int | None) -> NetworkSize:
         require(servers is None or servers > 0, f"servers has to be above 0, not {servers}")
         found = self.ask(verb, *([] if servers is None else [str(servers)]))
         self.network = found["network"]
-        return Size(self.network, found["servers"], found["switches"])
+        return NetworkSize(self.network, found["servers"], found["switches"])
 
     # -- queries and measurements ----------------------------------------------------------------
 
@@ -266,11 +266,11 @@ class Lab:
         del found["said"]
         return found
 
-    def path(self, source: str, destination: str) -> Way:
+    def path(self, source: str, destination: str) -> PacketPath:
         """Return the current path of a packet between two servers."""
         found = self.ask("path", source, destination)
         ended = found["delivered"], found["dropped"], found["lost_to"]
-        return Way(found["path"], *ended, found["computed"])
+        return PacketPath(found["path"], *ended, found["computed"])
 
     def why(self, source: str, destination: str) -> list[str]:
         """Return the reasons why packets between two servers arrive or are lost, as sentences."""

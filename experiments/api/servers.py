@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import IO, NamedTuple
 
-from experiments.api.answers import Captured
+from experiments.api.answers import CaptureFile
 from experiments.control.client import ask
 from experiments.emulation.lab_registry import LABS
 from experiments.emulation.server_names import line_with_ips
@@ -124,7 +124,7 @@ class Capture:
     """A running capture; its block, `stop`, or its limit (see `wait`) ends it."""
 
     def __init__(self, words: Sequence[str | int]) -> None:
-        self._captured: Captured | None = None
+        self._captured: CaptureFile | None = None
         self._process = subprocess.Popen(
             module_command("experiments", "capture", "--json", *words),
             stdin=subprocess.DEVNULL,
@@ -145,18 +145,18 @@ class Capture:
     def __exit__(self, *error: object) -> None:
         self.stop()
 
-    def stop(self) -> Captured:
+    def stop(self) -> CaptureFile:
         """End the capture; return its file and the number of frames."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         return self.wait()
 
-    def wait(self) -> Captured:
+    def wait(self) -> CaptureFile:
         """Wait until the capture has reached its limit; return its file and number of frames."""
         if self._captured is None:
             out, err = self._process.communicate()
             if self._process.returncode:
                 raise PillarboxError(err.strip().removeprefix("pillarbox: ") or "capture failed")
             found = json.loads(out)
-            self._captured = Captured(found["file"], found["frames"], found["missed"])
+            self._captured = CaptureFile(found["file"], found["frames"], found["missed"])
         return self._captured

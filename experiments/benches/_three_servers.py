@@ -322,7 +322,7 @@ def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> H
     return HeaderChange(by_dcn(destination, proxy), ("retry",) if rerouted else ())
 
 
-def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
+def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
     """Return all encapsulations by name; `flows` matter for lookup by flow only."""
     each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
     each_flow |= {ByFlow(flow.reversed(), 1): _TO_A for flow in flows}
@@ -384,28 +384,30 @@ def ways(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
 
 
 def install(
-    tables: Sequence[KernelTable], way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
+    tables: Sequence[KernelTable], encapsulation: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> None:
     """Install an encapsulation in the tables of A, relay and B, for flows in both directions."""
     for flow in flows:
-        tables[A].install_flow(flow, Push(0, mac(RELAY, 0), way.there[0]))
-        tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), way.back[0]))
-        last = (way.there[1], way.back[1])
-        at_b, at_a = (ByFlow(flow, 0), ByFlow(flow.reversed(), 0)) if way.by_flow else last
+        tables[A].install_flow(flow, Push(0, mac(RELAY, 0), encapsulation.there[0]))
+        tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), encapsulation.back[0]))
+        last = (encapsulation.there[1], encapsulation.back[1])
+        at_b, at_a = (
+            (ByFlow(flow, 0), ByFlow(flow.reversed(), 0)) if encapsulation.by_flow else last
+        )
         tables[B].install_relay(at_b, DeliverDecision())
         tables[A].install_relay(at_a, DeliverDecision())
-    for key, action in way.relays.items():
+    for key, action in encapsulation.relays.items():
         tables[RELAY].install_relay(key, action)
 
 
 @contextmanager
 def forwarding(
-    way: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
+    encapsulation: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
     """Yield three servers whose kernels forward with an encapsulation, and their tables."""
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)
-        tables = [lab.add_table(server, by_flow=way.by_flow) for server in (A, RELAY, B)]
-        install(tables, way, flows)
+        tables = [lab.add_table(server, by_flow=encapsulation.by_flow) for server in (A, RELAY, B)]
+        install(tables, encapsulation, flows)
         yield lab, tables

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "bcube,4,1", "bsr"
-WAYS = "bcube"  # routing whose paths the kernel's routes follow
+KERNEL_ROUTING = "bcube"  # routing whose paths the kernel's routes follow
 GOAL = 1.0
 SECONDS, ROUNDS = 1.0, 9
 QUICK_SECONDS, QUICK_ROUNDS = 0.3, 1
@@ -96,9 +96,9 @@ def _compared(totals: list[float], kernel: list[float]) -> Row:
 def flows(topology: Topology) -> list[Path]:
     """Return the paths of the flows: each server is source, relay and destination of one flow.
 
-    >>> [len(way) for way in flows(parse(NETWORK))] == [2] * 16
+    >>> [len(path) for path in flows(parse(NETWORK))] == [2] * 16
     True
-    >>> sorted(way.servers[1] for way in flows(parse(NETWORK))) == list(range(16))
+    >>> sorted(path.servers[1] for path in flows(parse(NETWORK))) == list(range(16))
     True
     """
 
@@ -111,7 +111,7 @@ def flows(topology: Topology) -> list[Path]:
 
 
 def _flow_path(topology: Topology, source: int, destination: int) -> Path:
-    return route(topology, WAYS, source, destination).paths[0]
+    return route(topology, KERNEL_ROUTING, source, destination).paths[0]
 
 
 # -- one turn, in a separate process -----------------------------------------------------------
@@ -122,7 +122,7 @@ def total_bps(plane: str, seconds: float) -> float:
     topology = parse(NETWORK)
     with _network(topology, plane) as net:
         return _total_goodput_bps(
-            [_connected(net, topology, way) for way in flows(topology)], seconds
+            [_connected(net, topology, path) for path in flows(topology)], seconds
         )
 
 
@@ -136,11 +136,11 @@ def costs(seconds: float) -> dict[str, float]:
     """Return the CPU time per packet at source, relay and destination in microseconds."""
     topology = parse(NETWORK)
     with _lab(topology, PYTHON) as lab:
-        way = flows(topology)[0]
-        ends = _connected(lab.net, topology, way)
-        before = [_cpu_and_packets(lab, server) for server in way.servers]
+        path = flows(topology)[0]
+        ends = _connected(lab.net, topology, path)
+        before = [_cpu_and_packets(lab, server) for server in path.servers]
         _total_goodput_bps([ends], seconds)
-        after = [_cpu_and_packets(lab, server) for server in way.servers]
+        after = [_cpu_and_packets(lab, server) for server in path.servers]
     return {
         part: (spent - had) / (handled - were) * 1e6
         for part, (had, were), (spent, handled) in zip(
@@ -192,9 +192,9 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
     from experiments.linux.namespaces import write_sysctl
 
     commands: dict[int, list[str]] = {server: [] for server in range(topology.servers)}
-    for way in flows(topology):
-        back = _flow_path(topology, way.destination, way.source)
-        for one in (way, back):
+    for path in flows(topology):
+        back = _flow_path(topology, path.destination, path.source)
+        for one in (path, back):
             for server, step in zip(one.servers, one.steps, strict=False):
                 target = topology.ip(one.destination)
                 device = topology.interface(server, step.port)
@@ -220,8 +220,8 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
 # -- the flows -----------------------------------------------------------------------------------
 
 
-def _connected(net: Any, topology: Topology, way: Path) -> tuple[socket.socket, socket.socket]:
-    source, destination = way.source, way.destination
+def _connected(net: Any, topology: Topology, path: Path) -> tuple[socket.socket, socket.socket]:
+    source, destination = path.source, path.destination
     with net[topology.node_name(destination)].live_namespace():
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     with net[topology.node_name(source)].live_namespace():

@@ -352,9 +352,9 @@ class Scenario(NamedTuple):
     port: int
 
 
-def scenarios(topology: Topology, way: Path) -> dict[str, Scenario]:
+def scenarios(topology: Topology, path: Path) -> dict[str, Scenario]:
     """Return the possible faults on a path, by name."""
-    first, *further = zip(way.servers, way.steps, strict=False)
+    first, *further = zip(path.servers, path.steps, strict=False)
     if not further:
         return {}
     relay, step = further[0]
@@ -410,8 +410,8 @@ def _survivable(
     topology: Topology, routing: str, ends: tuple[int, int], faults: Sequence[str]
 ) -> int:
     """Return the number of faults after which the routing still has a path."""
-    ways = route(topology, routing, *ends).paths
-    found = scenarios(topology, ways[0]) if ways else {}
+    paths = route(topology, routing, *ends).paths
+    found = scenarios(topology, paths[0]) if paths else {}
     known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
     return sum(bool(route(topology, routing, *ends, failures).paths) for failures in known)
 
@@ -424,8 +424,8 @@ def taken(lab: Lab, source: int, destination: int) -> Path:
     from experiments.trials.runs.recorded_paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
-    (way,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)
-    return way or Path(source, ())
+    (path,) = paths_of(lab.topology, lab.routing, [(source, destination)], chosen)
+    return path or Path(source, ())
 
 
 def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:

@@ -20,10 +20,10 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
+    encapsulations,
     forwarding,
     ipv4,
     mac,
-    ways,
 )
 from experiments.linux.processes import beside
 from hosts.live.lab_programs import available
@@ -115,8 +115,8 @@ def _ratio_of_medians(rates: list[float], kernel: list[float]) -> float:
 
 
 @contextmanager
-def _by_ebpf(way: str) -> Iterator[ThreeServers]:
-    with forwarding(ways()[way]) as (lab, _):
+def _by_ebpf(encapsulation: str) -> Iterator[ThreeServers]:
+    with forwarding(encapsulations()[encapsulation]) as (lab, _):
         yield lab
 
 
@@ -196,7 +196,7 @@ CASES: dict[str, Case] = {
     KERNEL: _by_kernel,
     "kernel again": _by_kernel,
     "kernel past bridges": partial(_by_kernel, straight_on=True),
-    **{name: partial(_by_ebpf, way) for name, way in BY_EBPF.items()},
+    **{name: partial(_by_ebpf, encapsulation) for name, encapsulation in BY_EBPF.items()},
     PYTHON: _by_python,
 }
 QUICK_CASES = (KERNEL, "eBPF, DCN header", PYTHON)

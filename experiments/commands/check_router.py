@@ -31,7 +31,7 @@ LOST = 1
     "topology",
     "routing",
     "pairs",
-    "with_a_way",
+    "with_a_path",
     "arrived",
     "mean_hops",
     "most_hops",
@@ -62,13 +62,13 @@ def command(
     with blamed(routing):
         network = network_of(topology, router_for(topology, routing), failures, seed)
         found = tried_all(network, chosen)
-    ways = [shortest_path(topology, a, b, failures) for a, b in chosen]
-    shortest = [len(way) for way in ways if way]
+    paths = [shortest_path(topology, a, b, failures) for a, b in chosen]
+    shortest = [len(path) for path in paths if path]
     report = {
         "topology": topology.spec,
         "routing": routing,
         "pairs": found.pairs,
-        "with_a_way": len(shortest),
+        "with_a_path": len(shortest),
         "arrived": found.arrived,
         "mean_hops": round(found.hops / found.arrived, 3) if found.arrived else None,
         "most_hops": found.most_hops,
@@ -97,14 +97,14 @@ def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> li
 def _report_text(topology: Topology, report: dict[str, object], found: TryoutSummary) -> str:
     lines = [
         f"{report['routing']} on {topology.spec}: {found.arrived} of {found.pairs} packets "
-        f"arrived, {report['with_a_way']} had a path"
+        f"arrived, {report['with_a_path']} had a path"
     ]
     if found.worst:
-        way = " ".join(topology.address(server) for server in found.worst.path.servers)
+        path = " ".join(topology.address(server) for server in found.worst.path.servers)
         lines += [
             f"  hops: {report['mean_hops']} on average ({report['mean_shortest_hops']} on the "
             f"shortest paths), {found.most_hops} at most:",
-            f"    {way}",
+            f"    {path}",
         ]
     lines += [f"  lost: {count} ({reason})" for reason, count in found.lost.most_common()]
     return "\n".join(lines)

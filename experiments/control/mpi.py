@@ -22,7 +22,7 @@ from typing import NoReturn
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
 FAR_START = "--mpirun"  # option passed to `experiments.machines.part_program`
-WAY = Path(__file__).parents[2]  # import path of this package
+PACKAGES = Path(__file__).parents[2]  # import path of this package
 
 
 def mpirun() -> str | None:
@@ -110,5 +110,5 @@ def main(words: Sequence[str]) -> NoReturn:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(WAY))
+    sys.path.insert(0, str(PACKAGES))
     main(sys.argv[1:])

@@ -44,11 +44,11 @@ def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) 
         found = route(topology, name, source, destination, failures, several=True)
         paths = [named(topology, path, failures) for path in found.paths]
         return {"by": name, "paths": paths}
-    from experiments.analysis.fluid.disjoint import node_disjoint_ways
+    from experiments.analysis.fluid.disjoint import node_disjoint_paths
 
-    ways = node_disjoint_ways(topology, source, destination, failures)
+    node_paths = node_disjoint_paths(topology, source, destination, failures)
     nodes = topology.nodes if topology.ports == 1 else topology.servers  # nodes named in paths
-    paths = [[topology.name(node) for node in way if node < nodes] for way in ways]
+    paths = [[topology.name(node) for node in path if node < nodes] for path in node_paths]
     return {"by": "max-flow", "paths": paths}
 
 

@@ -255,11 +255,11 @@ def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
         for port, plug in topology.neighbours(server):
             if plug.node >= topology.servers:
                 mac = topology.mac(server, port)
-                for switch, towards in _ways(topology, plug):
+                for switch, towards in _switch_ports_towards(topology, plug):
                     yield switch, towards, mac
 
 
-def _ways(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
+def _switch_ports_towards(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
     """Yield each switch that can reach a server's plug, with the port towards it."""
     pending = [(plug.node, plug.port)]
     while pending:

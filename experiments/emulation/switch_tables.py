@@ -94,7 +94,7 @@ def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> li
     """
     found: list[Table] = [{} for _ in range(topology.switches)]
     for edge, servers in _servers_of_edges(topology).items():
-        ports = _ways_to(topology, edge, lasting, failures)
+        ports = _ports_to(topology, edge, lasting, failures)
         for server in servers:
             if server in failures.nodes or frozenset((server, edge)) in failures.links:
                 continue
@@ -104,7 +104,7 @@ def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> li
     return found
 
 
-def _ways_to(
+def _ports_to(
     topology: Topology, edge: int, lasting: Failures, failures: Failures
 ) -> dict[int, Ports]:
     """Return the ports of each switch on working paths to an edge switch, nearest first."""

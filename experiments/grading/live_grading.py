@@ -123,7 +123,7 @@ class LiveWork:
         ping.communicate()
         return bool(ping.returncode == 0)
 
-    def way(self, source: int, destination: int) -> tuple[list[str], str]:
+    def traced_path(self, source: int, destination: int) -> tuple[list[str], str]:
         """Return the addresses on a packet's path, and the reason if all TRIES packets are lost."""
         for _ in range(TRIES):
             found = self.lab.trace(source, destination)

@@ -267,7 +267,10 @@ def unhook(tap: CableTap) -> Message:
 def is_empty(kernel: Netlink, tap: CableTap) -> bool:
     """Return True if no program, of any owner, is attached at an interface."""
     deed = f"list the programs at interface {tap.ifindex}"
-    places = (struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, way, 0) for way in (INGRESS, EGRESS))
+    places = (
+        struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, direction, 0)
+        for direction in (INGRESS, EGRESS)
+    )
     return not any(kernel.dump(RTM_GETTFILTER, place, deed) for place in places)
 
 

@@ -47,9 +47,9 @@ def picture_of(topology: Topology) -> dict[str, Any]:
                 "a": cable.a,
                 "b": cable.b,
                 "level": int(cable.level),
-                "points": [[round(x, 3), round(-y, 3)] for x, y in way],
+                "points": [[round(x, 3), round(-y, 3)] for x, y in points],
             }
-            for cable, way in drawn.ways()
+            for cable, points in drawn.cable_curves()
         ],
         "frames": [_frame_shape(drawn, frame) for frame in drawn.layout.frames],
         "notes": [

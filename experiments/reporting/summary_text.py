@@ -227,22 +227,24 @@ def _links_on_path(links: pandas.DataFrame, servers: list[str]) -> list[dict[str
         leaving.setdefault(link["from"], []).append(link)
     found = []
     for near, far in pairwise(servers):
-        ways = [[link] for link in leaving.get(near, [])]
-        while ways and not any(way[-1]["to"] == far for way in ways):
-            ways = list(_extended_paths(ways, leaving))
-        there = [way for way in ways if way[-1]["to"] == far]
-        found += there[0] if len(there) == 1 else []
+        paths = [[link] for link in leaving.get(near, [])]
+        while paths and not any(path[-1]["to"] == far for path in paths):
+            paths = list(_extended_paths(paths, leaving))
+        reaching = [path for path in paths if path[-1]["to"] == far]
+        found += reaching[0] if len(reaching) == 1 else []
     return found
 
 
 def _extended_paths(
-    ways: Iterable[list[dict[str, Any]]], leaving: dict[str, list[dict[str, Any]]]
+    paths: Iterable[list[dict[str, Any]]], leaving: dict[str, list[dict[str, Any]]]
 ) -> Iterator[list[dict[str, Any]]]:
     """Yield each switch path extended by one link; servers do not relay, and no node repeats."""
-    for way in ways:
-        passed = {link["from"] for link in way}
-        if way[-1]["to"].startswith("s"):
-            yield from ([*way, link] for link in leaving[way[-1]["to"]] if link["to"] not in passed)
+    for path in paths:
+        passed = {link["from"] for link in path}
+        if path[-1]["to"].startswith("s"):
+            yield from (
+                [*path, link] for link in leaving[path[-1]["to"]] if link["to"] not in passed
+            )
 
 
 def _mean_completion_s(run: Run, system: str) -> float | None:

@@ -421,7 +421,10 @@ def machines(readings: dict[str, Any]) -> Table:
     rows = []
     for one in readings.get("machines", ()):
         lasted_s = max(readings["duration_s"], 1e-9)
-        card = [units.rate(one[f"card_{way}_bytes"] * 8 / lasted_s) for way in ("sent", "received")]
+        card = [
+            units.rate(one[f"card_{direction}_bytes"] * 8 / lasted_s)
+            for direction in ("sent", "received")
+        ]
         late = [units.time(one[name]) for name in ("pacing_p99_s", "canary_p99_s")]
         rows.append(
             Row(

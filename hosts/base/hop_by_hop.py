@@ -100,7 +100,7 @@ class HopByHop(Router):
         """Send the frame to the next hop, or drop the packet if no next hop works."""
         step = self.next_step(destination, came_by)
         if step is None:
-            return [Drop("no way to the destination", packet)]
+            return [Drop("no path to the destination", packet)]
         if fault := self.neighbours.fault(step):
             return [Drop(fault, packet)]
         return [Send(step.port, step.peer, frame, repeat)]

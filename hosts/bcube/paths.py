@@ -43,10 +43,10 @@ def path(bcube: BCube, source: int, destination: int, order: Sequence[int] = ())
     """
     if not order:
         return BCUBE_ROUTING.path(bcube, source, destination)
-    ways = [source]
+    servers = [source]
     for level in order:
-        ways.append(corrected(bcube.n, ways[-1], destination, level))
-    hops = zip(order, pairwise(ways), strict=True)
+        servers.append(corrected(bcube.n, servers[-1], destination, level))
+    hops = zip(order, pairwise(servers), strict=True)
     return Path(source, tuple(Step(level, b) for level, (a, b) in hops if a != b))
 
 

@@ -94,7 +94,7 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
         return ProxyHop(Step(hop.port, dcell.server_of_uid(hop.peer)), proxy_now, hop.rerouted)
     target = destination if proxy in (rules.NONE, here) else proxy
     inside = here // dcell.sizes[b] == target // dcell.sizes[b]
-    return Lost(f"no way inside the DCell_{b}" if inside else "no proxy is left")
+    return Lost(f"no path inside the DCell_{b}" if inside else "no proxy is left")
 
 
 def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int, Step] | None:

@@ -3,7 +3,7 @@
 A packet of such a flow gets a DCN header, and every relay forwards it by TOR. TOR keeps no state,
 so the packet need not wait for a path to be set up. Packets without a DCN header follow the routing
 entries of their flow. A relay never mixes both: a packet with a DCN header is forwarded by TOR all
-the way to its destination, whatever entries the relays have. So no packet can loop: TOR has no
+the path to its destination, whatever entries the relays have. So no packet can loop: TOR has no
 loops, and a packet changes from entries to TOR at most once, at a relay without an entry.
 
 The destination has to know which end of a flow sends probes: the end whose packets came first. The

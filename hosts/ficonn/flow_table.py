@@ -51,41 +51,45 @@ class FlowEntry:
     settle_s: float
     bytes: int = 0  # bytes of the flow since the last probe
     probed_s: float = 0.0
-    _ways: list[tuple[Tag, float, RouteEntry]] = field(
+    _route_entries: list[tuple[Tag, float, RouteEntry]] = field(
         default_factory=list
     )  # oldest first, at most two
 
-    def put(self, tag: Tag, way: RouteEntry, now: float) -> None:
+    def put(self, tag: Tag, route_entry: RouteEntry, now: float) -> None:
         """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
-        others = [one for one in self._ways if one[0] != tag]
+        others = [one for one in self._route_entries if one[0] != tag]
         if len(others) == 2:
             others = others[1:] if self._is_settled(others[1], now) else others[:1]
-        self._ways = [*others, (tag, now, way)]
+        self._route_entries = [*others, (tag, now, route_entry)]
         self.bytes, self.probed_s = 0, now
 
     def of(self, tag: Tag) -> RouteEntry | None:
         """Return the hops that a probe has set up, None without them."""
-        return next((way for known, _, way in self._ways if known == tag), None)
+        return next(
+            (route_entry for known, _, route_entry in self._route_entries if known == tag), None
+        )
 
     def current(self, works: Callable[[Step], bool], now: float) -> RouteEntry | None:
         """Return the hops that packets use, None if no link to a next hop works."""
-        usable = [one for one in self._ways if works(one[2].next)]
+        usable = [one for one in self._route_entries if works(one[2].next)]
         if len(usable) == 2 and not self._is_settled(usable[1], now):
             return usable[0][2]
         return usable[-1][2] if usable else None
 
     def forget(self, tag: Tag) -> None:
         """Remove the hops that a probe has set up."""
-        self._ways = [one for one in self._ways if one[0] != tag]
+        self._route_entries = [one for one in self._route_entries if one[0] != tag]
 
     def forget_all_but(self, tag: Tag | None) -> None:
         """Remove all hops except those that a probe is setting up."""
-        self._ways = [one for one in self._ways if one[0] == tag]
+        self._route_entries = [one for one in self._route_entries if one[0] == tag]
 
     def forget_next(self, step: Step) -> list[RouteEntry]:
         """Remove all hops that lead to `step`; return the removed ones."""
-        gone = [way for _, _, way in self._ways if way.next == step]
-        self._ways = [one for one in self._ways if one[2].next != step]
+        gone = [
+            route_entry for _, _, route_entry in self._route_entries if route_entry.next == step
+        ]
+        self._route_entries = [one for one in self._route_entries if one[2].next != step]
         return gone
 
     def rate_bps(self, now: float) -> float:
@@ -93,9 +97,9 @@ class FlowEntry:
         return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
 
     @property
-    def ways(self) -> list[tuple[Tag, RouteEntry]]:
+    def route_entries(self) -> list[tuple[Tag, RouteEntry]]:
         """All hops of the entry with the tags of their probes, oldest first."""
-        return [(tag, way) for tag, _, way in self._ways]
+        return [(tag, route_entry) for tag, _, route_entry in self._route_entries]
 
     def _is_settled(self, one: tuple[Tag, float, RouteEntry], now: float) -> bool:
         return now >= one[1] + self.settle_s
@@ -116,11 +120,11 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
     def next(self, flow: FlowKey, now: float) -> Step | None:
         """Return the next hop of a flow's packets, None without a usable entry."""
         entry = self.get(flow)
-        way = entry.current(self.works, now) if entry else None
-        return way.next if way else None
+        route_entry = entry.current(self.works, now) if entry else None
+        return route_entry.next if route_entry else None
 
     def set_up(
-        self, flow: FlowKey, tag: Tag, way: RouteEntry, now: float, *, alone: bool
+        self, flow: FlowKey, tag: Tag, route_entry: RouteEntry, now: float, *, alone: bool
     ) -> FlowKey | None:
         """Store the hops that a probe sets up; return the flow whose entry was evicted, if any.
 
@@ -132,7 +136,7 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
             gone = self.put(flow, entry, now)
         elif alone:
             entry.forget_all_but(tag)
-        entry.put(tag, way, now)
+        entry.put(tag, route_entry, now)
         return gone
 
     def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
@@ -141,10 +145,14 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
         A source sends a burst when the probe response arrives; a data plane that has the entry in
         advance need not ask about any of these packets.
         """
-        way = self.of(flow, tag)
-        if way is None or way.previous is None or not way.next == step == self.next(flow, now):
+        route_entry = self.of(flow, tag)
+        if (
+            route_entry is None
+            or route_entry.previous is None
+            or not route_entry.next == step == self.next(flow, now)
+        ):
             return None
-        return Relayed(ByFlow(flow, way.previous.port))
+        return Relayed(ByFlow(flow, route_entry.previous.port))
 
     def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
         """Remove the hops that a probe has set up, and the entry if no hops are left."""
@@ -156,7 +164,7 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
     def tidy(self, flow: FlowKey) -> None:
         """Remove the entry of a flow if it has no hops left."""
         entry = self.get(flow)
-        if entry and not entry.ways:
+        if entry and not entry.route_entries:
             self.pop(flow)
 
 
@@ -290,7 +298,9 @@ def free_bps(
 
 
 def described(
-    topology: Topology, flows: Bounded[FlowKey, SourceFlow], ways: Bounded[FlowKey, FlowEntry]
+    topology: Topology,
+    flows: Bounded[FlowKey, SourceFlow],
+    route_entries: Bounded[FlowKey, FlowEntry],
 ) -> dict[str, Any]:
     """Return the flows and entries of a server as plain data, with servers' addresses."""
 
@@ -312,10 +322,10 @@ def described(
             {
                 "flow": tuple(flow),
                 "round": tag.round,
-                "previous": name(way.previous),
-                "next": name(way.next),
+                "previous": name(route_entry.previous),
+                "next": name(route_entry.next),
             }
-            for flow, entry in ways.items()
-            for tag, way in entry.ways
+            for flow, entry in route_entries.items()
+            for tag, route_entry in entry.route_entries
         ],
     }

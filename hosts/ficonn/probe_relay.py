@@ -44,7 +44,9 @@ class ProbeRelay(TarRelay):
         self.level_0 = virtual_flows.level_0
         two_rounds_s = 2 * self.timers.longest_probe_interval_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
-        self.moves = Moves(self.settle_s, self.ways.next, self.flow_answers_change, self.agenda)
+        self.moves = Moves(
+            self.settle_s, self.flow_table.next, self.flow_answers_change, self.agenda
+        )
 
     def _probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
@@ -61,10 +63,10 @@ class ProbeRelay(TarRelay):
             return [Drop("bad probe")]
         if header.ttl <= 1 and probe.destination != self.server:
             return [Drop("TTL expired")]
-        if probe.source == self.server and self.ways.of(flow, tag) is None:
+        if probe.source == self.server and self.flow_table.of(flow, tag) is None:
             return [Drop("probe of a former round")]
         header = header._replace(ttl=max(0, header.ttl - 1))
-        asked = self.ways.of(flow.reversed(), tag._replace(returning=False))
+        asked = self.flow_table.of(flow.reversed(), tag._replace(returning=False))
         back_to = asked.previous if asked and tag.returning and probe.back else None
         return self._decide(came, header, flow, tag, probe, now, back_to)
 
@@ -80,13 +82,13 @@ class ProbeRelay(TarRelay):
     ) -> list[Action]:
         """Apply Algorithm 3's decision to a probe, or send a response to `back_to`."""
         self.virtual.pop(flow)
-        before = self.ways.next(flow, now)
+        before = self.flow_table.next(flow, now)
         decision: tar.Decision
         if back_to:
             decision = tar.ForwardProbe(tar.RouteEntry(came, back_to), probe.progress)
         else:
-            way, sight = self.ways.of(flow, tag), self._sight(flow, now)
-            decision = tar.decide(self.topology, self.server, probe, came, way, sight)
+            entry, sight = self.flow_table.of(flow, tag), self._sight(flow, now)
+            decision = tar.decide(self.topology, self.server, probe, came, entry, sight)
         if isinstance(decision, tar.Arrived):
             return self._process_arrival(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
@@ -97,17 +99,19 @@ class ProbeRelay(TarRelay):
                 told = self._probe_stuck(flow, tag.round, now) if came else []
             return [Drop(decision.reason), *told]
         if isinstance(decision, tar.Back):
-            self.ways.take_back(flow, tag, now)
+            self.flow_table.take_back(flow, tag, now)
             if decision.virtual and not tag.returning:
                 self.virtual.put(flow, None, now)
             step = decision.step
         else:
-            step = decision.way.next
-            forgotten = self.ways.set_up(flow, tag, decision.way, now, alone=probe.back)
+            step = decision.route_entry.next
+            forgotten = self.flow_table.set_up(
+                flow, tag, decision.route_entry, now, alone=probe.back
+            )
             if forgotten:
                 self.flow_answers_change(forgotten)
             # Departs from the paper: virtual flows are counted for flows, not for responses: that
-            # to a flow that bypassed often comes this way, and would end the virtual flow.
+            # to a flow that bypassed often comes by the same path, and would end the virtual flow.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
@@ -115,14 +119,14 @@ class ProbeRelay(TarRelay):
             return [Drop("next hop is down")]
         entries = entries_of(self.topology, decision.progress)
         body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
-        packets = self.ways.behind(flow, tag, step, now)
+        packets = self.flow_table.behind(flow, tag, step, now)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
     def _return_probe(
         self, came: Step | None, flow: FlowKey, tag: Tag, prober: int, now: float
     ) -> list[Action]:
         """Notify the sender of a probe that the probe, or its response, has no usable next hop."""
-        self.ways.take_back(flow, tag, now)
+        self.flow_table.take_back(flow, tag, now)
         asked = flow.reversed() if tag.returning else flow
         message = PathProbe(asked, tag.round, False, self.uid, (), stuck=True)
         header = DcnHeader(
@@ -143,10 +147,10 @@ class ProbeRelay(TarRelay):
         if header.ttl <= 1:
             return [Drop("TTL expired")]
         flow, tag = message.flow, Tag(message.round, returning=False)
-        way = self.ways.of(flow, tag)
-        previous = [way.previous] if way and way.next == came and way.previous else []
+        entry = self.flow_table.of(flow, tag)
+        previous = [entry.previous] if entry and entry.next == came and entry.previous else []
         if previous:
-            self.ways.take_back(flow, tag, now)
+            self.flow_table.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         body = message._replace(previous=self.uid).pack()
         return self.send_back_to(prober, previous, header._replace(ttl=header.ttl - 1), body)
@@ -164,9 +168,9 @@ class ProbeRelay(TarRelay):
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
         """Return the state of this server's two links, without the traffic of the flow itself."""
         self.virtual.expire(now)
-        entry, step = self.ways.get(flow), self.ways.next(flow, now)
+        entry, step = self.flow_table.get(flow), self.flow_table.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None
-        free = free_bps(self.bandwidth, own, len(self.ways), len(self.virtual))
+        free = free_bps(self.bandwidth, own, len(self.flow_table), len(self.virtual))
         return tar.Sight(self.neighbours.works, self.random, *free, self._switch_works, NEARLY_BEST)
 
     @property

@@ -69,19 +69,19 @@ def set_up(
     """
     by_far_side = far_side and tries % 2 == 1
     probe = first_probe(ficonn, source, destination, tries, by_far_side=by_far_side)
-    ways: dict[int, RouteEntry] = {}
+    route_entries: dict[int, RouteEntry] = {}
     virtual: list[int] = []
     at, came = source, None
     for _ in range(MOST_HOPS):
-        decision = decide(ficonn, at, probe, came, ways.get(at), sight_of(at))
+        decision = decide(ficonn, at, probe, came, route_entries.get(at), sight_of(at))
         if isinstance(decision, Arrived):
-            return SetUp(_path(ways, source, destination), virtual=tuple(virtual))
+            return SetUp(_path(route_entries, source, destination), virtual=tuple(virtual))
         if isinstance(decision, Stuck):
             return SetUp(None, decision.reason, tuple(virtual))
         if isinstance(decision, ForwardProbe):
-            ways[at], step = decision.way, decision.way.next
+            route_entries[at], step = decision.route_entry, decision.route_entry.next
         else:
-            ways.pop(at, None)
+            route_entries.pop(at, None)
             step = decision.step
             if decision.virtual:
                 virtual.append(at)
@@ -91,11 +91,11 @@ def set_up(
     return SetUp(None, "TTL expired", tuple(virtual))
 
 
-def _path(ways: dict[int, RouteEntry], source: int, destination: int) -> Path:
+def _path(route_entries: dict[int, RouteEntry], source: int, destination: int) -> Path:
     steps = []
     at = source
     while at != destination:
-        steps.append(ways[at].next)
+        steps.append(route_entries[at].next)
         at = steps[-1].peer
     return Path(source, tuple(steps))
 
@@ -132,4 +132,4 @@ def tar_around(
         path = set_up(ficonn, source, destination, sight_of, tries, far_side=far_side).path
         if path:
             return Routed([path])
-    return Routed([], "no probe finds a way around the failures")
+    return Routed([], "no probe finds a path around the failures")

@@ -29,7 +29,7 @@ class TarRelay(Fallback):
         super().__init__(*network, **options)
         # Timeout of a probe; a newly set up path replaces the old one only after this time.
         self.settle_s = 2 * self.timers.search_timeout_s
-        self.ways = FlowTable(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
+        self.flow_table = FlowTable(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
 
     def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
@@ -46,9 +46,9 @@ class TarRelay(Fallback):
         sent = self.by_entry(flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now)
         if sent:
             return [sent]
-        entry = self.ways.get(flow)
-        broken = entry.ways[-1][1].next if entry and entry.ways else None
-        self.counters["packets without a way"] += 1
+        entry = self.flow_table.get(flow)
+        broken = entry.route_entries[-1][1].next if entry and entry.route_entries else None
+        self.counters["packets without a path"] += 1
         told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
@@ -59,12 +59,12 @@ class TarRelay(Fallback):
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
     ) -> Send | None:
         """Return the action that sends a packet by its flow's entry, None if none is usable."""
-        entry = self.ways.use(flow, now)
-        way = entry.current(self.neighbours.works, now) if entry else None
-        if entry is None or way is None:
+        entry = self.flow_table.use(flow, now)
+        route_entry = entry.current(self.neighbours.works, now) if entry else None
+        if entry is None or route_entry is None:
             return None
         entry.bytes += ETHERNET_BYTES + len(packet)
-        return Send(way.next.port, way.next.peer, Frame(ETH_IP, packet), repeat)
+        return Send(route_entry.next.port, route_entry.next.peer, Frame(ETH_IP, packet), repeat)
 
     def tell_source(
         self, flow: FlowKey, previous: Step, broken: Step | None, now: float
@@ -95,5 +95,5 @@ class TarRelay(Fallback):
 
     def tidy(self, flow: FlowKey) -> None:
         """Remove an entry without next hops, and withdraw the flow from the data plane."""
-        self.ways.tidy(flow)
+        self.flow_table.tidy(flow)
         self.flow_answers_change(flow)

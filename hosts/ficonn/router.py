@@ -8,7 +8,7 @@ routing entries (`hosts.ficonn.relay`). If TOR's path has a failure, packets are
 
 State, all of it bounded, and removed when idle:
 
-- ``ways``: an `Entry` for every flow that crosses this server, including its own flows;
+- ``flow_table``: a `FlowEntry` for every flow that crosses this server, including its own flows;
 - ``flows``: the state of each flow of this server's own, with its queue and its timer;
 - ``virtual``: the virtual flows of section IV.D, by flow;
 - ``notified``: the flows whose sources were notified of a failure recently;
@@ -131,7 +131,7 @@ class Tar(ProbeRelay):
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Restart the idle timeout of a flow sent by the data plane, and count its bytes."""
         self.flows.use(flow, now)
-        if entry := self.ways.use(flow, now):
+        if entry := self.flow_table.use(flow, now):
             entry.bytes += sent_bytes
         return []
 
@@ -204,7 +204,7 @@ class Tar(ProbeRelay):
         actions = self._launch(flow, tag, self._new_probe(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
-        return actions + self._give_up(flow, own, tar.NO_WAY, now)
+        return actions + self._give_up(flow, own, tar.NO_PATH, now)
 
     def _patience_s(self) -> float:
         """Return the unit of timeouts and pauses in seconds, with a random part."""
@@ -255,9 +255,9 @@ class Tar(ProbeRelay):
         self.counters["probes without an answer"] += 1
         self.searches.silent(flow)
         tag = Tag(own.round, returning=False)
-        way = self.ways.of(flow, tag)
-        if way:
-            own.unanswered[tag] = way, own.probed_s
+        route_entry = self.flow_table.of(flow, tag)
+        if route_entry:
+            own.unanswered[tag] = route_entry, own.probed_s
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_stuck(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
@@ -271,10 +271,10 @@ class Tar(ProbeRelay):
 
     def _probe_failed(self, flow: FlowKey, own: SourceFlow, tag: Tag, now: float) -> list[Action]:
         """Remove a failed probe's entry; probe again, unless the flow has a path or gives up."""
-        if self.ways.of(flow, tag):
-            self.ways.take_back(flow, tag, now)
+        if self.flow_table.of(flow, tag):
+            self.flow_table.take_back(flow, tag, now)
             self.flow_answers_change(flow)
-        if own.ready and self.ways.next(flow, now):
+        if own.ready and self.flow_table.next(flow, now):
             # The path in use is not known to have failed: servers are too busy to look for another.
             self._end_round(flow, own, now)
             return []
@@ -292,7 +292,7 @@ class Tar(ProbeRelay):
 
     def _give_up(self, flow: FlowKey, own: SourceFlow, reason: str, now: float) -> list[Action]:
         """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
-        self.ways.pop(flow)
+        self.flow_table.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
         self._end_round(flow, own, now)
@@ -307,8 +307,8 @@ class Tar(ProbeRelay):
             return [Drop("answer to no probe")]
         probed_s = own.probed_s
         if late:  # late responses are as good as timely ones: the current probe is no longer needed
-            way, probed_s = late
-            self.ways.set_up(flow, tag, way, now, alone=True)
+            route_entry, probed_s = late
+            self.flow_table.set_up(flow, tag, route_entry, now, alone=True)
         if late or not own.ready:
             self.flow_answers_change(flow)
         own.ready = True
@@ -368,7 +368,7 @@ class Tar(ProbeRelay):
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
         """Search for other paths of the flows that use a link that went down."""
         actions: list[Action] = []
-        for flow, entry in [] if up else self.ways.items():
+        for flow, entry in [] if up else self.flow_table.items():
             leading = entry.forget_next(step)
             if not leading:
                 continue
@@ -390,12 +390,12 @@ class Tar(ProbeRelay):
             return self._path_failed(message.flow, came, now)
         if header.ttl <= 1:
             return [Drop("TTL expired")]
-        entry = self.ways.get(message.flow)
-        ways = entry.forget_next(came) if entry else []
+        entry = self.flow_table.get(message.flow)
+        removed = entry.forget_next(came) if entry else []
         if entry:
             self.tidy(message.flow)
         header = header._replace(ttl=header.ttl - 1)
-        previous = [way.previous for way in ways if way.previous]
+        previous = [one.previous for one in removed if one.previous]
         return self.send_back_to(source, previous, header, message.pack())
 
     def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
@@ -403,9 +403,9 @@ class Tar(ProbeRelay):
         own = self.flows.get(flow)
         if own is None:
             return []
-        entry, soon_s = self.ways.get(flow), 2 * self.timers.neighbour_timeout_s
-        if entry and came != self.ways.next(flow, now) and now - entry.probed_s < soon_s:
-            return [Drop("path failure of a former way")]  # reported late, by missed heart-beats
+        entry, soon_s = self.flow_table.get(flow), 2 * self.timers.neighbour_timeout_s
+        if entry and came != self.flow_table.next(flow, now) and now - entry.probed_s < soon_s:
+            return [Drop("path failure of an earlier path")]  # reported late, by missed heart-beats
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)
@@ -418,7 +418,7 @@ class Tar(ProbeRelay):
     def _expire(self, now: float) -> list[Action]:
         self.agenda.set("expire", now + self.timers.flow_idle_s / 4, self._expire)
         drops = [self._remove(flow, own, "flow was idle") for flow, own in self.flows.expire(now)]
-        for flow, _ in self.ways.expire(now):
+        for flow, _ in self.flow_table.expire(now):
             self.flow_answers_change(flow)
         self.virtual.expire(now)
         self.notified.expire(now)
@@ -426,5 +426,5 @@ class Tar(ProbeRelay):
 
     def state(self) -> dict[str, Any]:
         """Return the router's state with flows, routing entries and the number of virtual flows."""
-        tables = described(self.topology, self.flows, self.ways)
+        tables = described(self.topology, self.flows, self.flow_table)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}

@@ -123,7 +123,7 @@ class Arrived(NamedTuple):
 class ForwardProbe(NamedTuple):
     """Decision: store the entry, and send the probe to its next hop."""
 
-    way: RouteEntry
+    route_entry: RouteEntry
     progress: Progress
 
 
@@ -143,7 +143,7 @@ class Stuck(NamedTuple):
 
 Decision: TypeAlias = Arrived | ForwardProbe | Back | Stuck
 
-NO_WAY = "no way around a failure"
+NO_PATH = "no path around a failure"
 
 
 def first_probe(
@@ -161,7 +161,7 @@ def decide(
     server: int,
     probe: TarProbe,
     came: Step | None,
-    way: RouteEntry | None,
+    route_entry: RouteEntry | None,
     sight: Sight,
 ) -> Decision:
     """Return a server's decision on a probe (Algorithm 3).
@@ -170,7 +170,7 @@ def decide(
     ----------
     came : Step or None
         Hop back to the server from which the probe came (`phop`); None at the probe's source.
-    way : Way or None
+    route_entry : RouteEntry or None
         The flow's entry from an earlier visit of this probe, if any (`RTable`).
     """
     net = _wiring(tuple(ficonn.sizes))
@@ -188,14 +188,16 @@ def decide(
     place = rules.ProbePlace(
         net, own, _MateStates(server, sight), sight.random, order, probe.destination, *_hop(came)
     )
-    before = (*_hop(way.previous), *_hop(way.next)) if way else (NOWHERE,) * 4
+    before = (
+        (*_hop(route_entry.previous), *_hop(route_entry.next)) if route_entry else (NOWHERE,) * 4
+    )
     entries = list(probe.progress)
     verdict = rules.decide(place, rules.ProbeEntry(*before), entries)
     step, progress = Step(verdict.port, verdict.peer), tuple(entries)
     if verdict.kind == rules.ARRIVED:
         return Arrived()
     if verdict.kind == rules.STUCK:
-        return Stuck(NO_WAY)
+        return Stuck(NO_PATH)
     if verdict.kind == rules.BACK:
         return Back(step, progress, verdict.virtual)
     previous = None if verdict.back == NOWHERE else Step(verdict.back_by, verdict.back)

@@ -80,7 +80,7 @@ def test_answer_has_its_version_and_no_key_that_is_not_named() -> None:
         answer(as_json, {key: 1}, "text")
 
     run = CliRunner().invoke
-    assert run(command, ["there", "--json"]).output == '{"schema": 1, "there": 1}\n'
+    assert run(command, ["there", "--json"]).output == '{"schema": 2, "there": 1}\n'
     assert run(command, ["there"]).output == "text\n"
     assert "does not name: {'other'}" in str(run(command, ["other", "--json"]).exception)
     assert isinstance(command.params[1], JsonOption) or isinstance(command.params[0], JsonOption)

@@ -48,7 +48,7 @@ def test_drop_is_told_with_its_reason_and_exit_code_1() -> None:
     dropped = path("dcell,4,1", "0.0", "4.3", "--fail", "cut 0.3-4.0", "--json")
     assert dropped.exit_code == 1
     assert json.loads(dropped.stdout) == {
-        "schema": 1,
+        "schema": 2,
         "paths": [],
         "dropped": "link 0.3-4.0 has failed",
     }

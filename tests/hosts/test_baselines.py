@@ -88,7 +88,7 @@ def test_hashed_finds_a_way_up_wherever_there_is_one(
     for path in hashed.paths:
         assert failures.first_on(fattree, path) is None
     if not hashed.paths:
-        assert "ways through the switches have failed" in hashed.dropped
+        assert "paths through the switches have failed" in hashed.dropped
 
 
 def test_two_level_drops_with_the_reason() -> None:

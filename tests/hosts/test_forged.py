@@ -243,15 +243,15 @@ def test_path_probe_in_ficonn() -> None:
     data = DcnHeader(uid(2), uid(11), Protocol.PATH_PROBE, 1, ttl=9).pack(probe.pack())
     told = victim.receive(step.port, step.peer, Frame(ETH_DCN, data), net.now)
     assert reasons(told) == ["bad probe"], "the hop before is the neighbour that it came from"
-    assert not len(victim.ways)  # type: ignore[attr-defined]
+    assert not len(victim.flow_table)  # type: ignore[attr-defined]
     for port in range(5000):
         key = FlowKey(ipv4(1), ipv4(11), 17, port, 2)
         body = PathProbe(key, 7, False, uid(1), (0,), 0, False).pack()
         data = DcnHeader(uid(1), uid(11), Protocol.PATH_PROBE, 1, ttl=9).pack(body)
         victim.receive(step.port, step.peer, Frame(ETH_DCN, data), net.now)
-    assert len(victim.ways) <= 4096  # type: ignore[attr-defined]
+    assert len(victim.flow_table) <= 4096  # type: ignore[attr-defined]
     net.run(FAST.flow_idle_s * 1.5)
-    assert not len(victim.ways)  # type: ignore[attr-defined]
+    assert not len(victim.flow_table)  # type: ignore[attr-defined]
 
 
 def test_unreachable_in_dcell() -> None:

@@ -104,12 +104,12 @@ def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy
     loads = numpy.zeros(len(near))
     for first in range(0, senders, SOURCES):
         sources = numpy.arange(first, min(first + SOURCES, senders))
-        depth, ways, through = _brandes(matrix, sources, senders)
+        depth, path_counts, through = _brandes(matrix, sources, senders)
         for start in range(0, len(near), 1 << 13):
             part = slice(start, start + (1 << 13))
             u, v = near[part], far[part]
             onward = depth[v] == depth[u] + 1
-            share = ways[u] * through[v]
+            share = path_counts[u] * through[v]
             loads[part] += numpy.where(onward, share, 0).sum(axis=1)
     return loads
 
@@ -120,15 +120,15 @@ def _brandes(
     """Return depth, number of shortest paths, and inflow per path, as nodes x sources matrices."""
     shape = (matrix.shape[0], len(sources))
     depth = numpy.full(shape, -2)
-    ways = numpy.zeros(shape)
+    path_counts = numpy.zeros(shape)
     columns = numpy.arange(len(sources))
-    depth[sources, columns], ways[sources, columns] = 0, 1.0
-    level, frontier = 0, ways.copy()
+    depth[sources, columns], path_counts[sources, columns] = 0, 1.0
+    level, frontier = 0, path_counts.copy()
     while frontier.any():
         level += 1
         found = (matrix @ frontier) * (depth == -2)
         depth[found > 0] = level
-        ways += found
+        path_counts += found
         frontier = found
     through = numpy.zeros(shape)  # flow into a node, divided by the number of paths to it
     ends = numpy.zeros(shape)
@@ -136,11 +136,11 @@ def _brandes(
     inward = numpy.zeros(shape)
     for here in range(level - 1, 0, -1):
         at = depth == here
-        flow = at * (ends + ways * inward)
-        per_path = numpy.divide(flow, ways, out=numpy.zeros(shape), where=at)
+        flow = at * (ends + path_counts * inward)
+        per_path = numpy.divide(flow, path_counts, out=numpy.zeros(shape), where=at)
         through += per_path
         inward = matrix.T @ per_path
-    return depth, ways, through
+    return depth, path_counts, through
 
 
 class DisjointPathCounts(NamedTuple):

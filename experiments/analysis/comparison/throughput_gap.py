@@ -107,8 +107,8 @@ def gap(
     names = names_of(topology, routings)
     joined = list(pairs)
     if failures != NONE:
-        ways = static_paths(topology, SHORTEST, pairs, failures)
-        joined = [pair for pair, way in zip(pairs, ways, strict=True) if way]
+        paths = static_paths(topology, SHORTEST, pairs, failures)
+        joined = [pair for pair, path in zip(pairs, paths, strict=True) if path]
     reached = [
         _rates_reached(
             topology, name, _random_routes(topology, name, pairs, failures, seed), failures

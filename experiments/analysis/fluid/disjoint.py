@@ -85,13 +85,13 @@ def _flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> i
     return int(sparse.csgraph.maximum_flow(graph, source, destination).flow_value)
 
 
-def node_disjoint_ways(
+def node_disjoint_paths(
     topology: Topology, source: int, destination: int, failures: Failures = NONE
 ) -> list[list[int]]:
     """Return the maximum set of working node-disjoint paths, the shortest first.
 
     >>> import topos
-    >>> node_disjoint_ways(topos.parse("dcell,2,1"), 0, 4)
+    >>> node_disjoint_paths(topos.parse("dcell,2,1"), 0, 4)
     [[0, 6, 1, 4], [0, 2, 7, 3, 5, 8, 4]]
     """
     import networkx

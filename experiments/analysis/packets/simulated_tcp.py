@@ -134,15 +134,15 @@ def packets(
     )
     require(bool((volume_bytes > 0).all()), "each flow needs a volume of at least 1 byte")
     require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite start time")
-    ways = [_with_processors(topology, one, tcp) for one in (routes, back)]
-    flows, segments = _flow_records(ways, start_s, volume_bytes, tcp)
+    directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
+    flows, segments = _flow_records(directions, start_s, volume_bytes, tcp)
     links = _link_records(topology, tcp)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     items = len(links) + 2 * count
     given = Given(
         links=links,
         flows=flows,
-        paths=numpy.concatenate([one.links for one in ways]).astype(numpy.int32),
+        paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
         order=numpy.argsort(start_s, kind="stable"),
         arrived=numpy.zeros(segments, bool),
         sent_as=numpy.zeros(segments, numpy.int32),
@@ -181,7 +181,7 @@ def packets(
 
 
 def _flow_records(
-    ways: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
+    directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
 ) -> tuple[Any, int]:
     """Return a FLOW record per flow, and the total number of segments."""
     flows = numpy.zeros(len(start_s), FLOW)
@@ -194,7 +194,7 @@ def _flow_records(
     flows["segment"] = numpy.cumsum(segments) - segments
     flows["last_bytes"] = volume_bytes - (segments - 1) * tcp.segment_bytes
     flows["begin_s"], flows["end_s"] = start_s, numpy.nan
-    forth, back = ways
+    forth, back = directions
     flows["path"], flows["path_end"] = forth.starts[:-1], forth.starts[1:]
     flows["back"] = back.starts[:-1] + len(forth.links)
     flows["back_end"] = back.starts[1:] + len(forth.links)
@@ -204,7 +204,7 @@ def _flow_records(
     # The connection is open at the start: its handshake has measured the idle network.
     ack_s = (ETHERNET_BYTES + tcp.header + TCP_IP_BYTES) * 8 / tcp.rate_bps
     on_cable_s = (0.0 if tcp.is_lab else ack_s) + tcp.delay_s + tcp.relay_s
-    lengths = sum(numpy.diff(one.starts) for one in ways)
+    lengths = sum(numpy.diff(one.starts) for one in directions)
     flows["round_trip_s"] = numpy.maximum(lengths * on_cable_s, AT_REST_S)
     flows["deviation_s"] = flows["round_trip_s"] / 2
     return flows, int(segments.sum())

@@ -87,11 +87,11 @@ def fill(
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
     reached = numpy.zeros(len(by_uid), numpy.int32)
-    ways = SearchResults(reached, queue, peers, ports, numpy.array(first))
+    searches = SearchResults(reached, queue, peers, ports, numpy.array(first))
     return partial(
         _fill_with_server_numbers,
         dcell,
-        partial(_walk_packets, arrays(net), by_uid, b, ways, retry),
+        partial(_walk_packets, arrays(net), by_uid, b, searches, retry),
         rerouted,
     )
 
@@ -125,7 +125,7 @@ def _walk_packets(
     net: Nested,
     works: Any,
     b: int,
-    ways: Any,
+    searches: Any,
     retry: int,
     sources: Any,
     destinations: Any,
@@ -142,7 +142,7 @@ def _walk_packets(
         while here != destination:
             hop = own_link(works, here, proxy, came_by, link)
             if hop.port == NONE:
-                inside = _next_hops_inside(net, works, b, ways, here)
+                inside = _next_hops_inside(net, works, b, searches, here)
                 hop = choose(net, b, works, inside, here, destination, proxy, came_by, link)
             left -= hop.rerouted
             if hop.port == NONE or left < 1 or hops == TTL:
@@ -159,16 +159,16 @@ def _walk_packets(
         rerouted[flow] = retry - left
 
 
-def _next_hops_inside(net: Nested, works: Any, b: int, ways: Any, here: int) -> InnerRoutes:
+def _next_hops_inside(net: Nested, works: Any, b: int, searches: Any, here: int) -> InnerRoutes:
     """Return a server's next hops in its DCell_b, searched at the first call."""
-    queue, peers, ports = ways.queue[here], ways.peers[here], ways.ports[here]
-    if not ways.reached[here]:
+    queue, peers, ports = searches.queue[here], searches.peers[here], searches.ports[here]
+    if not searches.reached[here]:
         size, n = net.sizes[b], net.sizes[0]
         base = here // size * size
-        ways.reached[here] = _search_next_hops(
-            works[base : base + size], ways.first, n, here - base, queue, peers, ports
+        searches.reached[here] = _search_next_hops(
+            works[base : base + size], searches.first, n, here - base, queue, peers, ports
         )
-    return InnerRoutes(queue[1 : ways.reached[here]], ports, peers)
+    return InnerRoutes(queue[1 : searches.reached[here]], ports, peers)
 
 
 def _search_next_hops(

@@ -115,8 +115,8 @@ class FlowScene:
                 return judged(lost == NO_PATH, said)
             if path in right:
                 return RIGHT
-            ways = [path_text(bcube, way) for way in (trip.path, right[0])]
-            said = f"it went {ways[0]}, the best is {ways[1]}" + (f"; {lost}" if lost else "")
+            texts = [path_text(bcube, path) for path in (trip.path, right[0])]
+            said = f"it went {texts[0]}, the best is {texts[1]}" + (f"; {lost}" if lost else "")
             return Judgement(
                 max(_common_hops(trip.path, one) / len(one) for one in right) / 2, said
             )
@@ -265,8 +265,8 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pair = relayed_pair(bcube, draw)
-    way = best_paths(bcube, pair, {}, NONE)[0]
-    cable = way.servers[1], bcube.server_plug(way.servers[1], way.steps[1].port).node
+    path = best_paths(bcube, pair, {}, NONE)[0]
+    cable = path.servers[1], bcube.server_plug(path.servers[1], path.steps[1].port).node
     cut = Failures(links=frozenset([frozenset(cable)]))
     faults: list[Any] = []
 

@@ -74,7 +74,7 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
 
     Entries above the server's own level are masked with BYONE: where the server's own level was
     already bypassed, no bypass at a higher level is asked for. A failed link is a link without
-    bandwidth (section IV.A), and may be the only remaining way.
+    bandwidth (section IV.A), and may be the only remaining path.
     """
     level = ficonn.level(asked.server)
     above = asked.probe.progress[level:]
@@ -89,7 +89,7 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
 
 def step_of(decision: ForwardProbe | Back) -> Step:
     """Return the next hop of a probe after a decision."""
-    return decision.way.next if isinstance(decision, ForwardProbe) else decision.step
+    return decision.route_entry.next if isinstance(decision, ForwardProbe) else decision.step
 
 
 def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
@@ -177,11 +177,11 @@ def walked(
     continues with the right decisions.
     """
     probe = first_probe(ficonn, *ends)
-    ways: dict[int, RouteEntry] = {}
+    route_entries: dict[int, RouteEntry] = {}
     asked: list[Question] = []
     at, came, good, wrong = ends[0], None, 0, ""
     for _ in range(MOST_HOPS):
-        decision, came = _rerouted(ficonn, at, probe, came, ways.get(at), free_of(at))
+        decision, came = _rerouted(ficonn, at, probe, came, route_entries.get(at), free_of(at))
         if decision is None:
             asked.append(Question(at, probe, came, free_of(at)))
             decision = right(ficonn, asked[-1])
@@ -193,9 +193,9 @@ def walked(
                     wrong = f"{question_text(ficonn, asked[-1])}: {mistake}"
         if isinstance(decision, Arrived | Stuck):
             break
-        ways.pop(at, None)
+        route_entries.pop(at, None)
         if isinstance(decision, ForwardProbe):
-            ways[at] = decision.way
+            route_entries[at] = decision.route_entry
         step = step_of(decision)
         probe = probe._replace(progress=decision.progress)
         at, came = step.peer, Step(step.port, at)
@@ -203,16 +203,21 @@ def walked(
 
 
 def _rerouted(
-    ficonn: FiConn, at: int, probe: TarProbe, came: Step | None, way: RouteEntry | None, free: Free
+    ficonn: FiConn,
+    at: int,
+    probe: TarProbe,
+    came: Step | None,
+    route_entry: RouteEntry | None,
+    free: Free,
 ) -> tuple[Decision | None, Step | None]:
     """Return lines 4 to 8 of Algorithm 3: the decision Back, or the original previous hop."""
-    if way is None or came != way.next:
+    if route_entry is None or came != route_entry.next:
         return None, came
     sight = Sight(lambda _: True, random.Random(0), *free)
-    decision = decide(ficonn, at, probe, came, way, sight)
+    decision = decide(ficonn, at, probe, came, route_entry, sight)
     if isinstance(decision, Back) and decision.progress == probe.progress:
         return decision, came
-    return None, way.previous
+    return None, route_entry.previous
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -240,7 +245,7 @@ class Choosing(Tar):
         now: float,
         back_to: Step | None,
     ) -> list[Action]:
-        self._met = came, probe, self.ways.of(flow, tag)
+        self._met = came, probe, self.flow_table.of(flow, tag)
         try:
             return super()._decide(came, header, flow, tag, probe, now, back_to)
         except Mistake as mistake:
@@ -251,9 +256,9 @@ class Choosing(Tar):
         """Return a link state from which Algorithm 3 makes the student's decision."""
         seen = super()._sight(flow, now)
         assert self._met
-        came, probe, way = self._met
+        came, probe, route_entry = self._met
         free = self._free(seen)
-        back, came = _rerouted(self.topology, self.server, probe, came, way, free)
+        back, came = _rerouted(self.topology, self.server, probe, came, route_entry, free)
         if back or not seen.switch_works:
             return seen
         asked = Question(self.server, probe, came, free)

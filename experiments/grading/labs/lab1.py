@@ -107,9 +107,9 @@ def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     server = draw.randrange(network.servers)
     near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
     to = draw.choice(near) if draw.random() < MOSTLY else draw.randrange(network.servers)
-    ways = (port for port in range(network.ports) if to in network.peers(server, port))
+    ports = (port for port in range(network.ports) if to in network.peers(server, port))
     ends = [list(network.digits(server)), list(network.digits(to))]
-    return _case(work, network, "port_to", ends, next(ways, None))
+    return _case(work, network, "port_to", ends, next(ports, None))
 
 
 def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:

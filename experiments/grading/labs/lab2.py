@@ -85,8 +85,8 @@ def _hop(
     def judge() -> Judgement:
         got = work.step(network, server, destination, came_by)
         wanted = [right.port, right.peer]
-        ways = hop_text(network, got), hop_text(network, wanted)
-        return judged(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*ways))
+        texts = hop_text(network, got), hop_text(network, wanted)
+        return judged(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*texts))
 
     return GradedCase(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
 
@@ -137,10 +137,10 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
         trip = next(found)
         path, lost = walked(trip)
         same = _right_hops(trip.path, right, reach)
-        ways = path_text(network, trip.path), path_text(network, right)
+        texts = path_text(network, trip.path), path_text(network, right)
         if same == reach == len(trip.steps) and (path is None) == (reach < len(right)):
             return RIGHT
-        said = f"it went {ways[0]}, by Algorithm 1 {ways[1]}" + (f"; {lost}" if lost else "")
+        said = f"it went {texts[0]}, by Algorithm 1 {texts[1]}" + (f"; {lost}" if lost else "")
         return Judgement(same / reach / 2, said)
 
     asked = f"{network.spec}, packet from {ends[0]} to {ends[1]}{failures_text(network, failures)}"
@@ -178,9 +178,9 @@ def interop(work: LiveWork) -> list[GradedCase]:
     ends = range(half), range(half, network.servers)
     draw = random.Random(f"interop/{work.sheet.student}")
     pairs = [tuple(map(draw.choice, ends[:: 1 - 2 * (i % 2)])) for i in range(INTEROP_PAIRS)]
-    ways = [_live_path(work, network, (a, b)) for a, b in pairs]
-    work.recovers(*((way.source, way.destination) for way in ways))
-    return [_live_packet(work, way) for way in ways]
+    paths = [_live_path(work, network, (a, b)) for a, b in pairs]
+    work.recovers(*((path.source, path.destination) for path in paths))
+    return [_live_packet(work, path) for path in paths]
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
@@ -189,14 +189,14 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
     draw = random.Random(f"live cut/{work.sheet.student}")
     pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
     draw.shuffle(pairs)
-    over = next(way for pair in pairs if len(way := _live_path(work, network, pair)) > 2)
+    over = next(path for pair in pairs if len(path := _live_path(work, network, pair)) > 2)
     server, port = over.servers[1], over.steps[1].port
     cable = server, network.server_plug(server, port).node
     failures = Failures(links=frozenset([frozenset(cable)]))
 
     def avoids(pair: tuple[int, int]) -> bool:
         both = _live_path(work, network, pair), _live_path(work, network, pair[::-1])
-        return not any(failures.first_on(network, way) for way in both)
+        return not any(failures.first_on(network, path) for path in both)
 
     other = next(pair for pair in pairs if avoids(pair))
     return _cut_cases(work, (over.source, over.destination), other, cable)
@@ -244,7 +244,7 @@ def _live_packet(work: LiveWork, right: Path) -> GradedCase:
     def judge() -> Judgement:
         if not work.pings(*ends):
             return Judgement(0.0, "the ping is not answered")
-        path, lost = work.way(*ends)
+        path, lost = work.traced_path(*ends)
         said = f"it went {' '.join(path)}, by Algorithm 1 {' '.join(wanted)}"
         return judged(path == wanted and not lost, f"{said}; {lost}")
 

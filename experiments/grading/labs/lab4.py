@@ -36,7 +36,7 @@ NETWORKS = ("dcell,2,2", "dcell,3,2")
 CELL = 1  # DCell_b: the level within which servers know all links
 TABLES = 12
 PACKETS = 30
-LONGEST_WAY = 64
+LONGEST_PATH = 64
 
 Pair = tuple[int, int]
 Order = Callable[[Step], tuple[int, int]]
@@ -125,12 +125,12 @@ def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> Gra
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
     known = [link for link in known if link not in lost]  # The links' other ends still list them.
     gone = {frozenset((a, b)) for a, _, b in lost}
-    ways = _working_steps(dcell, inside, gone)
-    reached = next_steps(server, ways)
+    steps_of = _working_steps(dcell, inside, gone)
+    reached = next_steps(server, steps_of)
     ports = cabling.of(work.values)
 
     def firsts(to: int) -> list[tuple[int, int]]:
-        steps = _first_hops(ways, server, to)
+        steps = _first_hops(steps_of, server, to)
         return [(ports.port(step.port, dcell.ports), step.peer) for step in steps]
 
     def judge() -> Judgement:
@@ -157,23 +157,23 @@ def _working_steps(
 ) -> Callable[[int], list[Step]]:
     members = set(inside)
 
-    def ways(server: int) -> list[Step]:
+    def steps_of(server: int) -> list[Step]:
         found = [step for step in steps(dcell, server) if step.peer in members]
         return [step for step in found if frozenset((server, step.peer)) not in gone]
 
-    return ways
+    return steps_of
 
 
-def _first_hops(ways: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
+def _first_hops(steps_of: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
     """Return the first hops of all shortest paths to a reachable server."""
-    length = _lengths(ways, to)  # path length from each server to `to`; links are bidirectional
-    return [step for step in ways(server) if length.get(step.peer) == length[server] - 1]
+    length = _lengths(steps_of, to)  # path length from each server to `to`; links are bidirectional
+    return [step for step in steps_of(server) if length.get(step.peer) == length[server] - 1]
 
 
-def _lengths(ways: Callable[[int], list[Step]], to: int) -> dict[int, int]:
+def _lengths(steps_of: Callable[[int], list[Step]], to: int) -> dict[int, int]:
     length = {to: 0}
     for at in (queue := [to]):
-        for step in ways(at):
+        for step in steps_of(at):
             if step.peer not in length:
                 length[step.peer] = length[at] + 1
                 queue.append(step.peer)
@@ -286,26 +286,26 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
     proxy: int | None = None
     came_by: int | None = None
     ports = cabling.of(work.values)
-    retry, way = dfr.RETRY, [at]
-    bound = LONGEST_WAY if failures != NONE else int(dcell.diameter_bound().value or 0)
+    retry, visited = dfr.RETRY, [at]
+    bound = LONGEST_PATH if failures != NONE else int(dcell.diameter_bound().value or 0)
     while at != destination:
-        if len(way) > bound:
-            return Judgement(0.0, f"over {bound} hops: {_addresses(dcell, way[:12])} ...")
+        if len(visited) > bound:
+            return Judgement(0.0, f"over {bound} hops: {_addresses(dcell, visited[:12])} ...")
         proxy = None if at == proxy else proxy
         links = ports.links_as_written(dcell, listed(dcell, at, failures))
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
         step, onward, wrong = _valid_answer(dcell, at, answer, failures, ports)
         if step is None:
             return Judgement(
-                0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, way)}"
+                0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, visited)}"
             )
         retry -= onward not in (None, proxy)  # another proxy is a reroute
         if retry < 1:
-            return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_addresses(dcell, way)}")
+            return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_addresses(dcell, visited)}")
         # A cable joins two ports of one level.
         came_by = ports.port(step.port, dcell.ports)
         at, proxy = step.peer, onward
-        way.append(at)
+        visited.append(at)
     return RIGHT
 
 
@@ -329,8 +329,8 @@ def _valid_answer(
     return step, proxy, ""
 
 
-def _addresses(dcell: DCell, way: list[int]) -> str:
-    return " ".join(map(dcell.address, way))
+def _addresses(dcell: DCell, visited: list[int]) -> str:
+    return " ".join(map(dcell.address, visited))
 
 
 CHECKS = (

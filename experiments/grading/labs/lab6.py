@@ -85,8 +85,8 @@ def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
     """Return a pair, and the first relay on TOR's path whose next hop is its backup link."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
-        way = tor_path(ficonn, source, destination)
-        for server, step in zip(way.servers[1:], way.steps[1:], strict=False):
+        path = tor_path(ficonn, source, destination)
+        for server, step in zip(path.servers[1:], path.steps[1:], strict=False):
             if step.port == BACKUP:
                 return source, destination, server
 

@@ -192,8 +192,8 @@ def packets(work: Work) -> list[GradedCase]:
             hops = 0.0  # The class claims no bound, so no packet meets it.
         pairs = _pairs(network, work.draw(f"packets {network.spec}"), many)
         found = trips(work, network, NONE, pairs)
-        ways = work.kept.setdefault(network.spec, [])
-        cases += [_packet(network, found, pair, hops, ways) for pair in pairs]
+        paths = work.kept.setdefault(network.spec, [])
+        cases += [_packet(network, found, pair, hops, paths) for pair in pairs]
     return cases
 
 
@@ -204,7 +204,7 @@ def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
 
 
 def _packet(
-    network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, ways: list[Path]
+    network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, paths: list[Path]
 ) -> GradedCase:
     """Judge one packet: half is for its arrival. The paths of packets that arrive are stored."""
 
@@ -213,7 +213,7 @@ def _packet(
         path, lost = walked(trip)
         if path is None:
             return Judgement(0.0, f"{lost}; so far {path_text(network, trip.path)}")
-        ways.append(path)
+        paths.append(path)
         said = f"{len(path)} hops, {hops:g} are claimed: {path_text(network, path)}"
         return RIGHT if len(path) <= hops else Judgement(0.5, said)
 
@@ -228,14 +228,14 @@ def faults(work: Work) -> list[GradedCase]:
     """Cases in which a relay, a switch and a cable fail on paths that packets have taken."""
     network, *_ = sizes(work)
     draw = work.draw("faults")
-    ways: list[Path] = work.kept.get(network.spec, [])
+    paths: list[Path] = work.kept.get(network.spec, [])
     cases: list[GradedCase] = []
     for kind in ("relay", "switch", "cable"):
         choices = [
-            failures for path in ways if (failures := _failure_on(network, path, kind, draw))
+            failures for path in paths if (failures := _failure_on(network, path, kind, draw))
         ]
         if choices:
-            cases += _detour_cases(work, network, draw.choice(choices), ways)
+            cases += _detour_cases(work, network, draw.choice(choices), paths)
         else:
             wrong = "no packet that arrived passed a {kind}"
             cases.append(_decided_case(f"{network.spec}, a {kind} fails", wrong))
@@ -253,10 +253,10 @@ def _failure_on(network: Recorded, path: Path, kind: str, draw: random.Random) -
 
 
 def _detour_cases(
-    work: Work, network: Recorded, failures: Failures, ways: list[Path]
+    work: Work, network: Recorded, failures: Failures, paths: list[Path]
 ) -> list[GradedCase]:
     """Return cases of packets whose path contained the failure, except between failed servers."""
-    alive = [path for path in ways if not failures.nodes & {path.source, path.destination}]
+    alive = [path for path in paths if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
     pairs = [(path.source, path.destination) for path in hit]
     found = trips(work, network, failures, pairs, HEARD_S)

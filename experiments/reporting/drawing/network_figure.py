@@ -83,7 +83,7 @@ def topology_figure(
     """
     picture = Picture(topology)
     picture.draw_frames()
-    for cable, points in picture.ways():
+    for cable, points in picture.cable_curves():
         picture.draw_cable(
             cable,
             points,
@@ -244,7 +244,7 @@ class Picture:
             Shape("cable-" + "-".join(interfaces), curve, colour, width, style)
         )
 
-    def ways(self) -> Iterator[tuple[Cable, list[Point]]]:
+    def cable_curves(self) -> Iterator[tuple[Cable, list[Point]]]:
         """Yield each cable with its points: two ends, and two control points in between if bent."""
         cables = list(self.topology.links())
         ends = [

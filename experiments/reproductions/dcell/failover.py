@@ -196,6 +196,6 @@ def _paths() -> list[str]:
         ("with the server dead", (f"kill {SERVER}",)),
     ):
         found = route(dcell, ROUTING, *ends, parse_failures(dcell, failed))
-        way = " ".join(dcell.address(server) for server in found.paths[0].servers)
-        sentences.append(f"The way {state}: {way}.")
+        path = " ".join(dcell.address(server) for server in found.paths[0].servers)
+        sentences.append(f"The path {state}: {path}.")
     return sentences

@@ -141,8 +141,8 @@ def test_what_is_lost_has_a_reason_and_flows_again_after_the_repair(
     # The papers' timers do not take a busy machine for a failure.
     with lab_of("dcell,4,1", tmp_path, routing="dcell", plane=plane, timers="paper") as lab:
         source, destination = lab.server("0.0"), lab.server("4.3")
-        way = ["0.0", "0.3", "4.0", "4.3"]
-        assert lab.trace(source, destination)["path"] == way
+        path = ["0.0", "0.3", "4.0", "4.3"]
+        assert lab.trace(source, destination)["path"] == path
         relay, far = lab.server("0.3"), lab.server("4.0")
 
         cut = lab.cut(relay, far)
@@ -166,7 +166,7 @@ def test_what_is_lost_has_a_reason_and_flows_again_after_the_repair(
         assert lab.trace(destination, lab.server("4.0"))["delivered"]
         lab.heal(rack)
         lab.wait_converged()
-        assert lab.trace(source, destination)["path"] == way
+        assert lab.trace(source, destination)["path"] == path
     assert drops["next hop is down"] == 1  # the source's; what a server has counted dies with it
     assert all(reason and count for reason, count in drops.items())
 

@@ -314,7 +314,7 @@ def test_two_parts_that_were_cut_off_find_together_again() -> None:
     net.stop_switch(0)
     net.run(BRISK.link_state_timeout_s + 1.0)
     assert not any(flooding(net, s).states.next_steps for s in range(4))
-    assert net.send_udp(0, 3).lost == "no way inside the DCell_0"
+    assert net.send_udp(0, 3).lost == "no path inside the DCell_0"
     net.start_switch(0)
     net.run(BRISK.link_state_refresh_s)
     trip = net.send_udp(0, 3)
@@ -386,7 +386,7 @@ def test_shortest_routers_take_the_shortest_path_around_failures(spec: str) -> N
             if paths:
                 assert trip.arrived_s and len(trip.path) == len(paths[0]), (seed, a, b)
             else:
-                assert trip.lost == "no way to the destination"
+                assert trip.lost == "no path to the destination"
 
 
 @pytest.mark.parametrize("spec", ["tree,4,3", "fattree,4", "dcell,5,0"])

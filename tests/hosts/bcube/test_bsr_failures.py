@@ -339,9 +339,9 @@ def test_departs_from_the_paper_a_relay_tells_sources_at_once() -> None:
     source, relay, destination = map(bcube.server, ("0.0", "1.0", "1.3"))
     network.send_udp(source, destination)
     network.run(PROBE_S)
-    way = network.send_udp(source, destination)
+    path = network.send_udp(source, destination)
     network.run(0.01)
-    assert way.path.servers == (source, relay, destination)
+    assert path.path.servers == (source, relay, destination)
     network.cut(relay, bcube.server_plug(relay, 0).node)  # which nobody but the relay can notice
     network.run(0.01)
     assert network.routers[source].counters["sent"] == 2, "it has sent nothing meanwhile"

@@ -133,7 +133,7 @@ def test_no_way_at_all_is_an_answer() -> None:
     view = dfr.Converged(dcell, 1, 0, lonely)
     assert dfr.choose(dcell, 1, 0, heading, view) == Lost("no proxy is left")
     dead = dfr.Converged(dcell, 1, 0, Failures(frozenset([7])))
-    assert dfr.choose(dcell, 1, 0, Heading(7), dead) == Lost("no way inside the DCell_1")
+    assert dfr.choose(dcell, 1, 0, Heading(7), dead) == Lost("no path inside the DCell_1")
 
 
 @given(st.data())
@@ -224,7 +224,7 @@ def test_dropped_says_where_and_why() -> None:
     dcell = DCell(4, 1)
     cut = parse_failures(dcell, ["stop s4", "cut 4.3-3.3"])
     routed = route(dcell, "dfr", 0, dcell.server("4.3"), cut)
-    assert routed.dropped == "dropped at 0.0: no way inside the DCell_1"
+    assert routed.dropped == "dropped at 0.0: no path inside the DCell_1"
 
 
 def test_paths_under_equal_failures_share_the_views_of_servers() -> None:

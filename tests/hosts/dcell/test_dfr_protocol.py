@@ -220,7 +220,7 @@ def test_source_is_told_and_holds_back_for_a_while() -> None:
     net.run(SETTLE_S)
     first = net.send_udp(a, dead)
     net.run(0.01)
-    assert first.lost == "no way inside the DCell_1"
+    assert first.lost == "no path inside the DCell_1"
     assert net.topology.address(first.path.destination).startswith("5."), "dropped far away"
     assert messages == [Unreachable(net.topology.uid(dead), Unreached.NO_PATH)]
     assert router(net, a).state()["unreachable"] == ["5.1.1"]
@@ -245,7 +245,7 @@ def test_change_of_a_link_ends_the_hold() -> None:
     net.run(1e-3)
     trip = net.send_udp(a, dead)
     net.run(0.01)
-    assert trip.lost == "no way inside the DCell_1"
+    assert trip.lost == "no path inside the DCell_1"
 
 
 def answered(one: Dfr, header: DcnHeader, now: float = 0.0) -> list[Action]:

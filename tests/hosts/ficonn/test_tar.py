@@ -75,7 +75,7 @@ def ask(
     to: str,
     came: str | None = None,
     progress: tuple[int, ...] = (BYZERO, BYZERO),
-    way: RouteEntry | None = None,
+    route_entry: RouteEntry | None = None,
     seen: Sight = BUSY,
     source: str = "0.1.3",
 ) -> Decision:
@@ -85,7 +85,7 @@ def ask(
     if came is not None:
         port = BACKUP if FICONN.server_plug(here, BACKUP).node == at(came) else SWITCH
         back = Step(port, at(came))
-    return decide(FICONN, here, TarProbe(at(source), at(to), progress), back, way, seen)
+    return decide(FICONN, here, TarProbe(at(source), at(to), progress), back, route_entry, seen)
 
 
 # -- the paper's example --------------------------------------------------------------------------
@@ -106,9 +106,14 @@ def test_figure_5_step_by_step() -> None:
     )
     assert busy == Back(Step(SWITCH, source), (at("0.1.2"),), virtual=True)
     # [2,1] sees it come from its next hop, and is the source: on to [2,2].
-    way = RouteEntry(None, Step(SWITCH, at("0.2.0")))
+    route_entry = RouteEntry(None, Step(SWITCH, at("0.2.0")))
     again = decide(
-        FICONN, source, TarProbe(source, destination, busy.progress), way.next, way, sight()
+        FICONN,
+        source,
+        TarProbe(source, destination, busy.progress),
+        route_entry.next,
+        route_entry,
+        sight(),
     )
     assert again == ForwardProbe(RouteEntry(None, Step(SWITCH, at("0.2.2"))), (at("0.1.2"),))
     # [1,2] finds that it is the proxy.
@@ -223,15 +228,17 @@ def test_any_failed_relay_is_gone_around(spec: str) -> None:
 def test_no_way_is_one_sentence() -> None:
     failures = parse_failures(FICONN, ["cut 0.0.3-s0"])  # a server without a backup cable
     dropped = route(FICONN, "tar", at("0.0.3"), at("1.0.0"), failures).dropped
-    assert dropped == "no probe finds a way around the failures"
+    assert dropped == "no probe finds a path around the failures"
 
 
 # -- what Algorithm 3 says ------------------------------------------------------------------------
 
 
 def test_source_reroute_passes_the_probe_back_hop_by_hop() -> None:
-    way = RouteEntry(Step(SWITCH, at("0.2.3")), Step(SWITCH, at("0.2.0")))
-    back = ask("0.2.1", "0.0.1", came="0.2.0", progress=(at("0.1.2"), BYZERO), way=way)
+    route_entry = RouteEntry(Step(SWITCH, at("0.2.3")), Step(SWITCH, at("0.2.0")))
+    back = ask(
+        "0.2.1", "0.0.1", came="0.2.0", progress=(at("0.1.2"), BYZERO), route_entry=route_entry
+    )
     assert back == Back(Step(SWITCH, at("0.2.3")), (at("0.1.2"), BYZERO))
 
 
@@ -253,7 +260,7 @@ def test_one_bypass_in_a_ficonn_then_the_next_level_or_none() -> None:
     # Level 2 as well: the busy link is taken.
     last = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE))
     assert isinstance(last, ForwardProbe)
-    assert last.way.next == Step(BACKUP, at("0.0.2"))
+    assert last.route_entry.next == Step(BACKUP, at("0.0.2"))
     # And if it does not even work, the bypass is given up: TOR's way to where it was to lead.
     dead = sight(dead=[Step(BACKUP, at("0.0.2"))])
     given_up = ask("0.2.0", "1.2.1", "0.2.1", (BYONE, BYONE), seen=dead)
@@ -439,8 +446,8 @@ def test_departs_a_proxy_behind_the_bypassed_link_is_drawn_again() -> None:
 def test_departs_source_reroute_ends_where_the_probe_entered_the_ficonn() -> None:
     # A pending proxy is inside the FiConn that was entered, and what lies before is not undone.
     came = Step(BACKUP, at("0.0.1"))
-    way = RouteEntry(came, Step(SWITCH, at("1.0.2")))
-    decision = ask("1.0.1", "1.2.1", "1.0.2", (at("1.1.0"), BYZERO), way, sight())
+    route_entry = RouteEntry(came, Step(SWITCH, at("1.0.2")))
+    decision = ask("1.0.1", "1.2.1", "1.0.2", (at("1.1.0"), BYZERO), route_entry, sight())
     assert decision == ForwardProbe(
         RouteEntry(came, Step(SWITCH, at("1.0.0"))), (at("1.1.0"), BYZERO)
     )
@@ -462,7 +469,7 @@ def test_departs_a_source_that_prefers_its_backup_link_has_made_the_bypass() -> 
     pending = (BYZERO, at("2.0.1"))
     decision = ask("0.2.0", "1.1.3", source="0.2.0", progress=pending, seen=EAGER)
     assert isinstance(decision, ForwardProbe)
-    assert decision.way.next.port == SWITCH
+    assert decision.route_entry.next.port == SWITCH
 
 
 def test_departs_a_source_does_not_prefer_a_link_that_leads_straight_back() -> None:
@@ -481,7 +488,7 @@ def test_departs_nearly_equal_bandwidths_count_as_equal() -> None:
     noisy = sight(backup_bps=0.95e9)._replace(equal_share=0.9)
     decision = ask("0.2.0", "0.0.1", came="0.2.1", seen=noisy)
     assert isinstance(decision, ForwardProbe)
-    assert decision.way.next.port == BACKUP
+    assert decision.route_entry.next.port == BACKUP
     assert isinstance(ask("0.2.0", "0.0.1", "0.2.1", seen=noisy._replace(equal_share=1.0)), Back)
 
 

@@ -196,7 +196,7 @@ def test_a_source_without_any_link_says_so_at_once() -> None:
     net = network()
     lonely = SMALL.server("2.3")  # without a backup cable
     net.cut(lonely, SMALL.server_plug(lonely, SWITCH).node)
-    assert net.send_udp(lonely, B).lost == tar.NO_WAY
+    assert net.send_udp(lonely, B).lost == tar.NO_PATH
     assert tar_router(net, lonely).queues.packets == 0
 
 

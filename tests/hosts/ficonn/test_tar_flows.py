@@ -173,7 +173,7 @@ def test_a_flow_that_moves_or_ends_takes_nothing_back_of_others() -> None:
         one.changed_flows.clear()
     net.cut(BUSY, SMALL.server("0.2"), silent=True)  # nobody notices before the end of this
     source = tar_router(net, A)
-    way = source.ways.next(moves, net.now)
+    way = source.flow_table.next(moves, net.now)
     assert way
     source._path_failed(moves, way, net.now)
     net.run(0.5)
@@ -320,7 +320,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
         header = DcnHeader(SMALL.uid(1), SMALL.uid(4), Protocol.PATH_PROBE)
         relay.receive(SWITCH, 1, Frame(ETH_DCN, header.pack(probe.pack())), now)
     assert len(ours.flows) == router.MOST_FLOWS
-    assert len(relay.ways) == flow_table.MOST_ENTRIES
+    assert len(relay.flow_table) == flow_table.MOST_ENTRIES
     assert (
         ours.queues.packets
         == sum(len(own.queue) for own in ours.flows.values())
@@ -334,7 +334,7 @@ def test_tables_are_bounded_under_ten_thousand_flows() -> None:
             if one.next_poll > 2 * FAST.flow_idle_s:
                 break
             one.poll(one.next_poll)
-        assert len(one.ways) == len(one.flows) == len(one.virtual) == len(one.notified) == 0
+        assert len(one.flow_table) == len(one.flows) == len(one.virtual) == len(one.notified) == 0
     assert ours.queues.packets == 0
     assert len(ours.agenda) <= 3
 
@@ -415,10 +415,10 @@ def test_an_entry_keeps_the_way_in_use_while_probes_get_lost() -> None:
     for round_, (one, now) in enumerate(zip(ways, (0.0, 5.0, 5.5, 5.9), strict=True)):
         entry.put(flow_table.Tag(round_, False), one, now)
         assert entry.current(lambda step: True, now) == ways[0]
-    assert [one for _, one in entry.ways] == [ways[0], ways[3]]
+    assert [one for _, one in entry.route_entries] == [ways[0], ways[3]]
     assert entry.current(lambda step: True, 6.9) == ways[3]
     entry.forget_all_but(flow_table.Tag(3, False))
-    assert [one for _, one in entry.ways] == [ways[3]]
+    assert [one for _, one in entry.route_entries] == [ways[3]]
     entry.forget_next(ways[3].next)
     assert entry.current(lambda step: True, 7.0) is None
 

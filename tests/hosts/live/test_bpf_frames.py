@@ -24,11 +24,11 @@ from experiments.benches._three_servers import (
     by_dcn,
     by_end,
     by_hop,
+    encapsulations,
     forwarding,
     heading,
     ipv4,
     mac,
-    ways,
 )
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
@@ -352,8 +352,8 @@ def without_padding(frame: bytes, wanted: bytes) -> bytes:
 
 
 def test_hostile_frames_on_a_real_cable_do_no_harm():
-    way = ways()["DCN"]
-    with forwarding(way) as (lab, tables):
+    encapsulation = encapsulations()["DCN"]
+    with forwarding(encapsulation) as (lab, tables):
         for key, action in RELAYS.items():
             if action != DeliverDecision():  # the relay has no applications here
                 tables[RELAY].install_relay(key, action)

@@ -18,10 +18,10 @@ from experiments.benches._three_servers import (
     by_dcn,
     by_end,
     by_hop,
+    encapsulations,
     heading,
     ipv4,
     mac,
-    ways,
 )
 from hosts.linux import bpf as kernel
 from hosts.live import lab_programs
@@ -107,7 +107,7 @@ def decided() -> Iterator[tuple[ThreeServers, KernelTable]]:
     with ThreeServers() as lab:
         table = lab.add_table(RELAY)
         for name in ("plain IP", "DCN", "BCube", "IP in IP"):
-            for key, action in ways()[name].relays.items():
+            for key, action in encapsulations()[name].relays.items():
                 table.install_relay(key, action)
         yield lab, table
 

@@ -26,11 +26,11 @@ from experiments.benches._three_servers import (
     ThreeServers,
     by_dcn,
     by_end,
+    encapsulations,
     forwarding,
     install,
     ipv4,
     mac,
-    ways,
 )
 from hosts.linux.calls import die_with_parent
 from hosts.live import lab_programs
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.root
 ECHO_ID = 4711
 ECHO = FlowKey(ipv4(A), ipv4(B), ICMP, ECHO_ID, ECHO_ID)
 FLOWS = (THERE, ECHO)
-WAYS = ways(FLOWS)
+ENCAPSULATIONS = encapsulations(FLOWS)
 ETH_P_ALL = 3
 WAIT_S = 20.0  # a guard; SILENT_S is how long an answer that must not come is waited for
 SILENT_S = 0.1
@@ -103,9 +103,9 @@ def exchanged(lab: ThreeServers, size: int) -> tuple[bytes, bytes]:
 # -- forwarding -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ENCAPSULATIONS)
 def test_ping_and_tcp_arrive_whole_and_no_packet_needs_python(name):
-    with forwarding(WAYS[name], FLOWS) as (lab, tables):
+    with forwarding(ENCAPSULATIONS[name], FLOWS) as (lab, tables):
         assert answers(lab)
         sent, received = exchanged(lab, 4 << 20)
         assert sent == received
@@ -127,11 +127,11 @@ def parsed(key: object, data: bytes) -> tuple[object, bytes]:
     return (header, packet) if isinstance(key, ByTunnel) else (None, data)
 
 
-@pytest.mark.parametrize("name", WAYS)
+@pytest.mark.parametrize("name", ENCAPSULATIONS)
 def test_headers_on_the_wire_are_those_of_the_papers(name):
-    way = WAYS[name]
-    header_out, key = way.there
-    with forwarding(way, FLOWS) as (lab, _), captured(lab, B, 0) as last:
+    encapsulation = ENCAPSULATIONS[name]
+    header_out, key = encapsulation.there
+    with forwarding(encapsulation, FLOWS) as (lab, _), captured(lab, B, 0) as last:
         with captured(lab, RELAY, 0) as first:
             sent, received = exchanged(lab, 2 << 20)
         assert sent == received
@@ -165,7 +165,7 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
         in_the_open = isinstance(key, ByDestination | ByFlow)
         assert ip_at_last == (ip._replace(ttl=ip.ttl - 1) if in_the_open else ip)
         if isinstance(header, DcnHeader) and isinstance(at_last, DcnHeader):
-            relay = way.relays[by_dcn(B, header.proxy, 0)]
+            relay = encapsulation.relays[by_dcn(B, header.proxy, 0)]
             assert isinstance(relay, RelayDecision)
             assert isinstance(key, ByHeader)
             proxy = (*key.values, None)[1]
@@ -203,7 +203,7 @@ def datagrams(lab: ThreeServers, segment: int = 0) -> Iterator[tuple[socket.sock
 def test_fragments_have_flows_without_ports(name):
     flows = (DATAGRAMS, PIECES)
     data = random.Random(1).randbytes(14_000)
-    with forwarding(ways(flows)[name], flows) as (lab, tables):
+    with forwarding(encapsulations(flows)[name], flows) as (lab, tables):
         with datagrams(lab) as (sender, receiver):
             sender.send(data)
             assert receiver.recv(1 << 16) == data
@@ -214,7 +214,7 @@ def test_fragments_have_flows_without_ports(name):
 @pytest.mark.parametrize("name", ["plain IP", "DCN", "IP in IP"])
 def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
     data = random.Random(1).randbytes(14_000)
-    with forwarding(WAYS[name], (DATAGRAMS,)) as (lab, tables):
+    with forwarding(ENCAPSULATIONS[name], (DATAGRAMS,)) as (lab, tables):
         with datagrams(lab, 1400) as (sender, receiver):
             try:
                 sender.send(data)
@@ -233,7 +233,7 @@ def test_super_packets_other_than_tcp_are_cut_before_they_get_a_header(name):
 @pytest.mark.parametrize(("tos", "df"), [(0, True), (0x28, False)])
 def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
     with (
-        forwarding(WAYS["IP in IP"], (DATAGRAMS,)) as (lab, _),
+        forwarding(ENCAPSULATIONS["IP in IP"], (DATAGRAMS,)) as (lab, _),
         datagrams(lab) as (sender, receiver),
         captured(lab, B, 0) as frames,
     ):
@@ -247,7 +247,7 @@ def test_a_tunnel_has_the_type_of_service_and_df_of_what_is_in_it(tos, df):
 
 
 def test_a_new_action_takes_effect_at_once():
-    with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
+    with forwarding(ENCAPSULATIONS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
         tables[RELAY].install_relay(
             by_dcn(B, None, 0), RelayDecision(1, mac(A, 0))
@@ -262,7 +262,7 @@ def test_a_new_action_takes_effect_at_once():
 
 
 def test_applications_packets_without_decision_reach_python_and_come_back_with_one():
-    way = WAYS["DCN"]
+    encapsulation = ENCAPSULATIONS["DCN"]
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)
@@ -271,32 +271,32 @@ def test_applications_packets_without_decision_reach_python_and_come_back_with_o
         assert not answers(lab, SILENT_S)
         header, _ = Ipv4Header.parse(tun.receive())
         assert (header.destination, header.protocol) == (ipv4(B), ICMP)
-        install(tables, way, FLOWS)
+        install(tables, encapsulation, FLOWS)
         assert answers(lab)
         assert tun.receive() is None
         tables[A].flush()
         assert not answers(lab, SILENT_S)
         assert tun.receive() is not None
         assert tables[A].counters()["slow outdated"] == 1
-        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), way.there[0]))
-        tables[A].install_relay(way.back[1], DeliverDecision())
+        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), encapsulation.there[0]))
+        tables[A].install_relay(encapsulation.back[1], DeliverDecision())
         assert answers(lab)
 
 
 def test_decisions_on_own_packets_are_taken_back_alone():
-    with forwarding(WAYS["DCN"], FLOWS) as (lab, tables):
+    with forwarding(ENCAPSULATIONS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
         tables[RELAY].flush(relays=False)
         assert answers(lab), "a relay has none"
         tables[A].flush(relays=False)
         assert not answers(lab, SILENT_S)
-        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), WAYS["DCN"].there[0]))
+        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), ENCAPSULATIONS["DCN"].there[0]))
         assert answers(lab), "what came in was delivered all the time"
 
 
 def test_decisions_on_one_flow_are_taken_back_alone():
     other = ECHO._replace(source_port=1, destination_port=1)
-    with forwarding(WAYS["plain IP by flow"], FLOWS) as (lab, tables):
+    with forwarding(ENCAPSULATIONS["plain IP by flow"], FLOWS) as (lab, tables):
         assert answers(lab)
         for table in tables:
             table.forget(THERE)
@@ -307,12 +307,12 @@ def test_decisions_on_one_flow_are_taken_back_alone():
             tables[server].forget(flow)
             assert not answers(lab, SILENT_S)
             assert tables[server].counters()["slow undecided"] == undecided
-            install(tables, WAYS["plain IP by flow"], FLOWS)
+            install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
             assert answers(lab)
             tables[A].used_since_last()
         # Forgotten and installed again, it is counted from the beginning.
         tables[A].forget(ECHO)
-        install(tables, WAYS["plain IP by flow"], FLOWS)
+        install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
         assert answers(lab)
         assert tables[A].used_since_last().flows[ECHO].packets == 1
 
@@ -321,7 +321,7 @@ def test_decisions_on_one_flow_are_taken_back_alone():
 
 
 def test_used_since_last_tells_what_is_alive():
-    with forwarding(WAYS["IP in IP"], FLOWS) as (lab, tables):
+    with forwarding(ENCAPSULATIONS["IP in IP"], FLOWS) as (lab, tables):
         assert tables[A].used_since_last() == ({}, {})
         assert answers(lab)
         used = tables[A].used_since_last()
@@ -331,7 +331,7 @@ def test_used_since_last_tells_what_is_alive():
         assert tables[A].used_since_last() == ({}, {})
         assert answers(lab)
         # Deciding anew loses nothing of what was counted before.
-        install(tables, WAYS["IP in IP"], FLOWS)
+        install(tables, ENCAPSULATIONS["IP in IP"], FLOWS)
         assert answers(lab)
         assert tables[A].used_since_last().flows[ECHO].packets == 2
         exchanged(lab, 1 << 20)
@@ -344,7 +344,7 @@ def test_used_since_last_tells_what_is_alive():
 
 
 def test_a_server_whose_process_was_killed_does_not_forward():
-    way = WAYS["plain IP"]
+    encapsulation = ENCAPSULATIONS["plain IP"]
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)
@@ -354,7 +354,7 @@ def test_a_server_whose_process_was_killed_does_not_forward():
             try:
                 die_with_parent(signal.SIGKILL)
                 relay = lab.add_table(RELAY)
-                for key, action in way.relays.items():
+                for key, action in encapsulation.relays.items():
                     relay.install_relay(key, action)
                 os.write(told, b"!")
                 signal.pause()
@@ -378,7 +378,7 @@ def test_a_server_whose_process_was_killed_does_not_forward():
             assert not answers(lab, SILENT_S)
             assert not select.select([stack], [], [], 0)[0]
         revived = lab.add_table(RELAY)
-        for key, action in way.relays.items():
+        for key, action in encapsulation.relays.items():
             revived.install_relay(key, action)
         assert answers(lab)
 

@@ -9,7 +9,15 @@ import time
 
 import pytest
 
-from experiments.benches._three_servers import RELAY, A, B, ThreeServers, install, mac, ways
+from experiments.benches._three_servers import (
+    RELAY,
+    A,
+    B,
+    ThreeServers,
+    encapsulations,
+    install,
+    mac,
+)
 from hosts.base.path import Step
 from hosts.linux.bpf import Map
 from hosts.live.kernel_table import KernelTable
@@ -27,7 +35,7 @@ def tables_of(lab: ThreeServers) -> list[KernelTable]:
     for server in (A, B):
         lab.add_applications(server)
     tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
-    install(tables, ways()["DCN"])
+    install(tables, encapsulations()["DCN"])
     return tables
 
 

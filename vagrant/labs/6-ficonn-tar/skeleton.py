@@ -36,6 +36,6 @@ def choose(ficonn, server, destination, came, progress, backup_bps, switch_bps):
     """
     progress = list(progress)
     # TODO: is this server a proxy of the PR field?
-    # TODO: where is the probe to go, and what is TOR's next hop on the way there?
+    # TODO: where is the probe to go, and what is TOR's next hop on the path there?
     # TODO: is the other link better, and may it be taken?
     return None

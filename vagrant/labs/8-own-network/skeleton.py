@@ -65,10 +65,10 @@ class Mine(Topology):
 
 
 class MyRouter(HopByHop):
-    """TODO: in a sentence, how a packet finds its way."""
+    """TODO: in a sentence, how a packet finds its path."""
 
     def next_step(self, destination, came_by):
-        """Return Step(port, peer), or None where there is no way.
+        """Return Step(port, peer), or None if there is no path.
 
         `self.neighbours.works(step)` tells whether that neighbour answers; `came_by` is the port by
         which the packet came, None if this server sends it.

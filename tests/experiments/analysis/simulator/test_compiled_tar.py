@@ -86,22 +86,22 @@ class Plain:
 
     def tried(self, flow: int, probe: rules.TarProbe) -> Path | None:
         source, destination = probe.source, probe.destination
-        ways: dict[int, rules.RouteEntry] = {}
+        route_entries: dict[int, rules.RouteEntry] = {}
         at, came = source, None
         for _ in range(rules.MOST_HOPS):
             self.forget(flow, at)
             seen = self.sight(at)
-            decision = rules.decide(self.ficonn, at, probe, came, ways.get(at), seen)
+            decision = rules.decide(self.ficonn, at, probe, came, route_entries.get(at), seen)
             if isinstance(decision, rules.Arrived):
                 break
             if isinstance(decision, rules.Stuck):
                 return None
             if isinstance(decision, rules.ForwardProbe):
-                ways[at], step = decision.way, decision.way.next
+                route_entries[at], step = decision.route_entry, decision.route_entry.next
                 if self.reading.level_0 and step.port == SWITCH and self.virtual[at]:
                     self.virtual[at].pop(0)
             else:
-                ways.pop(at, None)
+                route_entries.pop(at, None)
                 step = decision.step
                 if decision.virtual:
                     self.virtual[at].append(flow)
@@ -112,7 +112,7 @@ class Plain:
             return None
         steps, at = [], source
         while at != destination:
-            steps.append(ways[at].next)
+            steps.append(route_entries[at].next)
             at = steps[-1].peer
         return Path(source, tuple(steps))
 
