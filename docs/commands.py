@@ -160,7 +160,7 @@ def _common_options(entry: CommandEntry) -> Iterator[str]:
 
 
 def _about(entry: CommandEntry) -> str:
-    return AT_PROMPT.sub("", entry.text)
+    return AT_PROMPT.sub("", entry.text).replace("[", "\\[")  # not a Markdown link
 
 
 def _keys(entry: CommandEntry) -> str:

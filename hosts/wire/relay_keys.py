@@ -53,7 +53,7 @@ RelayKey: TypeAlias = ByHeader | ByDestination | ByFlow | ByTunnel
 class HeaderChange(NamedTuple):
     """Changes of a header by a relay, in addition to the counters of every hop.
 
-    Parameters
+    Attributes
     ----------
     becomes : ByHeader, optional
         Form and key fields of the forwarded header, if they differ.

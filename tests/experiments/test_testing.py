@@ -92,11 +92,13 @@ def test_hook_before_a_commit_is_the_static_section() -> None:
     assert hook["pass_filenames"] is False
 
 
-def test_citation_has_the_version_the_licence_and_the_papers() -> None:
+def test_citation_has_the_version_of_the_changelog_the_licence_and_the_papers() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     called = ast.parse((ROOT / "setup.py").read_text()).body[-1].value
     packaged = {word.arg: word.value for word in called.keywords}
     assert citation["version"] == packaged["version"].value
+    changelog = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    assert f"## {citation['version']} - {citation['date-released']}" in changelog
     assert (ROOT / "LICENSE").read_text().startswith(f"{citation['license']} License\n")
     papers = (ROOT / "docs" / "papers.md").read_text()
     listed = re.sub(r"\s+", " ", papers)
