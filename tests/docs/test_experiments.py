@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.arguments import SCHEMA
+from experiments.control.client import PROTOCOL
+from experiments.page import recording
 from experiments.traffic.patterns import PATTERNS
 from experiments.traffic.workload import Workload
 from experiments.trials.loading import load
@@ -45,6 +48,19 @@ def test_every_key_is_there_and_no_other(title: str, kind: type):
 def test_faults_and_patterns_are_named():
     for name in (*KINDS, *fields_of(FaultAt), *fields_of(FaultRate), *PATTERNS):
         assert f"`{name}`" in EXPERIMENTS, name
+
+
+def test_pages_name_the_versions_of_all_formats():
+    pages = {
+        "records.md": f"This is version {schema.VERSION} ",
+        "commands.md": f"Its `schema` is {SCHEMA},",
+        "emulation.md": f"protocol version {PROTOCOL}:",
+        "page.md": f"## The protocol, version {recording.VERSION}\n",
+        "page.schema.json": f'"version": {{ "const": {recording.VERSION} }}',
+    }
+    for page, text in pages.items():
+        assert text in (DOCS / page).read_text(), page
+    assert re.findall(r"^\| (\d+) \|", RECORDS, re.MULTILINE)[-1] == str(schema.VERSION)
 
 
 @pytest.mark.parametrize("table", ["trials", *schema.TABLES])
