@@ -118,7 +118,7 @@ def _section(entry: CommandEntry, listed: dict[tuple[str, str], str]) -> str:
     for option, about in _own_options(entry):
         first = listed.setdefault((option, about), name) if len(about) > ONE_LINE else name
         if first == name:
-            lines.append(f"- `{option}`: {about}")
+            lines.append(f"- `{option}`: {_plain(about)}")
         else:
             same.setdefault(first, []).append(f"`{option.split()[0]}`")
     lines += [
@@ -160,7 +160,12 @@ def _common_options(entry: CommandEntry) -> Iterator[str]:
 
 
 def _about(entry: CommandEntry) -> str:
-    return AT_PROMPT.sub("", entry.text).replace("[", "\\[")  # not a Markdown link
+    return _plain(AT_PROMPT.sub("", entry.text))
+
+
+def _plain(text: str) -> str:
+    """Return a text whose brackets are not Markdown links."""
+    return text.replace("[", "\\[")
 
 
 def _keys(entry: CommandEntry) -> str:

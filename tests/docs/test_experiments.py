@@ -53,9 +53,9 @@ def test_faults_and_patterns_are_named():
 def test_pages_name_the_versions_of_all_formats():
     pages = {
         "records.md": f"This is version {schema.VERSION} ",
-        "commands.md": f"Its `schema` is {SCHEMA},",
-        "emulation.md": f"protocol version {PROTOCOL}:",
-        "page.md": f"## The protocol, version {recording.VERSION}\n",
+        "commands.md": f"Its `schema` is {SCHEMA};",
+        "emulation.md": f"protocol version {PROTOCOL})",
+        "page.md": f"Version {recording.VERSION}: JSON texts over a WebSocket",
         "page.schema.json": f'"version": {{ "const": {recording.VERSION} }}',
     }
     for page, text in pages.items():
