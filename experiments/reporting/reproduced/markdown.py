@@ -1,4 +1,4 @@
-"""The Markdown page of all reproduced figures: verdicts, and the compared numbers."""
+"""A Markdown page of the reproduced figures: verdicts and the numbers, with notes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,25 @@ from experiments.reporting.reproduced.result import Reproduction
 
 HEAD = """# Results
 
-All figures and tables of the four papers, and additional figures, as reproduced by
-`sudo ./pillarbox reproduce --all --out results`. For each figure: the paper's numbers, our numbers
-with a 95 % confidence interval ("spread"), the ideal, and a verdict with its reasons. A random or
-measured number agrees if its whole interval is within the tolerance, differs if the whole interval
-is outside, and is not decided otherwise. [papers.md](papers.md) maps the parts of the papers to the
-code. The command resumes after an interruption, and skips figures whose code and settings have not
-changed. `results/report.html` also has the drawings.
+Compare the figures and tables of the four papers, and our own, with these results of:
 
-This page is the command's output `results/results.md`."""
+```sh
+sudo ./pillarbox reproduce --all --out results
+```
+
+| term | meaning |
+|---|---|
+| spread | 95 % confidence interval of ours |
+| ideal | best value that the paths in use permit, or as the notes say |
+| agrees | the whole interval is within the tolerance of the paper's value |
+| differs | no part of the interval is within the tolerance; reasons are listed |
+| not decided | a part of the interval is within the tolerance |
+| paper ambiguous | the paper permits several interpretations, and one of them agrees |
+
+The command continues after an interruption and keeps results of unchanged code and settings.
+`results/report.html` also contains the figures, `results/results.md` is this page.
+[papers.md](papers.md) lists the parts of each paper."""
+SHARED_CHARACTERS = 80  # minimum length of a note that several figures share
 MOST_ROWS = 40  # maximum number of rows of a table; report.html has all rows
 
 
@@ -32,10 +42,14 @@ def page(found: Iterable[Reproduction], every: Iterable[str] = ()) -> str:
     left = [name for name in every if name not in names]
     counts = Counter(made.verdict for made in found)
     tally = ", ".join(f"{word}: {count}" for word, count in counts.most_common())
-    parts = [f"{HEAD} Of {len(found)} figures and tables, {tally}.", _machines_sentence(found)]
+    shared = _shared_notes(found)
+    parts = [HEAD, f"Of {len(found)} figures and tables, {tally}.", _machines_sentence(found)]
     parts.append(f"Not made yet: {', '.join(left)}." if left else "")
-    parts.append("\n".join(_overview_lines(found)))
-    parts += ["\n\n".join(_figure_section(made)) for made in found]
+    parts.append("\n".join(_overview(found)))
+    if shared:
+        numbered = "\n".join(f"{number}. {note}" for number, note in enumerate(shared, 1))
+        parts.append(f"### Notes on several figures\n\n{numbered}")
+    parts += ["\n\n".join(_section(made, shared)) for made in found]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -67,21 +81,31 @@ def _machines_sentence(found: Sequence[Reproduction]) -> str:
             known += [] if version in known else [version]
     lines = [f"{machine}, by Pillarbox {', '.join(known)}" for machine, known in versions.items()]
     how = (
-        "The time of a simulated figure is the processor time of all its tasks. The time of a live "
-        "figure is the duration of the last call of the command."
+        "The time of a simulated figure is the CPU time of all its tasks, that of a live one the "
+        "duration of the last call of the command."
     )
     return f"Made on: {'; '.join(lines)}. {how}" if lines else ""
 
 
-def _overview_lines(found: Sequence[Reproduction]) -> Iterator[str]:
-    yield "| figure | title | verdict | reproduced |"
+def _overview(found: Sequence[Reproduction]) -> Iterator[str]:
+    yield "| figure | title | verdict | made |"
     yield "|---|---|---|---|"
     for made in found:
         cells = (f"[{made.name}](#{made.name})", made.title, made.verdict, record(made))
         yield f"| {' | '.join(map(_escaped, cells))} |"
 
 
-def _figure_section(made: Reproduction) -> Iterator[str]:
+def _sentences(note: str) -> str:
+    return f"{_escaped(note).rstrip('.')}."
+
+
+def _shared_notes(found: Sequence[Reproduction]) -> list[str]:
+    """Return the long notes of more than one figure, in the order of their first figures."""
+    counts = Counter(_sentences(note) for made in found for note in made.notes)
+    return [note for note, n in counts.items() if n > 1 and len(note) >= SHARED_CHARACTERS]
+
+
+def _section(made: Reproduction, shared: Sequence[str]) -> Iterator[str]:
     """Yield the paragraphs of a reproduced figure."""
     yield f"## {made.name}"
     yield f"{_escaped(made.title)}. **{made.verdict}**"
@@ -94,8 +118,13 @@ def _figure_section(made: Reproduction) -> Iterator[str]:
         lines = [columns, ["---", "---", *["---:"] * (len(columns) - 2)], *rows[:MOST_ROWS]]
         yield "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
         if len(rows) > MOST_ROWS:
-            yield f"report.html has {len(rows) - MOST_ROWS} more rows."
-    yield " ".join(f"{_escaped(note).rstrip('.')}." for note in made.notes)
+            yield f"{len(rows) - MOST_ROWS} more rows are in report.html."
+    notes = [_sentences(note) for note in made.notes]
+    numbers = [str(shared.index(note) + 1) for note in notes if note in shared]
+    own = [note for note in notes if note not in shared]
+    if numbers:
+        own.append(f"See [notes](#notes-on-several-figures): {', '.join(numbers)}.")
+    yield " ".join(own)
 
 
 def _escaped(text: str) -> str:

@@ -70,9 +70,9 @@ PAPERS_BUSIEST = (14047.0, 9280.0, 5184.0)  # flows on the busiest links of leve
 # busiest of thousands of links varies from one draw to the next.
 NEAR, NEAR_FAILED = 0.03, 0.2
 WHY = (
-    "The paper does not say in which order BSR's breadth-first search tries neighbours. A plain "
-    "search, digit 0 first, lets replacement paths crowd; the routers here begin behind a server's "
-    "own digit, which carries more."
+    "The paper does not specify the order in which BSR's breadth-first search tries neighbours. "
+    "With a plain search, digit 0 first, replacement paths share links; the routers here begin "
+    "after a server's own digit, which gives a higher throughput."
 )
 
 
@@ -149,10 +149,10 @@ def _notes(settings: Settings, count: int, more: Mapping[Case, int]) -> tuple[st
         f"Links of 1 Gbit/s. Mean of {count} draws of failures where the paper has a number ("
         f"{most}), of "
         f"{min(count, degradation.CURVE_RUNS)} elsewhere, and its 95 % confidence interval, seed "
-        f"{settings.seed}. Every server that works sends to "
-        "every other; flows that are cut off are not counted, and their share stands above.",
-        "BCube: a flow takes a random one of its parallel paths, replacement paths among them; it "
-        "does not look for the least loaded. Fat-tree: a random equal-cost path that works, also "
-        "without failures. DCell: DFR, which takes shortest paths inside DCell_1 and so carries "
-        "more than DCellRouting, whose numbers the paper gives.",
+        f"{settings.seed}. Every working server sends to every other; disconnected flows are not "
+        "counted, their share is in the table.",
+        "BCube: each flow takes one of its parallel paths, including replacements, at random, not "
+        "the least loaded. Fat-tree: a random working equal-cost path, also without failures. "
+        "DCell: DFR takes shortest paths inside DCell_1, so its throughput exceeds that of "
+        "DCellRouting, which the paper's numbers are of.",
     )

@@ -83,7 +83,7 @@ CASES = (
 @figure(
     "bcube-fig10",
     ABOUT,
-    "BCube against a two-level tree",
+    "BCube and a two-level tree",
     "traffic",
     "throughput of a server, Gbit/s",
     live=True,
@@ -123,7 +123,7 @@ def _experiment(settings: Settings, case: PatternCase, systems: tuple[System, ..
 
 def made(runs: list[Run]) -> Made:
     """Return the figure's points and verdict from the records of one run per pattern."""
-    points, speed_ups, notes = [], [], []
+    points, speed_ups = [], []
     for case, done in zip(CASES, runs, strict=True):
         plan = done.manifest["plan"]
         scale = live_experiments.Scale(
@@ -132,8 +132,8 @@ def made(runs: list[Run]) -> Made:
         valid = live_experiments.believed(done)
         points += [_point(case, valid, system, scale) for system in (BCUBE, TREE)]
         speed_ups.append(_ratio(case, valid, *points[-2:]))
-        notes += live_experiments.notes(done, scale)
     rows = (*points, *speed_ups)
+    notes = live_experiments.notes(*runs, scale=scale)
     return Made(points, rows=rows, judged=live_experiments.judged(rows), notes=notes)
 
 

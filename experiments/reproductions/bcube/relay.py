@@ -51,7 +51,7 @@ class RelayMeasurement(NamedTuple):
 @figure(
     "bcube-fig9",
     "throughput and processor time of a relay at several MTUs (Guo 2009)",
-    "A relay's throughput and processor time",
+    "Throughput and CPU time of a relay",
     "MTU, bytes",
     "Gbit/s; processor by bit",
     live=True,
@@ -154,7 +154,7 @@ def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[floa
         notes=(
             f"Cables of {rate_mbit:g} Mbit/s: rates are multiplied by "
             f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. "
-            "The ideal of a relay's cost is that of one which only counts packets.",
+            "The ideal cost of a relay depends on the number of packets only.",
             relay_cost.HOW,
         ),
     )
@@ -179,6 +179,6 @@ def _reasons(python: float, kernel: list[list[float]], mtus: Sequence[int]) -> l
         costs["eBPF in the kernel"] = packet_us * 1e-6 * 1e9 / (FAIR * 8)
     shown = ", ".join(f"{name} {ours:.3g}" for name, ours in costs.items())
     return [
-        f"Processors for each Gbit/s at an MTU of {FAIR}: {shown}; the paper's driver in the "
-        f"kernel {papers:.2g}, or {2 * papers:.2g} if its 36 % are of both cores."
+        f"Processors per Gbit/s at an MTU of {FAIR}: {shown}; the paper's kernel driver "
+        f"{papers:.2g}, or {2 * papers:.2g} if its 36 % are of both cores."
     ]

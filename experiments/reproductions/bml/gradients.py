@@ -57,7 +57,7 @@ FAT_TREES = {8: "fattree,8", 4: "fattree,4"}  # fat-trees by number of switch po
 @figure(
     "bml",
     ABOUT,
-    "Summing gradients on nine servers",
+    "Gradient summation on nine servers",
     "system",
     "time, in that of all data over one cable",
     live=True,
@@ -105,12 +105,12 @@ def made(done: Run) -> Made:
         why="Connections that meet at a port share it unevenly for a while, and who waits for the "
         "last one waits for the slowest.",
         notes=(
-            f"Ideal is what the same transfers take as fluids. Agreement is {NEAR:.0%} of 1/k; for "
-            "the ring, of which the abstracts give no number, it is of the same 1/k, since a ring "
-            "sends as much as parameter servers do.",
-            f"{RANKS} of the fat-tree's 16 servers take part. The 56.4 % are of whole jobs, which "
-            "compute as well: nothing is concluded from them.",
-            *live_experiments.notes(done, live_experiments.Scale(1.0)),
+            f"Ideal: the same transfers in the fluid model. Agreement: within {NEAR:.0%} of 1/k, "
+            "also for the ring, for which the abstracts give no number: it sends as much as "
+            "parameter servers.",
+            f"{RANKS} of the fat-tree's 16 servers take part. The paper's 56.4 % are of whole "
+            "jobs, including computation, and are not evaluated.",
+            *live_experiments.notes(done),
         ),
     )
 

@@ -64,7 +64,7 @@ QUICK = Moments(1.5, 3.0, 4.5, 6.0, 8.0)
 @figure(
     "dcell-fig11",
     ABOUT,
-    "TCP through a pulled plug and a server's death",
+    "TCP during a link failure and a server failure",
     "time, s",
     "TCP throughput, Gbit/s",
     live=True,
@@ -107,7 +107,7 @@ def made(done: Run, scale: live_experiments.Scale) -> Made:
         live_experiments.curves(done, scale, points=POINTS),
         rows=rows,
         judged=(word, [*reasons, *_reasons(done)]),
-        notes=(*_paths(), *live_experiments.notes(done, scale)),
+        notes=(*_paths(), *live_experiments.notes(done, scale=scale)),
     )
 
 
@@ -172,15 +172,16 @@ def _reasons(done: Run) -> list[str]:
     for system in done.systems:
         for name, event in EVENTS.items():
             found = _events_named(done.of(system), name).mean(numeric_only=True).astype(float)
-            sentence = f"{system}, {event}: the first server noticed after {found.detected_s:.3f} s"
+            sentence = f"{system}, {event}: detected after {found.detected_s:.3f} s"
             if found.stopped_flows:
                 waited_s = found.rerouted_s - found.detected_s
+                recovered_s = found.recovered_s - found.rerouted_s
                 sentence += (
-                    f"; the connection waited {waited_s:.2f} s more, for TCP's next try, and was "
-                    f"as fast as before {found.recovered_s - found.rerouted_s:.2f} s later"
+                    f"; the connection continued {waited_s:.2f} s later, with TCP's next "
+                    f"retransmission, at its former rate after {recovered_s:.2f} s more"
                 )
             else:
-                sentence += f"; the connection never stood still for {INTERVAL_S:g} s"
+                sentence += f"; no interruption of {INTERVAL_S:g} s"
             reasons.append(sentence)
     return reasons
 
@@ -192,10 +193,10 @@ def _paths() -> list[str]:
     sentences = []
     for state, failed in (
         ("at first", ()),
-        ("with the plug pulled", (f"cut {CABLE}",)),
-        ("with the server dead", (f"kill {SERVER}",)),
+        ("with the cut cable", (f"cut {CABLE}",)),
+        ("with the failed server", (f"kill {SERVER}",)),
     ):
         found = route(dcell, ROUTING, *ends, parse_failures(dcell, failed))
         path = " ".join(dcell.address(server) for server in found.paths[0].servers)
-        sentences.append(f"The path {state}: {path}.")
+        sentences.append(f"Path {state}: {path}.")
     return sentences

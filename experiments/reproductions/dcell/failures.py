@@ -125,12 +125,12 @@ def lost(runs: Runs, x: float, label: str) -> list[Point]:
 def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
     """Return the figures' notes on runs, sources, destinations and DFR's retry count."""
     return (
-        f"{drawn_note(settings, len(next(iter(runs)).found))} In each, "
-        f"{SOURCES} random servers that work send: shortest paths to all servers, DFR's packets to "
-        f"{DESTINATIONS} random ones each. A failed destination is a path failure.",
-        f"DFR with link states inside DCell_1 and a retry count of {MOST_RETRIES}, the most of the "
-        f"header's four bits. The paper does not say with what it simulated; its implementation "
-        f"begins with {RETRY}, which loses more packets at high failure ratios.",
+        drawn_note(settings, len(next(iter(runs)).found)),
+        f"In each run {SOURCES} random working servers send: shortest paths to all servers, DFR's "
+        f"packets to {DESTINATIONS} random ones each. A failed destination is a path failure. DFR "
+        f"has link states inside DCell_1 and a retry count of {MOST_RETRIES}, the maximum of the "
+        "header's four bits. The paper does not give the count of its simulation; its "
+        f"implementation begins with {RETRY}, which loses more packets at high failure ratios.",
     )
 
 
@@ -205,7 +205,7 @@ def fig8(settings: Settings) -> Made:
     runs, points = lost_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
     claims.append(_excess_claim(runs, 4, VERY_CLOSE))
-    all_links = "The link of a server to its switch may fail too."
+    all_links = "Links between servers and switches can fail too."
     return Made(points, claims, notes=(*notes(settings, runs.values()), all_links))
 
 
@@ -222,15 +222,15 @@ FIG9 = {"nodes": (6.0, 5.0), "racks": (6.0, 5.0), "links": (0.9, 0.0)}
 FIG9_NEAR = 0.1
 NEAREST = (
     "Of equally near proxies DFR takes the one with the lowest uid, which the paper leaves open. "
-    "It matters where little is deployed: with upper ports first, packets go round the same "
-    "racks, and 9 % are lost where 5 % of the racks fail."
+    "In small deployments, with upper ports first, packets circle through the same racks, and 9 % "
+    "are lost if 5 % of the racks fail."
 )
 
 
 @figure(
     "dcell-fig9",
     "path failures in a partly built DCell (Guo 2008)",
-    "Path failures in a part of a DCell, 5 % of which fail",
+    "Path failures in a partial DCell, 5 % failed",
     "servers deployed, %",
     "path failure ratio, %",
 )
@@ -252,8 +252,8 @@ def fig9(settings: Settings) -> Made:
         point for one in runs for point in lost(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
     )
     claims = [claim for name in FIG9_NAMES.values() for claim in _fig9_claims(points, name)]
-    title = f"Path failures in a part of {whole.spec}, 5 % of which fail"
-    how = f"Racks, links in the smallest part: {max(counts)} runs. A bound holds as it is printed."
+    title = f"Path failures in a partial {whole.spec}, 5 % failed"
+    how = f"Racks and links of the smallest part: {max(counts)} runs. Bounds have no tolerance."
     return Made(points, claims, notes=(*notes(settings, runs), how, NEAREST), title=title)
 
 

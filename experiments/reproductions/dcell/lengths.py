@@ -77,11 +77,11 @@ def table1(settings: Settings) -> Made:
         [Claim(point, NEAR_HOPS) for point in points],
         rows=(),
         notes=(
-            f"To all servers, from all in networks of up to {MOST_PAIRS:,} pairs. In larger ones "
-            f"from {_count(SHORTEST, settings)} random ones by shortest paths, where the mean "
-            f"differs from server to server, and from {_count(ROUTED, settings)} by DCellRouting, "
-            "where every server has as many others at each distance; seed "
-            f"{settings.seed}. Agreement is within {NEAR_HOPS} hops.",
+            f"To all servers; from all in networks of up to {MOST_PAIRS:,} pairs. In larger ones "
+            f"from {_count(SHORTEST, settings)} random servers by shortest paths, whose mean "
+            f"differs between servers, and from {_count(ROUTED, settings)} by DCellRouting, whose "
+            f"distances are the same for every server; seed {settings.seed}. Agreement is within "
+            f"{NEAR_HOPS} hops.",
         ),
     )
 

@@ -174,9 +174,9 @@ def _notes(networks: dict[str, int], settings: Settings) -> tuple[str, ...]:
     whole = [spec for spec, senders in networks.items() if not senders]
     some = [f"{spec} ({senders})" for spec, senders in networks.items() if senders]
     return (
-        f"In {', '.join(whole)} every flow is counted on every link, and the fullest link of each "
-        f"level is told. In {', '.join(some)} so many random servers send, seed {settings.seed}: "
-        "what their flows take of a level is the mean load of its links.",
-        "The paper's numbers are bounds, and ours have to be less. fullest over emptiest: of all "
-        "links, where the paper names 2^k as the largest difference between levels.",
+        f"{', '.join(whole)}: all flows are counted, and each level's maximum link load is given. "
+        f"{', '.join(some)}: the number in brackets is that of random senders, seed "
+        f"{settings.seed}; the mean link load of each level is given.",
+        "The paper's numbers are upper bounds. Fullest over emptiest: of all links; the paper "
+        "gives 2^k as the largest difference between levels.",
     )

@@ -36,9 +36,9 @@ PAPERS_SHORTER = {SP: 20.0, PRINTED: 25.0, REPAIRED: 25.0}
 PAPERS_INFLATION = 2.0
 NEAR = 5.0  # tolerance in percent: the paper's values are multiples of 5 %
 READINGS = (
-    "MP's paths are as long as the paper says if they are built as Algorithm 2 is printed, which "
-    "are not disjoint where the destination is one column on. Repaired they are shorter; and only "
-    "repaired ones give the paper's loads of Fig. 14."
+    "MP's paths have the paper's length if Algorithm 2 is used as printed, where they are not "
+    "disjoint if the destination is one column ahead. Corrected paths are shorter, and only they "
+    "give the paper's loads of Fig. 14."
 )
 
 
@@ -100,8 +100,8 @@ def made(settings: Settings, found: dict[int, Runs]) -> Made:
     elif judged[0] == AGREES:
         judged = repaired
     how = (
-        f"{drawn_note(settings, len(next(iter(found.values())).found))} In each {paths.PAIRS} "
-        "random pairs; clockwise. The paper's points are its percentages of the bounds."
+        f"{drawn_note(settings, len(next(iter(found.values())).found))} In each run {paths.PAIRS} "
+        "random pairs; clockwise paths. The paper gives percentages of the bounds."
     )
     every = [claim for name in claims for claim in claims[name]]
     return Made(points, [*every, inflation], judged=judged, notes=(how,))

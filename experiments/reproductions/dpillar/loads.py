@@ -22,8 +22,8 @@ ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
 # Share of servers that send to one another; HALVES: each of one half to one of the other half.
 HALVES = 0.0
 NOTE = (
-    "Sources and destinations do not count as forwarding; with MP a flow takes a random one of its "
-    "clockwise paths."
+    "Sources and destinations do not count as forwarding. With MP a flow takes one of its "
+    "clockwise paths at random."
 )
 
 
@@ -87,8 +87,8 @@ def fig13(settings: Settings) -> Made:
 def made_13(settings: Settings, runs: dict[Case, Runs]) -> Made:
     """Return Fig. 13's points and verdict from the simulation runs."""
     curves = itertools.chain(*(_curve(case, of.found) for case, of in runs.items()))
-    note = f"{drawn_note(settings, _run_count(settings))} {NOTE}"
-    return Made(curves, _claims(runs), notes=(note,))
+    notes = drawn_note(settings, _run_count(settings)), NOTE
+    return Made(curves, _claims(runs), notes=notes)
 
 
 def _curve(case: Case, runs: list[list[int]]) -> list[Point]:
@@ -158,5 +158,6 @@ def fig14(settings: Settings) -> Made:
         for one, (name, x) in zip(runs, cases, strict=True)
     ]
     claims = [Claim(find(points, "MP", percent), near) for percent, (_, near) in FIG14.items()]
-    note = f"{drawn_note(settings, _run_count(settings))} {NOTE} SP is not in the paper's figure."
-    return Made(points, claims, notes=(note,))
+    paper = "The paper's figure has no SP."
+    notes = drawn_note(settings, _run_count(settings)), NOTE, paper
+    return Made(points, claims, notes=notes)

@@ -51,8 +51,8 @@ SP, CLOCKWISE, BOTH, CUT_OFF = "SP", "MP, clockwise", "MP, both ways", "cut off 
 # Key in a measure's result: percentage of pairs without a working path.
 SERIES = {SP: "sp_lost", CLOCKWISE: "mp_lost", BOTH: "both_lost", CUT_OFF: "cut_off"}
 DIRECTIONS = (
-    "The paper does not say whether a pair may use the paths of one direction or of both, so both "
-    "are drawn. Both is the reading that comes nearer."
+    "The paper does not say whether a pair uses the paths of one direction or of both, so both "
+    "curves are drawn. Both directions are nearer to the paper."
 )
 # Larger networks are not searched for disconnected pairs.
 MOST_CUT_OFF = 100_000
@@ -128,11 +128,12 @@ def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
     ]
 
 
-def notes(settings: Settings, runs: int = RUNS) -> str:
-    """Return the figures' note on runs and pairs of servers."""
+def notes(settings: Settings, runs: int = RUNS) -> tuple[str, str]:
+    """Return the figures' notes on runs and pairs of servers."""
     return (
-        f"{drawn_note(settings, repeats(settings, runs, QUICK_RUNS))} In each, other servers or "
-        f"switches fail, and {PAIRS} random pairs of servers that work are looked at."
+        drawn_note(settings, repeats(settings, runs, QUICK_RUNS)),
+        f"In each run other servers or switches fail; {PAIRS} random pairs of working servers are "
+        "evaluated.",
     )
 
 
@@ -148,7 +149,7 @@ SAME = 0.1  # tolerance of lengths per column, which should be proportional
 @figure(
     "dpillar-fig9",
     "length of DPillar's working paths while servers fail (Liao 2012)",
-    "Lengths of DPillarMP's paths that work",
+    "Lengths of DPillarMP's working paths",
     "failed servers, %",
     "server-to-server hops",
 )
@@ -176,10 +177,10 @@ def fig9(settings: Settings) -> Made:
         row = point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratios, 1.0)
         claims.append(Claim(row, SAME))
     what = (
-        "A random one of a pair's clockwise paths that work; pairs without any do not count. "
-        "The paper gives no numbers: what it says of the curves is what is compared."
+        "Length of a random working clockwise path of each pair that has one. The paper gives no "
+        "numbers: its statements about the curves are compared."
     )
-    return Made(points, claims, notes=(notes(settings, FIG9_RUNS), what))
+    return Made(points, claims, notes=(*notes(settings, FIG9_RUNS), what))
 
 
 # -- Fig. 10: how many of the n/2 clockwise disjoint paths of a pair work --------------------------
@@ -198,7 +199,7 @@ MUCH_LARGER = 4.0
 @figure(
     "dpillar-fig10",
     "disjoint paths of DPillar that work while servers or switches fail (Liao 2012)",
-    "Disjoint paths that work, DPillar (16, 3)",
+    "Working disjoint paths, DPillar (16, 3)",
     "number of failures",
     "clockwise paths of a pair",
 )
@@ -223,8 +224,8 @@ def fig10(settings: Settings) -> Made:
     impact = point(SERVERS, what, shares, 1 / MUCH_LARGER)
     claims = [Claim(find(points, name, 0), ALL) for name in counts]
     claims.append(Claim(impact, 0.0, at_most=True))
-    much = f'For "much larger" a server may cost at most 1/{MUCH_LARGER:g} of what a switch does.'
-    return Made(points, claims, notes=(notes(settings), much))
+    much = f'"Much larger": a server costs at most 1/{MUCH_LARGER:g} of the paths of a switch.'
+    return Made(points, claims, notes=(*notes(settings), much))
 
 
 # -- Fig. 11 and 12: pairs of servers that find no working path ------------------------------------
@@ -255,10 +256,10 @@ def fig11(settings: Settings) -> Made:
         points,
         claims,
         judged=verdict(claim for claim in claims if claim.row.series != CLOCKWISE),
-        why="The paper's 0.1 % is less than its own Fig. 8 allows: a path of 5.2 hops has 4.2 "
-        "servers on the way, and works with probability 0.19 when a third of them has failed; all "
-        "16 paths of a pair fail together more often than in one of 100 cases.",
-        notes=(notes(settings), DIRECTIONS),
+        why="The paper's 0.1 % contradicts its Fig. 8: a path of 5.2 hops has 4.2 relays and works "
+        "with probability 0.19 if a third of the servers has failed; all 16 paths of a pair fail "
+        "together in more than 1 of 100 cases.",
+        notes=(*notes(settings), DIRECTIONS),
     )
 
 
@@ -283,10 +284,10 @@ def fig12(settings: Settings) -> Made:
         points,
         [Claim(both, NEAR_MP)],
         rows=(clockwise, both, least),
-        why="No routing reaches the paper's about 1 % with random pairs: with 20 failed switches, "
-        f"{least.ours:.1f} % of all pairs are parted, nearly all as both switches of one end have "
-        "failed.",
-        notes=(notes(settings), DIRECTIONS),
+        why="No routing reaches the paper's about 1 % with random pairs: with 20 failed "
+        f"switches, {least.ours:.1f} % of all pairs are disconnected, nearly all because both "
+        "switches of one end have failed.",
+        notes=(*notes(settings), DIRECTIONS),
     )
 
 
@@ -303,7 +304,7 @@ LARGE: Papers = {(SOME, BOTH): 0.0}  # paper's percentage of pairs without a wor
 @figure(
     "dpillar-large",
     "DPillar's path lengths and routing failures up to 40 million servers",
-    "Routing failures in ever larger DPillars",
+    "Routing failures in larger DPillars",
     "servers",
     "pairs without a working path, %",
     log_x=True,
@@ -336,5 +337,5 @@ def large(settings: Settings) -> Made:
             claims += [] if paper is None else [Claim(row, NEAR_MP)]
             points.append(replace(lost, series=f"{lost.series}, {what}"))
     return Made(
-        by_series(points), claims, rows=rows, notes=(notes(settings, LARGE_RUNS), DIRECTIONS)
+        by_series(points), claims, rows=rows, notes=(*notes(settings, LARGE_RUNS), DIRECTIONS)
     )

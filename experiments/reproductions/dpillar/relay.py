@@ -54,7 +54,7 @@ class LoadMeasurement(NamedTuple):
 @figure(
     "dpillar-fig7",
     "a relay's processor time against the UDP load that it forwards (Liao 2012)",
-    "A relay's processor time against UDP load",
+    "CPU time of a relay by UDP load",
     "load each way, Gbit/s",
     "share of one processor",
     live=True,
@@ -190,16 +190,16 @@ def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float
     word, reasons = verdict(claims)
     length = (
         f"In Python a packet of {SHORT_BYTES} bytes costs {mean(short) / mean(long):.2f} times one "
-        f"of {PACKET_BYTES}; the paper: its length does not matter."
+        f"of {PACKET_BYTES}; in the paper the length does not matter."
     )
     return Made(
         points,
         rows=rows,
         judged=(word, [*reasons, *_excess_reasons(cost), length]),
         notes=(
-            f"Full load is {rate_mbit:g} Mbit/s each way: loads are multiplied by "
-            f"{live_experiments.PAPERS_MBIT / rate_mbit:g} to compare. The paper's value is a "
-            "bound: less than that, on a machine of 2010 or so.",
+            f"Full load is {rate_mbit:g} Mbit/s in each direction: loads are multiplied by "
+            f"{live_experiments.PAPERS_MBIT / rate_mbit:g}. The paper's value is an upper bound, "
+            "on a machine of about 2010.",
             relay_cost.HOW,
         ),
     )
@@ -246,5 +246,5 @@ def _excess_reasons(cost: Point) -> list[str]:
         return []
     return [
         f"In Python a packet costs {ours:.1f} µs, {ours / papers:.0f} times the paper's bound of "
-        f"{papers:.2f}: an interpreter forwards here, compiled code in the kernel there."
+        f"{papers:.2f}: the relay is interpreted here, compiled kernel code in the paper."
     ]

@@ -170,9 +170,9 @@ def notes(runs: list[FlowDraw], settings: Settings) -> tuple[str, ...]:
         f"{NETWORK}, {runs[0].flows:,} flows, links of "
         f"1 Gbit/s; mean of {len(runs)} run{'s' * (len(runs) > 1)} and its 95 % confidence "
         f"interval, seed {settings.seed}. Steady is the mean of the last {STEADY} rounds.",
-        "Throughput is max-min fair. A probe sees how many flows leave a server by each port; its "
-        "own does not count. The paper states neither model.",
-        f"A virtual flow lasts {TAKEN}; `ficonn-virtual-flows` compares the readings.",
+        "Throughput is max-min fair. A probe sees the number of other flows that leave a server by "
+        "each port. The paper specifies neither model.",
+        f"A virtual flow lasts {TAKEN}; `ficonn-virtual-flows` compares the interpretations.",
     )
 
 
@@ -214,8 +214,8 @@ def fig6(settings: Settings) -> Made:
 PAPERS_TOR, PAPERS_TAR = 1.0, 99.5  # paper's throughput in Gbit/s
 EXACT, NEAR_TAR = 1e-9, 5.0
 EQUAL_SHARES = (
-    "By equal shares a flow has the least of its links' equal parts, and what it cannot use of the "
-    "others is lost. Max-min fair, TAR fills all 136 level-2 links of a FiConn_1 by any reading."
+    "With equal shares a flow has the least of its links' equal parts; the rest of the others is "
+    "unused. Max-min fair, TAR fills all 136 level-2 links of a FiConn_1 with any interpretation."
 )
 
 

@@ -46,7 +46,7 @@ def fig4(_: Settings) -> Made:
         near = float(numpy.corrcoef(numpy.array(own, float).T)[0, 1])
         row = Point(f"correlation with k, n = {n}", "", near, 1.0)
         claims.append(Claim(row, 1 - LEAST_CORRELATION))
-    return Made(points, claims, notes=("Levels end where 32-bit addresses do.",))
+    return Made(points, claims, notes=("Levels end with 32-bit addresses.",))
 
 
 def _twice_log(servers: float) -> float:

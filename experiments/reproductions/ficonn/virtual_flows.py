@@ -26,7 +26,7 @@ from hosts.ficonn.tar import READINGS
 @figure(
     "ficonn-virtual-flows",
     "readings of FiConn's virtual flows, held against four figures (Li 2009)",
-    "Readings of FiConn's virtual flows",
+    "Interpretations of FiConn's virtual flows",
     "a virtual flow lasts",
     "as each row says",
     kind="table",
@@ -37,11 +37,11 @@ def readings(settings: Settings) -> Made:
     misses = {reading: max(missed(claim) for claim in held[reading]) for reading in held}
     nearest = min(misses, key=misses.__getitem__)
     reasons = [
-        f"{reading}: {_claims_held(claims)} of {len(claims)} claims hold, and the "
-        f"worst is missed by {misses[reading]:.0%} of the paper's value."
+        f"{reading}: {_claims_held(claims)} of {len(claims)} claims hold; the largest deviation is "
+        f"{misses[reading]:.0%} of the paper's value."
         for reading, claims in held.items()
     ]
-    reasons.append(f"The routers take the reading {TAKEN!r}; {nearest!r} comes nearest.")
+    reasons.append(f"The routers use {TAKEN!r}; {nearest!r} is nearest to the paper.")
     return Made(
         [claim.row for claims in held.values() for claim in claims],
         rows=(),

@@ -112,7 +112,7 @@ def _link_rows(routes: Routes, least: int = 0) -> Ints:
 @figure(
     "adaptation",
     "routing that adapts to traffic, round by round, in three networks (no paper's)",
-    "A burst, and routing that adapts to it",
+    "Traffic-adaptive routing after a burst",
     "rounds of probes",
     "throughput, by that of single paths",
     log_y=True,
@@ -188,13 +188,13 @@ def _reasons(runs: dict[str, Runs]) -> list[str]:
 
     return [
         *(
-            f"{name}: without the random part {moved(name + WITHOUT)} of the flows still move in "
-            f"the last round, and the throughput is {throughput(name + WITHOUT):.2f} times that of "
-            f"single paths; with it, {moved(name)} and {throughput(name):.2f}."
+            f"{name}: without the random part {moved(name + WITHOUT)} of the flows change their "
+            f"path in the last round, at {throughput(name + WITHOUT):.2f} times the throughput of "
+            f"single paths; with it, {moved(name)}, at {throughput(name):.2f} times."
             for name in (BCUBE, DPILLAR)
         ),
-        f"{FICONN}: the throughput is steady, and yet {moved(FICONN)} of the flows take another "
-        "path in the last round: each probe that bypasses a link draws a third FiConn anew.",
+        f"{FICONN}: the throughput is steady, but {moved(FICONN)} of the flows change their path "
+        "in the last round: each probe that bypasses a link draws a new third FiConn.",
     ]
 
 
@@ -202,16 +202,15 @@ def _notes(
     networks: dict[str, tuple[str, str, str]], settings: Settings, count: int
 ) -> tuple[str, ...]:
     compared = [
-        f"{name}: {spec} ({parse(spec).servers} servers), {routing} beside {single}"
+        f"{name}: {spec} ({parse(spec).servers} servers), {routing} and {single}"
         for name, (spec, routing, single) in networks.items()
     ]
     return (
         "; ".join(compared) + ".",
-        f"All servers of one group, a {GROUPS}th in a row, send to all of another from the same "
-        f"moment on. Mean of {count} draws and its 95 % confidence interval, seed {settings.seed}. "
-        "Max-min fair rates over the paths after each round, beside those over the single paths.",
-        "The timers are the papers': 10 s and up to 2 s at random between probes, counters read "
-        "each second (experiments/analysis/simulator/adapting/probing_flows.py). TAR's probes go "
-        "one after the other, and see numbers of flows "
-        "(experiments/analysis/simulator/compiled_tar.py).",
+        f"All servers of a group ({GROUPS} groups in a row) send to all of another "
+        f"simultaneously. Mean of {count} draws and its 95 % confidence interval, seed "
+        f"{settings.seed}. Max-min fair rates after each round, relative to single paths.",
+        "Timers as in the papers: 10 s and up to 2 s at random between probes, counters read each "
+        "second (experiments/analysis/simulator/adapting/probing_flows.py). TAR's probes are "
+        "sequential and see numbers of flows (experiments/analysis/simulator/compiled_tar.py).",
     )

@@ -86,7 +86,7 @@ def _throughput_and_loss(network: Topology, routes: Routes) -> Found:
 @figure(
     "adaptive-degradation",
     "routing that adapts to traffic while servers or switches fail, in three networks (no paper's)",
-    "Routing that adapts to traffic, under failures",
+    "Traffic-adaptive routing under failures",
     "failed switches, %",
     "what a server sends, of a cable's rate",
 )
@@ -163,7 +163,7 @@ def _points_of(case: Case, runs: Runs, what: str, scale: float, words: str) -> l
 
 def _notes(networks: dict[str, tuple[str, str, str]], settings: Settings) -> tuple[str, ...]:
     compared = [
-        f"{name}: {spec} ({parse(spec).servers} servers), {routing} beside {plain}"
+        f"{name}: {spec} ({parse(spec).servers} servers), {routing} and {plain}"
         for name, (spec, routing, plain) in networks.items()
     ]
     most = ", ".join(
@@ -174,7 +174,7 @@ def _notes(networks: dict[str, tuple[str, str, str]], settings: Settings) -> tup
         "; ".join(compared) + ".",
         f"Mean of {repeats(settings, RUNS, 2)} runs where a verdict depends on it ({most}), of "
         f"{repeats(settings, CURVE_RUNS, 2)} elsewhere, and its 95 % confidence interval, seed "
-        f"{settings.seed}. Aggregate bottleneck throughput of all-to-all traffic between the "
-        f"servers that work, after {ROUNDS} rounds of probes. Pairs that are cut off send nothing: "
-        "TOR's other flows have the more room for that, so the two are not compared.",
+        f"{settings.seed}. Aggregate bottleneck throughput of all-to-all traffic between working "
+        f"servers, after {ROUNDS} rounds of probes. Disconnected pairs send nothing, which leaves "
+        "more capacity to TOR's other flows: TAR and TOR are not compared.",
     )

@@ -66,9 +66,9 @@ def made(done: Run, scale: live_experiments.Scale) -> Made:
         rows=rows,
         judged=(word, [*short, *_reasons(points)]),
         notes=(
-            f"There is no paper to compare with: agreement is with the ideal, {GOAL:g} of it.",
+            f"No paper has this figure. Agreement: at least {GOAL:g} of the ideal.",
             ", ".join(f"{name}: {found.spec}" for name, found in NETWORKS.items()) + ".",
-            *live_experiments.notes(done, scale),
+            *live_experiments.notes(done, scale=scale),
         ),
     )
 
@@ -87,5 +87,5 @@ def _reasons(points: list[Point]) -> list[str]:
     if known:
         best, worst = (choose(known, key=lambda p: p.ours or 0) for choose in (max, min))
         times = (best.ours or 0) / (worst.ours or 1)
-        reasons.append(f"A server of {best.x} sends {times:.2f} times what one of {worst.x} does.")
+        reasons.append(f"Throughput of a server: {best.x} {times:.2f} times {worst.x}.")
     return reasons

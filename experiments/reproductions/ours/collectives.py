@@ -53,7 +53,7 @@ SECONDS, QUICK_SECONDS = 5.0, 2.5  # duration of a ring that meets the bound of 
 @figure(
     "collectives",
     ABOUT,
-    "An all-reduce for the same price",
+    "All-reduce at equal cost",
     "network",
     "time, of the least that the servers' ports allow",
     kind="bars",
@@ -88,10 +88,10 @@ def collectives(settings: Settings) -> Made:
                 for name, spec in PRICED.items()
             )
             + ".",
-            "All ranks go from step to step together, over the paths of each network's usual "
-            f"algorithm, max-min fair; of ranks at random the mean of {count} draws, seed "
-            f"{settings.seed}. Agreement: nothing is below the bound, and a ring in the trees and "
-            f"BML in BCube are within {NEAR:.0%} of it.",
+            "All ranks take each step together, on the paths of each network's default "
+            f"algorithm, max-min fair; random ranks: mean of {count} draws, seed {settings.seed}. "
+            "Agreement: no value is below the bound; a ring in the trees and BML in BCube are "
+            f"within {NEAR:.0%} of it.",
         ),
     )
 
@@ -122,7 +122,7 @@ def _random_ranks(ranks: int, seed: int, run: int) -> Sequence[int]:
 @figure(
     "collectives-live",
     ABOUT_LIVE,
-    "An all-reduce in six networks that run",
+    "All-reduce in six live networks",
     "system",
     "time, of the least that the servers' ports allow",
     live=True,
@@ -156,9 +156,9 @@ def live_made(done: Run) -> Made:
         why="BCube's ports are shared by several connections each, whose shares are uneven for "
         "a while; the last one counts.",
         notes=(
-            "Ideal is what the same transfers take as fluids over the paths in use. Agreement: a "
+            "Ideal: the same transfers in the fluid model on the paths in use. Agreement: a "
             f"ring in the trees and BML in BCube are within {NEAR:.0%} of the bound.",
-            *live_experiments.notes(done, live_experiments.Scale(1.0)),
+            *live_experiments.notes(done),
         ),
     )
 

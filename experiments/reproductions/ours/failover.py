@@ -97,15 +97,14 @@ def made(done: Run) -> Made:
         rows=[*whole, *rows],
         judged=(DIFFERS if lost else word, [*reasons, *lost]),
         notes=(
-            "There is no paper to compare with: agreement is that in each network flows move "
-            f"within {GOAL_S:g} s of a fault, on average. Faults overlap, and in networks of this "
-            "size some leave a pair of servers no path. So a flow counts where its routing, once "
-            "it knows all that is broken, has a path for it as long as the fault lasts; for "
-            "DPillar that is one of its disjoint paths. Others wait for a repair, and then for "
-            "TCP, whose time-out doubles meanwhile: 1.4 s for a fault of 1 s. Where a time is "
-            "missing, no flow had stopped. Flows that share what is left are as fast again when "
-            f"the fault is repaired, after {LASTING_S:g} s.",
-            *live_experiments.notes(done, live_experiments.Scale(1.0)),
+            f"No paper has this figure. Agreement: in each network flows move within {GOAL_S:g} s "
+            "of a fault, on average. Faults overlap, and some leave a pair of servers without a "
+            "path. A flow counts if its converged routing has a path for it during the fault "
+            "(DPillar: one of its disjoint paths). Other flows wait for a repair, and then for "
+            "TCP, whose timeout doubles: 1.4 s for a fault of 1 s. No time: no flow stopped. "
+            "Flows that share the remaining capacity recover with the repair, after "
+            f"{LASTING_S:g} s.",
+            *live_experiments.notes(done),
         ),
     )
 
@@ -128,7 +127,7 @@ def _stuck_flow_notes(events: pandas.DataFrame, systems: Sequence[str]) -> list[
             found = _faults_of_kind(events, system, kind)
             stuck = found[(found.stopped_flows > 0) & found.rerouted_s.isna()]
             lost += [
-                f"{system}, {kind} of {what}: not all of {count} flows that stopped went on"
+                f"{system}, {kind} of {what}: not all of the {count} stopped flows continued"
                 for what, count in zip(stuck.what, stuck.stopped_flows, strict=True)
             ]
     return lost

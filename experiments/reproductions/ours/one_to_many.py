@@ -64,7 +64,7 @@ def receivers(system: System, what: str) -> list[int]:
 @figure(
     "one-to-many",
     ABOUT,
-    "One server sends to many",
+    "One-to-many traffic",
     "network",
     "what it sends, in links",
     live=True,
@@ -103,10 +103,9 @@ def _experiment(settings: Settings, system: System, what: str) -> Experiment:
 
 def made(runs: dict[tuple[str, str], Run]) -> Made:
     """Return the figure from the runs' records, and from the paths of larger networks."""
-    points, notes = [], []
+    points = []
     for (name, what), done in runs.items():
         points.append(_point(name, what, live_experiments.believed(done)))
-        notes += live_experiments.notes(done, live_experiments.Scale(1.0))
     claims = [
         Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)
         for point in points
@@ -119,10 +118,10 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
         rows=(*points, *larger),
         judged=verdict(claims),
         notes=(
-            "In links: of what TCP can carry over one at its rate, below the routing's header. The "
-            f"bound is one link for each group; agreement is {GOAL:g} of it, and in the larger "
-            "networks, whose paths alone are looked at, all of it.",
-            *notes,
+            "Unit: the TCP goodput of one link, without the routing's header. The bound is one "
+            f"link per group; agreement: at least {GOAL:g} of it, in the larger networks (paths "
+            "only) all of it.",
+            *live_experiments.notes(*runs.values()),
         ),
     )
 

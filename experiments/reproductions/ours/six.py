@@ -127,7 +127,7 @@ def degradation(settings: Settings) -> Made:
 @figure(
     "six-equal-cost",
     "six networks of the same price while servers or switches fail (no paper's)",
-    "All-to-all for the same price under failures",
+    "All-to-all at equal cost under failures",
     "failed switches, %",
     "throughput per 1000 dollars, in links",
 )
@@ -139,8 +139,8 @@ def equal_cost(settings: Settings) -> Made:
     points = [per_price(SAME_PRICE, one) for one in runs]
     claim = ahead(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
     reason = (
-        f"Guo 2009, section 6, has {BCUBE} ahead with {LAST:.0%} of the switches failed for the "
-        "same number of servers; here it is for the same price."
+        f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed, at the "
+        "same number of servers; here at equal cost."
     )
     whole, last = _end_runs(runs)
     rows = [
@@ -198,11 +198,11 @@ def _made(
         notes=(
             "; ".join(compared) + ".",
             f"{drawn}, seed {settings.seed}. Aggregate bottleneck throughput (ABT) of all-to-all "
-            "traffic between the servers that work; flows that are cut off are not counted.",
-            "FiConn's TOR and the tree know one path for each pair: a failure on it cuts the pair "
-            "off, and relieves the others. BCube's and DPillar's flows take a random path of their "
-            "sets.",
-            f"Switches, cables and network cards at the prices of {LIAO.source}; its two ports on "
-            "board of each server cost nothing.",
+            "traffic between working servers; disconnected flows are not counted.",
+            "FiConn's TOR and the tree have one path per pair: a failure disconnects the pair "
+            "and leaves more capacity to others. BCube's and DPillar's flows take a random path "
+            "of their sets.",
+            f"Switches, cables and network cards at the prices of {LIAO.source}; its two on-board "
+            "ports of each server cost nothing.",
         ),
     )

@@ -107,7 +107,7 @@ def _throughput_until_most(moments_s: Any, delivered_bits: Any, cables_s: float)
 @figure(
     "tcp-at-scale",
     "BCube against a two-level tree, all-to-all by TCP, from 16 servers to 4096 (Guo 2009, beyond)",
-    "BCube and a tree from the testbed's 16 servers on",
+    "BCube and a tree, from the testbed's 16 servers upwards",
     "servers",
     "throughput of a server at 1 Gbit/s, Gbit/s",
     log_x=True,
@@ -132,12 +132,11 @@ def tcp_at_scale(settings: Settings) -> Made:
             drawn_note(settings, count),
             f"Flows of {VOLUME_BYTES / 1e6:g} MB at {RATE_BPS / 1e6:g} Mbit/s, CUBIC, MTU {MTU}, "
             f"queues of {QUEUE_PACKETS} packets; rates are multiplied by "
-            f"{PAPERS_BPS / RATE_BPS:g}. Ideal is the same flows as fluids on the same paths. "
-            f"Throughput is that until {MOST:.0%} of the bytes are delivered. Agreement: at every "
-            "size BCube is as many times as fast as the tree as in the testbed, "
-            f"{PAPERS_RATIO:.2f}, or more. The tree's root switch has a port for every four "
-            "servers, which no switch "
-            "has from some hundred ports on.",
+            f"{PAPERS_BPS / RATE_BPS:g}. Ideal: the same flows in the fluid model on the same "
+            f"paths. Throughput until {MOST:.0%} of the bytes are delivered. Agreement: at every "
+            f"size BCube is at least {PAPERS_RATIO:.2f} times as fast as the tree, the testbed's "
+            "ratio. The tree's root switch has a port per four servers; no switch has more than "
+            "some hundred.",
         ),
     )
 

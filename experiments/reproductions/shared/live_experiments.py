@@ -150,6 +150,9 @@ def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
 # -- verdicts ------------------------------------------------------------------------------------
 
 
+UNSCALED = Scale(1.0)
+
+
 def claims(rows: Iterable[Point]) -> list[Claim]:
     """Return claims that ours is near the paper's value, for the rows that have one."""
     return [Claim(row, NEAR * row.paper) for row in rows if row.paper]
@@ -174,8 +177,8 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
     differ.
 
     >>> against_ideal([Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)])
-    ["DCell, completion, s: ours is 0.50 times the paper's; of what the routed paths can do ours
-    reaches 0.96, the paper's 0.48"]
+    ["DCell, completion, s: ours is 0.50 times the paper's; share of the routed paths' ideal: ours
+    0.96, the paper's 0.48"]
     """
     sentences = []
     for row in (claim.row for claim in claims(rows) if claim.holds is False):
@@ -188,8 +191,7 @@ def against_ideal(rows: Iterable[Point]) -> list[str]:
                     _share_of_ideal(value, row.ideal) for value in (row.ours, row.paper)
                 )
                 sentence += (
-                    f"; of what the routed paths can do ours reaches {ours:.2f}, "
-                    f"the paper's {papers:.2f}"
+                    f"; share of the routed paths' ideal: ours {ours:.2f}, the paper's {papers:.2f}"
                 )
             sentences.append(sentence)
     return sentences
@@ -202,25 +204,31 @@ def _share_of_ideal(value: float, ideal: float) -> float:
 
 def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
     """Return a figure's points, and the verdict on its rows' differences from the paper."""
-    return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale))
+    return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale=scale))
 
 
-def notes(done: Run, scale: Scale) -> list[str]:
-    """Return notes on rate, seed and scale of the measurement, and on invalid trials."""
+def notes(*runs: Run, scale: Scale = UNSCALED) -> list[str]:
+    """Return notes on rate, seed and scale of the measurement, and on invalid trials.
+
+    The runs have the same rate, seed and number of trials.
+    """
+    done = runs[0]
     plan = done.manifest["plan"]
     rate = plan["systems"][0]["rate_mbit"]
     scaled = f"; rates are multiplied by {scale.rate:.4g}" if scale.rate != 1 else ""
     scaled += f", times by {scale.time:.4g}" if scale.time != 1 else ""
+    each = " per run" if len(runs) > 1 else ""
     lines = [
-        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} trials{scaled}. "
-        f"Records: {done.folder.name}"
+        f"Cables of {rate:g} Mbit/s, seed {plan['seed']}, {len(done.records)} "
+        f"trials{each}{scaled}. Records: {', '.join(run.folder.name for run in runs)}"
     ]
-    invalid = [one for one in done.records if not one["valid"]]
-    if invalid:
-        first = invalid[0]
-        why = first["reason"] or first["verdict"]["reasons"][0]
-        lines.append(
-            f"Not valid: {len(invalid)} of them, which count only where a system has no others; "
-            f"trial {first['trial']} of {first['system']}, since {why}"
-        )
+    for run in runs:
+        invalid = [one for one in run.records if not one["valid"]]
+        if invalid:
+            first = invalid[0]
+            why = first["reason"] or first["verdict"]["reasons"][0]
+            lines.append(
+                f"Invalid trials: {len(invalid)}, used only if a system has no valid one; "
+                f"trial {first['trial']} of {first['system']}: {why}"
+            )
     return lines

@@ -103,9 +103,9 @@ def idle(lab: Lab, server: int) -> ForwarderUse:
 # -- relays in the kernel --------------------------------------------------------------------------
 
 HOW = (
-    "Under eBPF, where the machine has it, the relay is in the kernel, as the paper's was: what a "
-    "packet costs there is by how much sending over it takes longer than to it, in turns, with the "
-    "switch behind it."
+    "With eBPF, if available, the relay is in the kernel, like the paper's. Its cost per packet is "
+    "the difference between the times of sending over it and to it, in turns, including the switch "
+    "after it."
 )
 PORT = 5003
 UDP_IP_BYTES = 28
