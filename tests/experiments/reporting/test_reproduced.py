@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from experiments.reporting.reproduced import markdown
 from experiments.reporting.reproduced.drawing import (
     draw_reproduction,
     reproduction_figure,
@@ -112,3 +113,13 @@ def test_page_names_what_it_cannot_read(tmp_path):
 def test_points_come_back_from_the_disk(kind):
     once = made(kind, rows=POINTS[:1], log_x=True, notes=("a", "b"))
     assert Reproduction.from_json(json.loads(json.dumps(once.as_json()))) == once
+
+
+def test_markdown_lists_long_notes_of_several_figures_once():
+    long, short = "each run fails other servers" * 4, "seed 1"
+    first = made(notes=("first only", long, short))
+    second = replace(made(notes=(long, short)), name="some-fig2")
+    text = markdown.page([first, second])
+    assert text.count(f"1. {long}.") == text.count(long) == 1
+    assert "first only. seed 1. See [notes](#notes-on-several-figures): 1." in text
+    assert text.endswith("\n\nseed 1. See [notes](#notes-on-several-figures): 1.\n")
