@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-# Signals that the leader ignores while it has the terminal, or when it takes the terminal back.
+# Signals that the leader ignores, since it takes the terminal back.
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # signals that Python ignores
 TERMINAL = 0  # file descriptor
@@ -20,7 +20,7 @@ TERMINAL = 0  # file descriptor
 
 def run(line: str) -> int:
     """Run a command line at the terminal; return its exit code, 128 + N after signal N."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # in the line's programs as well
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # The line's programs inherit this.
     for number in OF_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
     job = os.fork()
