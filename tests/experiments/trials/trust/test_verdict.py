@@ -118,6 +118,71 @@ def test_each_signal_alone_makes_it_invalid(case: str) -> None:
     assert words in verdict.reasons[0]
 
 
+def late(p99_s: float) -> DurationStatistics:
+    return DurationStatistics(1000, 1e-5, p99_s, 0.02)
+
+
+# Each threshold with readings on both of its sides: the last valid value, the first invalid one.
+REASONS = {
+    "canaries": (
+        {"round_trip": late(1e-4)._replace(times=60)},
+        {"round_trip": late(1e-4)._replace(times=59)},
+    ),
+    "samples": ({"samples": 5}, {"samples": 4}),
+    "median of conservation": ({"links": links(*[0.95] * 3)}, {"links": links(*[0.949] * 3)}),
+    "one cable": ({"links": links(0.90, *[1.0] * 9)}, {"links": links(0.899, *[1.0] * 9)}),
+    "cables below": (
+        {"links": links(0.8, *[1.0] * 20)},
+        {"links": links(0.8, *[1.0] * 19)},
+    ),
+    "pacing": ({"pacing": late(0.001)}, {"pacing": late(0.00101)}),
+    "pacing of a slow network": (
+        {"base_rtt_s": 0.02, "pacing": late(0.002)},
+        {"base_rtt_s": 0.02, "pacing": late(0.00201)},
+    ),
+    "canary": ({"round_trip": late(0.001)}, {"round_trip": late(0.00101)}),
+    "lost by the kernel": ({"pacing_lost": 10}, {"pacing_lost": 11}),
+    "lost canaries": ({"lost": 4}, {"lost": 5}),
+    "link losses": ({"link_losses": 0}, {"link_losses": 1}),
+    "foreign load": ({"foreign": 0.10}, {"foreign": 0.101}),
+    "strays": ({"strays": {"h0": 100}}, {"strays": {"h0": 101}}),
+    "idle": ({"idle": 0.05}, {"idle": 0.049}),
+    "clock": (machines(clock_moved_s=0.001), machines(clock_moved_s=0.00101)),
+    "card full": (machines(card_full=0.10), machines(card_full=0.101)),
+    "card dropped": (machines(card_dropped=10), machines(card_dropped=11)),
+    "tunnels": (machines(crossed_in=4990), machines(crossed_in=4989)),
+}
+WARNINGS = {
+    "pressure": ({"pressure": 0.25}, {"pressure": 0.251}),
+    "timers": ({"lateness": late(0.002)}, {"lateness": late(0.00201)}),
+    "steal": ({"steal": 0.02}, {"steal": 0.021}),
+    "idle": ({"idle": 0.10}, {"idle": 0.099}),
+}
+
+
+@pytest.mark.parametrize("threshold", REASONS)
+def test_a_threshold_of_validity_lies_between(threshold: str) -> None:
+    last, first = REASONS[threshold]
+    assert judge(replace(GOOD, **last)).valid
+    assert len(judge(replace(GOOD, **first)).reasons) == 1
+
+
+@pytest.mark.parametrize("threshold", WARNINGS)
+def test_a_threshold_of_a_warning_lies_between(threshold: str) -> None:
+    last, first = WARNINGS[threshold]
+    assert judge(replace(GOOD, **last)).warnings == ()
+    assert len(judge(replace(GOOD, **first)).warnings) == 1
+    assert judge(replace(GOOD, **first)).valid
+
+
+def test_thresholds_of_the_total_and_of_late_flows_lie_between() -> None:
+    unlimited = replace(GOOD, links=links(None))
+    assert judge(unlimited, 1e9, 0.90e9).valid
+    assert not judge(unlimited, 1e9, 0.899e9).valid
+    assert judge(GOOD, starts=late(0.002)).valid
+    assert not judge(GOOD, starts=late(0.00201)).valid
+
+
 def test_one_cable_in_fifty_may_have_sent_too_little() -> None:
     assert judge(replace(GOOD, links=links(0.85, *[1.0] * 49))).valid
 
