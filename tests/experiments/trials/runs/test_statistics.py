@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.trials.runs import statistics
 from experiments.trials.runs.statistics import (
     LEVEL,
     compare,
@@ -32,6 +33,35 @@ def test_intervals_hold_the_mean_as_often_as_they_claim(count: int):
         found = estimate(draw.normal(10.0, 1.0, count), seed=seed)
         hits += found.low <= 10.0 <= found.high
     assert hits / TIMES >= LEAST_HITS
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "least"), [(2, 0.92), (3, 0.93), (5, 0.94), (10, 0.943)])
+def test_intervals_hold_the_mean_in_ten_thousand_draws(
+    count: int, least: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the factor sqrt(n / (n-1)) the shares are 0.905, 0.915, 0.925 and 0.938."""
+    monkeypatch.setattr(statistics, "RESAMPLES", 300)
+    draw = numpy.random.default_rng(count)
+    found = [estimate(draw.normal(10.0, 1.0, count), seed=seed) for seed in range(10_000)]
+    assert least <= sum(one.low <= 10.0 <= one.high for one in found) / len(found) <= 0.957
+
+
+# Quantiles of Student's t at 97.5 % by degrees of freedom, from printed tables.
+@pytest.mark.parametrize(("count", "student"), [(2, 12.706), (3, 4.303), (5, 2.776), (31, 2.042)])
+def test_intervals_are_stretched_by_students_t_and_the_lost_degree(count: int, student: float):
+    stretch = statistics._stretch(count, 0.025)
+    assert stretch == pytest.approx(student / 1.95996 * (count / (count - 1)) ** 0.5, rel=1e-3)
+
+
+def test_the_interval_of_a_ratio_mirrors_that_of_its_divisor():
+    skewed = [1.0, 1.0, 1.0, 1.1, 3.0]
+    own = estimate(numpy.log(skewed), seed=1)
+    below, above = own.value - own.low, own.high - own.value
+    assert above > 1.5 * below  # else the test could not tell the two sides from each other
+    ratio = compare_runs([1.0] * 5, skewed).ratio
+    assert numpy.log(ratio.value) - numpy.log(ratio.low) == pytest.approx(above)
+    assert numpy.log(ratio.high) - numpy.log(ratio.value) == pytest.approx(below)
 
 
 def test_more_repeats_are_more_precise_and_narrow():
