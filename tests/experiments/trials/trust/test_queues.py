@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.trials.trust.queues import Counted, PortUsage, QueueCounters
+from experiments.trials.trust import queues
+from experiments.trials.trust.queues import Counted, PortUsage, QueueCounters, QueueSampler
 
 RATE_BPS = 8e6  # a byte each microsecond
 ENOUGH = 6000
@@ -72,3 +73,54 @@ def test_a_stretch_ends_where_the_queue_was_emptied() -> None:
     pause = [(0.6, 580_000, 0)]
     after = [(1.0 + n * STEP_S, 600_000 + n * 20_000, 50_000) for n in range(30)]
     assert conserved(looked(looks + pause + after)) == pytest.approx(1.0)
+
+
+# Each threshold with the last value that counts nothing and the first one that counts.
+@pytest.mark.parametrize(
+    ("looks", "step_s", "counts"), [(3, 0.1, False), (4, 0.026, True), (4, 0.024, False)]
+)
+def test_a_stretch_is_four_looks_and_75_ms(looks: int, step_s: float, counts: bool) -> None:
+    account = looked([(n * step_s, n * 1000, ENOUGH) for n in range(looks)])
+    assert (account.backlogged_s, account.backlogged_bytes) == (
+        (pytest.approx((looks - 1) * step_s), (looks - 1) * 1000) if counts else (0.0, 0)
+    )
+
+
+def test_a_stretch_is_counted_once() -> None:
+    account = looked(steady(1.0, steps=11))
+    account.close()
+    assert (account.backlogged_s, account.backlogged_bytes) == (pytest.approx(0.2), 200_000)
+
+
+def test_a_ratio_takes_200_ms() -> None:
+    assert Counted(0, 0, 0, 0.2, 200_000).conserved(RATE_BPS) == 1.0
+    assert Counted(0, 0, 0, 0.199, 200_000).conserved(RATE_BPS) is None
+
+
+def test_accounts_are_differences_of_counters_that_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel: object = object()
+    counters = [
+        {7: QueueCounters(1000, 2**32 - 10, 2**32 - 1, 0), 9: QueueCounters(5, 5, 5, 0)},
+        {7: QueueCounters(91_000, 50, 3, 0), 9: QueueCounters(5, 6, 8, 0)},
+    ]
+    waiting = iter(counters)
+    monkeypatch.setattr(queues, "queues", lambda _: next(waiting))
+    sampler = QueueSampler([(kernel, [7, 8, 9])], ENOUGH)  # type: ignore[list-item]
+    sampler.look()
+    sampler.look()
+    assert sampler.looks == 2
+    assert sampler.counted() == [Counted(90_000, 60, 4, 0.0, 0), None, Counted(0, 1, 3, 0.0, 0)]
+
+
+def test_a_look_is_at_the_middle_of_its_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = iter([n * 0.5 for n in range(20)])
+    counters = ({7: QueueCounters(1000 * n, 0, 0, ENOUGH)} for n in range(10))
+    monkeypatch.setattr(queues, "queues", lambda _: next(counters))
+    monkeypatch.setattr(queues.time, "monotonic", lambda: next(moments))
+    sampler = QueueSampler([(object(), [7])], ENOUGH)  # type: ignore[list-item]
+    for _ in range(5):
+        sampler.look()
+    account = sampler._places[0][1][7]
+    assert account._since == (0.25, 0)
+    assert account._until == (4.25, 4000)
+    assert sampler.counted() == [Counted(4000, 0, 0, 4.0, 4000)]

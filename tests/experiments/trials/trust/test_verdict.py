@@ -183,6 +183,43 @@ def test_thresholds_of_the_total_and_of_late_flows_lie_between() -> None:
     assert not judge(GOOD, starts=late(0.00201)).valid
 
 
+def test_figures_carry_the_readings_in_their_units() -> None:
+    readings = replace(
+        GOOD,
+        lost=3,
+        pacing_lost=2,
+        link_losses=0,
+        strays={"h0": 20, "h1": 30},
+        **machines(clock_moved_s=0.0005, card_full=0.02, card_dropped=4, crossed_in=4995),
+    )
+    figures = judge(readings, 1e8, 0.98e8, DurationStatistics(9, 1e-4, 0.0011, 0.0017)).figures
+    assert figures == pytest.approx(
+        {
+            "duration_s": 2.0, "samples": 100, "backlogged_links": 3, "of_ideal": 0.98,
+            "conserved_median": 1.0, "conserved_below": 0.0,
+            "pacing_p99_ms": 0.2, "pacing_most_ms": 1.0, "pacing_lost": 2,
+            "canary_median_ms": 0.1, "canary_p99_ms": 0.4, "canary_most_ms": 2.0, "canary_lost": 3,
+            "link_losses": 0, "foreign": 0.01, "stray_packets": 50, "stray_share": 5e-4,
+            "timer_p99_ms": 0.3, "steal": 0.0, "idle": 0.6, "watching": 0.0, "pressure": 0.05,
+            "start_p99_ms": 1.1, "start_most_ms": 1.7, "clock_moved_ms": 0.5, "card_full": 0.02,
+            "card_dropped": 4, "crossed_packets": 10_000, "crossed_lost": 5,
+        }
+    )  # fmt: skip
+
+
+def test_a_threshold_scales_with_the_packets() -> None:
+    few = replace(GOOD, packets=0, strays={"h0": 1})
+    assert judge(few).figures["stray_share"] == 1
+    assert judge(few).valid and judge(few).warnings
+    assert not judge(replace(GOOD, packets=1, strays={"h0": 1})).valid
+    idle = replace(MACHINE, machine=1, crossed_out=0, crossed_in=0)
+    alone = replace(GOOD, machines=(replace(idle, card_dropped=1),))
+    assert "card dropped 1 packets, of 0" in judge(alone).reasons[0]
+    assert judge(replace(GOOD, machines=(idle,))).figures["crossed_lost"] == 0
+    more = replace(GOOD, **machines(crossed_in=6000))  # a copy of a packet is no loss
+    assert judge(more).figures["crossed_lost"] == 0
+
+
 def test_one_cable_in_fifty_may_have_sent_too_little() -> None:
     assert judge(replace(GOOD, links=links(0.85, *[1.0] * 49))).valid
 
