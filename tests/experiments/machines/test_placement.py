@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from fractions import Fraction
+from itertools import permutations
 
 import numpy
 import pytest
@@ -59,6 +60,44 @@ def test_a_switch_is_where_most_of_its_servers_are(topology, machines):
         if servers:
             votes = numpy.bincount(servers, minlength=placed.machines)
             assert votes[placed.machine_of[switch]] == votes.max()
+
+
+def hosts_of(topology, order, machines):
+    """Place by the documented rules, one node at a time: servers in runs, then each switch."""
+    servers = sorted(
+        range(topology.servers),
+        key=lambda server: [topology.address(server).split(".")[i] for i in order],
+    )
+    where = {}
+    for rank, server in enumerate(servers):
+        where[server] = rank * machines // topology.servers
+    count = [0] * machines
+    for switch in range(topology.servers, topology.nodes):
+        votes = [0] * machines
+        for _, plug in topology.neighbours(switch):
+            votes[where[plug.node]] += 1
+        equal = [machine for machine in range(machines) if votes[machine] == max(votes)]
+        where[switch] = min(equal, key=lambda machine: (count[machine], machine))
+        count[where[switch]] += 1
+    return [where[node] for node in range(topology.nodes)]
+
+
+@pytest.mark.parametrize("machines", [2, 3, 4, 5])
+@pytest.mark.parametrize(
+    "spec", ["bcube,2,2", "bcube,3,1", "bcube,4,1", "dcell,4,1", "dpillar,4,3", "ficonn,4,1"]
+)
+def test_the_first_of_the_best_orders_is_taken_and_ties_go_to_the_fewest_switches(spec, machines):
+    topology = topos.parse(spec)
+    placed = place(topology, machines)
+    found = {}
+    for order in permutations(range(len(topology.radices()))):
+        where = hosts_of(topology, order, machines)
+        crossing = sum(where[one.a] != where[one.b] for one in topology.links())
+        found[order] = crossing, where
+    best = min(found, key=lambda order: found[order][0])  # the first of several
+    assert placed.digits == best
+    assert placed.machine_of.tolist() == found[best][1]
+    assert placed.crossing.sum() == found[best][0]
 
 
 @given(topology=networks, machines=st.integers(2, 6))
