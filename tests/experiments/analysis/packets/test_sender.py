@@ -20,6 +20,7 @@ SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number
         (NEXT, 50, 100.0, SEGMENTS - NEXT),  # the flow ends
         (NEXT, 8, 9.0, 4),  # half a window
         (NEXT, 8, 1.0, 1),
+        (6, 8, 100.0, 1),
         (3, 8, 100.0, 4),  # lost, up to one that has arrived
         (8, 50, 100.0, 4),  # and to one that was sent again
         (20, 8, 100.0, 6),  # and to those of which nothing is known

@@ -68,6 +68,10 @@ def test_an_ack_without_news_is_no_sample_but_one_of_a_later_segment_is() -> Non
     acknowledged(flow, ack_of(3, 6, taken=5), 0.9, True, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(0.2)
     assert (flow.newest, flow.taken, flow.acked) == (6, 5, 3)
+    acknowledged(flow, ack_of(4, 6, taken=5), 0.2, True, NO_LIMIT)  # progress alone is news
+    assert flow.round_trip_s == pytest.approx(0.2)
+    acknowledged(flow, ack_of(5, 6, taken=5), 1.0, True, NO_LIMIT)
+    assert flow.round_trip_s == pytest.approx(0.3)
 
 
 def test_each_timeout_doubles_the_next_one() -> None:
@@ -305,6 +309,16 @@ def test_an_ack_that_reports_no_arrival_leaves_the_window() -> None:
     assert flow.window == 33
 
 
+def test_growth_begins_with_progress_only() -> None:
+    for doing in (OPEN, LOSS):
+        flow = flow_of(doing=doing, until=20, sent=20, next=20, window=33.0)
+        acknowledged(flow, ack_of(0, 1), 0.1, True, NO_LIMIT)
+        assert (flow.epoch_s, flow.window) == (NEVER, 33)
+    flow = flow_of(doing=RECOVERY, until=20, sent=20, next=20, window=33.0, taken=5)
+    acknowledged(flow, ack_of(5), 0.1, False, NO_LIMIT)
+    assert flow.window == 33
+
+
 @pytest.mark.parametrize("acked", [19, 20])
 def test_recovery_ends_where_it_was_to_end(acked: int) -> None:
     for doing in (RECOVERY, LOSS):
@@ -360,7 +374,11 @@ def test_the_next_lost_segment() -> None:
     assert next_lost(flow, arrived, sent_as) == flow.repairs == 3
     flow.repairs = 4
     assert next_lost(flow, arrived, sent_as) == 4
-    flow.newest = 3
+    flow.repairs = 2
+    assert next_lost(flow, arrived, sent_as) == 3
+    flow.repairs = 6
+    assert next_lost(flow, arrived, sent_as) == 6  # the newest transmission itself
+    flow.newest, flow.repairs = 3, 4
     assert next_lost(flow, arrived, sent_as) == flow.repairs == 8  # the others may be in flight
     flow.newest, flow.doing, flow.repairs = 6, OPEN, 1
     assert next_lost(flow, arrived, sent_as) == 8
@@ -412,6 +430,16 @@ def test_slow_start_ends_if_a_train_lasts_half_a_round_trip(
     sender._detect_queue(flow, 0.020, NONE, 1.0 + lasts_s)
     assert flow.threshold == (40 if ends else NEVER)
     assert flow.train_s == pytest.approx(1.0 + lasts_s - (gap_s if gap_s > 0.002 else 0))
+
+
+def test_slow_start_goes_on_at_its_limits() -> None:
+    flow = flow_of(window=40.0, threshold=NEVER, ever_s=0.0625, samples=20, least_s=NEVER)
+    flow.train_s = -1.0
+    sender._detect_queue(flow, 0.0625 + 0.0625 / 8, NONE, 0.0)
+    assert flow.threshold == NEVER
+    train = flow_of(window=40.0, threshold=NEVER, ever_s=0.003, least_s=NEVER)
+    sender._detect_queue(train, 0.003, NONE, (0.003 + 0.001) / 2)
+    assert (train.threshold, train.train_s) == (NEVER, 0.002)  # a gap of 2 ms is within a train
 
 
 def test_a_round_of_hystart_ends_with_the_segments_sent_before_it() -> None:
