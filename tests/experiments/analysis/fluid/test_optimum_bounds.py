@@ -97,8 +97,8 @@ def exact_optima(topology: topos.Topology, pairs: list[tuple[int, int]]) -> tupl
     number = {hop: row for row, hop in enumerate([*graph.edges, *(e[::-1] for e in graph.edges)])}
     columns: list[tuple[int, list[int]]] = []
     for pair, (a, b) in enumerate(pairs):
-        for path in networkx.all_simple_paths(graph, a, b):
-            columns.append((pair, [number[hop] for hop in itertools.pairwise(path)]))
+        paths = networkx.all_simple_paths(graph, a, b)
+        columns += [(pair, [number[hop] for hop in itertools.pairwise(path)]) for path in paths]
     load = numpy.zeros((len(number), len(columns) + 1))
     rate = numpy.zeros((len(pairs), len(columns) + 1))
     rate[:, -1] = -1

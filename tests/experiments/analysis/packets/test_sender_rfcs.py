@@ -289,6 +289,7 @@ def test_proportional_rate_reduction_sends_on_every_other_ack() -> None:
         ({"newest": 70}, ack_of(0, 71, taken=1), 1),
         ({"newest": 70, "taken": 5}, ack_of(0, 71, taken=6), 5),
         ({"newest": 70, "begun_sent": 98, "taken": 5}, ack_of(0, 71, taken=6), 3),
+        ({"newest": 70, "begun_taken": 5, "taken": 5}, ack_of(0, 71, taken=6), 1),
         ({"newest": 70, "begun_sent": 90}, ack_of(0, 71, taken=1), 0),
         ({"newest": 85}, ack_of(0, 86, taken=1), 0 + 1),
     ],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from experiments.trials.runs import statistics
 from experiments.trials.runs.statistics import (
     LEVEL,
+    Estimate,
     compare,
     compare_runs,
     estimate,
@@ -103,6 +104,74 @@ def test_pairs_show_what_the_moods_of_the_machine_hide():
     assert found.differs and found.ratio.low < 1.1 < found.ratio.high
     assert not compare_runs(first, second).differs
     assert "1.1" in str(found)
+
+
+def test_one_pair_says_nothing_and_two_do():
+    assert str(compare({0: 10.0}, {0: 5.0})) == "2 times, of one pair: nothing follows from it"
+    two = compare({0: 10.0, 1: 10.0}, {0: 5.0, 1: 5.0})
+    assert str(two) == "2 times (2 to 2)"
+    same = compare({0: 5.0, 1: 5.0}, {0: 5.0, 1: 5.0})
+    assert str(same) == "1 times (1 to 1): no difference shown"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "differs"),
+    [(0.1, 1, True), (-1, -0.1, True), (0, 1, False), (-1, 0, False), (-1, 1, False)],
+)
+def test_an_interval_that_holds_one_shows_no_difference(low: float, high: float, differs: bool):
+    assert statistics._from_logs(Estimate(0.1, low, high, 3)).differs == differs
+
+
+def test_the_width_is_relative_to_the_size_of_the_value():
+    assert Estimate(4.0, 3.0, 5.0, 3).width == 0.5
+    assert Estimate(-4.0, -5.0, -3.0, 3).width == 0.5
+    assert Estimate(0.0, -1.0, 1.0, 3).width == numpy.inf
+    assert Estimate(4.0, numpy.nan, numpy.nan, 1).width == numpy.inf
+    assert Estimate(0.5, 0.25, 0.5, 3).width == 0.5
+    width = estimate([1.0, 2.0, 3.0]).width
+    assert precise([1.0, 2.0, 3.0], width) and not precise([1.0, 2.0, 3.0], width * 0.999)
+
+
+def test_an_interval_is_the_stretched_one_of_ten_thousand_samples():
+    values = numpy.array([1.0, 2.0, 4.0, 9.0])
+    assert (LEVEL, statistics.RESAMPLES) == (0.95, 10_000)
+    picked = numpy.random.default_rng(5).integers(4, size=(10_000, 4))
+    ends = numpy.quantile(values[picked].mean(axis=1), [0.025, 0.975])
+    stretch = 3.182446 / 1.959964 * (4 / 3) ** 0.5  # Student's t of 3 degrees of freedom
+    found = estimate(values, seed=5)
+    assert (found.low, found.high) == pytest.approx(tuple(4 + (ends - 4) * stretch), rel=1e-6)
+    assert (found.value, found.repeats) == (4.0, 4)
+    irregular = numpy.geomspace(1, 90, 9)
+    assert estimate(irregular, seed=6) != estimate(irregular, seed=5)
+    assert estimate(irregular) == estimate(irregular, seed=0)
+
+
+def test_values_that_are_missing_or_not_above_0_do_not_count():
+    found = compare({0: 0.0, 1: 4.0, 2: 4.0, 3: -1.0}, {0: 1.0, 1: 1.0, 2: 0.0, 3: -1.0})
+    assert (found.ratio.value, found.ratio.repeats) == (4.0, 1)
+    found = compare({0: 0.5, 1: 0.5}, {0: 0.25, 1: 0.25})
+    assert (found.ratio.value, found.ratio.repeats) == (pytest.approx(2.0), 2)
+    runs = compare_runs([0.5, 0.5, 0.5, 0.0], [0.25, numpy.nan, 0.25, -1.0])
+    assert (runs.ratio.value, runs.ratio.repeats) == (pytest.approx(2.0), 2)
+    assert paired([3, 4], [0.5, numpy.inf]) == {3: 0.5}
+
+
+def test_both_runs_of_a_comparison_have_a_draw_of_their_own():
+    values = numpy.geomspace(1, 90, 9)
+    first, second = (estimate(numpy.log(values), seed=seed) for seed in (7, 8))
+    logs = numpy.log(compare_runs(values, values, seed=7).ratio[1:3])
+    assert logs[0] == pytest.approx(
+        -numpy.hypot(first.value - first.low, second.high - second.value)
+    )
+    assert logs[1] == pytest.approx(
+        numpy.hypot(first.high - first.value, second.value - second.low)
+    )
+
+
+def test_fairness_and_spread_of_nothing_are_missing():
+    assert numpy.isnan([jain([]), jain([0.0, 0.0]), spread([]), spread([1.0, -1.0])]).all()
+    assert jain([1.0, 3.0]) == pytest.approx(16 / 20)
+    assert spread([1.0, 3.0, numpy.nan]) == pytest.approx(0.5)
 
 
 def test_only_whole_pairs_count():
