@@ -88,6 +88,17 @@ def test_flows_below_zero_and_out_of_reach_are_left_out() -> None:
     assert (arrived.tolist(), load) == ([[0, 0, 0, 0]], 0)  # the source, and what it cannot reach
 
 
+def test_a_single_link_and_none() -> None:
+    one = numpy.array([0]), numpy.array([1])
+    net = Commodities(*one, numpy.array([0.5]), numpy.array([0]), numpy.array([[0.0, 1.0, 0.0]]))
+    arrived, load = routed(net, numpy.zeros((1, 1)), net.demand)
+    assert (arrived.tolist(), load) == ([[0, 1, 0]], 2.0)
+    nothing = numpy.empty(0, int), numpy.empty(0, int)
+    net = Commodities(*nothing, numpy.empty(0), numpy.array([0]), numpy.array([[0.0, 1.0]]))
+    arrived, load = routed(net, numpy.zeros((1, 0)), net.demand)
+    assert (arrived.tolist(), load) == ([[0, 0]], 0.0)
+
+
 def exact_optima(topology: topos.Topology, pairs: list[tuple[int, int]]) -> tuple[float, float]:
     """Return the largest common rate and the largest sum of rates, over all simple paths.
 

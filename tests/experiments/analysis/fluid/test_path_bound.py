@@ -55,6 +55,26 @@ def test_a_flow_that_got_nothing_leaves_its_cables_unused() -> None:
     assert both.rates_bps(numpy.array([1e6, 0.0])) == pytest.approx([CABLE_BPS] * 2)
 
 
+def test_the_busiest_cable_sets_the_time() -> None:
+    bound = PathBound(CUBE, ROUTING, [PATHS[0], PATHS[0], PATHS[-1]], 1e8)
+    assert bound.least_s(numpy.zeros(3)) == 0
+    assert bound.least_s(numpy.array([0.1, 0.2, 0.25])) == pytest.approx(0.3 / CABLE_BPS)
+    assert PathBound(CUBE, ROUTING, [None], 1e8).least_s(numpy.ones(1)) == 0
+
+
+def test_an_idle_flow_has_a_thousandth_of_the_mean() -> None:
+    bound = PathBound(CUBE, ROUTING, [PATHS[0]] * 2, 1e8)
+    found = bound.rates_bps(numpy.array([2e6, 0.0]))
+    assert found == pytest.approx([CABLE_BPS * 2 / 2.001, CABLE_BPS * 0.001 / 2.001])
+
+
+def test_a_flow_that_moved_is_limited_by_shared_cables_in_their_order() -> None:
+    [one], [other] = ([path_over(middle)] for middle in (1, 2))
+    back = PathBound(CUBE, ROUTING, [one, None], 1e8, later=[one, other])
+    assert back.rates_bps(numpy.array([1.0, 3.0])) == pytest.approx([CABLE_BPS, 3.0])
+    assert back.rates_bps(numpy.array([1.0, 3.0]), numpy.array([False, False])).tolist() == [0, 0]
+
+
 def test_who_has_ended_takes_nothing() -> None:
     bound = PathBound(CUBE, ROUTING, [PATHS[0]] * 2, 1e8)
     equal = numpy.full(2, 1e6)

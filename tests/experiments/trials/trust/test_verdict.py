@@ -142,12 +142,19 @@ REASONS = {
     ),
     "canary": ({"round_trip": late(0.001)}, {"round_trip": late(0.00101)}),
     "lost by the kernel": ({"pacing_lost": 10}, {"pacing_lost": 11}),
-    "lost canaries": ({"lost": 4}, {"lost": 5}),
+    "lost canaries": (
+        {"lost": 4, "round_trip": late(1e-4)._replace(times=396)},
+        {"lost": 4, "round_trip": late(1e-4)._replace(times=395)},
+    ),
+    "lost canaries are canaries": (
+        {"lost": 0, "round_trip": late(1e-4)._replace(times=60)},
+        {"lost": 1, "round_trip": late(1e-4)._replace(times=59)},
+    ),
     "link losses": ({"link_losses": 0}, {"link_losses": 1}),
     "foreign load": ({"foreign": 0.10}, {"foreign": 0.101}),
     "strays": ({"strays": {"h0": 100}}, {"strays": {"h0": 101}}),
     "idle": ({"idle": 0.05}, {"idle": 0.049}),
-    "clock": (machines(clock_moved_s=0.001), machines(clock_moved_s=0.00101)),
+    "clock": (machines(clock_moved_s=0.001), machines(clock_moved_s=0.0010005)),
     "card full": (machines(card_full=0.10), machines(card_full=0.101)),
     "card dropped": (machines(card_dropped=10), machines(card_dropped=11)),
     "tunnels": (machines(crossed_in=4990), machines(crossed_in=4989)),
@@ -218,6 +225,28 @@ def test_a_threshold_scales_with_the_packets() -> None:
     assert judge(replace(GOOD, machines=(idle,))).figures["crossed_lost"] == 0
     more = replace(GOOD, **machines(crossed_in=6000))  # a copy of a packet is no loss
     assert judge(more).figures["crossed_lost"] == 0
+
+
+def test_a_total_without_an_ideal_says_nothing_and_five_places_are_named() -> None:
+    for totals in ((None, 1e8), (1e8, None), (0.0, 1e8)):
+        verdict = judge(GOOD, *totals)
+        assert verdict.valid and "of_ideal" not in verdict.figures
+    places = {f"place{n}": 100 for n in range(7)}
+    [reason] = judge(replace(GOOD, strays=places)).reasons
+    assert [f"place{n}" in reason for n in range(7)] == [True] * 5 + [False] * 2
+
+
+def test_one_machine_has_no_tunnels_and_a_lost_one_no_figures() -> None:
+    assert "crossed_packets" not in judge(GOOD).figures
+    lost = judge(replace(GOOD, **machines(away="was lost", card_full=0.5, crossed_in=0)))
+    assert len(lost.reasons) == 1
+    assert not {"crossed_packets", "crossed_lost"} & lost.figures.keys()
+    assert lost.figures["card_full"] == 0
+    assert judge(replace(GOOD, idle=0.03)).reasons[0].startswith("processors were idle 3.0%")
+    worst = machines(idle=0.7)
+    assert (
+        judge(replace(GOOD, idle=0.06, **worst)).warnings[0].startswith("processors of machine 0")
+    )
 
 
 def test_one_cable_in_fifty_may_have_sent_too_little() -> None:
