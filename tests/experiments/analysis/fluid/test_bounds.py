@@ -9,7 +9,7 @@ import pytest
 import topos
 from experiments.analysis.fluid import bounds, linear_program
 from experiments.analysis.fluid.directed_links import working_links
-from experiments.analysis.fluid.optimum_bounds import Commodities, lengths_needed
+from experiments.analysis.fluid.optimum_bounds import Commodities, Optimum, lengths_needed
 from hosts.base.failures import parse_failures
 from topos.base.errors import PillarboxError
 
@@ -70,6 +70,38 @@ def test_failures_part_a_pair() -> None:
     assert at_once(network, pairs, 1e9, works) == pytest.approx(0, abs=1)
     assert at_least(network, pairs, 1e9, works) == pytest.approx(1e9)
     assert at_once(network, [], 1e9) == 0
+
+
+@pytest.mark.parametrize("solve", [bounds.concurrent_flow, bounds.throughput])
+def test_without_flows_or_links_there_is_no_rate(solve: Any) -> None:
+    network = topos.parse("tree,2,2")
+    none = numpy.zeros(len(working_links(network)), bool)
+    assert solve(network, [], 1e9) == Optimum(0.0, 0.0)
+    assert solve(network, [(0, 1)], 1e9, none) == Optimum(0.0, 0.0)
+    assert solve(network, [(0, 1)], 0.0) == Optimum(0.0, 0.0)
+
+
+def test_a_pair_without_a_path_makes_the_common_rate_0() -> None:
+    network = topos.parse("tree,2,2")
+    works = working_links(network, parse_failures(network, ["stop s2"]))
+    found = bounds.concurrent_flow(network, [(0, 1), (0, 3)], 1e9, works)
+    assert found == Optimum(0.0, 0.0)
+
+
+def test_capacities_of_links_and_the_size_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    network = topos.parse("tree,2,2")
+    capacity = numpy.full(len(working_links(network)), 4e6)
+    capacity[0] = 1e6  # what server 0 sends
+    found = bounds.throughput(network, [(0, 1), (1, 0)], capacity)
+    assert (found.at_least, found.at_most) == (pytest.approx(5e6), pytest.approx(5e6))
+    found = bounds.concurrent_flow(network, [(0, 1), (1, 0), (1, 0)], capacity)
+    assert (found.at_least, found.at_most) == (pytest.approx(1e6), pytest.approx(1e6))
+    assert bounds.MOST_VARIABLES == 1_000_000
+    monkeypatch.setattr(bounds, "MOST_VARIABLES", 24)  # 2 sources x 12 links
+    assert bounds.is_small_enough(network, [(0, 1), (1, 2), (1, 0)])
+    assert not bounds.is_small_enough(network, [(0, 1), (1, 2), (2, 0)])
+    with pytest.raises(PillarboxError, match=r"3 flows from 3 servers .* of 36 variables"):
+        bounds.throughput(network, [(0, 1), (1, 2), (2, 0)], 1.0)
 
 
 def test_sizes_beyond_the_limit_are_refused() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.trials.trust.machine import between, machine
+from experiments.trials.trust.machine import Machine, between, machine
 
 PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 total=0\n"
 
@@ -58,3 +58,25 @@ def test_pressure_is_that_of_the_own_cgroup_where_the_kernel_tells(tmp_path: Pat
 def test_a_kernel_without_pressure_says_nothing_of_it(tmp_path: Path) -> None:
     seen = machine(proc(tmp_path, "1 1 1 1 1 1 1 1", None), tmp_path)
     assert between(seen, seen).pressure is None
+
+
+def test_shares_stay_between_0_and_1() -> None:
+    first = Machine(5.0, (100, 0, 0, 100, 0, 0, 0, 0), 50, 0, 0)
+    idle = Machine(7.0, (110, 0, 0, 190, 0, 0, 0, 0), 65, 3_000_000, 0)
+    assert between(first, idle) == (1.0, 0.0, 0.9, 0.0)  # more own ticks than ticks in user mode
+    assert between(first, first) == (0.0, 0.0, 0.0, 0.0)
+    assert between(first, first._replace(pressure_us=1)).pressure == 1.0
+    assert between(first, idle._replace(pressure_us=1)).pressure == 0.5e-6
+    assert between(first, idle._replace(pressure_us=None)).pressure is None
+    assert between(first._replace(pressure_us=None), idle).pressure is None
+
+
+def test_a_cgroup_with_colons_and_a_program_that_has_just_ended(tmp_path: Path) -> None:
+    own = tmp_path / "cgroups/labs:one:two"
+    own.mkdir(parents=True)
+    (own / "cpu.pressure").write_text(PRESSURE.format(77))
+    folder = proc(tmp_path / "proc", "1 2 3 4 5 6 7 8 9 10", 5, "0::/labs:one:two\n")
+    seen = machine(folder, tmp_path / "cgroups")
+    assert seen.pressure_us == 77
+    assert seen.ticks == (1, 2, 3, 4, 5, 6, 7, 8)
+    assert seen.own_ticks == 0

@@ -77,7 +77,7 @@ def test_a_stretch_ends_where_the_queue_was_emptied() -> None:
 
 # Each threshold with the last value that counts nothing and the first one that counts.
 @pytest.mark.parametrize(
-    ("looks", "step_s", "counts"), [(3, 0.1, False), (4, 0.026, True), (4, 0.024, False)]
+    ("looks", "step_s", "counts"), [(3, 0.1, False), (4, 0.025, True), (4, 0.024, False)]
 )
 def test_a_stretch_is_four_looks_and_75_ms(looks: int, step_s: float, counts: bool) -> None:
     account = looked([(n * step_s, n * 1000, ENOUGH) for n in range(looks)])
@@ -90,6 +90,18 @@ def test_a_stretch_is_counted_once() -> None:
     account = looked(steady(1.0, steps=11))
     account.close()
     assert (account.backlogged_s, account.backlogged_bytes) == (pytest.approx(0.2), 200_000)
+
+
+def test_each_stretch_takes_four_looks_of_its_own() -> None:
+    looks = [(n * 0.5, n * 1000, 0 if n == 4 else ENOUGH) for n in range(8)]
+    account = looked(looks)  # four looks, an empty queue, three looks
+    assert (account.backlogged_s, account.backlogged_bytes) == (1.5, 3000)
+
+
+def test_a_port_that_had_just_enough_waiting_was_never_empty() -> None:
+    looks = [(n * 0.25, n * 1000, 20_000) for n in range(5)]
+    assert looked(looks, 80_000).backlogged_s == 1.0
+    assert looked(looks, 80_001).backlogged_s == 0.0
 
 
 def test_a_ratio_takes_200_ms() -> None:
