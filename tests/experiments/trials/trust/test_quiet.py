@@ -34,7 +34,7 @@ class Computer:
 
 def test_a_quiet_machine_is_waited_for_two_seconds() -> None:
     computer = Computer(0.10)
-    assert computer.wait() == 4 * LOOK_S
+    assert computer.wait() == 4 * LOOK_S == 2.0
     assert computer.said == []
 
 
