@@ -385,8 +385,8 @@ def test_killed_it_leaves_nothing_and_the_next_takes_its_place(
         starting = subprocess.Popen(
             [*PILLARBOX, "up", "dcell,4,1"], cwd=ROOT, env=environment(), stdin=subprocess.DEVNULL
         )
-        wait_until((LABS / "1").exists, "it does not begin")
-        time.sleep(0.3)
+        wait_until(lambda: network_namespaces() > namespaces, "it makes no network")
+        assert (LABS / "1").exists()
         starting.kill()
         starting.wait()
     wait_until(lambda: processes() <= before, "a process is left")

@@ -141,9 +141,16 @@ def test_an_interval_is_the_stretched_one_of_ten_thousand_samples():
     found = estimate(values, seed=5)
     assert (found.low, found.high) == pytest.approx(tuple(4 + (ends - 4) * stretch), rel=1e-6)
     assert (found.value, found.repeats) == (4.0, 4)
-    irregular = numpy.geomspace(1, 90, 9)
+    irregular = numpy.random.default_rng(1).exponential(1.0, 9)
     assert estimate(irregular, seed=6) != estimate(irregular, seed=5)
     assert estimate(irregular) == estimate(irregular, seed=0)
+    assert compare_runs(irregular, irregular) == compare_runs(irregular, irregular, seed=0)
+    numbered, ones = dict(enumerate(irregular)), dict.fromkeys(range(9), 1.0)
+    assert compare(numbered, ones) == compare(numbered, ones, seed=0)
+    assert compare(numbered, ones) != compare(numbered, ones, seed=1)
+    width = estimate(irregular, seed=0).width
+    assert precise(irregular, width) and not precise(irregular, width * 0.9999)
+    assert estimate([]).repeats == 0
 
 
 def test_values_that_are_missing_or_not_above_0_do_not_count():

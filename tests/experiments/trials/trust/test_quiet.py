@@ -50,3 +50,10 @@ def test_the_wait_ends() -> None:
         computer.wait()
     assert computer.now_s == MOST_WAIT_S
     assert len(computer.said) == MOST_WAIT_S / 10
+
+
+def test_the_wait_counts_from_its_begin() -> None:
+    computer = Computer(0.5, *[0.05] * 4)
+    computer.now_s = 1e6
+    assert computer.wait() == 1e6 + 5 * LOOK_S
+    assert len(computer.said) == 1

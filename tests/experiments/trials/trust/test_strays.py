@@ -53,3 +53,14 @@ def test_strays_beyond_twenty_places_are_added_up() -> None:
     assert found["elsewhere"] == 80 + 79 + 78
     assert found["place 0"] == 99
     assert "elsewhere" not in strays.since(Counter(), Counter(dict([*last.items()][:20])))
+
+
+def test_numbers_of_the_kernel() -> None:
+    # linux/if_link.h: IFLA_STATS64, and rx_dropped and tx_dropped in rtnl_link_stats64
+    assert (strays.IFLA_STATS64, strays.DROPPED_IN, strays.DROPPED_OUT) == (23, 6, 7)
+
+
+def test_messages_of_forwarders_are_no_strays() -> None:
+    reasons = {"TTL expired": 3, "answer to no probe": 9, "link state": 1, "in use": 2}
+    assert strays.of_packets(reasons) == {"forwarders: TTL expired": 3}
+    assert strays.of_packets({}) == {}
