@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from hosts.base.path import Path, Step
 from hosts.base.rules import NONE, Rule, SwitchPath
 from hosts.bcube.rules import RULES, is_large
 from hosts.dcell.rules import DCellHop, own_link
+from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, FAR_SIDE
+from hosts.dpillar.rules import RULES as DPILLAR_RULES
 from hosts.fattree import TWO_LEVEL
 from hosts.tree import BRIDGE
 
@@ -71,6 +74,31 @@ def test_numbers_of_paths_and_hops_of_bcube() -> None:
     assert [RULES[name].choices(bcube) for name in ("bcube", "parallel")] == [1, 3]
     assert [RULES[name].most(bcube) for name in ("bcube", "parallel")] == [3, 4]
     assert [*RULES["bcube"].arrivals(bcube)] == [*RULES["parallel"].arrivals(bcube)] == [0, 1, 2]
+
+
+# Liao 2012, section 3: 2k - 1 hops of the single path, 2k + 1 of the paths over a tunnel.
+DPILLAR_MOST = [(rule, -1) for rule in DPILLAR_SP.values()]
+DPILLAR_MOST += [(rule, 1) for rule in (*DPILLAR_MP.values(), *FAR_SIDE.values())]
+
+
+@pytest.mark.parametrize("spec", ["dpillar,4,2", "dpillar,4,3", "dpillar,6,2"])
+@pytest.mark.parametrize(("rule", "more"), DPILLAR_MOST)
+def test_hops_of_dpillar_are_within_the_papers_bound(spec: str, rule: Rule, more: int) -> None:
+    dpillar = topos.parse(spec)
+    assert rule.most(dpillar) == 2 * dpillar.k + more
+    assert [*rule.arrivals(dpillar)] == [1, 0]
+    numbers = rule.numbers(dpillar)
+    for source, destination in itertools.permutations(range(dpillar.servers), 2):
+        for choice in range(rule.choices(dpillar)):
+            hops = [*rule.hops(*numbers, source, destination, choice)]
+            assert len(hops) <= rule.most(dpillar)
+
+
+def test_numbers_of_paths_of_dpillar() -> None:
+    dpillar = topos.parse("dpillar,8,3")
+    for rules, paths in ((DPILLAR_SP, 1), (DPILLAR_MP, 4), (FAR_SIDE, 3)):
+        assert [rule.choices(dpillar) for rule in rules.values()] == [paths] * 2
+    assert [DPILLAR_RULES[name].choices(dpillar) for name in ("mp-both", "mp-random")] == [8, 8]
 
 
 def test_a_flow_of_a_twentieth_of_the_rate_over_a_tenth_of_a_second_is_large() -> None:
