@@ -51,7 +51,7 @@ def test_intervals_hold_the_mean_in_ten_thousand_draws(
 # Quantiles of Student's t at 97.5 % by degrees of freedom, from printed tables.
 @pytest.mark.parametrize(("count", "student"), [(2, 12.706), (3, 4.303), (5, 2.776), (31, 2.042)])
 def test_intervals_are_stretched_by_students_t_and_the_lost_degree(count: int, student: float):
-    stretch = statistics._stretch(count, 0.025)
+    stretch = statistics._stretch_factor(count, 0.025)
     assert stretch == pytest.approx(student / 1.95996 * (count / (count - 1)) ** 0.5, rel=1e-3)
 
 
@@ -107,7 +107,7 @@ def test_pairs_show_what_the_moods_of_the_machine_hide():
 
 
 def test_one_pair_says_nothing_and_two_do():
-    assert str(compare({0: 10.0}, {0: 5.0})) == "2 times, of one pair: nothing follows from it"
+    assert str(compare({0: 10.0}, {0: 5.0})) == "2 times, from one pair: not enough to compare"
     two = compare({0: 10.0, 1: 10.0}, {0: 5.0, 1: 5.0})
     assert str(two) == "2 times (2 to 2)"
     same = compare({0: 5.0, 1: 5.0}, {0: 5.0, 1: 5.0})
@@ -119,7 +119,7 @@ def test_one_pair_says_nothing_and_two_do():
     [(0.1, 1, True), (-1, -0.1, True), (0, 1, False), (-1, 0, False), (-1, 1, False)],
 )
 def test_an_interval_that_holds_one_shows_no_difference(low: float, high: float, differs: bool):
-    assert statistics._from_logs(Estimate(0.1, low, high, 3)).differs == differs
+    assert statistics._comparison_from_logs(Estimate(0.1, low, high, 3)).differs == differs
 
 
 def test_the_width_is_relative_to_the_size_of_the_value():

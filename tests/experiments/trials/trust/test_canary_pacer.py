@@ -31,10 +31,14 @@ def test_lateness_of_part_of_the_packets() -> None:
 
 
 def test_an_echo_request_is_a_full_frame_with_a_right_checksum() -> None:
-    assert (canary_pacer.AT_ONCE, canary_pacer.AHEAD, canary_pacer.BYTES_S) == (500, 250, 63_000)
+    assert (canary_pacer.BURST_PACKETS, canary_pacer.AHEAD_PACKETS, canary_pacer.BYTES_S) == (
+        500,
+        250,
+        63_000,
+    )
     assert (canary_pacer.CATCH_UP_S, canary_pacer.AHEAD_S) == (1.0, 0.5)
     for number in (0, 1, 0xFFFF, 0xFFFF_FFFF_FFFF, 2**63):
-        packet = canary_pacer._echo(number)
+        packet = canary_pacer._echo_request(number)
         assert len(packet) == 126 - 14 - 20
         assert packet[:2] == b"\x08\x00"
         assert packet[4:8] == bytes(4)

@@ -221,7 +221,7 @@ def test_a_threshold_scales_with_the_packets() -> None:
     assert not judge(replace(GOOD, packets=1, strays={"h0": 1})).valid
     idle = replace(MACHINE, machine=1, crossed_out=0, crossed_in=0)
     alone = replace(GOOD, machines=(replace(idle, card_dropped=1),))
-    assert "card dropped 1 packets, of 0" in judge(alone).reasons[0]
+    assert "card dropped 1 of 0 crossing packets" in judge(alone).reasons[0]
     assert judge(replace(GOOD, machines=(idle,))).figures["crossed_lost"] == 0
     more = replace(GOOD, **machines(crossed_in=6000))  # a copy of a packet is no loss
     assert judge(more).figures["crossed_lost"] == 0

@@ -19,7 +19,7 @@ from experiments.trials.trust.readings import DurationStatistics
 from experiments.trials.trust.watch import (
     Watch,
     _Direction,
-    _Forwarders,
+    _ForwarderCounters,
     base_rtt_s,
     enough_bytes,
     faults_since,
@@ -93,7 +93,7 @@ def watch_of(folder: Path, plane: str, **settings: Any) -> Any:
     lab.net = SimpleNamespace(shapes=SimpleNamespace(changed=changed))
     watch = Watch.__new__(Watch)
     watch._lab, watch._begin_s = lab, 2.0
-    watch._before = _Forwarders(Counter({"forwarders: TTL expired": 4}), 5)
+    watch._before = _ForwarderCounters(Counter({"forwarders: TTL expired": 4}), 5)
     watch._directions = [_Direction(server, 0, 16, 0, "", server) for server in range(3)]
     return watch
 
@@ -123,5 +123,5 @@ def test_readings_of_a_report(plane: str, tmp_path: Path) -> None:
 
 
 def test_cables_without_a_rate_have_no_rows(tmp_path: Path) -> None:
-    rows = watch_of(tmp_path, "python", rate_mbit=None)._rows(PORTS, None, 2.0)
+    rows = watch_of(tmp_path, "python", rate_mbit=None)._link_rows(PORTS, None, 2.0)
     assert [row["from"] for row in rows] == ["h2"]
