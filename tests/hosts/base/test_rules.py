@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import topos
 from hosts.base.path import Path, Step
 from hosts.base.rules import NONE, Rule, SwitchPath
 from hosts.bcube.rules import RULES, is_large
-from hosts.dcell.rules import DCellHop, own_link
+from hosts.dcell.rules import DCellHop, choose, own_link
 from hosts.dpillar.rules import DPILLAR_MP, DPILLAR_SP, FAR_SIDE
 from hosts.dpillar.rules import RULES as DPILLAR_RULES
 from hosts.fattree import TWO_LEVEL
@@ -112,3 +113,11 @@ def test_no_hop_of_dcell_is_neither_to_a_proxy_nor_rerouted() -> None:
     assert own_link(works, 0, 7, NONE, (0, 5, 1)) == DCellHop(NONE, NONE, NONE, False)
     assert own_link({(0, 1): True}, 0, 7, NONE, (0, 5, 1)) == DCellHop(1, 5, 7, False)
     assert own_link({(0, 1): True}, 0, 0, NONE, (0, 5, 1)) == DCellHop(1, 5, NONE, False)
+
+
+def test_a_destination_in_the_own_dcell_that_cannot_be_reached_has_no_hop() -> None:
+    inside: Any = SimpleNamespace(ports=[NONE] * 4, peers=[NONE] * 4, nearest=[])
+    net: Any = SimpleNamespace(sizes=[4, 20])
+    works: Any = {}
+    hop = choose(net, 0, works, inside, 0, 2, NONE, NONE, (2, 2, NONE))
+    assert hop == DCellHop(NONE, NONE, NONE, False)
