@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import networkx
 import pytest
@@ -50,3 +52,9 @@ def test_ends_that_are_the_same_and_networks_too_large(monkeypatch: pytest.Monke
     monkeypatch.setattr(disjoint, "MOST_CABLES", 7)
     with pytest.raises(PillarboxError, match="its 8 cables in memory, and the limit is 7"):
         disjoint_paths(topos.parse("bcube,2,1"), 0, 1)
+
+
+def test_networks_beyond_the_limit_are_refused() -> None:
+    large: Any = SimpleNamespace(spec="bcube,99,3", cables=1_000_001)
+    with pytest.raises(PillarboxError, match=r"1,000,001 cables .* the limit is 1,000,000"):
+        disjoint_paths(large, 0, 1)
