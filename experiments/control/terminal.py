@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-import sys
 import termios
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from experiments.control import session_leader
 from experiments.emulation.nodes import OWN_SYS
+from experiments.interpreter import script_command
 from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
 # Commands that make a program in the background outlive the terminal of its command line.
 UNHANGED = 'trap "" HUP\n'
-LEADER = [sys.executable, "-I", "-S", session_leader.__file__]
+LEADER = script_command(Path(session_leader.__file__))
 
 
 class ProgramEnd(NamedTuple):

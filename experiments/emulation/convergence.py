@@ -3,50 +3,63 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Container
+from typing import Any
 
+from experiments.emulation.forwarders import Forwarders
+from hosts.base.failures import Failures
 from hosts.base.path import Step
-from topos.base.errors import require
-
-if TYPE_CHECKING:
-    from experiments.emulation.forwarders import Forwarders
-    from experiments.emulation.lab import Lab
+from topos.base.errors import PillarboxError
+from topos.base.topology import Topology
 
 CONVERGED_S = 30.0  # upper bound for servers to detect all working links, in seconds
 POLL_S = 0.02  # interval between two queries of a server, in seconds
 
 
-def wait_converged(lab: Lab) -> None:
-    """Wait until no server of the lab considers a working link down."""
-    if not lab.forwarders:
-        return
+def wait_converged(
+    topology: Topology,
+    forwarders: Forwarders,
+    dead: Container[int],
+    failures: Callable[[], Failures],
+) -> None:
+    """Wait until no server of a lab considers a working link down.
+
+    Parameters
+    ----------
+    dead : container of int
+        Servers that are dead at the moment.
+    failures : callable
+        Returns the faults in effect.
+    """
     deadline = time.monotonic() + CONVERGED_S
-    waiting = [server for server in range(lab.topology.servers) if server not in lab.dead]
+    waiting = [server for server in range(topology.servers) if server not in dead]
     while waiting and time.monotonic() < deadline:
-        known = lab.forwarders.ask(waiting[-1], "down")
-        if known and all(has_failed(lab, link) for link in known["down"]):
+        known = forwarders.ask(waiting[-1], "down")
+        if known and all(has_failed(topology, link, failures()) for link in known["down"]):
             waiting.pop()
         else:
             time.sleep(POLL_S)
-    missed = missed_links(lab, lab.forwarders, waiting[-1]) if waiting else ""
-    require(
-        not waiting,
-        f"{len(waiting)} servers still consider working links down: run `status` ({missed})",
-    )
+    if waiting:
+        missed = _missed_links(topology, forwarders, failures(), waiting[-1])
+        raise PillarboxError(
+            f"{len(waiting)} servers still consider working links down: run `status` ({missed})"
+        )
 
 
-def missed_links(lab: Lab, forwarders: Forwarders, server: int) -> str:
+def _missed_links(
+    topology: Topology, forwarders: Forwarders, failures: Failures, server: int
+) -> str:
     """Return a phrase naming the working links that a server considers down."""
+    name = topology.name(server)
     known = forwarders.ask(server, "down")
     if not known:
-        return f"{lab.name(server)} does not answer"
-    missed = (link for link in known["down"] if not has_failed(lab, link))
+        return f"{name} does not answer"
+    missed = (link for link in known["down"] if not has_failed(topology, link, failures))
     links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
-    return f"{lab.name(server)} misses {links or 'no links any more'}"
+    return f"{name} misses {links or 'no links any more'}"
 
 
-def has_failed(lab: Lab, link: dict[str, Any]) -> bool:
+def has_failed(topology: Topology, link: dict[str, Any], failures: Failures) -> bool:
     """Return True if a link that a server considers down has failed."""
-    step = Step(link["port"], lab.topology.server(link["peer"]))
-    server = lab.topology.server(link["server"])
-    return lab.failures().of_hop(lab.topology, server, step) is not None
+    step = Step(link["port"], topology.server(link["peer"]))
+    return failures.of_hop(topology, topology.server(link["server"]), step) is not None

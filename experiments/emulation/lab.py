@@ -199,7 +199,8 @@ class Lab:
 
     def wait_converged(self) -> None:
         """Wait for convergence: no server considers a working link down."""
-        convergence.wait_converged(self)
+        if self.forwarders:
+            convergence.wait_converged(self.topology, self.forwarders, self.dead, self.failures)
 
     # -- cables, switches, racks -----------------------------------------------------------------
 

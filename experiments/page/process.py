@@ -19,7 +19,7 @@ from experiments.control.client import LabEntrance, entrance_anywhere
 from experiments.interpreter import module_command
 from experiments.page.certificate import Certificate, made_for
 from experiments.page.gate import Ask, Gate
-from experiments.page.opening import ReservedPort, reserved_port
+from experiments.page.reserved_ports import ReservedPort, reserved_port
 from topos.base.errors import PillarboxError
 
 ADDRESS = "page"  # name of the file in a lab's folder with the page's URL and certificate
@@ -47,7 +47,7 @@ class Door(NamedTuple):
 
 
 def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> Door:
-    """Return the door at a listen address, which `opening.reserved_port` parses; see `door_at`."""
+    """Return the door at a listen address, which `reserved_port` parses; see `door_at`."""
     return door_at(reserved_port(listen), plain_http=plain_http, terminals=terminals)
 
 

@@ -242,7 +242,7 @@ def test_text_fits_120_columns_and_aligns():
     servers = next(line for line in lines if line.startswith("servers"))
     for start, spec in zip(starts, specs, strict=True):
         assert servers[start:].split()[0] == str(topos.parse(spec).servers)
-    assert "not asked for" in result.output
+    assert "not requested" in result.output
 
 
 def test_more_networks_than_fit_stand_below():

@@ -161,8 +161,9 @@ def test_parts_are_installed_when_they_are_asked_for_and_kept(machine: Machine) 
     [
         ([], "  topo           Describe a network: counts, bounds, addresses.\n"),
         (["--help"], "\nUsage: pillarbox [OPTIONS] COMMAND [ARGS]...\n"),
-        (["capture", "-h"], "\npillarbox capture [OPTIONS] [ADDR[:PORT]]...\n"),
-        (["setup", "man", "--help"], "Install a man page for each command"),
+        (["capture", "-h"], "\npillarbox capture [OPTIONS] [--lab N] [--json] [ADDR[:PORT]]...\n"),
+        (["setup", "man", "--help"], "\npillarbox setup man [OPTIONS]\n"),
+        (["heal", "-h"], "\npillarbox heal A-B | SWITCH | all\n\nRepair a cable"),
     ],
 )
 def test_help_comes_before_anything_is_installed(

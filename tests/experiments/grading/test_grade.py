@@ -104,7 +104,7 @@ def test_lab_is_whole(number: int) -> None:
     [
         (["99", "--show"], "there is no lab '99'"),
         (["x", "--show"], "there is no lab 'x'"),
-        (["2"], "name the file"),
+        (["2"], "give the file to grade"),
         (["2", "nothing.py"], "there is no file"),
         (["1", MODEL, "--live"], "no live checks"),
     ],

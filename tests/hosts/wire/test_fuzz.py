@@ -47,7 +47,7 @@ def test_frame_that_is_read_as_another_is_a_failure():
         return header._replace(identification=1), payload
 
     row = fuzz.fed(fuzz.targets()[BCUBE]._replace(parse=forgetful), fuzz.FRAMES_QUICK)
-    assert row["outcome"].startswith("failed: ValueError('packed again")
+    assert row["outcome"].startswith("failed: ValueError('the frame differs after it is packed")
 
 
 def test_checksum_is_put_right_behind_a_damage():
