@@ -105,7 +105,9 @@ def test_flows_with_a_duration_can_be_ended_before_it_is_over(tmp_path: Path) ->
 
 def test_an_end_that_is_asked_for_too_late_costs_no_interval(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path) as lab:
-        flows = [Flow(i, *pair, duration_s=10.0) for i, pair in enumerate(permutations(range(4), 2))]
+        flows = [
+            Flow(i, *pair, duration_s=10.0) for i, pair in enumerate(permutations(range(4), 2))
+        ]
         with closing(begun(lab, flows, interval_s=0.005)) as tool:
             waiting = array("i", [0])
 
