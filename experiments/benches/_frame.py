@@ -22,7 +22,7 @@ BAD_OUTCOMES = ("missed", "failed")
 
 
 class Bench(NamedTuple):
-    """A bench: its name, the function that yields its rows, and the notes under its tables."""
+    """A benchmark: its name, the function that yields its rows, and notes under its tables."""
 
     name: str
     run: Callable[[bool], Iterable[Row]]
@@ -30,7 +30,7 @@ class Bench(NamedTuple):
 
 
 def titles() -> dict[str, str]:
-    """Return the name of every bench and the first line of its docstring, without running any."""
+    """Return the title of every benchmark by name, from the modules' docstrings."""
     found = {}
     for module in pkgutil.iter_modules(experiments.benches.__path__):
         if not module.ispkg and module.name[0] != "_":
@@ -42,7 +42,7 @@ def titles() -> dict[str, str]:
 
 
 def find(name: str) -> Bench:
-    """Return the bench with a name; raise PillarboxError if it is unknown."""
+    """Return the benchmark with a name; raise PillarboxError if the name is unknown."""
     known = titles()
     if name not in known:
         raise PillarboxError(f"there is no bench {name!r}: {meant(name, known)}")
@@ -58,7 +58,7 @@ def from_child(
     *arguments: Any,
     time_limit_s: float,
 ) -> Row:
-    """Return a row with the columns that a function computes in a child process.
+    """Return a benchmark row whose columns a function measures in a child process.
 
     The column `peak_mib`, if present, is the peak memory of the child. `judge` returns the outcome.
     """
@@ -73,12 +73,12 @@ def from_child(
 
 
 def no_goal(_: Row) -> str:
-    """Return the outcome "ok" for any figures of a row."""
+    """Return the outcome "ok" for a benchmark row without a goal."""
     return "ok"
 
 
 def machine() -> dict[str, Any]:
-    """Return the properties of the machine without which results cannot be compared."""
+    """Return this machine's properties (CPU, kernel, versions) to store with benchmark results."""
     import numpy
 
     return {
@@ -91,11 +91,11 @@ def machine() -> dict[str, Any]:
 
 
 def failed(rows: Iterable[Row]) -> bool:
-    """Return True if a row missed its goal or failed to produce its figures."""
+    """Return True if any benchmark row missed its goal or failed."""
     return any(str(row.get("outcome", "")).startswith(BAD_OUTCOMES) for row in rows)
 
 
 def groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield the rows of each table: consecutive rows with the same keys."""
+    """Yield the rows of each benchmark table: consecutive rows with the same columns."""
     for _, group in groupby(rows, key=tuple):
         yield list(group)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def hindrance(plane: str = "") -> str:
-    """Return the reason why no lab can run on this machine, empty if it can."""
+    """Return the reason why a live lab cannot run on this machine, empty if one can."""
     from hosts.live.lab_programs import available
 
     if os.geteuid():
@@ -26,7 +26,7 @@ def hindrance(plane: str = "") -> str:
 
 @contextmanager
 def sandboxed(topology: Topology, **settings: Any) -> Iterator[Lab]:
-    """Yield a converged lab in a sandbox, which this process does not leave again."""
+    """Yield a converged live lab; this process stays in the lab's sandbox afterwards."""
     from experiments.linux import sandbox
 
     sandbox.enter()

@@ -13,7 +13,7 @@ from experiments.benches.fuzz import MUTATIONS
 
 Mutator: TypeAlias = Callable[[bytes, Sequence[bytes], Random], bytes]
 
-# Words that programs often misread: numbers beyond each limit, digits of other scripts, invalid
+# Fuzzing tokens that programs often misread: numbers beyond limits, foreign digits, invalid
 # UTF-8, terminal escapes, and unbalanced quotes and brackets.
 WORDS = (
     *(b"", b"0", b"-1", b"1", b"2", b"1.5", b"1e99", b"1e400", b"-1e400", b"nan", b"inf", b"None"),
@@ -42,11 +42,11 @@ VALUES: tuple[Any, ...] = (
     *("\ud800", "東", "٣", "a" * 5000, [], {}, [[]], {"": None}, [None], [0], ["a"], {"a": 1}),
 )
 TOKENS = re.compile(rb"[A-Za-z_]+|[0-9]+|\s+|.", re.DOTALL)
-DEPTH = 3000  # number of brackets in an input of brackets only
+DEPTH = 3000  # nesting depth of a fuzz input that consists of brackets
 
 
 def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return a text with tokens replaced, removed, repeated, moved, or copied from another text."""
+    """Mutate a text for fuzzing: replace, remove, repeat, move or copy tokens."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 6))):
         if random.random() < 0.15:
             data = raw(data, corpus, random)
@@ -72,7 +72,7 @@ def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return bytes with parts flipped, cut off, added, or copied from another input."""
+    """Mutate bytes for fuzzing: flip, cut, add, or copy parts of another input."""
     if not data:
         return random.randbytes(random.randrange(64))
     others = [one for one in corpus if one] or [b"\0"]
@@ -80,7 +80,7 @@ def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return JSON with values, keys or branches replaced; sometimes invalid JSON."""
+    """Mutate JSON for fuzzing: replace values, keys or branches, or make it invalid."""
     chance = random.random()
     if chance < 0.1:
         return text(data, corpus, random)
@@ -93,7 +93,7 @@ def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def _changed_once(tree: Any, other: Any, random: Random) -> Any:
-    """Return plain data with one change at a random place."""
+    """Return JSON data with one mutation at a random place."""
     if isinstance(tree, (dict, list)) and tree and random.random() < 0.85:
         keys = list(tree) if isinstance(tree, dict) else list(range(len(tree)))
         key = random.choice(keys)
@@ -112,7 +112,7 @@ def _changed_once(tree: Any, other: Any, random: Random) -> Any:
 
 
 def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
-    """Return a table with cells or rows replaced, added or removed."""
+    """Mutate a CSV table for fuzzing: replace, add or remove cells or rows."""
     if random.random() < 0.2:
         return text(data, corpus, random)
     rows = [line.split(b",") for line in data.split(b"\n")]
@@ -132,10 +132,10 @@ def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
 
 
 def texts(*written: str) -> tuple[bytes, ...]:
-    """Return texts as inputs of a reader, encoded in UTF-8."""
+    """Return texts as a fuzzing corpus, encoded in UTF-8."""
     return tuple(text.encode() for text in written)
 
 
 def jsons(*values: Any) -> tuple[bytes, ...]:
-    """Return values as inputs of a reader, encoded in JSON."""
+    """Return values as a fuzzing corpus, encoded in JSON."""
     return tuple(json.dumps(value).encode() for value in values)

@@ -24,7 +24,7 @@ from experiments.benches._mutations import Mutator, jsons, texts
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import kinds, network, parse
 
-# Upper bound for the flows, and the chunks of a collective operation, of an experiment.
+# Maximum number of flows, or of chunks of a collective operation, in a fuzzed experiment plan.
 MOST_FLOWS = 20_000
 NETWORKS = ("bcube,2,1", "dcell,2,1", "dpillar,4,2", "ficonn,4,1", "tree,2,2", "fattree,4")
 
@@ -103,18 +103,18 @@ REPORT = {
 
 
 class ReaderCase(NamedTuple):
-    """One reader: its corpus of valid and formerly harmful inputs, its mutator and its function."""
+    """A fuzzed reader of untrusted input: its corpus, its mutator and its read function."""
 
     corpus: Callable[[], tuple[bytes, ...]]
     mutate: Mutator
-    # Context manager that sets up the reads and yields the function that reads one input.
+    # Context manager that yields the function that reads one input.
     prepare: Callable[[], Any]
     errors: Callable[[], tuple[type[Exception], ...]] = lambda: (PillarboxError,)
-    share: int = 1  # divisor of the number of inputs, for slow readers
+    share: int = 1  # divisor of the number of fuzz inputs, for slow readers
 
 
 def readers() -> dict[str, ReaderCase]:
-    """Return all readers of untrusted input by name."""
+    """Return all fuzzed readers of untrusted input by name."""
     return {
         "network": ReaderCase(_specs, mutations.text, _without_setup(_read_spec)),
         "address": ReaderCase(_addresses, mutations.text, _address),
@@ -157,12 +157,12 @@ def readers() -> dict[str, ReaderCase]:
 
 
 def _argument(data: bytes) -> str:
-    """Return bytes as text, decoded like a program's command line arguments in Python."""
+    """Return a fuzz input as text, decoded as Python decodes command line arguments."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def _without_setup(read: Callable[[bytes], object]) -> Callable[[], Any]:
-    """Return a context manager without setup that yields `read`."""
+    """Return a context manager that only yields the function `read`."""
 
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
@@ -173,7 +173,7 @@ def _without_setup(read: Callable[[bytes], object]) -> Callable[[], Any]:
 
 @contextmanager
 def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
-    """Yield a function that writes its input to a file and reads the file."""
+    """Yield a function that writes a fuzz input to a file and reads the file by `read`."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
 
@@ -274,7 +274,7 @@ def _experiment() -> Iterator[Callable[[bytes], object]]:
 
 @contextmanager
 def _few_flows() -> Iterator[None]:
-    """Lower the bounds on an experiment's flows, whose defaults exceed the memory bound."""
+    """Lower the limits on an experiment's flows for fuzzing, whose memory limit is small."""
     from experiments.traffic import arrivals, patterns
     from experiments.traffic.collectives import graph, plan
     from experiments.trials.plans import drawn_arrivals
@@ -288,7 +288,7 @@ def _few_flows() -> Iterator[None]:
 
 
 def _compute_orders(experiment: Any) -> None:
-    """Compute the orders of an experiment's first trials, as `run --dry-run` does."""
+    """Compute the trial orders of an experiment plan, as `run --dry-run` does."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import order_of
 

@@ -13,11 +13,11 @@ from typing import TypeAlias
 
 from experiments.benches._mutations import jsons
 
-Plans: TypeAlias = Callable[[], tuple[bytes, ...]]  # the corpus of plans
+Plans: TypeAlias = Callable[[], tuple[bytes, ...]]  # returns the fuzzing corpus of plans
 
 
 def manifests(plans_of: Plans) -> tuple[bytes, ...]:
-    """Return manifests of the current and of the first version, with a plan of the corpus."""
+    """Return run manifests in the current and the first format version, as a fuzzing corpus."""
     plans = [json.loads(plan) for plan in plans_of()]
     machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
     begun = {"wall": "2026-03-01T10:15:00"}
@@ -81,7 +81,7 @@ def _run_folder() -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> None:
-    """Read a run as `compare-runs` and `run --resume` do."""
+    """Read a run's folder as `compare-runs` and `run --resume` do."""
     from experiments.trials.loading import experiment_of
     from experiments.trials.plans.values import differences
     from experiments.trials.runs import records
@@ -95,7 +95,7 @@ def read_run(folder: Path) -> None:
 
 
 def report_run(folder: Path) -> None:
-    """Read a run as `report` does, which shows partial runs too, and compare it with itself."""
+    """Read a possibly partial run as `report` does, and compare the run with itself."""
     from experiments.reporting.report_page import _template_values
     from experiments.reporting.run_reading import read
     from experiments.trials.runs import records

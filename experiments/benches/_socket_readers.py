@@ -77,7 +77,7 @@ def lab_requests() -> tuple[bytes, ...]:
 
 @contextmanager
 def lab_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield the request reader of a service whose lab knows its network and refuses all changes."""
+    """Yield the request reader of a lab's control service, with a stub as the lab."""
     from experiments.control.service import Service, _request
 
     topology = parse("bcube,2,1")
@@ -94,7 +94,7 @@ def lab_request() -> Iterator[Callable[[bytes], object]]:
 
 
 class _Lab(SimpleNamespace):
-    """A stub of a lab that resolves names and refuses all other operations."""
+    """Stub of a live lab that resolves node names and refuses all other operations."""
 
     def __init__(self, topology: Any) -> None:
         super().__init__(topology=topology, dead=set(), faults=SimpleNamespace(active=[]))
@@ -110,7 +110,7 @@ def server_requests() -> tuple[bytes, ...]:
 
 @contextmanager
 def server_request() -> Iterator[Callable[[bytes], object]]:
-    """Yield a client of a server's control socket; the server answers two kinds of requests."""
+    """Yield a function that sends a fuzz input to the control socket of a server's forwarder."""
     from hosts.live.control import ControlSocket
 
     watched: dict[int, Callable[[], None]] = {}
@@ -133,7 +133,7 @@ def server_request() -> Iterator[Callable[[bytes], object]]:
                 try:
                     client.sendall(data[:60_000])
                     client.shutdown(socket.SHUT_WR)
-                except OSError:  # the server has already closed the connection
+                except OSError:  # the control socket's server has already closed the connection
                     pass
                 while reading := next((one for one in watched if one != listening), None):
                     watched[reading]()
@@ -159,7 +159,7 @@ def grading_errors() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def answer() -> Iterator[Callable[[bytes], object]]:
-    """Yield the grader's end of a sealed child whose answer is the input."""
+    """Yield a function by which the grader reads a fuzz input as a sealed child's answer."""
     from experiments.grading.child import Child
 
     keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)

@@ -34,7 +34,7 @@ from topos.base.spec import parse
 
 
 class _ShellNamespace(Namespace):
-    """The network namespace that a shell of Mininet created."""
+    """Network namespace of a Mininet node, given by the node's shell process."""
 
     def __init__(self, process: int) -> None:
         home = fabric()
@@ -48,17 +48,17 @@ class _ShellNamespace(Namespace):
 
 
 class _Intf(TCIntf):
-    """Mininet's interface, with its interface index."""
+    """Mininet's TCIntf with the kernel's interface index."""
 
     @property
     def ifindex(self) -> int:
-        """Interface index in the namespace of its node."""
+        """Kernel's interface index, in the namespace of the interface's node."""
         with self.node.live_namespace():
             return socket.if_nametoindex(self.name)
 
 
 class _Host(Host):
-    """Mininet's host, with its network namespace."""
+    """Mininet's Host with its network namespace."""
 
     _namespace: Namespace | None = None
 
@@ -76,7 +76,7 @@ class _Host(Host):
 
 
 class _Bridge(LinuxBridge):
-    """Mininet's bridge, in the network namespace that all switches share."""
+    """Mininet's LinuxBridge in the network namespace that all switches share."""
 
     def live_namespace(self) -> Namespace:
         """Return the network namespace of all switches."""
@@ -86,11 +86,11 @@ class _Bridge(LinuxBridge):
 class StockNet(Mininet):
     """A network of stock Mininet parts, with every cable shaped by Mininet's TCLink."""
 
-    queue_bytes = None  # unknown: Mininet's queue holds 1000 packets of any size
+    queue_bytes = None  # None, as Mininet's queue holds 1000 packets of any size
 
     def __init__(self, spec: str, rate_mbit: float | None, mtu: int) -> None:
         allow_open_files()
-        # Skips Mininet's initialization, which changes settings of the whole machine.
+        # Skip Mininet's initialization, which changes kernel settings of the whole machine.
         Mininet.inited = True
         self.shapes = CableShapes(self, CableShape(rate_mbit, None, None))
         self._mtu = mtu
@@ -103,7 +103,7 @@ class StockNet(Mininet):
         )
 
     def start(self) -> None:
-        """Start the network, and set the MTU of every interface."""
+        """Start the Mininet network, and set the MTU of every interface."""
         super().start()
         for link in self.links:
             for intf in (link.intf1, link.intf2):
@@ -111,7 +111,7 @@ class StockNet(Mininet):
 
 
 class StockLab(Lab):
-    """A lab with a stock Mininet network; for networks whose servers do not relay."""
+    """Live lab on stock Mininet nodes, for networks whose servers do not relay."""
 
     def _net(self) -> Any:
         return StockNet(self.topology.spec, self.settings.rate_mbit, self.settings.mtu)
@@ -121,7 +121,7 @@ class StockLab(Lab):
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
-    """Run one trial in this process; return its measurements."""
+    """Run one trial in a stock Mininet lab; return its measurements."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     trial = order.trial
     with StockLab(parse(trial.system.network), trial.system, folder, trial.seed) as lab:

@@ -38,9 +38,9 @@ from topos.base.addressing import FIRST_HOST, dotted_quad
 
 A, RELAY, B = range(3)
 MTU = 1500
-PORT_MTU = MTU + 100  # MTU of the ports, with space for the largest header
+PORT_MTU = MTU + 100  # MTU of the relay's and servers' ports, including the largest header
 CLIENT_PORT, SERVER_PORT = 40000, 5001
-TIME_LIMIT_S = 30.0  # upper bound for a hanging connection, in seconds
+TIME_LIMIT_S = 30.0  # timeout of a TCP connection, in seconds
 WARM_UP_S = 0.1
 CHUNK = 1 << 20
 ETH_ALL = 3
@@ -58,17 +58,17 @@ class BareNamespace:
         self.sysctl("ipv6/conf/default/disable_ipv6", 1)
 
     def entered(self) -> AbstractContextManager[None]:
-        """Enter the namespace; sockets and processes created in the block stay in it."""
+        """Enter the network namespace for a `with` block; sockets created there stay in it."""
         return inside(self.fd)
 
     def ip(self, *commands: str) -> None:
-        """Run commands of ip(8) in the namespace."""
+        """Run commands of ip(8) in the network namespace."""
         with self.entered():
             text = "\n".join(commands)
             subprocess.run(["ip", "-batch", "-"], input=text, text=True, check=True)
 
     def sysctl(self, name: str, value: int) -> None:
-        """Set a kernel parameter of the namespace if this kernel has it."""
+        """Set a sysctl of the network namespace if this kernel has it."""
         with self.entered():
             at = Path("/proc/sys/net", name)
             if at.exists():
@@ -76,7 +76,7 @@ class BareNamespace:
 
 
 def ipv4(server: int) -> int:
-    """Return the IPv4 address of a server as a number."""
+    """Return the IPv4 address of server A, B or the relay as a number."""
     return FIRST_HOST + server
 
 
@@ -86,7 +86,7 @@ def mac(server: int, port: int) -> bytes:
 
 
 class ThreeServers:
-    """Namespaces of the servers, with active ports ``eth0`` (and ``eth1`` at the relay).
+    """Network of server A, a relay and server B, in network namespaces joined by bridges.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class ThreeServers:
     def __init__(self, *, straight_on: bool = True) -> None:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
-        self._stack.enter_context(KernelSettings())  # same kernel settings as in a lab
+        self._stack.enter_context(KernelSettings())  # the kernel settings of a live lab
         self.servers = [BareNamespace() for _ in range(3)]
         self.fabric = BareNamespace()
         for namespace in [*self.servers, self.fabric]:
@@ -131,7 +131,7 @@ class ThreeServers:
         namespace.ip(f"link set eth{port} up")
 
     def _bypass_bridge(self, ends: Iterable[tuple[int, int]]) -> None:
-        """Redirect frames between these ports, so that they bypass the bridge."""
+        """Redirect frames between a switch's ports by eBPF, so that they bypass the bridge."""
         with self.fabric.entered():
             ports = {
                 mac(*end).hex(":"): socket.if_nametoindex("h{}-{}".format(*end)) for end in ends
@@ -142,7 +142,7 @@ class ThreeServers:
             os.close(program)
 
     def _wait_for_switches(self) -> None:
-        """Wait until all bridge ports forward: a switch drops frames that arrive earlier."""
+        """Wait until all ports of the switches' bridges forward frames."""
         deadline = time.monotonic() + TIME_LIMIT_S
         with self.fabric.entered():
             while True:
@@ -158,7 +158,7 @@ class ThreeServers:
     # -- applications ----------------------------------------------------------------------------
 
     def add_applications(self, server: int) -> None:
-        """Give a server its application interface, with its address and a route to all servers."""
+        """Create a server's application interface, with its address and a route to all servers."""
         namespace = self.servers[server]
         with namespace.entered():
             self.tuns[server] = tun = Tun()
@@ -176,13 +176,13 @@ class ThreeServers:
         links: int = 1,
         programs: Programs | None = None,
     ) -> KernelTable:
-        """Install a server's forwarding table in the kernel; the relay has no applications."""
+        """Install a server's eBPF forwarding table in the kernel."""
         with self.servers[server].entered():
             ports = {
                 number: TablePort(socket.if_nametoindex(name), mac(server, number))
                 for number, name in enumerate(("eth0", "eth1") if server == RELAY else ("eth0",))
             }
-            # Placeholder for a server without applications, which delivers no packets: loopback.
+            # The relay has no applications: the loopback interface is a placeholder.
             interfaces = {name for _, name in socket.if_nameindex()}
             own = APPLICATION_INTERFACE if APPLICATION_INTERFACE in interfaces else "lo"
             table = KernelTable(
@@ -197,7 +197,7 @@ class ThreeServers:
     # -- traffic ---------------------------------------------------------------------------------
 
     def connect(self, seconds: float = TIME_LIMIT_S) -> tuple[socket.socket, socket.socket]:
-        """Return the two ends of a TCP connection from A's applications to B's."""
+        """Open a TCP connection from server A to server B; return its two sockets."""
         with self.servers[B].entered(), socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((dotted_quad(ipv4(B)), SERVER_PORT))
@@ -206,7 +206,7 @@ class ThreeServers:
             with self.servers[A].entered():
                 client = socket.socket()
             client.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # The machine's default congestion control may pace packets.
+            # Fixed congestion control, as the machine's default may pace packets.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"reno")
             client.bind((dotted_quad(ipv4(A)), CLIENT_PORT))
             client.settimeout(seconds)
@@ -216,7 +216,7 @@ class ThreeServers:
             return client, server
 
     def goodput_bps(self, seconds: float) -> float:
-        """Return the goodput of TCP from A to B in bit/s, measured at B.
+        """Return the TCP goodput from server A to server B in bit/s.
 
         Each end runs on a separate processor if two are available: while both ends share a
         processor, the same relay is a third slower.
@@ -231,14 +231,14 @@ class ThreeServers:
                 while True:
                     client.sendall(data)
             except OSError:
-                return  # The other end has closed the connection.
+                return  # The receiver has closed the connection.
 
         sender = threading.Thread(target=send, daemon=True)
         with client, server, _on_processors({max(processors)}):
             sender.start()
             _receive(server, WARM_UP_S)
             rate = _receive(server, seconds)
-            # A reset leaves no TCP state that would affect the next connection.
+            # A reset leaves no TCP state, which could affect the next connection.
             linger = struct.pack("=ii", 1, 0)
             server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             server.close()
@@ -248,7 +248,7 @@ class ThreeServers:
 
 @contextmanager
 def _on_processors(processors: set[int]) -> Iterator[None]:
-    """Restrict this thread to the given processors."""
+    """Restrict this thread to the given processors for a `with` block."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, processors)
     try:
@@ -269,7 +269,7 @@ def _receive(server: socket.socket, seconds: float) -> float:
 
 
 class Encapsulation(NamedTuple):
-    """Encapsulation of packets between A and B: headers, and lookup keys of the servers.
+    """Encapsulation of packets between servers A and B: headers and lookup keys.
 
     `there` and `back` are the header of a direction, and the key at its last server; `relays` is
     the relay's whole forwarding table.
@@ -290,7 +290,7 @@ def _dcn(source: int, destination: int, proxy: int | None = None) -> bytes:
 
 
 def _bcube(source: int, destination: int, *path: Hop) -> bytes:
-    # The first hop of the path leads to the relay.
+    # The path's first hop leads to the relay, which reads the second hop.
     return BCubeHeader(source, destination, Protocol.IPV4, path, next_hop=1).pack(b"")
 
 
@@ -303,27 +303,27 @@ def _tunnel(direction: int, outer_destination: int, destination: int) -> ByTunne
 
 
 def by_dcn(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
-    """Return the lookup key of packets with a DCN header."""
+    """Return the forwarding table's key of packets with a DCN header."""
     return DcnHeader(0, destination, Protocol.IPV4, proxy=proxy).relay_key(port)
 
 
 def by_hop(hop: Hop) -> ByHeader:
-    """Return the lookup key of packets with a BCube header and a next hop."""
+    """Return the forwarding table's key of packets whose BCube header has a next hop."""
     return BCUBE.forms[0].by_hop(hop.nha)
 
 
 def by_end(destination: int) -> ByHeader:
-    """Return the lookup key of packets whose path in a BCube header ends at this server."""
+    """Return the forwarding table's key of packets whose BCube path ends at this server."""
     return BCUBE.forms[0].by(None, destination)
 
 
 def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> HeaderChange:
-    """Return the change of a DCN header for forwarding over another proxy, or over none."""
+    """Return the header change that sets or removes the proxy in a DCN header."""
     return HeaderChange(by_dcn(destination, proxy), ("retry",) if rerouted else ())
 
 
 def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
-    """Return all encapsulations by name; `flows` matter for lookup by flow only."""
+    """Return all packet encapsulations of the relay benchmark by name."""
     each_flow: dict[RelayKey, Action] = {ByFlow(flow, 0): _TO_B for flow in flows}
     each_flow |= {ByFlow(flow.reversed(), 1): _TO_A for flow in flows}
     to_b, to_a = ByDestination(ipv4(B), 0), ByDestination(ipv4(A), 0)
@@ -386,7 +386,7 @@ def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulati
 def install(
     tables: Sequence[KernelTable], encapsulation: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> None:
-    """Install an encapsulation in the tables of A, relay and B, for flows in both directions."""
+    """Install an encapsulation in the forwarding tables of server A, the relay and server B."""
     for flow in flows:
         tables[A].install_flow(flow, Push(0, mac(RELAY, 0), encapsulation.there[0]))
         tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), encapsulation.back[0]))
@@ -404,7 +404,7 @@ def install(
 def forwarding(
     encapsulation: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> Iterator[tuple[ThreeServers, list[KernelTable]]]:
-    """Yield three servers whose kernels forward with an encapsulation, and their tables."""
+    """Yield the network of A, relay and B with eBPF forwarding, and the forwarding tables."""
     with ThreeServers() as lab:
         for server in (A, B):
             lab.add_applications(server)

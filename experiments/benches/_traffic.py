@@ -21,7 +21,7 @@ from typing import Any
 
 ECHO_PORT, COUNT_PORT = 5001, 5002
 NUMBERED = struct.Struct(">II")
-PATTERN = Random("pattern").randbytes(4093)  # prime length: no power of two is a multiple of it
+PATTERN = Random("pattern").randbytes(4093)  # payload pattern; its length is prime to detect shifts
 CHUNK = 512
 TCP_INFO = struct.Struct("=BxB5xI12xI16xI8xI")
 SHORT_BYTES = 8 * CHUNK
@@ -30,20 +30,20 @@ EVERY_S = {"_send_datagrams": 0.1, "_send_chunks": 0.2, "_begin_connections": 0.
 
 @dataclass
 class Stream:
-    """Numbered datagrams from one server to another."""
+    """Stream of numbered UDP datagrams from one server to another."""
 
     source: int
     destination: int
     sent: int = 0
-    judged: int = 0  # number of sent datagrams that `lost` has already counted
-    arrived: set[int] = field(default_factory=set)  # sequence numbers that arrived since then
+    judged: int = 0  # number of datagrams that earlier loss counts cover
+    arrived: set[int] = field(default_factory=set)  # sequence numbers since the last loss count
 
     def missing(self) -> int:
-        """Return the number of missing datagrams among those sent since the last call of `lost`."""
+        """Return the number of datagrams sent but not received since the last loss count."""
         return self.sent - self.judged - len(self.arrived)
 
     def lost(self) -> int:
-        """Return the number of lost datagrams among those sent since the last call."""
+        """Return the number of datagrams lost since the last call, and start a new count."""
         lost = self.missing()
         self.judged = self.sent
         self.arrived.clear()
@@ -52,16 +52,16 @@ class Stream:
 
 @dataclass
 class ClientConnection:
-    """A client's side of a TCP connection."""
+    """Client side of a TCP connection to an echo server."""
 
     source: int
     destination: int
     client: socket.socket
-    length: int | None  # None for a long connection
+    length: int | None  # bytes to send; None for a long connection
     moved_s: float
     sent: int = 0
     echoed: int = 0
-    # Retransmissions without effect, while the network did not change and had a path both ways.
+    # Unsuccessful retransmissions while a path existed in both directions.
     in_vain: int = 0
 
     @property
@@ -71,7 +71,7 @@ class ClientConnection:
 
 
 class BenchTraffic:
-    """All streams and connections of a lab.
+    """Test traffic in a live lab: UDP streams and TCP connections between its servers.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ class BenchTraffic:
         self, lab: Any, draw: Random, *, streams: int, connections: int, stalled_s: float
     ) -> None:
         self.lab, self.draw, self.stalled_s = lab, draw, stalled_s
-        self.counts: Counter[str] = Counter()  # number of connections by event
+        self.counts: Counter[str] = Counter()  # number of TCP connections by event
         self.errors: Counter[str] = Counter()
         self.streams = [Stream(*self._pair()) for _ in range(streams)]
         self._long = connections
         self._ending = False
         self._selector = selectors.DefaultSelector()
         self._connections: dict[socket.socket, ClientConnection] = {}
-        # Addresses of both ends, by accepted socket.
+        # Address pairs of TCP connections, by the echo server's socket.
         self._echoing: dict[socket.socket, set[str]] = {}
         self._next_s: dict[str, float] = {}
         self._datagrams = {}
@@ -119,7 +119,7 @@ class BenchTraffic:
         self._selector.close()
 
     def step(self, now: float, wait_s: float, *, datagrams: bool = True) -> None:
-        """Send all due data, then process data that arrives within `wait_s`."""
+        """Send all due test traffic, then process data that arrives within `wait_s` seconds."""
         for deed, every_s in EVERY_S.items():
             due = now >= self._next_s.get(deed, 0.0)
             if due and (datagrams or deed != "_send_datagrams"):
@@ -134,7 +134,7 @@ class BenchTraffic:
                 self._end(one, "stalled")
 
     def tries(self) -> dict[socket.socket, int]:
-        """Return the unsuccessful TCP tries of each connection whose ends have paths both ways."""
+        """Return TCP's unsuccessful tries by client socket, if paths exist in both directions."""
         computed = self.lab.computed
         return {
             one.client: _tcp_info(one.client)[1]
@@ -143,18 +143,18 @@ class BenchTraffic:
         }
 
     def tried(self, before: dict[socket.socket, int]) -> None:
-        """Count unsuccessful tries since `before`, a period in which the network did not change."""
+        """Add each connection's unsuccessful TCP tries since `before`, the result of `tries`."""
         for client, tries in before.items():
             one = self._connections.get(client)
             if one:
                 one.in_vain += max(0, _tcp_info(client)[1] - tries)
 
     def missing(self) -> int:
-        """Return the number of datagrams in flight or lost."""
+        """Return the number of UDP datagrams of all streams in flight or lost."""
         return sum(stream.missing() for stream in self.streams)
 
     def server_died(self, server: int) -> None:
-        """End the connections of a dead server."""
+        """End the TCP connections of a dead server."""
         for one in self._open_connections():
             if server in (one.source, one.destination):
                 self._end(one, "ended with a server")
@@ -164,7 +164,7 @@ class BenchTraffic:
                 self._end_echo(accepted)
 
     def end(self) -> int:
-        """Stop sending new data; return the number of connections whose echo is incomplete."""
+        """Stop the test traffic; return the number of TCP connections with an incomplete echo."""
         self._ending = True
         return sum(
             one.sent > one.echoed or one.length is not None for one in self._open_connections()
@@ -188,7 +188,7 @@ class BenchTraffic:
     def _count_datagram(self, which: socket.socket, now: float) -> None:
         try:
             number, sequence = NUMBERED.unpack(which.recv(64))
-        except OSError:  # ICMP error for an earlier datagram
+        except OSError:  # an ICMP error for an earlier datagram
             return
         if sequence >= self.streams[number].judged:
             self.streams[number].arrived.add(sequence)
@@ -210,7 +210,7 @@ class BenchTraffic:
         self._connections[client] = one
         self._selector.register(client, selectors.EVENT_READ, self._echo_came)
         code = client.connect_ex((self.lab.topology.ip(destination), ECHO_PORT))
-        if code not in (0, 115):  # EINPROGRESS
+        if code not in (0, 115):  # 115 is EINPROGRESS
             self._failed(one, OSError(code, "no connection"))
 
     def _send_chunks(self, now: float) -> None:
@@ -221,7 +221,7 @@ class BenchTraffic:
             if most > 0 and one.sent - one.echoed < 64 * CHUNK:
                 try:
                     one.sent += one.client.send(_pattern(one.sent, most))
-                # The connection is not established yet, or about to fail.
+                # The TCP connection is not established yet, or about to fail.
                 except (BlockingIOError, BrokenPipeError):
                     continue
                 except OSError as error:
@@ -229,7 +229,7 @@ class BenchTraffic:
 
     def _echo_came(self, client: socket.socket, now: float) -> None:
         one = self._connections.get(client)
-        if one is None:  # the connection has just ended
+        if one is None:  # the TCP connection has just ended
             return
         try:
             data = client.recv(1 << 16)
@@ -262,12 +262,12 @@ class BenchTraffic:
             return
         try:
             data = accepted.recv(1 << 16)
-            # A client never sends more than the send buffer can hold.
+            # The echo fits into the send buffer, as a client awaits earlier echoes.
             if data and accepted.send(data) == len(data):
                 return
         except BlockingIOError:
             return
-        except OSError:  # The client's side counts the error.
+        except OSError:  # The client side of the connection counts the error.
             pass
         self._end_echo(accepted)
 
@@ -316,6 +316,6 @@ def _tcp_info(client: socket.socket) -> tuple[int, ...]:
 
 
 def _pattern(start: int, length: int) -> bytes:
-    """Return the bytes of a connection's pattern from a position."""
+    """Return the payload pattern of a TCP connection from a byte position."""
     begin = start % len(PATTERN)
     return (PATTERN * (2 + length // len(PATTERN)))[begin : begin + length]

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 KINDS = ("cut", "silent cut", "server", "switch")
-ROUNDS = 3  # consecutive rounds of pings between all pairs
-# Upper bound for servers to notice a fault, with a margin for a busy machine, in seconds.
+ROUNDS = 3  # rounds of pings between all pairs of servers
+# Time for all servers to detect a fault, with a margin for a busy machine, in seconds.
 NOTICED_S = {"fast": 4.0, "paper": 7.5}
-BETWEEN_S = 2.0  # pause between two rounds, in seconds
+BETWEEN_S = 2.0  # pause between two rounds of pings, in seconds
 FAULTS_OF_A_KIND, QUICK_FAULTS = 4, 1
 TIME_LIMIT_S = 900.0
 NOTES = f"""
@@ -42,7 +42,7 @@ processors busy (see `bench failover`).
 
 
 class FaultCase(NamedTuple):
-    """One lab, and the number of faults of each kind."""
+    """Settings of a lab, and the number of faults of each kind to inject."""
 
     network: str
     plane: str
@@ -80,7 +80,7 @@ def _cases(quick: bool) -> Iterator[FaultCase]:
 
 
 def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) -> dict[str, Row]:
-    """Run a case's lab in a sandbox; return the measured columns by kind of fault."""
+    """Inject faults into a lab in a sandbox; return the pings lost by kind of fault."""
     topology = parse(network)
     with sandboxed(
         topology,
@@ -91,10 +91,12 @@ def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) ->
     ) as lab:
         load = Load(lab, (0, topology.servers - 1)) if loaded else None
         with load.running() if load else nullcontext():
-            return {kind: {"routing": lab.routing} | _row(lab, kind, faults) for kind in KINDS}
+            return {
+                kind: {"routing": lab.routing} | _fault_row(lab, kind, faults) for kind in KINDS
+            }
 
 
-def _row(lab: Lab, kind: str, most: int) -> Row:
+def _fault_row(lab: Lab, kind: str, most: int) -> Row:
     every = faults_of(lab.topology, kind)
     if not every:
         return {"outcome": "skipped: the network has none"}
@@ -121,7 +123,7 @@ def faults_of(topology: Topology, kind: str) -> list[Fault]:
 
 
 class Struck(NamedTuple):
-    """Effect of one fault on new flows: numbers of pairs, and of lost pings per round."""
+    """Effect of a fault: connected pairs, pairs without a path, and lost pings per round."""
 
     pairs: int
     no_path: int
@@ -135,7 +137,7 @@ def struck(lab: Lab, fault: Fault) -> Struck:
 
     lab.wait_converged()
     repair = begun(lab, fault)
-    connected, with_path = _pairs(lab)
+    connected, with_path = _connected_pairs(lab)
     time.sleep(NOTICED_S[lab.settings.timers])
     lost = []
     for round_ in range(ROUNDS):
@@ -147,8 +149,8 @@ def struck(lab: Lab, fault: Fault) -> Struck:
     return Struck(len(connected), len(connected) - len(with_path), lost)
 
 
-def _pairs(lab: Lab) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the connected pairs, and those for which the routing has a path there and back."""
+def _connected_pairs(lab: Lab) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the connected pairs of servers, and the pairs to which the routing has paths."""
     topology, failures = lab.topology, lab.failures()
     alive = [server for server in range(topology.servers) if server not in failures.nodes]
     pairs = [(a, b) for a in alive for b in alive if a != b]

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "bcube,4,1", "bsr"
-KERNEL_ROUTING = "bcube"  # routing whose paths the kernel's routes follow
+KERNEL_ROUTING = "bcube"  # routing algorithm whose paths are installed as kernel routes
 GOAL = 1.0
 SECONDS, ROUNDS = 1.0, 9
 QUICK_SECONDS, QUICK_ROUNDS = 0.3, 1
 WARM_UP_S = 0.5
-CONTROL = b"reno"  # congestion control that every kernel has
+CONTROL = b"reno"  # TCP congestion control that every kernel has
 PORT = 5001
 CHUNK, SINK = 1 << 18, 1 << 20
 SEED = 1
@@ -79,7 +79,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _reason(plane: str) -> str:
-    why = hindrance(EBPF if plane == PAST else plane)  # needs eBPF programs to bypass bridges
+    why = hindrance(EBPF if plane == PAST else plane)  # the bypass of bridges needs eBPF
     return f"skipped: {why}" if why else ""
 
 
@@ -94,7 +94,7 @@ def _compared(totals: list[float], kernel: list[float]) -> Row:
 
 
 def flows(topology: Topology) -> list[Path]:
-    """Return the paths of the flows: each server is source, relay and destination of one flow.
+    """Return the flows' paths: each server is source, relay and destination of one flow.
 
     >>> [len(path) for path in flows(parse(NETWORK))] == [2] * 16
     True
@@ -118,7 +118,7 @@ def _flow_path(topology: Topology, source: int, destination: int) -> Path:
 
 
 def total_bps(plane: str, seconds: float) -> float:
-    """Bring the network up in a sandbox; return the total goodput of all flows in bit/s."""
+    """Start BCube's network in a sandbox; return the total goodput of all flows in bit/s."""
     topology = parse(NETWORK)
     with _network(topology, plane) as net:
         return _total_goodput_bps(
@@ -161,7 +161,7 @@ def _costs(seconds: float) -> Iterator[Row]:
 
 
 def _cpu_and_packets(lab: Lab, server: int) -> tuple[float, int]:
-    """Return the CPU time of a forwarder in seconds, and the number of packets it handled."""
+    """Return the CPU time of a server's forwarder in seconds, and the number of its packets."""
     assert lab.forwarders is not None
     stat = pathlib.Path(f"/proc/{lab.forwarders.pids[server]}/stat").read_text()
     user, system = stat.rpartition(")")[2].split()[11:13]
@@ -172,7 +172,7 @@ def _cpu_and_packets(lab: Lab, server: int) -> tuple[float, int]:
 
 
 def _lab(topology: Topology, plane: str) -> AbstractContextManager[Lab]:
-    # With fast timers, the busy processors of this bench would look like dead servers.
+    # With fast timers, servers on busy processors would be declared dead.
     return sandboxed(topology, routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
 
 
@@ -184,7 +184,7 @@ def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
 
 @contextmanager
 def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
-    """Yield the network with addresses on the ports and routes for flows in both directions."""
+    """Yield a network of plain IP routers, with kernel routes for all flows both ways."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -198,7 +198,7 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
             for server, step in zip(one.servers, one.steps, strict=False):
                 target = topology.ip(one.destination)
                 device = topology.interface(server, step.port)
-                mac = topology.mac(step.peer, step.port)  # both ports of a hop have the same level
+                mac = topology.mac(step.peer, step.port)  # a cable joins two ports of one level
                 commands[server] += [
                     f"route replace {target}/32 dev {device}",
                     f"neigh replace {target} lladdr {mac} dev {device} nud permanent",
@@ -241,7 +241,7 @@ def _connected(net: Any, topology: Topology, path: Path) -> tuple[socket.socket,
 def _total_goodput_bps(
     connections: list[tuple[socket.socket, socket.socket]], seconds: float
 ) -> float:
-    """Return the total goodput of all connections in bit/s."""
+    """Return the total goodput of all TCP connections in bit/s."""
     clients = [client for client, _ in connections]
     servers = [server for _, server in connections]
     for each in (*clients, *servers):
@@ -273,7 +273,7 @@ def _write_for_ever(clients: list[socket.socket]) -> None:
 
 def _read_and_count(servers: list[socket.socket], seconds: float, report: socket.socket) -> None:
     ready = selectors.DefaultSelector()
-    sink = bytearray(SINK)  # never written to, because of MSG_TRUNC
+    sink = bytearray(SINK)  # stays unused: MSG_TRUNC discards the data
     for server in servers:
         ready.register(server, selectors.EVENT_READ, server)
 

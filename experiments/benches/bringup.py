@@ -14,7 +14,7 @@ from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
 FULL = ("bcube,4,3", "dcell,4,2")
-ALONE = ("bcube,8,2",)  # network without stock Mininet, which would take minutes
+ALONE = ("bcube,8,2",)  # networks only for Pillarbox: stock Mininet would take minutes
 RATE_MBIT = 100
 LEAST_TIMES = 20
 TIME_LIMIT_S = 1200.0
@@ -35,7 +35,7 @@ kernel: for each removed bridge it waits for a grace period (rcu_barrier, in br_
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each builder of each network, and a row for a network of Pillarbox alone."""
+    """Yield a row for each network and builder (Pillarbox, stock Mininet)."""
     for spec in QUICK if quick else FULL:
         yield from _rows(spec, TURNS[1:3] if quick else TURNS, judged=not quick)
     for spec in () if quick else ALONE:
@@ -73,7 +73,7 @@ def _row(spec: str, builder: str, results: list[CaseResult]) -> Row:
 
 
 def up_and_down(spec: str, builder: str) -> dict[str, float]:
-    """Bring a network up in a sandbox, test it, and stop it; return the columns of its row."""
+    """Start, check and stop a network in a sandbox; return the times and the memory use."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -133,7 +133,7 @@ def _stock(spec: str) -> Any:
     from topos.base.emulated import emulated
 
     allow_open_files()
-    # Skips Mininet's initialization, which changes settings of the whole machine.
+    # Skip Mininet's initialization, which changes kernel settings of the whole machine.
     Mininet.inited = True
     topo = emulated(parse(spec), link={"bw": RATE_MBIT})
     return Mininet(topo=topo, host=Host, switch=LinuxBridge, link=TCLink, controller=None)

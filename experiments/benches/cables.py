@@ -15,7 +15,7 @@ from topos.bcube import BCube
 
 LARGE = ("bcube,8,6", "dcell,6,3", "dpillar,48,4", "ficonn,16,3")
 SMALL = ("bcube,4,3", "dcell,4,2")
-BESIDE = ((8, 3, 11), (8, 4, 7))  # n, k, rounds
+BESIDE = ((8, 3, 11), (8, 4, 7))  # BCubes to compare with other builders: n, k, rounds
 BESIDE_SMALL = ((4, 2, 2),)
 MOST_MIB = 1.5e9 / 2**20
 LEAST_TIMES = 30
@@ -32,7 +32,7 @@ OURS = "pillarbox"
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each large network, then one for each builder of each BCube."""
+    """Yield a row for each large network, then for each program that builds each BCube."""
     for spec in SMALL if quick else LARGE:
         yield _large_row(spec, quick)
     for n, k, rounds in BESIDE_SMALL if quick else BESIDE:
@@ -83,12 +83,12 @@ def _builder_rows(n: int, k: int, rounds: int, *, judged: bool) -> Iterator[Row]
 
 
 def compare(n: int, k: int, rounds: int) -> dict[str, Row]:
-    """Build a BCube with all installed builders in turns; return the columns of each builder."""
+    """Build a BCube by each installed library in turns; return build times by library."""
     rows: dict[str, Row] = {}
     cases = {}
     for name, builder in BUILDERS.items():
         try:
-            made = builder(n, k)  # untimed first build: imports, and first touch of memory
+            made = builder(n, k)  # the first build is not timed: it imports and allocates
         except ImportError as error:
             rows[name] = {"outcome": f"skipped: {error}: pip install 'pillarbox[bench]'"}
             continue
@@ -106,20 +106,20 @@ def compare(n: int, k: int, rounds: int) -> dict[str, Row]:
 
 
 def build(name: str, n: int, k: int) -> None:
-    """Build a BCube once, to measure peak memory."""
+    """Build a BCube once by the named library, to measure peak memory."""
     BUILDERS[name](n, k)
 
 
 def _links(made: Any) -> Iterable[tuple[int, int]]:
-    """Return the links of arrays or of a graph, each server first."""
+    """Return the links (server, switch) of a built BCube, given as arrays or a graph."""
     if hasattr(made, "edges"):
-        # Servers have lower numbers than switches.
+        # Node numbers of servers are below those of switches.
         return (tuple(sorted(edge)) for edge in made.edges)
     return zip(made.a.tolist(), made.b.tolist(), strict=True)
 
 
 def _right_switches(n: int, k: int, links: Iterable[tuple[int, int]]) -> int:
-    """Return the number of correct BCube switches, identified by their servers, not by number."""
+    """Return the number of switches that connect the servers of BCube's definition."""
     switches: dict[int, list[int]] = {}
     for server, switch in links:
         switches.setdefault(switch, []).append(server)

@@ -20,7 +20,7 @@ NETWORKS = ("bcube,4,1", "dcell,4,1", "ficonn,4,2", "dpillar,4,3", "tree,4,4")
 QUICK_NETWORKS = ("bcube,2,1", "tree,2,2")
 MTUS, QUICK_MTUS = (1500, 9000), (9000,)
 LEAST_OF_IDEAL = 0.9
-VALID = 3  # number of valid trials required at the largest rate
+VALID = 3  # valid trials required at the largest cable rate
 START_MBIT = 1000.0
 # Builders of a network, each with the tool that sends its flows and the program of a trial.
 OURS, STOCK = "pillarbox", "mininet"
@@ -61,9 +61,9 @@ def run(quick: bool) -> Iterator[Row]:
 
 def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
     tries: dict[float, list[Tried]] = {}
-    length_s = QUICK_S if quick else _length_s(network, mtu)
+    length_s = QUICK_S if quick else _flow_duration_s(network, mtu)
     try_at = partial(_run_trial, tries, network, mtu, builder, length_s)
-    if quick:  # checks only that the bench runs and counts
+    if quick:  # a quick run only checks that the benchmark works
         try_at(QUICK_MBIT)
         return _row(network, mtu, builder, tries[QUICK_MBIT], rate_mbit=QUICK_MBIT)
     try:
@@ -77,7 +77,7 @@ def _measured(network: str, mtu: int, builder: str, quick: bool) -> Row:
 
 
 def _largest_rate_mbit(try_at: Callable[[float], Tried]) -> float:
-    """Return the largest rate in Mbit/s at which trials are good, testing each rate from above.
+    """Return the largest cable rate with valid trials in Mbit/s; high rates are tried first.
 
     A binary search is wrong: at low rates, where TCP sends single segments, trials may be worse
     again.
@@ -96,8 +96,8 @@ def _largest_rate_mbit(try_at: Callable[[float], Tried]) -> float:
     raise PillarboxError(f"no valid rate; the last reason: {reasons[-1]}")
 
 
-def _length_s(network: str, mtu: int) -> float:
-    """Return the duration of flows in seconds, equal for all rates: shares are proportional."""
+def _flow_duration_s(network: str, mtu: int) -> float:
+    """Return the duration of the flows in seconds, which is equal for all cable rates."""
     from experiments.analysis.fluid.ideal import ideal
     from experiments.traffic.flows import Flow
 
@@ -116,7 +116,7 @@ def _run_trial(
     length_s: float,
     rate_mbit: float,
 ) -> Tried:
-    """Run a trial, store its result in `tries`, and return it."""
+    """Run a trial at a cable rate, append the result to `tries`, and return it."""
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import all_to_all, tried
 

@@ -32,7 +32,7 @@ BESIDE = (
 )
 BESIDE_SMALL = (("bcube,4,2", "bcube"),)
 ARRIVING, ARRIVING_SMALL = "bcube,8,3", "bcube,4,2"
-LOADS = (0.3, 0.6)  # mean load of all cables, as a fraction of their rate
+LOADS = (0.3, 0.6)  # mean load of all cables, as a fraction of the link rate
 SEARCHED, SEARCHED_SMALL = "dcell,6,3", "dcell,4,2"
 FLOWS, FLOWS_SMALL = 1_000_000, 10_000
 MOST_S, MOST_MIB = 60.0, 2e9 / 2**20
@@ -51,7 +51,7 @@ code; slower_times compares this with Pillarbox's arrays, in turns in one proces
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of large networks, of a search, and of networks compared with networkx."""
+    """Yield rows of the simulator's speed: flows, path search, and comparison with networkx."""
     for spec, name in SMALL if quick else LARGE:
         yield _flows_row(spec, name, FLOWS_SMALL if quick else FLOWS)
     for load in LOADS:
@@ -75,7 +75,7 @@ def _flows_row(spec: str, name: str, flows: int) -> Row:
 
 
 def flows_s(spec: str, name: str, flows: int) -> dict[str, float]:
-    """Return the time of each step for random flows, and the paths per second."""
+    """Return the time of each step of simulating random flows, and the paths per second."""
     from experiments.analysis.fluid.directed_links import link_count
     from experiments.analysis.fluid.rates import (
         bottleneck_throughput,
@@ -113,7 +113,7 @@ def _arriving_row(spec: str, load: float, flows: int) -> Row:
 
 
 def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
-    """Return the time to draw and simulate arriving flows, and the time per event."""
+    """Return the time to generate and simulate randomly arriving flows, in total and per event."""
     from experiments.analysis.arrivals.arrival_request import ArrivalRequest
     from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
 
@@ -130,7 +130,7 @@ def arriving(spec: str, load: float, flows: int) -> dict[str, float]:
         event_us = (end - middle) / course.events * 1e6
         return {"at_a_time": course.most_active, "event_us": event_us, "took_s": end - start}
 
-    took(parse("bcube,4,1"), 1000)  # loads the compiled code before the measurement
+    took(parse("bcube,4,1"), 1000)  # untimed run, which loads the compiled code
     return took(parse(spec), flows)
 
 
@@ -141,7 +141,7 @@ def _search_row(spec: str) -> Row:
 
 
 def search(spec: str) -> dict[str, float]:
-    """Return the search time, and mean and deviation of shortest path lengths from 64 servers."""
+    """Return the time of a shortest path search from 64 servers, and the path lengths."""
     import numpy
 
     from experiments.analysis.simulator.breadth_first import SOURCES, distances, mean_and_deviation
@@ -185,7 +185,7 @@ def _networkx_row(spec: str, name: str, rounds: int, *, judged: bool) -> Row:
 
 
 def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
-    """Return the time per path and its loads, in arrays and in a networkx graph."""
+    """Return the time to compute a path and its link loads, by Pillarbox and by networkx."""
     import networkx
 
     network = parse(spec)
@@ -201,7 +201,7 @@ def compare(spec: str, name: str, rounds: int) -> dict[str, float]:
         "networkx": partial(_load_graph, graph, network, name, pairs),
     }
     for case in cases.values():
-        case()  # untimed first run: compiles, and fills caches
+        case()  # untimed first run, which compiles and fills caches
     times = medians(interleaved(cases, rounds))
     each = {"pillarbox": times["pillarbox"] / many, "networkx": times["networkx"] / few}
     in_us = {f"{case}_us": seconds * 1e6 for case, seconds in each.items()}

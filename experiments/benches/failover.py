@@ -31,16 +31,16 @@ NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 PAPER_NETWORKS = ("dcell,4,1", "bcube,4,1")
 RATE_MBIT = 100.0
-CONTROL = "reno"  # congestion control that every kernel has
-INTERVAL_S = 0.005  # interval in which arrived bytes are counted: resolution of a gap, in seconds
-# The window stays below the capacity of a queue. So only the fault loses packets, and TCP is not
+CONTROL = "reno"  # TCP congestion control that every kernel has
+INTERVAL_S = 0.005  # interval of the byte counts, the resolution of a gap, in seconds
+# TCP's window stays below a port's queue size. So only the fault loses packets, and TCP is not
 # recovering from congestion losses when the fault occurs.
 RECEIVE_BUFFER = 1 << 17
 RTO_MIN = "50ms"
-PAIRS = 64  # number of pairs searched for a path that allows every fault
+PAIRS = 64  # number of server pairs searched for a path that allows every fault
 WARM_UP_S = 0.4
 WINDOW_S = 0.1  # interval between two readings of a port's counter, in seconds
-END_S = 10.0  # time for the flow to end after the request, in seconds
+END_S = 10.0  # timeout for the TCP flow to end after the request, in seconds
 TIME_LIMIT_S = 400.0
 TURNS = {"fast": 3, "paper": 1}
 # Background load: all-to-all traffic that keeps the processors busy for LOAD_BUSY of their time.
@@ -48,11 +48,11 @@ TURNS = {"fast": 3, "paper": 1}
 # The rest is spare capacity for the flows of a failed cable.
 LOAD_BUSY, MOST_OF_SHARE = 0.8, 0.4
 LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
-# First fraction, number and duration of the calibrating tries.
+# Load calibration: first share of a flow's rate, number of tries, and their duration.
 FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6
 LATEST = 4  # CPU load samples to average: a single sample may be off by a third
-NO_TIME = 0.01  # minimum CPU load for an extrapolation
-MORE_UNDER_LOAD_S = 0.1  # extra time for a goal under load, in seconds
+NO_TIME = 0.01  # minimum measured CPU load from which a flow rate is extrapolated
+MORE_UNDER_LOAD_S = 0.1  # addition to the goal of a gap under load, in seconds
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
 SERVER, SWITCH = "server death", "switch death"
@@ -61,11 +61,11 @@ PAPER_FAULTS = (FAR_CUT, SERVER)
 
 
 class FailoverTimes(NamedTuple):
-    """Goals of a set of timers, and observation times, all in seconds."""
+    """Goals for the gap after each fault, and observation times, in seconds."""
 
     goals: dict[str, float]
-    broken_s: float  # time from the fault to its repair
-    return_s: float  # upper bound for the flow's return to its original path
+    broken_s: float  # time from a fault to its repair
+    return_s: float  # timeout for the flow's return to its original path
 
 
 PACES = {
@@ -98,7 +98,7 @@ and 6.2 s after the fault are the last one before and the first one after this t
 
 
 class FailoverCase(NamedTuple):
-    """One lab, with its faults and the number of turns."""
+    """Settings of a lab, with the faults to inject and their number of repeats."""
 
     network: str
     plane: str
@@ -108,7 +108,7 @@ class FailoverCase(NamedTuple):
     turns: int
 
     def goal_s(self, fault: str) -> float:
-        """Return the goal for the longest gap after a fault, in seconds."""
+        """Return the goal for the longest gap in a flow after a fault, in seconds."""
         return PACES[self.timers].goals[fault] + (MORE_UNDER_LOAD_S if self.loaded else 0.0)
 
 
@@ -147,7 +147,7 @@ def _cases() -> Iterator[FailoverCase]:
 def turns_of(
     network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
-    """Run a case's lab in a sandbox; return the measured columns by fault."""
+    """Inject faults into a lab in a sandbox; return the gaps in a TCP flow by fault."""
     from experiments.linux.namespaces import write_sysctl
 
     topology, case = parse(network), FailoverCase(network, plane, timers, loaded, faults, turns)
@@ -170,7 +170,7 @@ def turns_of(
         for _ in range(turns):
             for fault in faults:
                 with load.running() if load else nullcontext():
-                    found[fault].append(_turn(lab, ends, fault))
+                    found[fault].append(_measured_turn(lab, ends, fault))
     return {
         fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
         for fault, each in found.items()
@@ -178,7 +178,7 @@ def turns_of(
 
 
 class Load:
-    """All-to-all traffic, except the measured flow, at a rate that keeps the processors busy.
+    """Background load: all-to-all traffic at a rate that keeps the processors busy.
 
     The CPU load is measured whenever the traffic runs, and the rate is adjusted.
     """
@@ -193,7 +193,7 @@ class Load:
         ideals = ideal(lab.topology, lab.routing, _flows(self._pairs), rate_bps, LOAD_MTU)
         self._share_bps = float(ideals.goodput_bps.min())
         self._flow_bps = FIRST_OF_SHARE * self._share_bps
-        # Rate of a flow in bit/s, and CPU load.
+        # Rate of each background flow in bit/s, and latest CPU loads.
         self._looks: deque[tuple[float, float]] = deque(maxlen=LATEST)
         for _ in range(TRIES):
             with self.running():
@@ -201,12 +201,12 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Send the traffic for the duration of the block."""
+        """Send the background load for the duration of a `with` block."""
         from experiments.traffic.generator import Generator
         from experiments.trials.trust.machine import between, machine
 
         sending = Sending(CONTROL, TIME_LIMIT_S, TIME_LIMIT_S, self._flow_bps)
-        cpus = len(os.sched_getaffinity(0))  # one generator process per processor
+        cpus = len(os.sched_getaffinity(0))  # number of traffic generator processes
         with ExitStack() as stack:
             tools = []
             for part in (self._pairs[first::cpus] for first in range(cpus)):
@@ -215,14 +215,14 @@ class Load:
                 tool.prepare()
             for tool in tools:
                 tool.start(time.monotonic())
-            time.sleep(TRY_S)  # time for all flows to begin
+            time.sleep(TRY_S)  # wait until all background flows have begun
             before = machine()
             time.sleep(TRY_S)
             self._adjust_rate(1.0 - between(before, machine()).idle)
             yield
 
     def _adjust_rate(self, busy: float) -> None:
-        """Set the rate that is expected to cause the wanted CPU load."""
+        """Adjust the background flows' rate, so that the CPU load approaches LOAD_BUSY."""
         self._looks.append((self._flow_bps, max(busy, NO_TIME)))
         tried_bps, found = map(sum, zip(*self._looks, strict=True))
         self._flow_bps = min(MOST_OF_SHARE * self._share_bps, LOAD_BUSY * tried_bps / found)
@@ -233,7 +233,7 @@ def _flows(pairs: list[tuple[int, int]]) -> list[Flow]:
 
 
 def _set_rto_min(lab: Lab, server: int, far: int) -> None:
-    """Set a server's minimum TCP retransmission timeout to another server to RTO_MIN."""
+    """Set the minimum TCP retransmission timeout of a server's route to another to RTO_MIN."""
     target = lab.topology.ip(far)
     command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
     if lab.host(server).popen(command).wait():
@@ -241,18 +241,18 @@ def _set_rto_min(lab: Lab, server: int, far: int) -> None:
 
 
 class Turn(NamedTuple):
-    """Effect of one fault on one connection."""
+    """Effect of one fault on one TCP connection."""
 
     gap_s: float = 0.0
     repair_gap_s: float = 0.0
     return_s: float | None = None
-    busy: float = 0.0  # fraction of all processors' time that was busy before the fault
+    busy: float = 0.0  # CPU load before the fault, as a fraction
     skipped: str = ""
-    lost: str = ""  # reason why the connection broke
+    lost: str = ""  # reason why the TCP connection broke
 
 
-def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
-    """Inject a fault on the path of a flow, repair it, and return the effect on the flow."""
+def _measured_turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
+    """Inject a fault on the path of a TCP flow, repair it, and return the effect on the flow."""
     from experiments.traffic.generator import Generator
     from experiments.trials.runs.trial_faults import begun
     from experiments.trials.trust.machine import between, machine
@@ -298,7 +298,7 @@ def _turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
 
 
 def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
-    """Return the periods without arrivals: begin and end in seconds after the barrier."""
+    """Return the periods in which no data of a flow arrived: begin and end in seconds."""
     gaps: list[tuple[float, float]] = []
     for one in result.intervals:
         if one.delivered_bytes:
@@ -311,7 +311,7 @@ def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
 
 
 def _why_lost(result: FlowResult) -> str:
-    """Return the reason why a flow broke, empty if it did not."""
+    """Return the reason why a TCP flow broke, empty if it completed."""
     if result.status != COMPLETED:
         return result.reason.removeprefix("its connection broke: ")
     begin_s, end_s = (gaps_of(result) or [(0.0, 0.0)])[-1]
@@ -320,7 +320,7 @@ def _why_lost(result: FlowResult) -> str:
 
 
 def _judged(turns: list[Turn], goal_s: float) -> Row:
-    """Return the columns that summarize several turns of a fault."""
+    """Return the benchmark columns that summarize the repeats of one fault."""
     done = [turn for turn in turns if not turn.skipped]
     if not done:
         return {"outcome": f"skipped: {turns[0].skipped}"}
@@ -337,7 +337,7 @@ def _judged(turns: list[Turn], goal_s: float) -> Row:
 
 
 def _longest_gap(gaps: list[tuple[float, float]], start: float, end: float) -> float:
-    """Return the duration of the longest gap that overlaps a period, in seconds."""
+    """Return the duration of a flow's longest gap that overlaps a period, in seconds."""
     return max((b - a for a, b in gaps if b > start and a < end), default=0.0)
 
 
@@ -345,7 +345,7 @@ def _longest_gap(gaps: list[tuple[float, float]], start: float, end: float) -> f
 
 
 class Scenario(NamedTuple):
-    """A fault on a path, and the port that carried the flow."""
+    """A fault on a flow's path, and the port that carried the flow before."""
 
     fault: Fault
     server: int
@@ -353,7 +353,7 @@ class Scenario(NamedTuple):
 
 
 def scenarios(topology: Topology, path: Path) -> dict[str, Scenario]:
-    """Return the possible faults on a path, by name."""
+    """Return the faults that can be injected on a flow's path, by name."""
     first, *further = zip(path.servers, path.steps, strict=False)
     if not further:
         return {}
@@ -384,7 +384,7 @@ def _scenario_at(topology: Topology, kind: str, server: int, step: Step, *nodes:
 
 
 def _routing(topology: Topology, faults: Sequence[str]) -> str:
-    """Return the network's own routing that survives most faults."""
+    """Return the routing algorithm of a network that survives most of the given faults."""
     own = [
         name for name, found in algorithms(topology).items() if found.router and name != SHORTEST
     ]
@@ -396,7 +396,7 @@ def _routing(topology: Topology, faults: Sequence[str]) -> str:
 
 
 def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int, int]:
-    """Return two servers, with relays in between, for which the routing survives most faults."""
+    """Return two servers with relays in between, whose path survives most faults."""
     servers = range(topology.servers)
     pairs = ((a, b) for a in servers for b in reversed(servers) if a != b)
 
@@ -409,7 +409,7 @@ def _ends(topology: Topology, routing: str, faults: Sequence[str]) -> tuple[int,
 def _survivable(
     topology: Topology, routing: str, ends: tuple[int, int], faults: Sequence[str]
 ) -> int:
-    """Return the number of faults after which the routing still has a path."""
+    """Return the number of faults on a path after which the routing still has a path."""
     paths = route(topology, routing, *ends).paths
     found = scenarios(topology, paths[0]) if paths else {}
     known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
@@ -420,7 +420,7 @@ def _survivable(
 
 
 def taken(lab: Lab, source: int, destination: int) -> Path:
-    """Return the path of the latest flow between two servers, from the state of its servers."""
+    """Return the path of the latest flow between two live servers, from the servers' state."""
     from experiments.trials.runs.recorded_paths import live_paths, paths_of
 
     chosen, _ = live_paths(lab, [Flow(0, source, destination)])
@@ -429,7 +429,7 @@ def taken(lab: Lab, source: int, destination: int) -> Path:
 
 
 def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:
-    """Return the bytes that the scenario's port sends in WINDOW_S."""
+    """Return the bytes that the flow's port sends in WINDOW_S."""
     name = lab.topology.interface(scenario.server, scenario.port)
     before = lab.bytes_sent()[name]
     time.sleep(WINDOW_S)
@@ -437,7 +437,7 @@ def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:
 
 
 def _return_time(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float | None:
-    """Wait until the port carries the flow again; return the time, None after the deadline."""
+    """Wait until the original port carries the flow again; return the time, None on timeout."""
     while (start := time.monotonic()) < deadline:
         if _bytes_in_window(lab, scenario) > least:
             return start

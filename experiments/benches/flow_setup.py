@@ -16,14 +16,14 @@ NETWORKS = (
     *("dcell,10,1", "bcube,10,1", "ficonn,14,1", "dpillar,14,2", "tree,10,10"),
 )
 QUICK_NETWORKS = ("ficonn,4,1",)
-RATES, QUICK_RATES = (1, 10, 100, 500, 1000, 2000, 5000, 10_000), (100, 500)  # flows a second
-# Minimum flows and maximum duration of an offer, which otherwise lasts OFFER_S.
+RATES, QUICK_RATES = (1, 10, 100, 500, 1000, 2000, 5000, 10_000), (100, 500)  # new flows per second
+# Minimum number of flows, and maximum duration in seconds, at one offered rate.
 LEAST_FLOWS, MOST_S = 20, 4.0
 OFFER_S, QUICK_OFFER_S = 2.0, 0.5
 DRAIN_S, REST_S = 3.0, 0.5
 PLANES, TIMERS = ("ebpf", "python"), ("fast", "paper")
-WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # flows a second
-LEAST_BEYOND = 0.5  # fraction of the highest carried rate
+WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # new flows per second
+LEAST_BEYOND = 0.5  # minimum carried rate under overload, as a fraction of the highest
 TIME_LIMIT_S = 300.0
 NOTES = f"""
 Every flow is one UDP packet with a separate source port, between two random servers.
@@ -80,7 +80,7 @@ def _empty_row(rate: int) -> Row:
 def offered(
     network: str, settings: dict[str, Any], rates: list[int], seconds: float
 ) -> list[dict[str, Any]]:
-    """Return the results of an offer at each rate, one after the other in one lab."""
+    """Return the carried rate and losses at each offered rate of new flows, in one lab."""
     import time
 
     from experiments.traffic.new_flows import NewFlows

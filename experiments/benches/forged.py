@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 FRAMES, MESSAGES = "frames", "messages"
-FORGER, PORT = 0, 0  # a port that leads to a switch in every network
-RATE_PER_S, TOGETHER = 20_000, 20  # frames per second, and frames per burst
-MADE_UP = 8192  # number of forged tunnels, each of which needs a separate decision
-PACKETS, FLOWS = 1000, 100  # traffic from which valid headers are collected
-PAIRS, EVERY_S = 4, 0.05  # pairs per place, and interval of their pings in seconds
+FORGER, PORT = 0, 0  # number and port of the server that sends forged frames
+RATE_PER_S, TOGETHER = 20_000, 20  # flood rate in frames per second, and frames per burst
+MADE_UP = 8192  # number of forged tunnels, each needing a routing decision
+PACKETS, FLOWS = 1000, 100  # simulated traffic that provides valid headers
+PAIRS, EVERY_S = 4, 0.05  # pinging pairs per place, and ping interval in seconds
 SECONDS, QUICK_SECONDS = 10.0, 1.0
 TIME_LIMIT_S = 120.0
 SEED = 1
 AT, BEHIND, BYSTANDERS = "at_switch", "behind_server", "bystanders"
-GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # upper bound for the loss in percent
+GOALS = {AT: 5.0, BEHIND: 1.0, BYSTANDERS: 1.0}  # maximum ping loss in percent, by place
 NOTES = f"""
 A server sends {RATE_PER_S} frames per second to a neighbour on its switch. Frames: half are valid
 headers of this network with packets between any servers, half are IP in IP between random servers,
@@ -84,7 +84,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
-    """Flood one lab in a sandbox; return the columns of its row."""
+    """Flood a lab in a sandbox with forged frames; return the ping loss by place."""
     from experiments.emulation.drops import all_drops
 
     topology, draw = parse(spec), random.Random(SEED)
@@ -111,7 +111,7 @@ def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
 
 
 def verdict(row: Row) -> str:
-    """Return the outcome: "ok" if every loss is below its goal."""
+    """Return the outcome of a flood: "ok" if every ping loss is below its goal."""
     if row["forged_per_s"] < RATE_PER_S / 2:
         return "missed: the forger was too slow for a result"
     over = [name for name, goal in GOALS.items() if (row[name] or 0.0) >= goal]
@@ -131,7 +131,7 @@ def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
 def forged(
     topology: Topology, place: FloodPlace, sent: Sequence[FrameHop], draw: random.Random
 ) -> list[bytes]:
-    """Return Ethernet frames from the forger to its victim, valid and made-up in turn."""
+    """Return forged Ethernet frames to the victim, with valid and made-up headers in turn."""
     begin = macs_of(topology, place) + ETH_IP.to_bytes(2, "big")
     drawn = (draw.choices(range(topology.servers), k=4) for _ in range(MADE_UP))
     made_up = (begin + tunnel(topology, servers) for servers in drawn)
@@ -140,7 +140,7 @@ def forged(
 
 
 def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> list[bytes]:
-    """Return the frames sent to the victim, or broadcast, as Ethernet frames to the victim."""
+    """Return a simulation's frames to the victim, or broadcast, as Ethernet frames."""
     macs = macs_of(topology, place)
     return [
         macs + hop.frame.ethertype.to_bytes(2, "big") + hop.frame.data
@@ -157,7 +157,7 @@ def macs_of(topology: Topology, place: FloodPlace) -> bytes:
 
 
 def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
-    """Return an IP in IP packet: outer header between two servers, inner between two others."""
+    """Return a forged IP in IP packet, whose inner and outer headers have different servers."""
     near, far, source, destination = servers
     outer = Ipv4Header(topology.ipv4(near), topology.ipv4(far), IP_IN_IP)
     return outer.pack(udp_packet(topology, source, destination))
@@ -166,7 +166,7 @@ def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
 def sent_by_forger(
     topology: Topology, routing: str, draw: random.Random
 ) -> tuple[list[FrameHop], list[FrameHop]]:
-    """Return the packets and the messages that the forger sends in a network in memory."""
+    """Return the frames that the forging server sends in a simulation with normal traffic."""
     seen: list[FrameHop] = []
     make = algorithms(topology)[routing].router
     if make is None:
@@ -188,7 +188,7 @@ def sent_by_forger(
 
 
 def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap) -> None:
-    """Send frames forever at RATE_PER_S, and store their number in shared memory."""
+    """Send forged frames forever at RATE_PER_S, and store their number in shared memory."""
     with lab.host(place.forger).live_namespace():
         cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
     cable.bind((lab.topology.interface(place.forger, PORT), 0))
@@ -208,7 +208,7 @@ Pairs = dict[str, list[tuple[int, int]]]
 
 
 def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Random) -> Pairs:
-    """Return a few pairs for each place whose paths in both directions avoid the forger."""
+    """Return a few server pairs for each place, whose paths avoid the forging server."""
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))
     draw.shuffle(every)
@@ -226,7 +226,7 @@ def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Ran
 
 
 def answered(lab: Lab, pairs: Pairs, seconds: float) -> dict[str, list[tuple[int, int]]]:
-    """Ping between all pairs simultaneously; return answered and sent pings, by place."""
+    """Ping between server pairs during a flood; return answered and sent pings by place."""
     many = str(round(seconds / EVERY_S))
     begun = {
         name: [
@@ -239,15 +239,15 @@ def answered(lab: Lab, pairs: Pairs, seconds: float) -> dict[str, list[tuple[int
         ]
         for name, those in pairs.items()
     }
-    return {name: [_count(one) for one in those] for name, those in begun.items()}
+    return {name: [_ping_counts(one) for one in those] for name, those in begun.items()}
 
 
-def _count(ping: subprocess.Popen[str]) -> tuple[int, int]:
+def _ping_counts(ping: subprocess.Popen[str]) -> tuple[int, int]:
     words = ping.communicate(timeout=TIME_LIMIT_S)[0].replace(",", "").split()
     return int(words[words.index("received") - 1]), int(words[words.index("packets") - 1])
 
 
 def lost_percent(counts: Sequence[tuple[int, int]]) -> float | None:
-    """Return the percentage of unanswered packets, None if no packet was sent."""
+    """Return the percentage of unanswered pings, None if no ping was sent."""
     got, sent = map(sum, zip(*counts, strict=True)) if counts else (0, 0)
     return 100 * (1 - got / sent) if sent else None

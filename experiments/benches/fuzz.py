@@ -32,7 +32,7 @@ from hosts.wire.messages import (
 
 FRAMES, FRAMES_QUICK = 1_000_000, 5_000
 SEED = 1
-SAMPLES = 500  # valid frames to start from, for each header
+SAMPLES = 500  # number of valid frames to mutate, for each header type
 MOST_RANDOM = 80  # maximum size of a random frame in bytes
 MOST_PADDING = 46  # upper bound for Ethernet's padding in bytes
 NOTES = f"""
@@ -52,7 +52,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 class Target(NamedTuple):
-    """A parser, and the functions that generate and check its input.
+    """A header or message parser to fuzz, with functions that generate and check its input.
 
     `repack` returns the bytes with which a parsed frame must begin, `covered` the number of bytes
     that the checksum of a frame covers.
@@ -67,20 +67,20 @@ class Target(NamedTuple):
 
 
 def headers(frames: int) -> Iterator[Row]:
-    """Yield a row for each header and message, after a number of frames."""
+    """Yield a row for each header and message parser, after a number of mutated frames."""
     for target in targets():
         yield fed(target, frames)
 
 
 def fed(target: Target, frames: int) -> Row:
-    """Feed frames to a parser; return a row of results."""
+    """Feed mutated frames to a header parser; return the benchmark row."""
     random = Random(f"{SEED} {target.name}")
     valid = [target.sample(random) for _ in range(SAMPLES)]
     counts: Counter[str] = Counter()
     outcome = "ok"
     start_s = time.perf_counter()
     for _ in range(frames):
-        frame = _frame(target, valid, random)
+        frame = _mutated_frame(target, valid, random)
         try:
             parsed = target.parse(frame)
             if not frame.startswith(target.repack(parsed)):
@@ -88,7 +88,7 @@ def fed(target: Target, frames: int) -> Row:
         except WireError as error:
             counts[error.reason] += 1
         except Exception as error:  # noqa: BLE001
-            # Any other exception is a defect that this bench searches for.
+            # Any other exception is a defect of the parser.
             outcome = f"failed: {error!r} on {frame.hex()}"
             break
         else:
@@ -98,7 +98,7 @@ def fed(target: Target, frames: int) -> Row:
     return row | {"seconds": time.perf_counter() - start_s, "outcome": outcome}
 
 
-def _frame(target: Target, valid: list[bytes], random: Random) -> bytes:
+def _mutated_frame(target: Target, valid: list[bytes], random: Random) -> bytes:
     if random.random() < 0.5:
         return random.randbytes(random.randrange(MOST_RANDOM))
     frame = random.choice(MUTATIONS)(random.choice(valid), valid, random)
@@ -106,7 +106,7 @@ def _frame(target: Target, valid: list[bytes], random: Random) -> bytes:
 
 
 def _with_checksum(target: Target, frame: bytes) -> bytes:
-    """Return the frame with a correct checksum if it is long enough to contain one."""
+    """Return a mutated frame with a correct checksum if it is long enough to contain one."""
     at = target.layout.byte(CHECKSUM)
     before, behind = frame[:at], frame[at + 2 : target.covered(frame)]
     if len(frame) < at + 2:
@@ -148,19 +148,19 @@ def targets() -> list[Target]:
         Target("bcube", BCubeHeader.parse, _packed, _bcube, bcube.LAYOUT, _header_bytes),
         Target("ipv4", Ipv4Header.parse, _packed, _ipv4, ipv4.LAYOUT, _header_bytes),
         Target("tunnel", ipv4.decapsulate, _outer, _tunnel, ipv4.LAYOUT, _header_bytes),
-        # A flow cannot be packed again; the check is only that the parser finds one.
+        # Flow keys cannot be packed again; only their parser's exceptions are checked.
         Target("flow", ipv4.flow_key, lambda _: b"", _ipv4, ipv4.LAYOUT, _header_bytes),
     ]
     for protocol, message in MESSAGES.items():
         name = Protocol(protocol).name.lower().replace("_", " ")
-        sample = partial(_body, protocol)
+        sample = partial(_message_or_payload, protocol)
         layout = BODIES[protocol].head
         found.append(Target(name, message.parse, message.pack, sample, layout, len))
     return found
 
 
 def _header_bytes(frame: bytes) -> int:
-    """Return the header length in bytes, which DHL and IHL encode alike."""
+    """Return a frame's header length in bytes, which the fields DHL and IHL encode alike."""
     return 4 * (frame[0] & 0xF) if frame else 0
 
 
@@ -197,7 +197,7 @@ def _tunnel(random: Random) -> bytes:
     return ipv4.encapsulate(_ipv4(random), tunnel, random.getrandbits(8), random.getrandbits(16))
 
 
-def _body(protocol: int, random: Random) -> bytes:
+def _message_or_payload(protocol: int, random: Random) -> bytes:
     uids = [_uid(random) for _ in range(random.randint(0, 5))]
     flow = FlowKey(_uid(random), _uid(random), ipv4.TCP, random.getrandbits(16), 80)
     number = random.getrandbits(32)

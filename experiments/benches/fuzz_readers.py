@@ -39,30 +39,30 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def bounded(name: str, inputs: int) -> Row:
-    """Feed damaged inputs to a reader in this process, whose memory is limited meanwhile."""
+    """Feed mutated inputs to a reader in this process under a memory limit."""
     with _bounded_memory():
         return fed(name, readers()[name], inputs)
 
 
 def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
-    """Feed the corpus and damaged inputs to a reader; return a row of results."""
+    """Feed the corpus and mutated inputs to a reader; return the benchmark row."""
     counts = {"read": 0, "refused": 0}
     slowest_s, failure, data = 0.0, "", b""
     corpus, errors = reader.corpus(), reader.errors()
     begun_s = time.perf_counter()
-    with reader.prepare() as read, _alarm():
+    with reader.prepare() as read, _cpu_time_limit():
         for number in range(inputs):
             data = _input(name, reader.mutate, corpus, number)
             before_s = time.process_time()
-            # No limit for the first input, which imports modules.
+            # The first input imports modules, and has no time limit.
             signal.setitimer(signal.ITIMER_PROF, HANG_S if number else 0.0)
             try:
                 read(data)
                 counts["read"] += 1
             except errors:
                 counts["refused"] += 1
-            # Any other exception is a defect that this bench searches for.
-            except (Exception, _Hang) as error:  # noqa: BLE001
+            # Any other exception is a defect of the reader.
+            except (Exception, _InputTimeout) as error:  # noqa: BLE001
                 failure = f"failed: {error!r:.300} on input {number}: {data[:600]!r}"
                 break
             finally:
@@ -74,7 +74,7 @@ def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
 
 
 def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> bytes:
-    """Return an input by its number: first the unchanged corpus, then damaged copies."""
+    """Return a fuzz input by its number: first the unchanged corpus, then mutated copies."""
     if number < len(corpus):
         return corpus[number]
     random = Random(f"{SEED} {name} {number}")
@@ -87,14 +87,14 @@ def _judged(row: Row) -> str:
     return failure or (f"failed: it used {row['peak_mib']:.0f} MiB" if too_large else "ok")
 
 
-class _Hang(BaseException):
-    """Raised if an input exceeds its CPU time."""
+class _InputTimeout(BaseException):
+    """Raised if reading a fuzz input exceeds the CPU time limit."""
 
 
 @contextmanager
-def _alarm() -> Iterator[None]:
+def _cpu_time_limit() -> Iterator[None]:
     def ring(*_: Any) -> None:
-        raise _Hang(f"it took more than {HANG_S:g} s of processor time")
+        raise _InputTimeout(f"it took more than {HANG_S:g} s of processor time")
 
     before = signal.signal(signal.SIGPROF, ring)
     try:

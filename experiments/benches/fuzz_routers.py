@@ -28,7 +28,7 @@ SPECS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,2", "tree,4,5")
 FRAMES, FRAMES_QUICK = 1_000_000, 3_000
 SEED = 1
 VICTIM = 0
-BETWEEN_S = 2e-5  # virtual time between two frames, in seconds
+BETWEEN_S = 2e-5  # virtual time between two fuzzed frames, in seconds
 # Checksum offsets in a DCN, BCube or IPv4 header, and in a message.
 CHECKSUM_AT, BODY_CHECKSUM_AT = 10, 2
 # Number of samples of a router's state. Some tables are emptied at times (FiConn's routes after
@@ -55,7 +55,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
-    """Feed frames to one router; return a row of results."""
+    """Feed mutated frames to one simulated router; return the benchmark row."""
     topology = parse(spec)
     random = Random(f"{SEED} {spec} {name}")
     samples, network = _recorded(topology, router)
@@ -82,7 +82,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
             if victim.next_poll <= now:
                 _count(victim.poll(now), counts)
         except Exception as error:  # noqa: BLE001
-            # Any exception is a defect that this bench searches for.
+            # Any exception is a defect of the router.
             outcome = f"failed: {error!r} on {frame.hex()}"
             break
         if (i + 1) % (frames // LOOKS) == 0:
@@ -98,7 +98,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
 
 
 class CapturedFrame(NamedTuple):
-    """A received frame, with its port and the sending peer."""
+    """A frame that a simulated router received, with its port and the sending peer."""
 
     port: int
     peer: int
@@ -108,7 +108,7 @@ class CapturedFrame(NamedTuple):
 def _recorded(
     topology: Topology, router: type[Router]
 ) -> tuple[list[CapturedFrame], MemoryNetwork]:
-    """Run a network with traffic and a failure; return captured frames and the network."""
+    """Simulate a network with traffic and a failure; return captured frames and the network."""
     seen: list[FrameHop] = []
     network = MemoryNetwork(
         topology,
@@ -123,7 +123,7 @@ def _recorded(
             network.send_udp(VICTIM, a, source_port=4000 + round_)
         network.run(0.5)
         network.kill(topology.servers - 1)
-    # All frames of neighbours are included, so that every kind occurs; most went to other servers.
+    # Frames that neighbours received are included, so that every message type occurs.
     return [
         CapturedFrame(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
         for hop in seen
@@ -132,7 +132,7 @@ def _recorded(
 
 
 def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes:
-    """Return random bytes, or a damaged copy of a frame."""
+    """Return random bytes, or a mutated copy of a captured frame."""
     if random.random() < 0.2 or not frame:
         return random.randbytes(random.randrange(80))
     others = [random.choice(samples).frame.data or b"\0"]
@@ -141,7 +141,7 @@ def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes
 
 
 def _with_checksums(frame: bytes) -> bytes:
-    """Return the frame with correct checksums of its header and of a message after it."""
+    """Return a mutated frame with correct checksums of its header and message."""
     length = 4 * (frame[0] & 0xF) if frame else 0
     if not 20 <= length <= len(frame):
         return frame
@@ -182,7 +182,7 @@ def _count(actions: list[Action], counts: Counter[str]) -> None:
 
 
 def entries(router: Router) -> int:
-    """Return the number of entries in all containers of a router."""
+    """Return the number of entries in all tables of a router, to detect unlimited growth."""
     seen: set[int] = set()
 
     def count(value: Any) -> int:

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from experiments.traffic.generator import Generator
 
 NETWORKS = ("dcell,4,1,servers=16", "bcube,4,1,servers=8")
-PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # a load that two processors can carry
+PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # plane, link rate and MTU that two processors can carry
 PHASE_S, QUICK_S = 6.0, 1.5
-SETTLED_S = 1.0  # start of a phase in which TCP converges, in seconds
+SETTLED_S = 1.0  # convergence time of TCP at the start of a phase, in seconds
 INTERVAL_S = 0.5
 TIME_LIMIT_S = 200.0
 SENDING = Sending(interval_s=INTERVAL_S, timeout_s=2 * TIME_LIMIT_S)
-TRACED = 29  # divisor of the number of pairs whose paths are traced
+TRACED = 29  # one of this many server pairs is traced
 BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
 NOTES = f"""
 All servers of the partial network send to all others, over connections that last for the whole run
@@ -40,11 +40,11 @@ traced packets on the path that the routing computes for the current size.
 
 
 class GrowthPhase(NamedTuple):
-    """A period with one size of the network, in seconds after the barrier."""
+    """A period with a constant network size; times are seconds after the flows' start."""
 
     name: str
     topology: Topology
-    changed_s: float  # start of the preceding change
+    changed_s: float  # start of the preceding change of the network size
     begin_s: float
     end_s: float
     paths: str
@@ -64,7 +64,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def phases_of(spec: str, phase_s: float) -> list[Row]:
-    """Run a lab in a sandbox; return a row for each phase."""
+    """Grow and shrink a lab in a sandbox; return a row for each network size."""
     small = parse(spec)
     old, new = (set(permutations(range(size.servers), 2)) for size in (small, small.whole))
     phases: list[GrowthPhase] = []
@@ -73,30 +73,30 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
 
         with closing(Generator(lab, _flows(old), SENDING)) as lasting:
             barrier_s = _start_sending(lasting)
-            phases.append(_phase(lab, BEFORE, small, barrier_s, phase_s))
-            phases.append(_phase(lab, GROWN, small.whole, barrier_s, phase_s))
+            phases.append(_measured_phase(lab, BEFORE, small, barrier_s, phase_s))
+            phases.append(_measured_phase(lab, GROWN, small.whole, barrier_s, phase_s))
             flows = _flows(new - old)
             with closing(Generator(lab, flows, SENDING)) as joining:
                 joined_s = _start_sending(joining) - barrier_s
-                phases.append(_phase(lab, JOINED, small.whole, barrier_s, phase_s))
+                phases.append(_measured_phase(lab, JOINED, small.whole, barrier_s, phase_s))
                 joined = _end_sending(joining)
-            phases.append(_phase(lab, SHRUNK, small, barrier_s, phase_s))
+            phases.append(_measured_phase(lab, SHRUNK, small, barrier_s, phase_s))
             lasted = _end_sending(lasting)
     rows = [_row(phase, lasted) for phase in phases]
     sending = rows[2]
     sending["new_mbps"] = _mbps(joined, *(at - joined_s for at in phases[2][3:5]))
-    sending["broken"] += _broken(joined)
+    sending["broken"] += _broken_flow_count(joined)
     return rows
 
 
 def _flows(pairs: set[tuple[int, int]]) -> list[Flow]:
-    """Return flows that last until the generator ends them."""
+    """Return TCP flows between server pairs that last until the generator ends them."""
     pairs_in_order = enumerate(sorted(pairs))
     return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in pairs_in_order]
 
 
 def _start_sending(tool: Generator) -> float:
-    """Start to send; return the start time (CLOCK_MONOTONIC)."""
+    """Start the traffic generator's flows; return the start time (CLOCK_MONOTONIC)."""
     tool.prepare()
     barrier_s = time.monotonic()
     tool.start(barrier_s)
@@ -110,8 +110,10 @@ def _end_sending(tool: Generator) -> list[FlowResult]:
     return tool.results()
 
 
-def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float) -> GrowthPhase:
-    """Resize the network, measure for a phase, and trace paths; return the phase."""
+def _measured_phase(
+    lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float
+) -> GrowthPhase:
+    """Resize a live network, wait for the phase's duration, and trace paths."""
     changed_s = time.monotonic() - barrier_s
     if size != lab.topology:
         lab.resize(size.servers)
@@ -124,25 +126,25 @@ def _phase(lab: Lab, name: str, size: Topology, barrier_s: float, phase_s: float
 
 
 def _row(phase: GrowthPhase, lasted: list[FlowResult]) -> Row:
-    """Return the row of one phase, with the results of the lasting connections."""
+    """Return the row of one network size, from the flows that lasted all phases."""
     row: Row = {"phase": phase.name, "servers": phase.topology.servers}
     row["goodput_mbps"] = _mbps(lasted, phase.begin_s, phase.end_s)
     row["new_mbps"] = None
     changed = phase.name in (GROWN, SHRUNK)
     row["took_s"] = phase.begin_s - SETTLED_S - phase.changed_s if changed else None
     row["least_mbps"] = _least_mbps(lasted, phase.changed_s, phase.begin_s) if changed else None
-    row["broken"], row["paths"] = _broken(lasted), phase.paths
+    row["broken"], row["paths"] = _broken_flow_count(lasted), phase.paths
     right, _, traced = phase.paths.split()
     missed = row["broken"] or right != traced
     return row | {"outcome": "missed: a connection broke or a path is wrong" if missed else "ok"}
 
 
-def _broken(results: list[FlowResult]) -> int:
+def _broken_flow_count(results: list[FlowResult]) -> int:
     return sum(result.status != COMPLETED for result in results)
 
 
 def _by_interval(results: list[FlowResult]) -> dict[tuple[float, float], int]:
-    """Return the bytes that all flows delivered, by begin and end of each interval."""
+    """Return the bytes delivered by all flows, by begin and end of each interval."""
     delivered: dict[tuple[float, float], int] = {}
     for result in results:
         for one in result.intervals:

@@ -28,14 +28,14 @@ RATES: tuple[float | None, ...] = (10.0, 100.0, 1000.0, None)
 MTUS = 1500, 9000
 SECONDS, QUICK_SECONDS, CUTS = 4.0, 1.0, 5
 SOAKED, SOAK_S, QUICK_SOAK_S = "dcell,4,1", 300.0, 10.0
-FLOWS, FLOW_S = 5, 2.0  # flows per location, in turns, and their duration in seconds
-GENERATOR, IPERF3 = "generator", "iperf3"  # senders of the flows
+FLOWS, FLOW_S = 5, 2.0  # flows within and between machines, and their duration in seconds
+GENERATOR, IPERF3 = "generator", "iperf3"  # programs that send the flows
 CARDS = {"segment tunnels": True, "do not": False}
 TURNS = 10
 QUIET, SATURATED, PUSHED = "unchanged", "a card too slow", "a shifted clock"
 RATE_MBIT, CARD_MBIT, PUSH_S = 10.0, 20.0, 0.005
 SIGNS = {SATURATED: ("card", "tunnels"), PUSHED: ("the clock of machine 1",)}
-# Goal as a fraction of a local cable, and its MTU, without a rate limit.
+# Goodput goal between machines, as a fraction of a local cable, and its MTU.
 LEAST_SHARE, SHARED_MTU = 0.5, 9000
 LIMIT_S = 600.0
 NOTES = f"""
@@ -55,7 +55,7 @@ row is {SOAK_S:.0f} s of `bench soak`, of {SOAKED} over {MACHINES} machines, wit
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of goodput, of cuts, of start times, and of trust."""
+    """Yield rows of a lab over several machines: goodput, cuts, start times and verdicts."""
     if os.geteuid() or not (find_spec("distributed") and find_spec("cryptography")):
         yield {"case": "all", "outcome": "skipped: root, Dask and cryptography are needed"}
         return
@@ -63,10 +63,10 @@ def run(quick: bool) -> Iterator[Row]:
         for rate_mbit, mtu, cards in product(RATES, MTUS, CARDS):
             yield _goodput(rate_mbit, mtu, cards, GENERATOR)
         yield from (_goodput(None, mtu, cards, IPERF3) for mtu, cards in product(MTUS, CARDS))
-        yield from _cuts()
+        yield from _cut_rows()
         yield from (_start_row(*size) for size in SIZES)
-    yield from _trust(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
-    yield _soak(QUICK_SOAK_S if quick else SOAK_S)
+    yield from _verdict_rows(1 if quick else TURNS, QUICK_SECONDS if quick else SECONDS, quick)
+    yield _soak_row(QUICK_SOAK_S if quick else SOAK_S)
 
 
 def _in_child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
@@ -125,7 +125,7 @@ def goodput(
 
 
 def _neighbours(lab: Lab) -> tuple[int, int]:
-    """Return two neighbours of server 0: on the same machine, and on another machine."""
+    """Return two neighbours of server 0, on its own machine and on another one."""
     over: LabOverMachines = lab  # type: ignore[assignment]
     beside = [peer for port in range(lab.topology.ports) for peer in lab.topology.peers(0, port)]
     away = [over.machine_of(peer) != over.machine_of(0) for peer in beside]
@@ -152,7 +152,7 @@ def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
 # -- cuts, and bringing up ---------------------------------------------------------------------
 
 
-def _cuts() -> Iterator[Row]:
+def _cut_rows() -> Iterator[Row]:
     result = _in_child(cuts)
     for kind, where in product(("cut", "silent cut"), ("within", "across")):
         row: Row = {"fault": kind, "cable": where, "detected_ms": None}
@@ -196,7 +196,7 @@ def _start_row(spec: str, machines: int) -> Row:
 
 
 def up(spec: str, machines: int) -> tuple[float, float]:
-    """Return the start time of a lab, and the time until all servers know their peers."""
+    """Return the start time of a lab, and the time until all servers have found their peers."""
     began_s = time.monotonic()
     with _lab(spec, machines) as lab:
         up_s = time.monotonic()
@@ -204,7 +204,7 @@ def up(spec: str, machines: int) -> tuple[float, float]:
         return up_s - began_s, time.monotonic() - up_s
 
 
-def _soak(length_s: float) -> Row:
+def _soak_row(length_s: float) -> Row:
     result = _in_child(soaked, length_s)
     row: Row = {"network": SOAKED, "machines": MACHINES}
     if result.failure:
@@ -214,7 +214,7 @@ def _soak(length_s: float) -> Row:
 
 
 def soaked(length_s: float) -> Row:
-    """Soak a lab over machines; return the columns of the row."""
+    """Run the soak test in a lab over several machines; return the benchmark columns."""
     from experiments.benches.soak import SEED, Soak
 
     with _lab(SOAKED, MACHINES) as lab:
@@ -230,7 +230,7 @@ def soaked(length_s: float) -> Row:
 # -- trust -------------------------------------------------------------------------------------
 
 
-def _trust(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
+def _verdict_rows(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
     result = _in_child(trust, turns, seconds)
     for case in (QUIET, SATURATED, PUSHED):
         row: Row = {"case": case, "as_wanted": None, "mistaken": None, "first_reason": None}
@@ -238,19 +238,19 @@ def _trust(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
             yield row | {"outcome": f"failed: {result.failure}"}
             continue
         good, mistaken, first = result.value[case]
-        # A quick run on a busy machine reports the deviation without a failure.
+        # A quick run may be on a busy machine: a wrong verdict is only reported.
         fine = not mistaken and (good == turns or (quick and case == QUIET))
         row |= {"as_wanted": f"{good} of {turns}", "mistaken": mistaken, "first_reason": first}
         yield row | {"outcome": "ok" if fine else "missed"}
 
 
 def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
-    """Return the number of right and of mistaken verdicts, and the first reason, by case."""
+    """Return the number of right and wrong trial verdicts, and the first reason, by case."""
     found = dict.fromkeys((QUIET, SATURATED, PUSHED), (0, 0, ""))
     with _lab(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
         lab.wait_converged()
         for turn, case in product(range(turns), found):
-            reasons = _judged(lab, case, seconds, turn)
+            reasons = _reasons_under_disturbance(lab, case, seconds, turn)
             own = _expected_reasons(reasons, case)
             mistaken = any(_expected_reasons(reasons, other) for other in SIGNS if other != case)
             right = bool(own) if case in SIGNS else not reasons
@@ -261,12 +261,12 @@ def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
 
 
 def _expected_reasons(reasons: tuple[str, ...], case: str) -> list[str]:
-    """Return the reasons that the case is expected to cause, out of all reasons."""
+    """Return the reasons of an invalid trial that a disturbance is expected to cause."""
     return [one for one in reasons if any(sign in one for sign in SIGNS.get(case, ()))]
 
 
-def _judged(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
-    """Return the reasons of the verdict against a trial in the given case."""
+def _reasons_under_disturbance(lab: Any, case: str, seconds: float, seed: int) -> tuple[str, ...]:
+    """Run a trial under a disturbance; return the verdict's reasons against the trial."""
     from experiments.linux import shaping
     from experiments.machines.local_machines import CARD
     from experiments.traffic.workload import Workload

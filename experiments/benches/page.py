@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NETWORK, QUICK_NETWORK = "bcube,4,1", "bcube,2,1"
 TURNS, QUICK_TURNS = 12, 1
 SECONDS, QUICK_SECONDS = 2.0, 0.6
-RATE_MBIT, MTU = 50.0, 9000  # slow cables: they limit the flows, not the machine
+RATE_MBIT, MTU = 50.0, 9000  # slow cables, so that the machine does not limit the flows
 ALONE, AGAIN, CLIENT, BROWSER = "no page", "no page again", "a client", "a browser"
 LEAST_GOODPUT = 0.99
 
@@ -36,7 +36,7 @@ HZ, SERVER_S, QUICK_SERVER_S = 10, 8.0, 0.5
 MOST_SERVER = 0.05
 
 SMALL, LARGE = "bcube,4,1", "bcube,10,2"
-# Network, and True if its groups are opened.
+# Networks to draw, and True if the page shows their groups opened.
 DRAWN = ((SMALL, False), (LARGE, False), (LARGE, True))
 QUICK_DRAWN = (("bcube,2,1", False),)
 LEAST_FRAMES, MOST_FIRST_S = 30.0, 1.0
@@ -44,7 +44,7 @@ PLAYED_S, QUICK_PLAYED_S, SAMPLES_A_SECOND = 3.0, 0.5, 60
 WINDOW = 1280, 800
 
 TIME_LIMIT_S = 240.0
-BESIDE_S = 60.0  # upper bound for a watcher to receive its first sample, in seconds
+BESIDE_S = 60.0  # timeout for a page's watcher to receive the first sample, in seconds
 NOTES = f"""
 goodput: all-to-all over one lab of {NETWORK}, cables of {RATE_MBIT:g} Mbit/s with an MTU of {MTU},
 {SECONDS:.0f} s each, in turns: without a page, a second time without a page (random variation),
@@ -60,7 +60,7 @@ cable, is played for {PLAYED_S:.0f} s in a window of {WINDOW[0]} by {WINDOW[1]},
 card. The goal is {LEAST_FRAMES:g}, except for a large network with all groups opened, which is too
 detailed for users: that row shows the limit of a browser.
 """
-# Script that stores the time at which the network is first painted.
+# JavaScript that stores the time at which the network is first painted.
 FIRST = """
 new MutationObserver((_, observer) => {
   if (!document.querySelector(".node")) return;
@@ -73,7 +73,7 @@ while (document.querySelector(".group")) {
   document.querySelector(".group").dispatchEvent(new MouseEvent("click"));
 }
 """
-# Script that returns the new frames per second: the slider moves with each drawn sample.
+# JavaScript that counts drawn frames: the page's slider moves with each sample.
 FRAMES = """
 new Promise((done) => {
   let [changed, drawn] = [false, 0];
@@ -94,9 +94,9 @@ new Promise((done) => {
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of goodput, then of the page's server, then of a browser."""
+    """Yield rows of the live page: goodput of a watched lab, server load, browser speed."""
     yield from _goodput(quick)
-    yield _server(quick)
+    yield _server_row(quick)
     for network, opened in QUICK_DRAWN if quick else DRAWN:
         yield _drawn(network, opened, quick)
 
@@ -153,7 +153,7 @@ def _goodput_row(
 
 
 def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict[str, list[float]]:
-    """Return the goodput of each turn in bit/s, by kind of watcher, in one lab in a sandbox."""
+    """Return the flows' goodput in bit/s with and without a watched page, in one lab."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
     with sandboxed(parse(network), rate_mbit=RATE_MBIT, mtu=MTU) as lab:
@@ -163,7 +163,7 @@ def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict
 
         service = Service(lab)
         try:
-            send(lab, words)  # untimed first run, for caches and imports
+            send(lab, words)  # untimed first run, which fills caches and imports modules
             for turn in range(turns):
                 for case in cases[turn % len(cases) :] + cases[: turn % len(cases)]:
                     page = _watched(partial(ask, lab.folder), lab.folder, case == BROWSER)
@@ -176,7 +176,7 @@ def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict
 
 @contextmanager
 def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = None) -> Iterator[Any]:
-    """Run a page, with a watcher in another process, for the duration of the block."""
+    """Serve a lab's page to a watcher in another process for a `with` block."""
     from experiments.page import process
 
     door = process.opened()
@@ -229,7 +229,7 @@ async def _watch_in_browser(url: str) -> None:
 
 
 def _report_watching() -> asyncio.Future[bytes]:
-    """Report that the page is watched; return a future that ends with standard input."""
+    """Print that the page is watched; return a future that ends with standard input."""
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
@@ -239,7 +239,7 @@ def _report_watching() -> asyncio.Future[bytes]:
 # -- load of the server -----------------------------------------------------------------------
 
 
-def _server(quick: bool) -> Row:
+def _server_row(quick: bool) -> Row:
     network = QUICK_MANY if quick else MANY
     row: Row = {"network": network, "servers": parse(network).servers}
 
@@ -272,7 +272,7 @@ def server_load(network: str, seconds: float) -> Row:
 
 
 class Pretended:
-    """Stub of a lab in which each cable carries another load in each sample."""
+    """Stub of a lab whose cable loads all change with each sample."""
 
     def __init__(self, network: str) -> None:
         self.network, self.samples = network, 0
@@ -308,7 +308,7 @@ class Pretended:
 
 
 def load_of(direction: int, sample: int) -> int:
-    """Return the load of a cable's direction in a sample, in kbit/s of 100 Mbit/s."""
+    """Return the pretended load of a cable's direction in a sample, in kbit/s."""
     return 1000 * (1 + (7 * direction + 11 * sample) % 100)
 
 
@@ -368,7 +368,7 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
 
 
 def _recording(network: str, seconds: float) -> str:
-    """Return a saved page with a recording in which each sample changes every cable."""
+    """Return the HTML of a saved page, with a recording whose cable loads change constantly."""
     from experiments.page.picture import picture_of
     from experiments.page.recording import Recording
     from experiments.page.standalone import files, standalone

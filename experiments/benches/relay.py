@@ -32,7 +32,7 @@ from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad
 
 GOAL = 0.97
-SECONDS, ROUNDS = 0.15, 31  # many short turns: other load disturbs only a few of them
+SECONDS, ROUNDS = 0.15, 31  # many short measurements, of which other load disturbs few
 QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
 RESAMPLES = 2000
 SEED = 1
@@ -81,7 +81,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _reasons(cases: Iterable[str]) -> dict[str, str]:
-    """Return the reasons why cases cannot run on this machine, empty for those that can."""
+    """Return the reason why each kind of relay cannot run on this machine, empty if it can."""
     if os.geteuid():
         return dict.fromkeys(cases, "network namespaces need root")
     no_ebpf = available()
@@ -122,7 +122,7 @@ def _by_ebpf(encapsulation: str) -> Iterator[ThreeServers]:
 
 @contextmanager
 def _routed(*, straight_on: bool = False) -> Iterator[ThreeServers]:
-    """Yield three servers with addresses on their ports, without forwarding at the relay."""
+    """Yield the network of A, relay and B with IP addresses, without forwarding at the relay."""
     with ThreeServers(straight_on=straight_on) as lab:
         for server, far, port in ((A, B, 0), (B, A, 0), (RELAY, A, 0), (RELAY, B, 1)):
             next_mac = mac(RELAY, int(server == B)) if server != RELAY else mac(far, 0)
@@ -149,7 +149,7 @@ def _by_kernel(*, straight_on: bool = False) -> Iterator[ThreeServers]:
 def _by_python() -> Iterator[ThreeServers]:
     with _routed() as lab:
         for server in (A, B):
-            # Without offloading, packets have cable size and checksums.
+            # Offloading is disabled, so that packets have link size and valid checksums.
             with lab.servers[server].entered():
                 command = ["ethtool", "-K", "eth0", "tx", "off", "tso", "off", "gso", "off"]
                 subprocess.run(command, check=True, capture_output=True)
@@ -171,7 +171,7 @@ def _packet_socket(name: str) -> socket.socket:
 
 
 def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
-    """Forward packets between the two ports, forever."""
+    """Forward packets between the relay's two ports forever, in Python."""
     ready = selectors.DefaultSelector()
     for number, port in enumerate(ports):
         ready.register(port, selectors.EVENT_READ, number)
@@ -180,7 +180,7 @@ def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
             frame, (_, _, kind, *_) = ports[key.data].recvfrom(65536)
             if kind == socket.PACKET_HOST:
                 ethernet = next_macs[key.data] + frame[12:14]
-                with suppress(OSError):  # the port's queue is full
+                with suppress(OSError):  # a full port queue drops the packet
                     ports[1 - key.data].send(ethernet + decrement_ttl(frame[14:]))
 
 

@@ -30,7 +30,7 @@ MODULES = ("hosts.dpillar", "hosts.dcell", "hosts.bcube", "hosts.ficonn")
 HEAVY = ("numpy", "pandas", "matplotlib", "mininet", "click")
 TIME_LIMIT_S = 60.0
 FLOWS = 64
-# Program for a new interpreter, which imports only the measured module.
+# Python program that measures the import of one module in a new interpreter.
 IMPORTS = """
 import json, sys, time
 def resident_mib():
@@ -54,7 +54,7 @@ interpreter.
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of whole paths, of single steps, and of imports."""
+    """Yield rows of routing speed: whole paths, next hops per router, and module imports."""
     rounds = 3 if quick else 15
     yield from _paths(SMALL if quick else LARGE, rounds)
     yield from _steps(rounds)
@@ -106,7 +106,7 @@ def _steps(rounds: int) -> Iterator[Row]:
                 for step, (case, count) in _step_cases(spec, algorithm.router).items():
                     cases[f"{spec} {name} {step}"] = case
                     counts[f"{spec} {name} {step}"] = count
-    gc.freeze()  # keeps each turn's garbage collection off the networks, which would take minutes
+    gc.freeze()  # excludes the networks' objects from garbage collection
     try:
         times = medians(interleaved(cases, rounds))
     finally:
@@ -120,7 +120,7 @@ def _steps(rounds: int) -> Iterator[Row]:
 
 
 def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[], None], int]]:
-    """Return a case for each kind of step, which repeats the step, and the number of repeats."""
+    """Return functions that repeat a router's steps, and the number of repeats, by kind."""
     topology = parse(spec)
     seen: list[FrameHop] = []
     network = MemoryNetwork(
@@ -130,7 +130,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
     )
     drawn = random.Random(2)
     pairs = [_pair(topology, drawn) for _ in range(FLOWS)]
-    for _ in range(2):  # the second packet of a flow finds a known path
+    for _ in range(2):  # only the second packet of a flow finds a known path
         seen.clear()
         for a, b in pairs:
             network.send_udp(a, b)

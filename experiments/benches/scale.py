@@ -29,8 +29,8 @@ FULL = (
     *((spec, plane) for spec in ("dcell,4,2", "bcube,8,2") for plane in (PYTHON, EBPF)),
     (LARGE, EBPF),
 )
-LARGE_GIB = 12.0  # memory that the network LARGE requires, in GiB
-# Upper bounds of columns, for all networks and for single networks.
+LARGE_GIB = 12.0  # memory that the largest network requires, in GiB
+# Goals: upper bounds of benchmark columns, for all networks and for single networks.
 MOST = {"rest_percent": 10.0, "silent_s": 0.3}
 MOST_OF: dict[tuple[str, str], dict[str, float]] = {
     ("dcell,4,2", PYTHON): {"up_s": 15.0, "memory_gib": 4.0},
@@ -38,11 +38,11 @@ MOST_OF: dict[tuple[str, str], dict[str, float]] = {
     (LARGE, EBPF): {"cables_s": 15.0, "up_s": 45.0, "memory_gib": 5.6, "rest_percent": 40.0},
 }
 CUT_SERVER = 3
-NOTICED_S = 20.0  # upper bound for all servers to detect a cut, in seconds
+NOTICED_S = 20.0  # timeout for all servers to detect a cut cable, in seconds
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 600.0
-IN_MEMORY = "/dev/shm"  # folder in memory for the lab, as /run usually is for labs of `up`
-MODULES = "VmallocUsed"  # field of /proc/meminfo that includes eBPF tables
+IN_MEMORY = "/dev/shm"  # folder of the lab's files, in memory like /run
+MODULES = "VmallocUsed"  # field of /proc/meminfo that includes eBPF maps
 COLUMNS = (
     *("cables_s", "forwarders_s", "converged_s", "up_s", "memory_gib", "forwarder_mib"),
     *("rest_percent", "silent_s", "stop_s"),
@@ -95,7 +95,7 @@ def _verdict(row: Row) -> str:
 
 
 def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
-    """Bring a lab up in a sandbox and stop it; return the columns of its row."""
+    """Start a lab in a sandbox, leave it idle, and stop it; return times, memory and CPU load."""
     from experiments.linux import sandbox
 
     sandbox.enter()
@@ -118,8 +118,8 @@ def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
             "converged_s": converged_s - ready_s,
             "up_s": converged_s - start_s,
         }
-        row["rest_percent"] = _rest_percent(idle_s)
-        row["silent_s"] = _silent_s(lab)
+        row["rest_percent"] = _idle_cpu_percent(idle_s)
+        row["silent_s"] = _silent_cut_detection_s(lab)
         sizes_mib = {process: shared_mib(process) for process in all_processes()}
         forwarders_mib = [sizes_mib[process] for process in _forwarders(lab)]
         total_mib = sum(sizes_mib.values()) + kernel_mib(MODULES) - before_mib
@@ -134,8 +134,8 @@ def _forwarders(lab: Lab) -> list[int]:
     return list(lab.forwarders.pids.values()) if lab.forwarders else []
 
 
-def _rest_percent(length_s: float) -> float:
-    """Return the CPU load of the idle lab in percent of one processor."""
+def _idle_cpu_percent(length_s: float) -> float:
+    """Return the CPU load of an idle lab, in percent of one processor."""
     processes = [process for process in all_processes() if process != os.getpid()]
     before_s, start_s = sum(map(processor_s, processes)), time.monotonic()
     time.sleep(length_s)
@@ -143,8 +143,8 @@ def _rest_percent(length_s: float) -> float:
     return taken_s / (time.monotonic() - start_s) * 100
 
 
-def _silent_s(lab: Lab) -> float | None:
-    """Return the time until all separated servers detect a silent cut, None if any does not."""
+def _silent_cut_detection_s(lab: Lab) -> float | None:
+    """Return the time until all affected servers detect a silent cable cut, None on timeout."""
     topology = lab.topology
     port, plug = next(iter(topology.neighbours(CUT_SERVER)))
     peers = topology.peers(CUT_SERVER, port)

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
 NETWORK, LOADS, TRIALS = "bcube,4,1", (0.3, 0.6), 2
-# Quantile, and tolerated relative difference.
+# Percentile of slowdowns, and tolerated difference between live and simulated values.
 SHARES = {"median": (0.5, 0.15), "99th": (0.99, 0.30)}
 SECONDS, QUICK_S = 30.0, 1.0
-# Greedy flows, all-to-all: two processors can emulate cables of GREEDY_MBIT Mbit/s at both MTUs.
+# Greedy all-to-all flows: two processors can emulate cables of GREEDY_MBIT Mbit/s.
 GREEDY = ("bcube,4,1", "dcell,4,1", "ficonn,4,1", "dpillar,4,2", "tree,4,4")
 MTUS, GREEDY_MBIT, GREEDY_S = (1500, 9000), 100.0, 4.0
-MOST_APART, GREEDY_TRIALS = 0.03, 4  # trials of the same network differ by 2 %
+MOST_APART, GREEDY_TRIALS = 0.03, 4  # tolerated difference of goodput (trials differ by 2 %)
 NOTES = f"""
 The flows of `run fct` on {NETWORK}, {TRIALS} trials of {SECONDS:.0f} s at each load, live; and the
 same flows with the same start times and paths, simulated as fluids, and by TCP, packet by packet
@@ -70,7 +70,7 @@ def _measured(load: float, quick: bool) -> Iterator[Row]:
         off = values["tcp"] / values["live"] - 1
         missed = f"missed: {abs(off):.0%} apart, and {most:.0%} is the goal"
         row: Row = about | {"of": name, "flows": len(flows), **values, "off": off}
-        # A quick run may be on a busy machine.
+        # A quick run may be on a busy machine: its deviation is no failure.
         outcome = "ok" if quick or abs(off) <= most else missed
         yield row | {"valid": _valid(found), "outcome": outcome}
 
@@ -79,13 +79,13 @@ def _experiment(load: float, quick: bool) -> Experiment:
     experiment = _fct()
     workload = replace(experiment.workload, load=load, duration_s=SECONDS)
     if quick:
-        # In a short run, only flows of one size come close to the load.
+        # In a short run, only flows of equal size come close to the planned load.
         workload = replace(workload, duration_s=QUICK_S, warm_up_s=0.0, sizes="400000")
     return replace(experiment, workload=workload, repeats=1 if quick else TRIALS)
 
 
 def _fct() -> Experiment:
-    """Return the experiment `fct`, restricted to NETWORK."""
+    """Return the experiment plan `fct` (flow completion times), with NETWORK only."""
     from experiments.trials.catalogue import FCT
 
     (system,) = (one for one in FCT.systems if one.network == NETWORK)
@@ -122,7 +122,7 @@ def _greedy(network: str, mtu: int, quick: bool) -> Row:
 
 
 def _failure(found: Run) -> str:
-    """Return the outcome of a run with an incomplete trial, empty if all completed."""
+    """Return the benchmark outcome of a run with an incomplete trial, empty if all completed."""
     reasons = [one["reason"] for one in found.records if one["status"] != "completed"]
     return f"failed: {reasons[0]}" if reasons else ""
 

@@ -35,7 +35,7 @@ SEED = 4
 STREAMS, CONNECTIONS = 16, 16
 KINDS = ("cut", "silent cut", "kill", "switch", "rack")
 FAULT_S, PAUSE_S = 4.0, 4.0  # upper bounds of a fault and of a pause, in seconds, after settling
-# Time to settle: a change explains losses until routers have adapted. Routers need TIMEOUTS
+# Settling time: a fault or repair explains losses until routers have adapted. Routers need TIMEOUTS
 # neighbour timeouts, and keep overheard states for two seconds; SETTLE_S is the minimum in seconds.
 SETTLE_S, TIMEOUTS = 2.5, 4
 # TCP's retransmission timeout doubles: after an outage of 10 s it waits for 10 s more. With the
@@ -75,7 +75,7 @@ def run(quick: bool) -> Iterator[Row]:
             yield row | dict.fromkeys(COLUMNS) | {"outcome": "skipped: a lab needs root"}
             continue
         call = soaked, spec, routing, plane, timers, length_s
-        limit_s = length_s + 240  # plus the last fault and TCP's retransmissions
+        limit_s = length_s + 240  # including the last fault and TCP's retransmissions
         yield from_child(row, COLUMNS, itemgetter("outcome"), *call, time_limit_s=limit_s)
 
 
@@ -89,7 +89,7 @@ COLUMNS = (
 
 
 def soaked(spec: str, routing: str, plane: str, timers: str, length_s: float) -> Row:
-    """Soak one lab in a sandbox; return the columns of its row."""
+    """Run the soak test in a lab in a sandbox; return the benchmark columns."""
     with sandboxed(parse(spec), routing=routing, plane=plane, timers=timers) as lab:
         soak = Soak(lab, Random(f"{SEED} {spec} {plane} {timers}"))
         try:
@@ -117,7 +117,7 @@ class Soak:
         self._cables = list(lab.topology.links())
 
     def run(self, length_s: float) -> Row:
-        """Inject faults for a period; return the columns of the row."""
+        """Inject random faults for a period in seconds; return the benchmark columns."""
         start_s, before = time.monotonic(), machine()
         self._run_without_changes(1.0)
         warm = None
@@ -144,7 +144,7 @@ class Soak:
         self._run_without_changes(self.draw.uniform(1.0, PAUSE_S))
 
     def _wait_settled(self) -> None:
-        """Wait until routers have adapted to a change, and attribute the losses to it."""
+        """Run traffic until routers have adapted to a fault; attribute the losses to the fault."""
         self._run_traffic(self.settle_s)
         self._attribute_losses("at changes")
 
@@ -167,20 +167,20 @@ class Soak:
         self.losses["unexplained"] += unexplained
 
     def _run_traffic(self, length_s: float) -> None:
-        """Run traffic for a period, then wait until all datagrams have arrived, at most DRAIN_S."""
+        """Run test traffic for a period, then wait until its datagrams have arrived."""
         end = time.monotonic() + length_s
         while (now := time.monotonic()) < end or (now < end + DRAIN_S and self.traffic.missing()):
             self.traffic.step(now, 0.01, datagrams=now < end)
 
     def _attribute_losses(self, why: str, only: set[int] | None = None) -> int:
-        """Attribute the streams' losses since the last call to a cause; return their number."""
+        """Attribute datagram losses since the last call to a cause; return their number."""
         numbers = range(STREAMS) if only is None else only
         lost = sum(self.traffic.streams[number].lost() for number in numbers)
         self.losses[why] += lost
         return lost
 
     def _end_connections(self) -> None:
-        """Let connections finish after all faults are repaired."""
+        """Let TCP connections finish after all faults are repaired."""
         end = time.monotonic() + max(LAST_S, self.stalled_s)
         while self.traffic.end() and (now := time.monotonic()) < end:
             self.traffic.step(now, 0.05, datagrams=False)
@@ -188,7 +188,7 @@ class Soak:
     # -- faults ----------------------------------------------------------------------------------
 
     def _begin_fault(self, kind: str) -> Callable[[], object]:
-        """Begin a fault at a random place; return the function that repairs it."""
+        """Inject a fault at a random node or cable; return the function that repairs it."""
         lab, before = self.lab, set(self.lab.dead)
         self.faults[kind] += 1
         if kind == "kill":
@@ -209,13 +209,13 @@ class Soak:
         return self.lab.stop_rack(switch) if kind == "rack" else self.lab.stop_switch(switch)
 
     def _revive(self, server: int) -> None:
-        if server in self.lab.dead:  # a repaired rack may have revived the server
+        if server in self.lab.dead:  # repairing a rack may already have revived this server
             self.lab.revive(server)
 
     # -- results ---------------------------------------------------------------------------
 
     def _drops(self) -> Counter[int]:
-        """Return the number of packets dropped so far, by live server."""
+        """Return the number of packets that each live server has dropped so far."""
         from experiments.emulation.drops import all_drops
 
         dropped: Counter[int] = Counter()
@@ -224,7 +224,7 @@ class Soak:
         return dropped
 
     def _memory_mib(self) -> dict[Any, float]:
-        """Return the private memory of each forwarder in MiB, by process."""
+        """Return the private memory of each server's forwarder in MiB, by process."""
         if not self.lab.whole:
             parts = self.lab.ask_machines(self.lab.to_living({"ask": "memory"}))
             return {(machine, *one): mib for machine, found in parts.items() for *one, mib in found}
@@ -232,7 +232,7 @@ class Soak:
         return {pid: own_mib(pid) for pid in pids}
 
     def _crashes(self) -> int:
-        """Return the number of forwarders that ended without being killed."""
+        """Return the number of server forwarders that ended without being killed."""
         events = map(json.loads, (self.lab.folder / "events.jsonl").read_text().splitlines())
         ended = [one for one in events if one["event"] == "forwarder ended"]
         return len([one for one in ended if one["status"] != -signal.SIGKILL]) + len(self.lab.dead)

@@ -45,18 +45,18 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
     for turn in range(turns):
         for case, by_timers in found.items():
             for timers, tries in by_timers.items():
-                tries.append(_tried(network, timers, seconds, turn, case))
+                tries.append(_measured_trial(network, timers, seconds, turn, case))
     for case, by_timers in found.items():
         row = _row(network, case, by_timers, "ok")
         slow = case == QUIET and (row["ratio"] or 0.0) < LEAST_RATIO
         if row["wrongly_down"]:
             row["outcome"] = "missed: working links were declared down"
-        elif slow and not quick:  # A quick run may be on a busy machine.
+        elif slow and not quick:  # A quick run may be on a busy machine: no goal.
             row["outcome"] = "missed: fast timers reduce goodput"
         yield row
 
 
-def _tried(network: str, timers: str, seconds: float, turn: int, case: str) -> Tried:
+def _measured_trial(network: str, timers: str, seconds: float, turn: int, case: str) -> Tried:
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import all_to_all, tried
 

@@ -19,7 +19,7 @@ QUICK_NETWORKS = ("bcube,2,1",)
 TURNS, QUICK_TURNS = 10, 1
 SECONDS, QUICK_SECONDS = 2.0, 0.6
 QUICK_RATE_MBIT = 10.0
-TOO_FAST_MBIT = 100_000.0  # 10,000 is no longer too fast for four servers
+TOO_FAST_MBIT = 100_000.0  # a link rate that no machine can emulate, in Mbit/s
 QUIET, BURNERS, TOO_FAST = "quiet", "a burner on each processor", "rate far too high"
 SHOWN = ("conserved_median", "of_ideal", "pacing_p99_ms", "canary_p99_ms", "foreign", "idle")
 NOTES = f"""
@@ -46,17 +46,17 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
     cases: dict[str, list[Tried]] = {QUIET: [], BURNERS: [], TOO_FAST: []}
     for turn in range(turns):
         for case, found in cases.items():
-            found.append(_turn(network, case, rate_mbit, seconds, turn))
+            found.append(_disturbed_trial(network, case, rate_mbit, seconds, turn))
     for case, found in cases.items():
         good = sum(one.verdict.valid == (case == QUIET) for one in found)
         why = next((r for one in found for r in one.verdict.reasons), "") if case == QUIET else ""
-        # A quick run on a busy machine reports the deviation without a failure.
+        # A quick run may be on a busy machine: a wrong verdict is only reported.
         missed = "" if good == turns or (quick and case == QUIET) else f"missed: {why}".strip()
         rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
         yield _row(network, case, rate, found, missed or "ok", f"{good} of {turns}")
 
 
-def _turn(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
+def _disturbed_trial(network: str, case: str, rate_mbit: float, seconds: float, seed: int) -> Tried:
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import greedy, tried
 
@@ -88,7 +88,7 @@ def _row(
 
 
 def burning() -> AbstractContextManager[None]:
-    """Keep every processor busy for the duration of the block."""
+    """Keep every processor busy for the duration of a `with` block."""
     return beside(*[_count_for_ever] * (os.cpu_count() or 1))
 
 

@@ -61,13 +61,13 @@ def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
             flows = overlaid(found)
             row["live"], row["fluid"] = flows["live"].mean(), flows["fluid"].mean()
             row["slowdown"] = row["live"] - row["fluid"] + row["theory"]
-    if not quick:  # A quick run may be on a busy machine.
+    if not quick:  # A quick run may be on a busy machine: its deviation is no failure.
         row["outcome"] = _outcome(case, load, row)
     return row
 
 
 def _simulated(load: float) -> Row:
-    """Return the row of a fluid on one cable, the theory that corrects live flows."""
+    """Return the row of flows on one cable in the fluid simulation, the reference of live flows."""
     import numpy
 
     from experiments.analysis.arrivals.fluid_events import course

@@ -21,8 +21,8 @@ from experiments.grading.sheet_catalogue import sheet_of
 from topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
-MOMENT = (2026, 1, 1, 0, 0, 0)  # timestamp of all files, so that the same lab gives the same zip
-NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # folders that `grade` needs
+MOMENT = (2026, 1, 1, 0, 0, 0)  # fixed timestamp of all files in the zip, for reproducible zips
+NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # folders of the code for `grade`
 ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
 IN_ZIP = "pillarbox"
 NOT_OFFERED = {
@@ -40,7 +40,7 @@ apt-get install -y python3 python3-pip python3-venv
 python3 -m venv /opt/pillarbox
 /opt/pillarbox/bin/pip install "$here/pillarbox"
 """
-# Gradescope's folders: source, submission, results, submission_metadata.json.
+# Script for Gradescope, whose folders are source, submission and results.
 RUN = '''#!/usr/bin/python3 -I
 """Grades one submission; Gradescope runs this file.
 
@@ -94,11 +94,11 @@ jobs:
           STUDENT: ${{{{ github.actor }}}}
 """
 
-Entry = tuple[str, str | bytes, int]  # name, content, mode
+Entry = tuple[str, str | bytes, int]  # name, content and permission bits of a file in the zip
 
 
 def make(form: str, lab: str, out: Path, secret: str) -> None:
-    """Write a lab in one of FORMS, with the secret if students cannot see it."""
+    """Write a lab's autograder for Gradescope (with the secret) or GitHub Classroom."""
     offered = " or ".join(FORMS)
     if form not in FORMS:
         why = NOT_OFFERED.get(form, f"{form} is not known")
@@ -120,7 +120,7 @@ def make(form: str, lab: str, out: Path, secret: str) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a file with access for its owner only."""
+    """Open a zip file that only its owner may read; return its descriptor."""
     descriptor = os.open(path, flags, PRIVATE)
     os.fchmod(descriptor, PRIVATE)
     return descriptor
@@ -136,7 +136,7 @@ def gradescope(sheet: grading_engine.Sheet, secret: str) -> Iterator[Entry]:
 
 
 def classroom(sheet: grading_engine.Sheet, _: str) -> Iterator[Entry]:
-    """Yield a template repository: the sheet, the skeleton, and a workflow that checks the file."""
+    """Yield the files of a GitHub Classroom template: lab sheet, skeleton and grading workflow."""
     workflow = WORKFLOW.format(lab=sheet.number)
     yield ".github/workflows/classroom.yml", workflow, READABLE
     yield "mine.py", grading_engine.skeleton_of(sheet.lab), READABLE

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from hosts.base.path import Path
 from topos.base.topology import Topology
 
-Link = tuple[int, int, int]  # server, level or port, peer
+Link = tuple[int, int, int]  # server, port (or its level in the network), peer
 
 
 class Cabling(NamedTuple):
-    """Mapping of levels to ports: a rotation in ascending or descending order.
+    """A student's mapping of network levels to server ports: a rotation, ascending or descending.
 
     Inside the grader, and in a `Path`, a port number is the level.
 
@@ -31,41 +31,41 @@ class Cabling(NamedTuple):
     [0, 1, 2]
     """
 
-    first: int  # port of level 0
-    turn: int  # 1 if ports ascend with levels, -1 if they descend
+    first: int  # port number of level 0
+    turn: int  # 1 if port numbers ascend with the levels, -1 if they descend
 
     def __str__(self) -> str:
-        """Return the mapping as a sheet shows it."""
+        """Return the mapping of levels to ports as a formula for the lab sheet."""
         return f"port ({self.first} {'+' if self.turn > 0 else '-'} level) mod ports"
 
     def port(self, level: int, ports: int) -> int:
-        """Return the port of a level on a server with `ports` ports."""
+        """Return the student's port number of a level, on a server with `ports` ports."""
         return (self.first + self.turn * level) % ports
 
     def level(self, port: int, ports: int) -> int:
-        """Return the level of a port on a server with `ports` ports."""
+        """Return the level of a student's port number, on a server with `ports` ports."""
         return self.turn * (port - self.first) % ports
 
     def as_written(self, network: Topology, path: Path) -> list[list[int]]:
-        """Return a path in the student's port numbers."""
+        """Return a path's hops (port, peer) in the student's port numbers."""
         return [[self.port(step.port, network.ports), step.peer] for step in path.steps]
 
     def links_as_written(self, network: Topology, links: Iterable[Link]) -> list[Link]:
-        """Return links in the student's port numbers."""
+        """Return links (server, port, peer) in the student's port numbers."""
         return [(at, self.port(level, network.ports), peer) for at, level, peer in links]
 
 
 PLAIN = Cabling(0, 1)
-# Upper bound for `first`: with 4, ports 0 and 3 of a three-port server would be the same.
+# Number of values for the port of level 0: with 4, ports 0 and 3 of three ports would be equal.
 MOST_FIRST = 3
 NAME = "cabling"
 
 
 def drawn(draw: random.Random, network: Topology) -> Cabling:
-    """Draw a mapping for a network's servers, which stays unique in larger networks."""
+    """Draw a student's mapping of levels to ports, which stays distinct in larger networks."""
     return Cabling(draw.randrange(min(network.ports, MOST_FIRST)), draw.choice((1, -1)))
 
 
 def of(values: Any) -> Cabling:
-    """Return the mapping in a sheet's values, which may have been read from JSON."""
+    """Return the mapping of levels to ports from the values of a lab sheet."""
     return Cabling(*values[NAME])

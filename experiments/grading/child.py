@@ -23,10 +23,10 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError
 
 PROGRAM = Path(__file__).with_name("sealed.py")
-DECISION_S = 2.0  # wall time limit of a decision in s; a correct answer takes a thousandth
-PATIENCE_S = 30.0  # wall time limit of all answers to a grader, in seconds
-CPU_S = 10  # processor time limit of a child over its whole life, in seconds
-MEMORY_BYTES = 128 << 20  # memory limit of all simultaneous children together
+DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seconds
+PATIENCE_S = 30.0  # wall time limit of all answers of a student's code, in seconds
+CPU_S = 10  # CPU time limit of a sealed child process, in seconds
+MEMORY_BYTES = 128 << 20  # memory limit of all sealed children of a file together, in bytes
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
@@ -37,7 +37,7 @@ MOST_PRINTED, LONGEST_LINE = (
 
 
 class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
-    """A child was killed; the text is the reason."""
+    """The sealed process of a student's file was killed; the text is the reason."""
 
 
 class Mistake(Exception):  # noqa: N818
@@ -45,7 +45,7 @@ class Mistake(Exception):  # noqa: N818
 
 
 class Keeper:
-    """The process that forks children; use it in a ``with`` statement.
+    """The process that forks sealed children for a student's file; a context manager.
 
     Parameters
     ----------
@@ -72,9 +72,9 @@ class Keeper:
     ) -> None:
         self.source = source
         self._allow_unsealed = unsealed
-        self.unsealed: list[str] = []  # forbidden actions that this machine cannot prevent
-        self.waited_s = 0.0  # wall time of all answers so far
-        self.printed: list[str] = []  # newest lines that the file printed
+        self.unsealed: list[str] = []  # names of forbidden actions that the seal does not prevent
+        self.waited_s = 0.0  # wall time of all answers of the student's code so far, in seconds
+        self.printed: list[str] = []  # newest lines that the student's file printed
         self._children: list[Child] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
@@ -106,7 +106,7 @@ class Keeper:
                 self._process.wait()
 
     def child(self, among: int = 1) -> Child:
-        """Return a new child that has read the file; `among` children share the memory equally."""
+        """Return a new sealed child with the student's file; `among` children share the memory."""
         mine, theirs = socket.socketpair()
         memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
         with theirs:
@@ -130,7 +130,7 @@ class Keeper:
         return child
 
     def end(self, pid: int) -> int:
-        """Kill a child; return the signal that ended it, 0 if it had exited before."""
+        """Kill a sealed child by its PID; return the signal that ended it, 0 if it had exited."""
         self._send({"end": pid})
         return int(self._receive()["signal"])
 
@@ -155,7 +155,7 @@ def _no_keeper(error: Exception) -> str:
 
 
 class Child:
-    """One sealed process with the student's file in it."""
+    """A sealed process that runs a student's file."""
 
     def __init__(self, keeper: Keeper, pid: int, stream: socket.socket) -> None:
         self._keeper, self._pid, self._stream = keeper, pid, stream
@@ -164,7 +164,7 @@ class Child:
         self.alive = True
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Return the child's answer; raise Mistake for an exception, Stopped without an answer."""
+        """Return the answer of the student's code; raise Mistake if it fails, Stopped if killed."""
         if not self.alive:
             raise Stopped("it was stopped before")
         self._questions += 1
@@ -206,14 +206,14 @@ class Child:
         raise Stopped(reason)
 
     def close(self) -> int:
-        """End the child; return the signal that ended it."""
+        """End the sealed child process; return the signal that ended the process."""
         if not self.alive:
             return 0
         self.forget()
         return self._keeper.end(self._pid)
 
     def forget(self) -> None:
-        """Close the connection; the keeper ends the process."""
+        """Close the socket to the sealed child; the keeper ends the child's process."""
         self.alive = False
         self._stream.close()
 

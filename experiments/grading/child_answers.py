@@ -42,7 +42,7 @@ class Hop(NamedTuple):
 
 
 def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
-    """Answer questions until the other end closes; `networks` are the known networks by spec."""
+    """Answer the grader's questions about a student's file until the grader closes the socket."""
     student = Student(networks)
     with stream.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
@@ -52,7 +52,7 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
             try:
                 answer = {"number": number, "answer": student.answer(question)}
                 text = json.dumps(answer | _printed(printed))
-            except BaseException as error:  # any exception is the student's
+            except BaseException as error:  # any exception here comes from the student's code
                 if isinstance(error, SystemExit | KeyboardInterrupt):
                     raise
                 text = json.dumps(
@@ -63,7 +63,7 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
 
 
 def _printed(printed: io.StringIO) -> dict[str, str]:
-    """Return the printed text as part of an answer, empty if nothing was printed."""
+    """Return the output of the student's code as part of an answer, empty without output."""
     text = printed.getvalue()
     return {"printed": text[:LONGEST_PRINT]} if text else {}
 
@@ -83,7 +83,7 @@ def error_text(error: BaseException) -> str:
 
 
 class Student:
-    """A student's module, and the router made from it."""
+    """The module of a student's file, and the router that is made from the module."""
 
     def __init__(self, networks: dict[str, Any]) -> None:
         self.networks = networks
@@ -131,7 +131,7 @@ class Student:
         return found(*map(_as_tuples, arguments)) if callable(found) else found
 
     def _network(self, spec: str) -> Any:
-        """Return the network of a spec; an unknown network is made from the file's own class."""
+        """Return the network of a spec; for an unknown spec, a network of the student's class."""
         if spec not in self.networks:
             from topos.base.topology import Topology
 
@@ -142,7 +142,7 @@ class Student:
         return self.networks[spec]
 
     def _derived_class(self, base: type, called: str) -> Any:
-        """Return the only class of the file that derives from `base`."""
+        """Return the only class of the student's file that derives from `base`."""
         found = [
             value
             for value in vars(self.module).values()
@@ -180,7 +180,7 @@ class Student:
 
 
 def _as_tuples(value: Any) -> Any:
-    """Return lists as tuples, as Python's own callers would have written them."""
+    """Return lists, as decoded from JSON, as tuples."""
     return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
 
 
@@ -189,7 +189,7 @@ def _seconds(when: float) -> float:
 
 
 def _action_lists(action: Any) -> list[Any]:
-    """Return a router's action as lists; an invalid action raises an exception of the student's."""
+    """Return a router's action as lists for JSON; raise an exception if the action is invalid."""
     kind = type(action).__name__
     if kind == "Send":
         ethertype, data = action.frame

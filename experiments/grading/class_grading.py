@@ -32,8 +32,8 @@ from experiments.trials.runs import manifest, store
 from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas
-LONGEST_NAME, LONGEST_REMARK = 80, 400  # lengths in characters
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas, escaped
+LONGEST_NAME, LONGEST_REMARK = 80, 400  # maximum lengths of names and remarks
 PAGES = "students"
 ROUNDS = 200_000  # PBKDF2 rounds that make guessing a secret expensive
 WAITING = "not graded yet"
@@ -41,18 +41,18 @@ WAITING = "not graded yet"
 
 @dataclass
 class Graded:
-    """One submission: its marks, or the reason why it has none."""
+    """A student's submission with its marks, or the reason why it has no marks."""
 
-    student: str  # student's ID, made printable (as `file`)
+    student: str  # student ID without control characters
     file: str
-    identified: bool = True  # the name is a valid ID, and no other entry has the same ID
+    identified: bool = True  # True if the file name is a valid and unique student ID
     marks: list[grading_engine.Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     refused: str = ""
     like: list[tuple[str, float]] = field(default_factory=list)
-    digest: str = ""  # see handed_in.Submission; unchanged submissions keep their marks
+    digest: str = ""  # hash of the submission; an unchanged submission keeps its marks
     days_late: int = 0
-    kept: float = 1.0  # fraction of the points that remains after the deduction for lateness
+    kept: float = 1.0  # fraction of the points that a late submission keeps
 
     @property
     def got(self) -> float:
@@ -77,11 +77,11 @@ class Class:
     pairs: list[Pair]
     threshold: float
     secret: bool
-    word: str = ""  # hash of the secret: marks of other secrets are not comparable
+    word: str = ""  # hash of the grading secret: marks with another secret are not comparable
 
     @property
     def counts(self) -> str:
-        """Sentence that says whether the marks count."""
+        """Sentence that says whether the marks count or are for practice only."""
         return grade_report.counts(self.secret)
 
 
@@ -100,7 +100,7 @@ def grade_all(
     before: Mapping[str, Any] | None = None,
     on_graded: Callable[[Class, Graded], object] = lambda *_: None,
 ) -> Class:
-    """Grade all submissions of a folder, several in parallel; call `on_graded` after each.
+    """Grade all students' submissions in a folder, several in parallel.
 
     Submissions that are unchanged since `before`, the plain data of marks.json, keep their marks.
     """
@@ -139,7 +139,7 @@ def grade_all(
 
 
 def _entries(names: Sequence[str]) -> list[Graded]:
-    """Return a submission for each entry of a folder; invalid and duplicate IDs are refused."""
+    """Return a submission for each file name; invalid and duplicate student IDs are refused."""
     students = [name.removesuffix(".py") for name in names]
     times = Counter(students)
     found = []
@@ -155,7 +155,7 @@ def _entries(names: Sequence[str]) -> list[Graded]:
 
 
 def _result(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked | None]:
-    """Return the reason why there are no marks, or the validated answer of a judge."""
+    """Return the reason why a submission has no marks, or its validated marks."""
     try:
         if isinstance(answer, PillarboxError | judge.Failed):
             raise answer
@@ -168,12 +168,12 @@ def _result(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked |
 
 
 def _secret_hash(lab: str, secret: str) -> str:
-    """Return a one-way hash of the secret, which identifies it in marks.json."""
+    """Return a one-way hash of the grading secret, which identifies the secret in marks.json."""
     return hashlib.pbkdf2_hmac("sha256", secret.encode(), lab.encode(), ROUNDS).hex()
 
 
 def _known_marks(before: Any, lab: str, word: str) -> Known:
-    """Return marks and notes by digest, if they were graded with the same settings."""
+    """Return earlier marks and notes by submission digest; raise PillarboxError if outdated."""
     if before is None:
         return {}
     require(
@@ -207,7 +207,7 @@ def write(made: Class, folder: Path) -> None:
 
 
 def write_marks(made: Class, folder: Path) -> None:
-    """Replace marks.csv and marks.json atomically with the marks so far."""
+    """Replace marks.csv and marks.json atomically with the class's marks so far."""
     output_folder(output_folder(folder) / PAGES)
     with _errors_of_writing(folder):
         store.write_text(folder / "marks.csv", as_csv(made))
@@ -249,7 +249,7 @@ def as_csv(made: Class) -> str:
 
 
 def _safe_cell(value: object) -> object:
-    """Return a cell that a spreadsheet does not interpret as a formula."""
+    """Return a CSV cell that a spreadsheet does not interpret as a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
@@ -282,7 +282,7 @@ def as_plain(made: Class) -> dict[str, Any]:
 
 
 def lost(made: Class) -> list[tuple[str, float, float]]:
-    """Return each check with its points and the sum of points that all students lost."""
+    """Return each check of the lab with its points and the sum of points that all students lost."""
     marked = [one.marks for one in made.graded if one.marks]
     return [
         (check.name, check.points, sum(check.points - marks[i].got for marks in marked))

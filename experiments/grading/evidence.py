@@ -34,27 +34,27 @@ TABLES = ("flows", "links")
 MOST_TABLE_BYTES, MOST_JSON_BYTES = 8_000_000, 1_000_000
 MOST_COLUMNS = 100
 MOST_REPEATS, MOST_SEED = 50, 1 << 62
-SAME = 1e-3  # relative tolerance of a figure stored twice with different rounding
-# Bounds for the bytes sent, as multiples of the data. The count starts slightly late, and includes
-# headers and retransmissions.
+SAME = 1e-3  # relative tolerance between two records of one value with different rounding
+# Bounds for the bytes on all cables, as multiples of the payload. The count starts late, and
+# includes headers and retransmissions.
 SENT_LEAST, SENT_MOST = 0.8, 2.0
-# Fields of a plan that students choose.
+# Fields of an experiment plan that students may choose.
 FREE = {"name", "about", "repeats", "seed", "precision", "most_repeats"}
 SPREADS = ("round_trip", "lateness", "pacing")
 Row = dict[str, Any]
 
 
 class RequiredRun(NamedTuple):
-    """Requirements of a run: its plan, except a rate or volume that the student may choose."""
+    """Requirements of a student's run: the experiment plan, and fields that students choose."""
 
     experiment: Experiment
-    free: Sequence[str]  # keys of the plan that the student chooses
+    free: Sequence[str]  # keys of the experiment plan that the student chooses
     ideals: dict[str, float]  # ideal completion time by system in seconds, at 1 bit/s and 1 byte
-    sent: dict[str, float]  # bytes on all cables by system, for flows of 1 byte
+    sent: dict[str, float]  # bytes on all cables by system, if each flow carries 1 byte
 
 
 class EvidenceTrial(NamedTuple):
-    """One completed trial of a valid run."""
+    """One completed trial of a student's run."""
 
     system: str
     valid: bool
@@ -63,19 +63,19 @@ class EvidenceTrial(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """A valid run: the rate of its cables, the volume of its flows, its completed trials."""
+    """A student's submitted run: cable rate, volume of each flow and completed trials."""
 
     rate_mbit: float
     volume_bytes: int
     trials: Sequence[EvidenceTrial]
 
     def of(self, system: str, *, valid: bool) -> list[EvidenceTrial]:
-        """Return the valid trials of a system, or its invalid trials."""
+        """Return the valid trials of a system (network and routing), or its invalid trials."""
         return [one for one in self.trials if one.system == system and one.valid is valid]
 
 
 def places(names: Sequence[str]) -> list[tuple[str, int]]:
-    """Return the paths of the files that are read from these runs, with their bounds in bytes."""
+    """Return the paths of the files of submitted runs, with their maximum sizes in bytes."""
     return [
         *((f"{name}/{MANIFEST}", MOST_JSON_BYTES) for name in names),
         *((f"{name}/{table}.csv", MOST_TABLE_BYTES) for name in names for table in TABLES),
@@ -88,7 +88,7 @@ def places(names: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def read(files: Files, name: str, wanted: RequiredRun) -> Evidence:
-    """Return the evidence of a run in a submission; raise Mistake if the run is not valid."""
+    """Return the trials of a submitted run; raise Mistake if the run violates a requirement."""
     place = f"the run's folder `{name}`"
     if not any(file.startswith(f"{name}/") for file in files):
         raise Mistake(f"{place} is missing next to the file: submit it too")
@@ -105,7 +105,7 @@ def read(files: Files, name: str, wanted: RequiredRun) -> Evidence:
 
 
 def prints(files: Files, names: Sequence[str]) -> set[str]:
-    """Return hashes of the trials in runs, whose measurements differ between any two trials."""
+    """Return hashes of the trials in submitted runs; equal hashes indicate a copied trial."""
     found: set[str] = set()
     for name in names:
         try:
@@ -114,7 +114,7 @@ def prints(files: Files, names: Sequence[str]) -> set[str]:
                 seen = json.dumps([record["readings"], record["completion_s"]], sort_keys=True)
                 found.add(hashlib.sha256(seen.encode()).hexdigest())
         except (Mistake, KeyError, TypeError, ValueError, RecursionError, MemoryError):
-            continue  # The run has no further trial, or the trial is malformed.
+            continue  # The run has no such trial, or the trial's record is malformed.
     return found
 
 
@@ -130,13 +130,13 @@ def _trial_file(name: str, number: int) -> str:
 
 
 class _Reader:
-    """Reader of one run; each step raises Mistake with the first violated requirement."""
+    """Reader of a submitted run; each method raises Mistake for the first violated requirement."""
 
     def __init__(self, files: Files, name: str, wanted: RequiredRun) -> None:
         self.files, self.name, self.wanted = files, name, wanted
 
     def evidence(self) -> Evidence:
-        """Return the evidence of a submitted run after all checks."""
+        """Return a submitted run after all checks of its records."""
         manifest = json.loads(_text(self.files, f"{self.name}/{MANIFEST}"))
         experiment = self._experiment(manifest["plan"])
         for system in experiment.systems:
@@ -163,7 +163,7 @@ class _Reader:
         return Evidence(rate_mbit, volume_bytes, shown)
 
     def _experiment(self, plan: Any) -> Experiment:
-        """Return the plan; raise Mistake if it differs from the sheet's in a fixed field."""
+        """Return a run's plan; raise Mistake if a fixed field differs from the lab sheet."""
         wanted = self.wanted.experiment
         rate, volume = plan["systems"][0]["rate_mbit"], plan["workload"]["volume_bytes"]
         if "rate_mbit" in self.wanted.free:
@@ -191,7 +191,7 @@ class _Reader:
     def _table(self, table: str) -> list[dict[str, str]]:
         place = f"{self.name}/{table}.csv"
         rows = csv.DictReader(io.StringIO(_text(self.files, place)))
-        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # bounds the keys of each row's dict
+        if len(rows.fieldnames or ()) > MOST_COLUMNS:  # limits the memory of each row
             raise Mistake(f"{place} has more than {MOST_COLUMNS} columns")
         return list(rows)
 
@@ -203,7 +203,7 @@ class _Reader:
         links: list[dict[str, str]],
         asked: tuple[float, int],
     ) -> EvidenceTrial:
-        """Return the results of a trial after checking its totals and its verdict."""
+        """Return a submitted trial after checking its totals and its validity verdict."""
         (rate_mbit, volume_bytes), system = asked, trial.system.name
         if (record["system"], record["repeat"], record["seed"]) != (
             system,
@@ -234,7 +234,7 @@ class _Reader:
         links: list[dict[str, str]],
         volume_bytes: int,
     ) -> None:
-        """Compare a trial's totals with its flows, and its flows with the bytes on the cables."""
+        """Raise Mistake if a trial's totals, its flows and its bytes on the cables disagree."""
         pairs = {(_server(row["source"]), _server(row["destination"])) for row in flows}
         network = parse(trial.system.network)
         names = [network.address(server) for server in range(network.servers)]
@@ -256,7 +256,7 @@ class _Reader:
 
 
 def number_of(value: Any) -> float:
-    """Return a number above 0; raise Mistake for anything else."""
+    """Return a value of a submitted record as a number above 0; raise Mistake for anything else."""
     known = isinstance(value, int | float) and not isinstance(value, bool)
     if not known or not 0 < value < 1e15:
         raise Mistake(f"{value!r:.40} is not a number above 0")

@@ -17,25 +17,25 @@ from typing import NamedTuple
 
 NOBODY = 65534
 IPC_PRIVATE, IPC_RMID, A_PAGE = 0, 0, 4096
-UNSHARE_NOTHING = 1  # no flags: EINVAL if the system call is allowed
+UNSHARE_NOTHING = 1  # empty unshare() flags: EINVAL if the system call is allowed
 DISCARD_PORT = 9
-# The local machine, and an unreachable address (RFC 5737).
+# Addresses for UDP connect(): this machine, and an unreachable address (RFC 5737).
 ADDRESSES = ("127.0.0.1", "192.0.2.1")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Before(NamedTuple):
-    """State of the process before the child was sealed, which the tests of actions need."""
+    """State of a child process before it was sealed, which the tests of forbidden actions need."""
 
     user: int
     keeper: int
-    file: str  # a file that the grader may read and a student's file does not need
+    file: str  # a file that the grader may read but a sealed child may not
     memory_bytes: int
 
 
 def opens(before: Before) -> None:
-    """Open a file for reading or for writing."""
+    """Try to open a file, which the seal has to prevent."""
     for place, flags in (
         (before.file, os.O_RDONLY),
         ("/", os.O_RDONLY),
@@ -47,7 +47,7 @@ def opens(before: Before) -> None:
 
 
 def changes(before: Before) -> None:
-    """Change a file of the grading user; the empty name refers to no file."""
+    """Try to change a file's attributes, which the seal has to prevent; no file is changed."""
     if os.geteuid() != before.user:
         raise PermissionError  # children run as another user, who owns no such file
     deeds: tuple[Callable[[], None], ...] = (
@@ -66,7 +66,7 @@ def changes(before: Before) -> None:
 
 
 def networks(_: Before) -> None:
-    """Reserve a UDP route to this machine or out of it, without sending a packet."""
+    """Try to connect a UDP socket, which the seal has to prevent; no packet is sent."""
     for address in ADDRESSES:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
             if _succeeds(udp.connect, (address, DISCARD_PORT)):
@@ -75,12 +75,12 @@ def networks(_: Before) -> None:
 
 
 def connects(_: Before) -> None:
-    """Create a Unix socket, which could connect to other programs."""
+    """Try to create a Unix socket, which the seal has to prevent."""
     socket.socket(socket.AF_UNIX).close()
 
 
 def disturbs(before: Before) -> None:
-    """Signal, slow down or limit the keeper, without changing its current values."""
+    """Try to signal, slow down or limit the keeper process, without changing its values."""
     for deed in (
         # The unprivileged fallback account may run other children: then the target is this process.
         lambda: os.kill(os.getpid() if os.geteuid() == NOBODY else before.keeper, 0),
@@ -96,7 +96,7 @@ def disturbs(before: Before) -> None:
 
 
 def forks(_: Before) -> None:
-    """Start a process."""
+    """Try to start a process, which the seal has to prevent."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -104,7 +104,7 @@ def forks(_: Before) -> None:
 
 
 def hoards(before: Before) -> None:
-    """Allocate more memory than allowed, in user space or in the kernel."""
+    """Try to exceed the memory limit, in user space or in the kernel."""
     if _succeeds(lambda: mmap.mmap(-1, 2 * before.memory_bytes).close()):
         return
     if _succeeds(lambda: os.close(os.memfd_create("more"))):
@@ -116,19 +116,19 @@ def hoards(before: Before) -> None:
 
 
 def unshares(_: Before) -> None:
-    """Create namespaces, which would give root's rights inside."""
+    """Try to create namespaces, which give root's rights inside; the seal has to prevent this."""
     _libc.unshare(UNSHARE_NOTHING)
     if ctypes.get_errno() != errno.EINVAL:
         raise PermissionError
 
 
 def never_ends(_: Before) -> None:
-    """Consume processor time without a limit, which the seal has to prevent."""
+    """Raise PermissionError if the seal limits the CPU time of this process."""
     if resource.getrlimit(resource.RLIMIT_CPU)[1] != resource.RLIM_INFINITY:
         raise PermissionError
 
 
-# Names of the actions in the report.
+# Names of the forbidden actions in the grading report.
 DEEDS: dict[str, Callable[[Before], None]] = {
     "open other files": opens,
     "change files of the grading user": changes,
@@ -143,7 +143,7 @@ DEEDS: dict[str, Callable[[Before], None]] = {
 
 
 def possible(before: Before) -> list[str]:
-    """Return the names of the actions that succeed."""
+    """Return the names of the forbidden actions that the seal does not prevent."""
     return [name for name, deed in DEEDS.items() if _succeeds(deed, before)]
 
 

@@ -11,12 +11,12 @@ PRACTICE = "No secret was used: this is practice, and the marks do not count."
 
 
 def counts(secret: bool) -> str:
-    """Return a sentence that says whether the marks count."""
+    """Return a sentence that says whether the marks count, which requires the grading secret."""
     return COUNTS if secret else PRACTICE
 
 
 def as_text(report: Report) -> str:
-    """Return the report as text: a line for each check, with the errors found."""
+    """Return a grading report as text: a line for each check, with the errors found."""
     sheet = report.sheet
     lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}", counts(report.secret), ""]
     for mark in report.marks:
@@ -29,7 +29,7 @@ def as_text(report: Report) -> str:
 
 
 def replayed_text(one: Replayed) -> str:
-    """Return a replayed case as text, with the output that the student's file printed."""
+    """Return a repeated test case as text, with the output of the student's file."""
     lines = [f"asked: {one.asked}", *(f"  | {line}" for line in one.printed)]
     share, wrong = one.judgement
     lines.append("right" if share == 1.0 else f"worth {share:.0%}: {wrong}")
@@ -37,13 +37,13 @@ def replayed_text(one: Replayed) -> str:
 
 
 def as_json(report: Report) -> str:
-    """Return the report in the format of Gradescope's results.json."""
+    """Return a grading report in the format of Gradescope's results.json."""
     tests = [
         {
             "name": mark.name,
             "score": mark.got,
             "max_score": mark.points,
-            "output": _why(mark),
+            "output": _reason_text(mark),
         }
         for mark in report.marks
     ]
@@ -51,12 +51,12 @@ def as_json(report: Report) -> str:
     return json.dumps({"score": report.got, "output": output, "tests": tests}, indent=2)
 
 
-def _why(mark: Mark) -> str:
+def _reason_text(mark: Mark) -> str:
     return "\n".join((mark.why, *mark.wrong))
 
 
 def sheet_text(sheet: Sheet) -> str:
-    """Return the values of a student's sheet as text."""
+    """Return the values of a student's lab sheet as text."""
     lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}"]
     width = max(map(len, sheet.values))
     lines += [f"  {name:{width}}  {value}" for name, value in sheet.values.items()]

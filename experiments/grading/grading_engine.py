@@ -36,15 +36,15 @@ from hosts.wire.marks import serial_of
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_STOPS = 2  # Stops after which the remaining checks are skipped: each may take seconds.
+MOST_STOPS = 2  # number of killed children after which the remaining checks are skipped
 WHOLE = 100.0
 UNFILLED = "the skeleton is unchanged: fill it in"
 EMPTY = "the file is empty: begin with the skeleton of the lab"
-MOST_SHOWN = 4  # maximum number of wrong cases in the report of a check
+MOST_SHOWN = 4  # maximum number of wrong test cases in the report of a check
 
 
 class Judgement(NamedTuple):
-    """Judgement of a case: the correct share, from 0 to 1, and a sentence about the errors."""
+    """Judgement of a test case: share of its points, from 0 to 1, and a sentence on the error."""
 
     share: float
     wrong: str = ""
@@ -54,12 +54,12 @@ RIGHT = Judgement(1.0)
 
 
 def judged(right: bool, wrong: str) -> Judgement:
-    """Return the full share for a correct answer, else share 0 with the error."""
+    """Return a judgement: all points for a correct answer, else none and the error."""
     return RIGHT if right else Judgement(0.0, wrong)
 
 
 class GradedCase(NamedTuple):
-    """One question of a check: its text, with which it can be repeated, and its judge."""
+    """A test case of a check: the text of its question, and the function that judges the answer."""
 
     asked: str
     judge: Callable[[], Judgement]
@@ -67,7 +67,7 @@ class GradedCase(NamedTuple):
 
 @dataclass(frozen=True)
 class GradedPart:
-    """A check of a lab: its name, its points and its cases."""
+    """A check of a lab: its name, its points and its test cases."""
 
     name: str
     points: float
@@ -75,13 +75,13 @@ class GradedPart:
 
 
 class Mark(NamedTuple):
-    """Result of one check: points and errors."""
+    """Result of one check of a student's file: points and errors."""
 
     name: str
     points: float
     got: float
     why: str
-    wrong: Sequence[str] = ()  # further wrong cases, at most MOST_SHOWN - 1
+    wrong: Sequence[str] = ()  # further wrong test cases, at most MOST_SHOWN - 1
 
 
 class Exercise(Protocol):
@@ -94,13 +94,13 @@ class Exercise(Protocol):
     CHECKS: tuple[GradedPart, ...]
 
     def values(self, draw: random.Random) -> dict[str, Any]:
-        """Return the values drawn for the student."""
+        """Draw the values of a student's lab sheet."""
         ...
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A lab, a student, and the values drawn for both."""
+    """A student's lab sheet: the lab, the student and the values drawn for the student."""
 
     number: int
     student: str
@@ -115,16 +115,16 @@ class Report:
     sheet: Sheet
     marks: list[Mark] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    secret: bool = False  # True if the teacher's secret drew the cases
+    secret: bool = False  # True if the teacher's secret seeds the test cases
 
     @property
     def got(self) -> float:
-        """Points that the file received."""
+        """Points that the student's file received."""
         return round(sum(mark.got for mark in self.marks), 2)
 
     @property
     def points(self) -> float:
-        """Maximum number of points."""
+        """Maximum number of points of the lab."""
         return sum(mark.points for mark in self.marks)
 
 
@@ -136,12 +136,12 @@ class Work:
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
         self.files = files or {}  # further files of the submission
-        self.kept: dict[str, Any] = {}  # values that checks keep for later checks
+        self.kept: dict[str, Any] = {}  # values that one check stores for later checks
         self._keeper, self._secret = keeper, secret
         self._child: Child | None = None
 
     def draw(self, name: str) -> random.Random:
-        """Return a random source that the student cannot know."""
+        """Return a random number generator for test cases, seeded with the grading secret."""
         return random.Random(f"{self._secret}/{self.sheet.number}/{self.sheet.student}/{name}")
 
     def call(
@@ -198,7 +198,7 @@ class Work:
                 child.close()
 
     def close(self) -> None:
-        """End the child that runs the file's functions; the next question starts a new child."""
+        """End the sealed child with the student's functions; the next question starts a new one."""
         if self._child:
             self._child.close()
         self._child = None
@@ -236,7 +236,7 @@ def grade(
             checks = sheet.lab.CHECKS
             report.marks = [Mark(check.name, check.points, 0.0, unfilled) for check in checks]
             return report
-        hindered = _fault_of_file(keeper)
+        hindered = _loading_error(keeper)
         work, stops = Work(sheet, keeper, secret, files), 0
         for number, check in enumerate(sheet.lab.CHECKS, 1):
             if hindered:
@@ -258,8 +258,8 @@ def skeleton_of(lab: Exercise) -> str:
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
-def _fault_of_file(keeper: Keeper) -> str:
-    """Return the reason why the file cannot be loaded, empty if it can."""
+def _loading_error(keeper: Keeper) -> str:
+    """Return the reason why the student's file cannot be loaded, empty without an error."""
     try:
         keeper.child().close()
     except Mistake as mistake:
@@ -270,7 +270,7 @@ def _fault_of_file(keeper: Keeper) -> str:
 
 
 class Replayed(NamedTuple):
-    """A repeated case: the question, the file's printed output and the judgement."""
+    """A repeated test case: the question, the output of the student's file and the judgement."""
 
     asked: str
     printed: Sequence[str]
@@ -287,7 +287,7 @@ def replay(
     files: Files | None = None,
     seal: Callable[[], None] = lambda: None,
 ) -> Replayed:
-    """Repeat a case, given by its number in a report (``2.14``); return its result.
+    """Repeat a test case, given by its number in a grading report (``2.14``); return its result.
 
     All cases before this case are repeated too, since a case may depend on earlier ones.
     """
@@ -299,7 +299,7 @@ def replay(
     )
     with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         seal()
-        hindered = _fault_of_file(keeper)
+        hindered = _loading_error(keeper)
         if hindered:
             return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
         work = Work(sheet, keeper, secret, files)
@@ -321,7 +321,7 @@ def replay(
 
 
 def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
-    """Return a check's mark, and True if the file had to be stopped."""
+    """Return a check's mark, and True if the student's code had to be killed."""
     shares, total, right, stopped = 0.0, 0, 0, ""
     faults: list[str] = []
     asked = "before the first question"

@@ -32,23 +32,23 @@ from experiments.grading import layers
 from topos.base.errors import PillarboxError
 
 MOST_CPU_S = 120
-MOST_MEMORY_BYTES = 256 << 20  # memory in addition to that of the forking grader
+MOST_MEMORY_BYTES = 256 << 20  # memory limit of a judge, in addition to that of the grader
 MOST_WALL_S = 600.0
 MOST_ANSWER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16
 
 Seal = Callable[[], None]
-Work = Callable[[Seal], dict[str, Any]]  # runs in a judge: reads, calls Seal, returns the answer
+Work = Callable[[Seal], dict[str, Any]]  # reads a submission, calls Seal, grades it
 
 
 class Failed(Exception):  # noqa: N818 - not an error of the grader: a student may have caused it
-    """A judge returned no answer; the text is the reason."""
+    """A judge process returned no marks; the text is the reason."""
 
 
 def answers(
     works: Sequence[Work], jobs: int
 ) -> Iterator[tuple[int, dict[str, Any] | PillarboxError | Failed]]:
-    """Yield the index and the answer of each work in order of completion.
+    """Yield the index and the marks of each grading task, in order of completion.
 
     A work without an answer yields the `PillarboxError` that it raised, or `Failed`.
     """
@@ -72,7 +72,7 @@ def answers(
 
 
 def answer(work: Work) -> dict[str, Any]:
-    """Run one work in a judge and return its answer; raise PillarboxError if there is none."""
+    """Run one grading task in a sealed judge process; raise PillarboxError without an answer."""
     ((_, found),) = answers([work], 1)
     if isinstance(found, Failed):
         raise PillarboxError(f"not graded: {found}")
@@ -82,7 +82,7 @@ def answer(work: Work) -> dict[str, Any]:
 
 
 class _Judge:
-    """One process, and the part of its answer that has arrived."""
+    """A sealed process that grades one submission, and the received part of its answer."""
 
     def __init__(self, number: int, work: Work) -> None:
         self.number = number
@@ -99,7 +99,7 @@ class _Judge:
         os.close(writer)
 
     def read(self) -> bool:
-        """Read available bytes; return True at the end of the answer, or if it is too long."""
+        """Read available bytes of a judge's answer; return True if it is complete or too long."""
         data = os.read(self.pipe, CHUNK_BYTES)
         self._data += data
         return not data or len(self._data) > MOST_ANSWER_BYTES
@@ -109,7 +109,7 @@ class _Judge:
         return time.monotonic() > self.deadline_s
 
     def answer(self) -> dict[str, Any] | PillarboxError | Failed:
-        """End the process; return its answer, or the reason why there is none."""
+        """End the judge process; return its answer, or the reason why it gave none."""
         late, status = self.overdue(), self.end()
         if len(self._data) > MOST_ANSWER_BYTES:
             return Failed(f"its answer is longer than {MOST_ANSWER_BYTES >> 20} MiB")
@@ -125,21 +125,21 @@ class _Judge:
         return Failed("its process ended without an answer")
 
     def end(self) -> int:
-        """Kill the process if it runs; return its exit code, negative for a signal."""
+        """Kill the judge process if it runs; return its exit code, negative for a signal."""
         os.close(self.pipe)
-        # The process is not reaped yet, so its PID is still valid.
+        # The judge process is not reaped yet, so its PID is still valid.
         os.kill(self._pid, signal.SIGKILL)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
 def _run(work: Work, writer: int, grader: int) -> NoReturn:
-    """Run a work in this process, write its answer and exit."""
+    """Run a grading task in this process, write the answer to the grader's pipe and exit."""
     try:
-        os.setsid()  # Ctrl-C reaches the grader only
+        os.setsid()  # a new session: Ctrl-C signals only the grader
         nowhere = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nowhere, stream)
-        layers.hide_memory()  # it contains the secret
+        layers.hide_memory()  # this process's memory contains the grading secret
         layers.end_with_parent(grader)
         sys.dont_write_bytecode = True
         with os.fdopen(writer, "wb") as pipe:
@@ -157,7 +157,7 @@ def _answer(work: Work) -> dict[str, Any]:
     except MemoryError:
         return {"failed": f"it takes more than {MOST_MEMORY_BYTES >> 20} MiB of memory"}
     except Exception as error:  # noqa: BLE001 - affects one student only
-        # Without the exception's message: students read this text.
+        # The exception's message is left out, because students read this text.
         frame = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{type(error).__name__} in {Path(frame.filename).name}, line {frame.lineno}"
         return {"failed": f"the grader cannot handle it ({where}): grade it by hand"}

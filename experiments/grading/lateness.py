@@ -27,13 +27,13 @@ class Deadline:
     times: Mapping[str, datetime] = field(default_factory=dict)
 
     def days_late(self, student: str, changed_s: float) -> int:
-        """Return the number of days a submission is late, including free days."""
+        """Return the number of started days between the deadline and a submission."""
         came = self.times.get(student)
         came_s = came.timestamp() if came else changed_s
         return max(0, math.ceil((came_s - self.due.timestamp()) / DAY_S))
 
     def kept(self, days_late: int) -> float:
-        """Return the remaining fraction of the points.
+        """Return the fraction of the points that a late submission keeps.
 
         >>> due = moment("2026-03-01T23:59+00:00")
         >>> [Deadline(due, 20.0, free_days=1).kept(days) for days in (0, 1, 2, 9)]
@@ -69,6 +69,6 @@ def times_of(file: Path) -> dict[str, datetime]:
 
 
 def said(days_late: int, kept: float) -> str:
-    """Return a phrase with the days late and the remaining percentage, empty if on time."""
+    """Return a phrase with a submission's days late and remaining percentage, empty if on time."""
     days = f"{days_late} day{'s' if days_late > 1 else ''} late"
     return f"{days}, {kept:.0%} of the points count" if days_late else ""

@@ -30,7 +30,7 @@ import termios
 from collections.abc import Sequence
 from functools import cache
 
-# First user ID of sealed children, one per process ID, in a range that systemd leaves unused.
+# First user ID of sealed children (one per process), in a range that systemd leaves unused.
 FIRST_USER = 1_900_000_000
 NOBODY = 65534
 OPEN_FILES = 32
@@ -38,7 +38,7 @@ OPEN_FILES = 32
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NO_NEW_PRIVS = 1, 4, 38
 
-# Landlock's system calls, which have the same numbers on every processor.
+# Numbers of Landlock's system calls, which are the same on every processor architecture.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
@@ -46,11 +46,11 @@ TCP_BIND_AND_CONNECT, ABSTRACT_SOCKETS_AND_SIGNALS = 0b11, 0b11
 # Number of file access rights in each Landlock version, from version 1.
 FILE_RIGHTS = (13, 14, 15, 15, 16)
 
-# libseccomp: https://github.com/seccomp/libseccomp, seccomp.h
+# Constants of libseccomp's seccomp.h: https://github.com/seccomp/libseccomp
 LIBRARY = "libseccomp.so.2"
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 EQUAL, MASKED_EQUAL = 4, 7
-# System calls of a program that computes, imports modules, sleeps and answers over an open socket.
+# System calls that a sealed process may use: to compute, import, sleep and answer over a socket.
 CALLS = """
     read readv pread64 write writev close lseek fstat stat lstat newfstatat statx access faccessat
     faccessat2 readlink readlinkat getdents64 getcwd dup
@@ -69,14 +69,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def limits(cpu_s: int, memory_bytes: int) -> None:
-    """Limit CPU time, memory and open files; forbid new processes, written files and core dumps."""
+    """Limit a sealed child's CPU time, memory and files; forbid new processes and core dumps."""
     bounds(cpu_s, memory_bytes)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
 def bounds(cpu_s: int, memory_bytes: int) -> None:
-    """Limit CPU time and additional memory; forbid writing to files and core dumps."""
+    """Limit a judge's CPU time and additional memory; forbid written files and core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     memory = _address_space_bytes() + memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
@@ -85,7 +85,7 @@ def bounds(cpu_s: int, memory_bytes: int) -> None:
 
 
 def user() -> None:
-    """Change from root to a user that runs no other process."""
+    """Change this process from root to an unprivileged user that runs no other process."""
     if os.geteuid() != 0:
         raise PermissionError(errno.EPERM, "the grader is not root")
     os.setgroups([])
@@ -93,14 +93,14 @@ def user() -> None:
     try:
         os.setresgid(number, number, number)
         os.setresuid(number, number, number)
-    except OSError:  # A container may have few users; the process must not stay root.
+    except OSError:  # A container may have few user IDs; this process must not stay root.
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         raise
 
 
 def namespaces() -> None:
-    """Enter new namespaces for network, mounts and IPC."""
+    """Move this process to new namespaces for network, mounts and IPC."""
     _checked(_libc.unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS))
 
 
@@ -110,7 +110,7 @@ def hide_memory() -> None:
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when the keeper ends; a change of user resets this."""
+    """Have the kernel kill this process when its parent ends; a change of user resets this."""
     _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if os.getppid() != parent:
         os._exit(1)
@@ -148,7 +148,7 @@ class _Condition(ctypes.Structure):
 
 @cache
 def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
-    """Return libseccomp and a filter ready to load; called once, before the forks.
+    """Return libseccomp and a system call filter that is ready to load.
 
     With `asks` the filter also allows the system calls for talking to sealed children.
     """
@@ -160,10 +160,10 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         _allow(library, made, name)
     _allow(library, made, "open", opens[0])
     _allow(library, made, "openat", opens[1])
-    # F_SETOWN is excluded: it directs the kernel's signals at other processes.
+    # fcntl without F_SETOWN, which can direct the kernel's signals at other processes.
     for command in FILE_COMMANDS:
         _allow(library, made, "fcntl", _Condition(1, EQUAL, command, 0))
-    # A process may read its own limits.
+    # prlimit64 only for reading the process's own limits.
     _allow(library, made, "prlimit64", _Condition(0, EQUAL, 0, 0), _Condition(2, EQUAL, 0, 0))
     if asks:
         _allow(library, made, "socketpair", _Condition(0, EQUAL, socket.AF_UNIX, 0))
@@ -175,7 +175,7 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
 def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: _Condition) -> None:
     number = library.seccomp_syscall_resolve_name(name.encode())
     if number < 0:
-        return  # This processor has no such system call.
+        return  # The processor architecture has no such system call.
     given = (_Condition * len(conditions))(*conditions)
     done = library.seccomp_rule_add_array(made, ALLOW, number, len(conditions), given)
     if done < 0:
@@ -183,12 +183,12 @@ def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: 
 
 
 def prepare_calls(*, asks: bool = False) -> None:
-    """Build the filter of `calls` in advance: a sealed process cannot open the library."""
+    """Build the system call filter in advance: a sealed process cannot open libseccomp."""
     _filter(asks)
 
 
 def calls(*, asks: bool = False) -> None:
-    """Load the filter: the kernel refuses all system calls that are not in it."""
+    """Load the system call filter: the kernel then refuses all other system calls."""
     library, made = _filter(asks)
     done = library.seccomp_load(made)
     if done < 0:

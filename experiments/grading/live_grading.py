@@ -44,10 +44,10 @@ PING_S, PING_EVERY_S = 2, 0.2
 # wrong router loses every packet.
 TRIES = 3
 RECOVERED_S = 4.0
-SETTLE_SPARE_S = 3.0  # time for a flow to select a path after its next round of probes
+SETTLE_SPARE_S = 3.0  # margin for a flow to change its path after probing, in seconds
 FLOW_PORT = 4000
 STREAM_BYTES, STREAM_S = 1400, 60
-MOST_TEXT = 2000  # maximum length of a sentence in characters
+MOST_TEXT = 2000  # maximum length of a sentence in a mark, in characters
 
 ROUTER = '''"""The router that a grader's forwarders load."""
 from {module} import {name}
@@ -60,14 +60,14 @@ class Student({name}):
 
 
 def sealed(given: str, topology: Topology) -> Child:
-    """Return a sealed child that has read a file; `given` is the JSON text from `_file_as_json`."""
+    """Return a sealed child with a student's file, from the JSON text of `_file_as_json`."""
     file = json.loads(given)
     keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
     return keeper.child(among=topology.servers)
 
 
 class SealedRouter(Remote):
-    """A live server's router, whose decisions are made in the server's own sealed child."""
+    """Router of a live server that runs a student's code in a sealed child process."""
 
     GIVEN: ClassVar[str] = ""  # JSON text with the student's file: see `sealed`
     PARTNER: ClassVar[str] = ""  # file of another student, for the second half of the servers
@@ -77,8 +77,8 @@ class SealedRouter(Remote):
         super().__init__(topology, server, child=sealed(given, topology), **options)
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
-        """Ask the child; drop the packet, and poll no more, if the child had to be stopped."""
-        self.asked.clear()  # no limit: a live network's heart-beats never end
+        """Ask the sealed child for actions; if it was killed, drop the packet and poll no more."""
+        self.asked.clear()  # no limit of questions, as heart-beats never end
         try:
             return super()._ask(what, packet, now, *arguments)
         except Stopped as stopped:
@@ -87,12 +87,12 @@ class SealedRouter(Remote):
 
 
 def in_second_half(topology: Topology, server: int) -> bool:
-    """Return True if a server runs the partner's router."""
+    """Return True if a server runs the router of the second student."""
     return 2 * server >= topology.servers
 
 
 class Partner(NamedTuple):
-    """Another student, whose router the second half of the servers runs."""
+    """Sheet and file of a second student, whose router half of the servers run."""
 
     sheet: Sheet
     source: str
@@ -100,11 +100,11 @@ class Partner(NamedTuple):
 
 @dataclass
 class LiveWork:
-    """A running lab, with the operations that its checks need."""
+    """A live lab whose servers run a student's router, and operations for the checks."""
 
     sheet: Sheet
     lab: Lab
-    student: Work | None = None  # the file, if the lab calls its functions directly
+    student: Work | None = None  # the student's file, if checks call its functions directly
     partner: Sheet | None = None
 
     def sheet_at(self, server: int) -> Sheet:
@@ -124,7 +124,7 @@ class LiveWork:
         return bool(ping.returncode == 0)
 
     def traced_path(self, source: int, destination: int) -> tuple[list[str], str]:
-        """Return the addresses on a packet's path, and the reason if all TRIES packets are lost."""
+        """Trace a packet; return the addresses on its path, and the reason of a loss."""
         for _ in range(TRIES):
             found = self.lab.trace(source, destination)
             if found["delivered"]:
@@ -133,7 +133,7 @@ class LiveWork:
         return found["path"], lost
 
     def recovers(self, *pairs: tuple[int, int]) -> bool:
-        """Return True if pings between all pairs are answered within the time to learn routes."""
+        """Wait until pings between all pairs are answered; return False after a timeout."""
         deadline = time.monotonic() + RECOVERED_S
         waiting = list(pairs)
         while waiting and time.monotonic() < deadline:
@@ -144,7 +144,7 @@ class LiveWork:
     def settles(
         self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, new_flows: bool = False
     ) -> tuple[bool, list[str]]:
-        """Return True if a packet's path fits before the deadline, and the last packet's path.
+        """Wait until a packet's path fits; return True if it did in time, and the last path.
 
         All packets belong to one flow, or with `new_flows` to a new flow each: a flow keeps its
         path until its next probe, which with FiConn's timers takes half a minute.
@@ -217,7 +217,7 @@ def add_live(
 
 
 def _printable_mark(name: str, points: float, got: float, why: str, wrong: Sequence[str]) -> Mark:
-    """Return a mark with printable texts: parts of them come from the student."""
+    """Return a mark whose texts, which may come from the student, are printable."""
     return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 
@@ -235,7 +235,7 @@ def _run(
     unsealed: bool,
     partner: Partner | None,
 ) -> int:
-    """Run the live checks, and write the marks to a file for the parent process."""
+    """Run a lab's live checks, and write the marks to a file for the parent process."""
     lab: Any = sheet.lab
     if routing := getattr(lab, "LIVE_ROUTING", ""):
         with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
@@ -255,7 +255,7 @@ def _run(
 
 
 def _file_as_json(sheet: Sheet, source: str, unsealed: bool) -> str:
-    """Return a file, its allowed imports and its sheet's values as JSON for `sealed`."""
+    """Return a student's file, allowed imports and sheet values as JSON for `sealed`."""
     modules = list(sheet.lab.MODULES)
     file = {"source": source, "modules": modules, "values": sheet.values, "unsealed": unsealed}
     return json.dumps(file)

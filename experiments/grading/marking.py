@@ -18,8 +18,8 @@ from experiments.grading.submissions import Submission
 from experiments.text import printable
 from topos.base.errors import PillarboxError
 
-MOST_TEXT = 2000  # maximum length of a sentence in characters
-MOST_LINES = 1000  # maximum number of printed lines, and of sentences in a list
+MOST_TEXT = 2000  # maximum length of a sentence in a judge's answer, in characters
+MOST_LINES = 1000  # maximum number of lines in a list of a judge's answer
 MOST_PRINTS = 100_000  # maximum number of fingerprints
 
 Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and notes by digest
@@ -27,7 +27,7 @@ Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and n
 
 @dataclass(frozen=True)
 class GradingTask:
-    """One submission, and the options for grading it."""
+    """A submission to grade: its lab, student, file and grading options."""
 
     sheet: grading_engine.Sheet
     read: Callable[[], Submission]
@@ -36,13 +36,13 @@ class GradingTask:
     known: Known = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Compute the right answers that need a compiler: a sealed judge cannot run one."""
+        """Compute right answers in advance that need Numba: a sealed judge cannot compile."""
         getattr(self.sheet.lab, "prepare", lambda _: None)(self.sheet.values)
 
 
 def wanted(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
-    """Return the paths of the files that a lab needs in addition, with their bounds in bytes."""
-    runs = _runs(sheet.lab)
+    """Return the paths of further files that a submission needs, with maximum sizes in bytes."""
+    runs = _submitted_runs(sheet.lab)
     if not runs:
         return []
     from experiments.grading.evidence import places  # imported here: only these labs need pandas
@@ -50,13 +50,13 @@ def wanted(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
     return places(runs)
 
 
-def _runs(lab: grading_engine.Exercise) -> Sequence[str]:
+def _submitted_runs(lab: grading_engine.Exercise) -> Sequence[str]:
     found: Sequence[str] = getattr(lab, "RUNS", ())
     return found
 
 
-def _prints_of_runs(task: GradingTask, given: Submission) -> list[str]:
-    runs = _runs(task.sheet.lab)
+def _hashes_of_trials(task: GradingTask, given: Submission) -> list[str]:
+    runs = _submitted_runs(task.sheet.lab)
     if not runs:
         return []
     from experiments.grading.evidence import prints
@@ -65,13 +65,13 @@ def _prints_of_runs(task: GradingTask, given: Submission) -> list[str]:
 
 
 class Marked(NamedTuple):
-    """The answer of a judge about one student's work."""
+    """Marks and fingerprints of one submission, as answered by a judge process."""
 
     marks: list[grading_engine.Mark]
     notes: list[str]
-    digest: str  # hash of the submission: see Submission.digest
-    changed_s: float  # newest modification time of its files
-    fingerprints: frozenset[int]  # hashes of token sequences: see similarity.py
+    digest: str  # hash of the submission's name and files
+    changed_s: float  # newest modification time of the submission's files
+    fingerprints: frozenset[int]  # hashes of the file's token sequences
     runs: frozenset[str]  # hashes of the submitted trials
 
     def report(self, task: GradingTask) -> grading_engine.Report:
@@ -96,12 +96,12 @@ def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
         "digest": given.digest,
         "changed_s": given.changed_s,
         "fingerprints": [*(fingerprints(given.source) - fingerprints(skeleton))][:MOST_PRINTS],
-        "runs": _prints_of_runs(task, given),
+        "runs": _hashes_of_trials(task, given),
     }
 
 
 def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
-    """Repeat one case of a submission, given by its number in a report."""
+    """Repeat one test case of a submission, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
     one = grading_engine.replay(*sources, unsealed=task.unsealed, files=given.files, seal=seal)
@@ -109,7 +109,7 @@ def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
 
 
 def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
-    """Return the validated answer of a judge; raise Failed if it is malformed."""
+    """Return the validated marks of a judge process; raise Failed if they are malformed."""
     try:
         found = [
             grading_engine.Mark(
@@ -133,7 +133,7 @@ def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
 
 
 def replayed(answer: Mapping[str, Any]) -> grading_engine.Replayed:
-    """Return the validated result of one case; raise PillarboxError if it is malformed."""
+    """Return the validated result of a repeated test case; raise PillarboxError if malformed."""
     try:
         share, wrong = answer["judgement"]
         judgement = grading_engine.Judgement(_number_up_to(share, 1.0), _valid_text(wrong))

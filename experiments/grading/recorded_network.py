@@ -19,7 +19,7 @@ from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology
 
 MOST = {"servers": 64, "switches": 64, "ports": 8, "switch_ports": 32, "cables": 1024}
-MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # bounds of an address's length, and of a digit
+MOST_DIGITS, MOST_VALUES = 8, 1 << 31  # upper bounds of an address's length and of its digits
 MOST_LEVELS = 64
 UNPLUGGED = Plug(NOTHING, 0, 0)
 
@@ -27,7 +27,7 @@ End = tuple[int, int]  # node, port
 
 
 class Recorded(Topology):
-    """Network recorded from a sealed child's answers about a network of the file's class.
+    """Network recorded from the answers of a student's topology class in a sealed child.
 
     Parameters
     ----------
@@ -49,8 +49,8 @@ class Recorded(Topology):
             _reported_count(work, spec, name)
             for name in ("servers", "switches", "ports", "switch_ports", "cables")
         )
-        self.contradictions: dict[int, str] = {}  # first contradiction of each node
-        self.misaddressed: dict[int, str] = {}  # reason by server
+        self.contradictions: dict[int, str] = {}  # first contradiction of the cables' ends, by node
+        self.misaddressed: dict[int, str] = {}  # error of a server's address, by server
         said = {end: self._reported_plug(work, *end) for end in self._ends()}
         self.claimed_cables = self.cables
         agreed = {end: self._confirmed_plug(said, end) for end in said}
@@ -87,7 +87,7 @@ class Recorded(Topology):
         return UNPLUGGED
 
     def _confirmed_plug(self, said: dict[End, Plug], end: End) -> Plug:
-        """Return the far end of a cable, UNPLUGGED unless both ends report the cable."""
+        """Return the far end of a port's cable, UNPLUGGED unless both ends report the cable."""
         plug = said[end]
         if plug == UNPLUGGED:
             return plug
@@ -111,7 +111,7 @@ class Recorded(Topology):
         self.contradictions.setdefault(node, f"{self.node_name(node)} {what}")
 
     def _addresses(self, work: Work) -> list[list[int]]:
-        """Return the digits of every server; if any are invalid, return every server's number."""
+        """Return the address digits of all servers, or all numbers if any address is invalid."""
         radices = work.of("radices", network=self.spec)
         rows: list[list[int]] = []
         for server in range(self.servers):
@@ -126,7 +126,7 @@ class Recorded(Topology):
     def _address(
         self, work: Work, server: int, radices: Any, taken: Sequence[list[int]]
     ) -> list[int]:
-        """Return a server's digits; raise Mistake unless they are valid, unique and reversible."""
+        """Return a server's address digits; raise Mistake unless they are valid and unique."""
         digits = work.of("digits", server, network=self.spec)
         if not _valid_digits(digits, radices):
             raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
@@ -149,19 +149,19 @@ class Recorded(Topology):
         return self.server_plug(self.servers + switch, port)
 
     def digits(self, server: Number) -> tuple[Any, ...]:
-        """Return a server's recorded digits, or its number if any digits were invalid."""
+        """Return a server's recorded address digits, or its number if any address is invalid."""
         row = self._digits[server]
         return tuple(map(int, row)) if row.ndim == 1 else tuple(row.T)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with these digits, -1 if no server has them."""
+        """Return the server with these address digits, -1 if no server has this address."""
         asked = numpy.stack(numpy.broadcast_arrays(*digits), axis=-1)
         same = (self._digits == asked[..., None, :]).all(axis=-1)
         found = numpy.where(same.any(axis=-1), same.argmax(axis=-1), NOTHING)
         return found if found.ndim else int(found)
 
     def radices(self) -> tuple[int, ...]:
-        """Return the radix of each digit: the largest recorded digit at its position plus 1."""
+        """Return the radix of each address digit: the largest recorded digit plus 1."""
         return tuple(int(largest) + 1 for largest in self._digits.max(axis=0))
 
     def switch_label(self, switch: int) -> str:
@@ -169,14 +169,14 @@ class Recorded(Topology):
         return f"s{switch}"
 
     def diameter_bound(self) -> Bound:
-        """Return no bound: the bounds that the class claims are checked separately."""
+        """Return no bound: the bounds of the student's class are checked separately."""
         return Bound(None, "not asked", "recorded")
 
     bisection = disjoint_paths = diameter_bound
 
 
 def _reported_count(work: Work, spec: str, name: str) -> int:
-    """Return a count that the class reports, such as its number of servers."""
+    """Return a count that the student's class reports, such as its number of servers."""
     count = work.of(name, network=spec)
     least = {"servers": 2, "ports": 1}.get(name, 0)
     if not whole(count, MOST[name] + 1) or count < least:
@@ -186,7 +186,7 @@ def _reported_count(work: Work, spec: str, name: str) -> int:
 
 
 def _valid_digits(digits: Any, radices: Any) -> bool:
-    """Return True if digits are valid for their radices."""
+    """Return True if address digits are below their radices."""
     if not isinstance(digits, list) or not isinstance(radices, list):
         return False
     if not 0 < len(digits) == len(radices) <= MOST_DIGITS:

@@ -17,8 +17,8 @@ from experiments.grading.similarity import THRESHOLD, fingerprints, shared
 from topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
-MUCH_LONGER = 2  # multiple of a model's length above which a file cannot be an answer
-# Solutions, their sources and their tests.
+MUCH_LONGER = 2  # length ratio to a model answer above which a file is no solution
+# Path patterns of model solutions, their sources and their tests.
 TEACHERS = (
     ANSWERS,
     "tests/experiments/grading",
@@ -29,7 +29,7 @@ TEACHERS = (
 
 
 def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
-    """Copy the files for students into a new folder; return the names of the files."""
+    """Copy Pillarbox without the model solutions into a new folder; return the file names."""
     require(
         not out.exists() or not any(out.iterdir()), f"{out} is not empty: name another with --out"
     )
@@ -45,29 +45,29 @@ def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
 
 def tracked_for_students(checkout: Path) -> list[str]:
     """Return the files of a checkout that are not reserved for teachers."""
-    return [name for name in _tracked(checkout) if not _is_a_teachers(name)]
+    return [name for name in _tracked_files(checkout) if not _is_reserved_for_teachers(name)]
 
 
 def solutions_in(folder: Path, answers: Path) -> Iterator[str]:
-    """Yield the Python files that are similar to a model answer, ignoring code of the skeletons."""
-    given: frozenset[int] = frozenset().union(*map(_prints, folder.rglob("skeleton.py")))
-    models = [_prints(file) - given for file in answers.rglob("*.py")]
+    """Yield the Python files that are similar to a model solution, skeletons excluded."""
+    given: frozenset[int] = frozenset().union(*map(_file_fingerprints, folder.rglob("skeleton.py")))
+    models = [_file_fingerprints(file) - given for file in answers.rglob("*.py")]
     for file in sorted(folder.rglob("*.py")):
-        known = _prints(file) - given
+        known = _file_fingerprints(file) - given
         like = (model for model in models if shared(known, model) >= THRESHOLD)
         if any(len(known) < MUCH_LONGER * len(model) for model in like):
             yield str(file.relative_to(folder))
 
 
-def _prints(file: Path) -> frozenset[int]:
+def _file_fingerprints(file: Path) -> frozenset[int]:
     return fingerprints(file.read_text(encoding="utf-8"))
 
 
-def _is_a_teachers(name: str) -> bool:
+def _is_reserved_for_teachers(name: str) -> bool:
     return any(name == folder or name.startswith(f"{folder}/") for folder in TEACHERS)
 
 
-def _tracked(checkout: Path) -> list[str]:
+def _tracked_files(checkout: Path) -> list[str]:
     """Return the checkout's files that git tracks."""
     git = ["git", "-c", f"safe.directory={checkout}", "-C", str(checkout), "ls-files", "-z"]
     try:

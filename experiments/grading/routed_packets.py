@@ -17,8 +17,8 @@ from hosts.memory.memory_network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
-LONGEST_TEXT = 12  # maximum number of servers in the text of a path
-MOST_HOPS = 64  # maximum number of hops in an answer
+LONGEST_TEXT = 12  # maximum number of servers in a path's text
+MOST_HOPS = 64  # maximum number of hops in a student's path
 
 
 def trips(
@@ -28,13 +28,13 @@ def trips(
     pairs: Iterable[tuple[int, int]],
     settle_s: float = SETTLE_S,
 ) -> Iterator[Trip]:
-    """Yield the trip of a packet between each pair of servers, sent one after the other.
+    """Simulate a packet between each pair of servers over the student's routers; yield the trips.
 
     The network first runs until its routers have had time to detect the failures. It is created at
     the first packet, so that its creation is part of the first case; a `Mistake` in the student's
     file during creation is raised for every packet.
     """
-    return _Trips(_carried(work, topology, failures, pairs, settle_s))
+    return _Trips(_simulated_trips(work, topology, failures, pairs, settle_s))
 
 
 class _Trips(Iterator[Trip]):
@@ -54,7 +54,7 @@ class _Trips(Iterator[Trip]):
             raise
 
 
-def _carried(
+def _simulated_trips(
     work: Work,
     topology: Topology,
     failures: Failures,
@@ -77,7 +77,7 @@ def _has_ended(trip: Trip) -> bool:
 def path_of(
     network: Topology, source: int, destination: int, steps: Any, cabling: Cabling = PLAIN
 ) -> tuple[Path | None, str]:
-    """Return the path of a student's steps, by levels, or the reason why they are invalid."""
+    """Return the path of a student's list of hops, or the reason why the hops are invalid."""
     if not isinstance(steps, list) or not 0 < len(steps) <= MOST_HOPS:
         return None, f"{steps!r:.60} is not a list of steps (port, peer)"
     passed, made = [source], []
@@ -106,17 +106,17 @@ def hop_text(topology: Topology, step: Any) -> str:
         if isinstance(peer, int) and 0 <= peer < topology.servers:
             return f"{topology.address(peer)} by port {port!r:.10}"
     except (TypeError, ValueError):
-        pass  # An invalid hop is shown as its repr.
+        pass  # The text of an invalid hop is its repr.
     return "nowhere (None)" if step is None else f"{step!r:.60}"
 
 
 def path_text(topology: Topology, path: Path) -> str:
-    """Return the servers of a path as text, shortened after LONGEST_TEXT servers."""
+    """Return the addresses of a path's servers as text, shortened if the path is long."""
     names = [topology.address(server) for server in path.servers[:LONGEST_TEXT]]
     return " ".join(names + ["..."] * (len(path.servers) > LONGEST_TEXT))
 
 
 def failures_text(topology: Topology, failures: Failures) -> str:
-    """Return failures as --fail options that complete a sentence."""
+    """Return failed nodes and links as --fail options for a sentence."""
     texts = failure_texts(topology, failures)
     return f" with --fail {' --fail '.join(map(shlex.quote, texts))}" if texts else ""

@@ -36,15 +36,15 @@ LONGEST_MESSAGE = 1 << 16
 
 
 def keep(control: socket.socket) -> None:
-    """Start and end children on request, until the control socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the grader only
+    """Start and kill sealed children at the grader's request, until the control socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the grader handles Ctrl-C
     sys.path.insert(0, ROOT)
     allowed = json.loads(control.recv(LONGEST_MESSAGE))
     modules = allowed["modules"]
     for name in modules:
         import_module(name)
     answering = import_module("experiments.grading.child_answers")
-    # Parsed here, because a child cannot read the folder of the networks' modules.
+    # Parsed before the fork, because a sealed child cannot read the modules of the networks.
     networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
     seal = Seal(modules, allowed["without"])
     gc.collect()
@@ -79,7 +79,7 @@ def _send(control: socket.socket, **message: Any) -> None:
 
 
 def _kill_child(pid: int) -> int:
-    """Kill a child; return the signal that ended it, 0 if it had exited before."""
+    """Kill a sealed child; return the signal that ended it, 0 if it had exited before."""
     os.kill(pid, signal.SIGKILL)  # the child is not reaped yet, so its PID is still valid
     return max(0, -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
@@ -116,20 +116,20 @@ def _child(
 
 
 class Seal:
-    """The layers of a child's seal, and the layers that this machine lacks."""
+    """Security layers (seccomp, Landlock and others) that seal a child process."""
 
     def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
         self.modules, self.without = modules, without
         self.layers, self.deeds = (
             import_module(f"experiments.grading.{name}") for name in ("layers", "forbidden_actions")
         )
-        self.missing: dict[str, str] = {}  # reasons by missing layer
+        self.missing: dict[str, str] = {}  # reason why this machine lacks a layer, by layer
         self.layers.hide_memory()  # children of the same user must not read the keeper's memory
         self._add_layer("namespaces")
         self._add_layer("calls", prepared=True)
 
     def close(self, cpu_s: int, memory_bytes: int) -> list[str]:
-        """Seal this process; return the forbidden actions that are still possible."""
+        """Seal this child process; return the forbidden actions that are still possible."""
         keeper = os.getppid()
         before = self.deeds.Before(os.geteuid(), keeper, __file__, memory_bytes)
         self._add_layer("limits", cpu_s, memory_bytes)
@@ -155,13 +155,13 @@ class Seal:
 
 
 class Only:
-    """Import hook that restricts Pillarbox's modules to those that the lab allows."""
+    """Import hook that restricts a student's file to the Pillarbox modules that the lab allows."""
 
     def __init__(self, modules: Sequence[str]) -> None:
         self.modules = modules
 
     def find_spec(self, name: str, *_: object) -> types.ModuleType | None:
-        """Raise ImportError for a module of Pillarbox that was not imported before the seal."""
+        """Raise ImportError for a module of Pillarbox that the lab does not allow."""
         if name.partition(".")[0] in OURS:
             allowed = ", ".join(self.modules) or "nothing of Pillarbox"
             raise ImportError(f"{name} is not for this lab, which may import {allowed}")

@@ -23,10 +23,10 @@ from hosts.memory.memory_network import Trip
 from hosts.wire.frame import Frame
 from topos.base.topology import Topology
 
-MOST_ACTIONS = 256  # maximum number of actions in an answer
-MOST_BYTES = 70_000  # maximum size of a frame
-LONGEST_REASON = 200  # characters of a drop reason
-MOST_QUESTIONS = 100_000  # maximum number of questions to all servers of a network
+MOST_ACTIONS = 256  # maximum number of actions in a router's answer
+MOST_BYTES = 70_000  # maximum size of a frame in a router's answer, in bytes
+LONGEST_REASON = 200  # maximum length of a drop reason, in characters
+MOST_QUESTIONS = 100_000  # maximum number of calls of all routers of a network
 LEAST_WAIT_S = 1e-4  # minimum interval between two polls of a router, in seconds
 NO_ACTION = "the router's answer is not a valid action"
 WRONG_SERVER = "delivered at a server that is not its destination"
@@ -35,7 +35,7 @@ Accepts = Callable[[int, bytes], bool]
 
 
 class Remote(Router):
-    """Proxy of one server's router, which runs in a sealed child.
+    """Router that passes each call to a student's router in a sealed child process.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Remote(Router):
         Number of questions to all children of the network, shared by its servers.
     """
 
-    watches_neighbours = False  # the student's router watches neighbours
+    watches_neighbours = False  # the student's router itself detects dead neighbours
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Remote(Router):
         super().__init__(topology, server, now=now, seed=seed, **options)
         self.child, self.accepts = child, accepts
         self.asked = Counter[str]() if asked is None else asked
-        self.bandwidth = self._ports = _Forwarded(topology.ports, self.bandwidth.rate_bps)
+        self.bandwidth = self._ports = _StoredByteCounters(topology.ports, self.bandwidth.rate_bps)
         made = {
             "network": topology.spec,
             "server": server,
@@ -75,20 +75,20 @@ class Remote(Router):
         self._next_poll = _poll_time(child.ask({"router": made}), now)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
-        """Return the child's actions for an application's packet."""
+        """Return the student's routing actions for a packet of an application."""
         return self._ask("send", packet, now, packet.hex(), now)
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Return the child's actions for a received frame."""
+        """Return the student's routing actions for a received frame."""
         arguments = port, peer, frame.ethertype, frame.data.hex(), now
         return self._ask("receive", frame.data, now, *arguments)
 
     def carrier(self, port: int, up: bool, now: float) -> list[Action]:
-        """Notify the router of a port's carrier."""
+        """Notify the student's router that a port's carrier is up or down."""
         return self._ask("carrier", b"", now, port, up, now)
 
     def poll(self, now: float) -> list[Action]:
-        """Return the child's actions that are due at the current time."""
+        """Return the student's routing actions that are due at the current time."""
         return self._ask("poll", b"", now, now)
 
     @property
@@ -97,7 +97,7 @@ class Remote(Router):
         return self._next_poll
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
-        """Ask the child for actions; an exception in the student's code drops only the packet."""
+        """Ask the student's router for actions; an exception in its code drops only the packet."""
         self.asked["questions"] += 1
         if self.asked["questions"] > MOST_QUESTIONS:
             self.child.stop(
@@ -119,7 +119,7 @@ class Remote(Router):
         )
 
     def _valid_action(self, plain: Any, packet: bytes) -> Action:
-        """Return the action that the child's lists encode, a drop if they are invalid."""
+        """Return the routing action that a child's JSON lists encode, or a drop if invalid."""
         try:
             kind, *fields = plain
             if kind == "send":
@@ -137,23 +137,23 @@ class Remote(Router):
                 reason, dropped = fields
                 return Drop(printable(str(reason), LONGEST_REASON), _frame_bytes(dropped))
         except (TypeError, ValueError):
-            pass  # The drop below contains the reason.
+            pass  # The drop action below contains the reason.
         return Drop(NO_ACTION, packet)
 
 
-class _Forwarded(Bandwidth):
-    """Byte counters that are sent to the child with its next question."""
+class _StoredByteCounters(Bandwidth):
+    """Ports' byte counters, collected for the next call of the student's router."""
 
     def __init__(self, ports: int, rate_bps: float) -> None:
         super().__init__(ports, rate_bps)
         self._seen: dict[int, list[float]] = {}
 
     def observe(self, port: int, received_bytes: int, sent_bytes: int, now: float) -> None:
-        """Store a port's newest byte counters."""
+        """Store a port's newest byte counters for the student's router."""
         self._seen[port] = [port, received_bytes, sent_bytes, now]
 
     def taken(self) -> list[list[float]]:
-        """Return the stored byte counters and clear them."""
+        """Return the ports' stored byte counters, and clear the store."""
         seen, self._seen = list(self._seen.values()), {}
         return seen
 

@@ -18,15 +18,15 @@ from typing import NamedTuple
 from zlib import crc32
 
 RUN, WINDOW = 10, 4
-THRESHOLD = 0.7  # fraction of the shorter file above which a pair is reported to the teacher
-FEWEST = 8  # minimum number of fingerprints for a meaningful comparison
+THRESHOLD = 0.7  # minimum common fraction of two files that is reported to the teacher
+FEWEST = 8  # minimum number of fingerprints of a file that is compared
 
 _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, tokenize.ENDMARKER}
 _KINDS = {tokenize.NUMBER: "0", tokenize.STRING: "''", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
 
 
 class Pair(NamedTuple):
-    """Two submissions, with the fraction of the shorter submission found in the other."""
+    """Two similar submissions, and the fraction of the shorter one that is in the other."""
 
     first: str
     second: str
@@ -41,13 +41,13 @@ def fingerprints(source: str) -> frozenset[int]:
 
 
 def shared(first: Set[int], second: Set[int]) -> float:
-    """Return the fraction of the shorter file that the other has; 0 if it is too short."""
+    """Return the fraction of the shorter file's fingerprints in the other; 0 if it is too short."""
     fewest = min(len(first), len(second))
     return len(first & second) / fewest if fewest >= FEWEST else 0.0
 
 
 def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
-    """Return the pairs of files that share at least a fraction `threshold`, highest first.
+    """Return the pairs of submissions whose similarity is at least `threshold`, highest first.
 
     `prints` are the fingerprints of each file, without those of the skeleton.
     """
@@ -64,7 +64,7 @@ def same_runs(prints: Mapping[str, Set[str]]) -> list[Pair]:
 
 
 def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
-    """Return for each file its similar files and their fractions."""
+    """Return the similar submissions of each submission, with the common fractions."""
     found: dict[str, list[tuple[str, float]]] = {}
     for first, second, share in pairs:
         found.setdefault(first, []).append((second, share))
@@ -74,7 +74,7 @@ def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
 
 def words(source: str) -> list[str]:
     """Return a file's tokens without comments, up to the first syntax error."""
-    return [token.string for token in _read(source)]
+    return [token.string for token in _python_tokens(source)]
 
 
 def _tokens(source: str) -> list[str]:
@@ -83,11 +83,11 @@ def _tokens(source: str) -> list[str]:
         "name"
         if token.type == tokenize.NAME and not keyword.iskeyword(token.string)
         else _KINDS.get(token.type, token.string)
-        for token in _read(source)
+        for token in _python_tokens(source)
     ]
 
 
-def _read(source: str) -> Iterator[tokenize.TokenInfo]:
+def _python_tokens(source: str) -> Iterator[tokenize.TokenInfo]:
     with suppress(tokenize.TokenError, SyntaxError, ValueError):
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             if token.type not in _SILENT:

@@ -21,27 +21,27 @@ from experiments.text import printable
 from topos.base.errors import PillarboxError, require
 
 MOST_SOURCE_BYTES = 200_000
-MOST_BYTES = 32 << 20  # upper bound for all files of a submission
-MOST_ENTRIES = 1000  # upper bound for the entries of a student's folder
+MOST_BYTES = 32 << 20  # maximum total size of a submission's files, in bytes
+MOST_ENTRIES = 1000  # maximum number of entries in a student's folder
 LONGEST_NAME = 80  # characters of a file name in messages
 STANDARD_INPUT = "-"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Files = Mapping[str, "bytes | str"]  # content by path, or the reason why a file cannot be read
+Files = Mapping[str, "bytes | str"]  # content by path, or the reading error as text
 
 
 @dataclass
 class Submission:
-    """The files of one student, in memory."""
+    """The submitted files of one student, in memory."""
 
-    name: str  # file or folder name
+    name: str  # name of the submitted file or folder
     source: str
     changed_s: float  # newest modification time, in seconds since the epoch
-    files: dict[str, bytes | str] = field(default_factory=dict)  # content by path: see `Files`
+    files: dict[str, bytes | str] = field(default_factory=dict)  # content by path
 
     @property
     def digest(self) -> str:
-        """Return a hash of the name and of all content."""
+        """Return a hash of the submission's name and of the content of all its files."""
         hashes = {
             place: hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else content
             for place, content in self.files.items()
@@ -51,7 +51,7 @@ class Submission:
 
 
 class Folder:
-    """An open folder; its files are named relative to it. Use it in a ``with`` statement."""
+    """An open folder of submissions (context manager); paths inside are relative to it."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -64,18 +64,18 @@ class Folder:
         os.close(self._descriptor)
 
     def names(self, most: int | None = None) -> list[str]:
-        """Return the names of all entries, sorted; raise PillarboxError for more than `most`."""
+        """Return the sorted names in the folder; raise PillarboxError for more than `most`."""
         with os.scandir(self._descriptor) as entries:
             found = [entry.name for entry in islice(entries, most and most + 1)]
         require(most is None or len(found) <= most, f"the folder has more than {most} entries")
         return sorted(found)
 
     def status(self, name: str) -> os.stat_result:
-        """Return the status of an entry without following links."""
+        """Return the file status of a folder's entry; symbolic links are not followed."""
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
     def folder(self, name: str) -> Folder:
-        """Open a subfolder without following links."""
+        """Open a subfolder; symbolic links are not followed."""
         return Folder(os.open(name, FLAGS | os.O_DIRECTORY, dir_fd=self._descriptor))
 
     def read(self, place: str, most_bytes: int) -> bytes:
@@ -86,7 +86,7 @@ class Folder:
         return found
 
     def contents(self, places: Iterable[tuple[str, int]]) -> dict[str, bytes | str]:
-        """Return the content of files, or the reason why a file cannot be read.
+        """Return the content of files in the folder, or the reason why a file cannot be read.
 
         Each place is a path with its bound in bytes. Missing files are left out of the result.
         """
@@ -111,7 +111,7 @@ class Folder:
                 inner = os.open(part, FLAGS | os.O_DIRECTORY, dir_fd=at)
                 os.close(at)
                 at = inner
-            # Checked before open() as well: opening a device runs its driver.
+            # The file type is checked before open() as well: opening a device runs its driver.
             self._check(os.stat(last, dir_fd=at, follow_symlinks=False), name)
             with os.fdopen(os.open(last, FLAGS, dir_fd=at), "rb") as stream:
                 self._check(os.fstat(stream.fileno()), name)
@@ -169,7 +169,7 @@ def read(
         status = folder.status(name)
         require(not stat.S_ISLNK(status.st_mode), "it is a link, and links are not followed")
         if not stat.S_ISDIR(status.st_mode):
-            source = _python(folder, name)
+            source = _python_file_name(folder, name)
             return Submission(
                 name, source, status.st_mtime, folder.contents(() if alone else others)
             )
@@ -178,7 +178,9 @@ def read(
             files = [file for file in names if file.endswith(".py")]
             require(len(files) == 1, f"the folder has {len(files)} Python files, not one")
             newest_s = max(inner.status(file).st_mtime for file in names)
-            return Submission(name, _python(inner, files[0]), newest_s, inner.contents(others))
+            return Submission(
+                name, _python_file_name(inner, files[0]), newest_s, inner.contents(others)
+            )
     except OSError as error:
         raise PillarboxError(f"it cannot be read: {error.strerror}") from None
 
@@ -206,6 +208,6 @@ def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], S
     return read_it
 
 
-def _python(folder: Folder, name: str) -> str:
+def _python_file_name(folder: Folder, name: str) -> str:
     require(name.endswith(".py"), f"{printable(name, LONGEST_NAME)} is not a Python file")
     return folder.read(name, MOST_SOURCE_BYTES).decode("utf-8", errors="replace")

@@ -28,7 +28,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-# Link header: browsers load all JavaScript modules in parallel instead of one import at a time.
+# HTTP Link header that makes browsers load all JavaScript modules in parallel.
 PRELOAD = ", ".join(f'<{name}>; rel="modulepreload"' for name in MODULES)
 
 

@@ -30,7 +30,7 @@ from experiments.page.bounded_log import LOG
 
 OPERATE, WATCH = "operate", "watch"
 NEAR, FAR = "strangers on this machine", "strangers"
-# Maximum connections per group. The sum is below the open-file limit `visitor.MOST_OPEN_FILES`.
+# Maximum TCP connections per client group; the sum is below the limit of open files.
 MOST_CONNECTIONS = {NEAR: 64, FAR: 96, WATCH: 224, OPERATE: 48}
 MOST_PAGES = {WATCH: 128, OPERATE: 16}  # maximum open pages (WebSocket connections) per group
 LOOPBACK = "loopback"  # source address that stands for all loopback addresses
@@ -47,7 +47,7 @@ class PageConnection(asyncio.Protocol):
 
     def __init__(self, admission: Admission, address: str, group: str) -> None:
         self._admission, self.address, self.group = admission, address, group
-        self.requests = 0  # number of requests in progress
+        self.requests = 0  # number of HTTP requests in progress
         self.is_page = False
         self._transport: asyncio.Transport | None = None
         self._http: Any = None
@@ -140,7 +140,7 @@ class Admission:
         listening.setblocking(False)
         self.http: Callable[[], asyncio.Protocol] = asyncio.Protocol
         self.connections: dict[asyncio.BaseTransport, PageConnection] = {}
-        # Connections of each group, in the order of their last use: the longest idle one is first.
+        # TCP connections of each client group, the longest idle connection first.
         self._groups: dict[str, dict[PageConnection, None]] = {
             name: {} for name in MOST_CONNECTIONS
         }
@@ -151,7 +151,7 @@ class Admission:
         asyncio.get_running_loop().add_reader(self._listening, self._accept_connections)
 
     def forget(self, connection: PageConnection, transport: asyncio.BaseTransport | None) -> None:
-        """Remove a connection from its group, and cancel its timeout."""
+        """Remove a closed connection from its client group, and cancel its timeout."""
         connection.expiry.cancel()
         self._groups[connection.group].pop(connection, None)
         if transport is not None:
@@ -159,7 +159,7 @@ class Admission:
 
     @contextmanager
     def serving(self, request: web.Request, role: str) -> Iterator[PageConnection]:
-        """Count a request of a role as in progress; raise HTTP 503 if the role's group is full."""
+        """Count an HTTP request as in progress; raise HTTP 503 if its role's group is full."""
         connection = self._connection_of(request)
         if connection.group != role:
             group = self._groups[role]
@@ -179,7 +179,7 @@ class Admission:
 
     @contextmanager
     def page(self, request: web.Request) -> Iterator[PageConnection]:
-        """Count a connection as an open page; raise HTTP 503 if the page limit is reached."""
+        """Count a WebSocket connection as an open page; raise HTTP 503 at the page limit."""
         connection = self._connection_of(request)
         role = connection.group
         open_pages = [one for one in self._groups[role] if one.is_page]
@@ -199,12 +199,12 @@ class Admission:
 
     def _mark_as_used(self, connection: PageConnection) -> None:
         group = self._groups[connection.group]
-        if connection in group:  # the connection may have been lost in the meantime
+        if connection in group:  # the TCP connection may already be closed
             del group[connection]
             group[connection] = None
 
     def _make_room(self, group: list[PageConnection], most: int, address: str) -> bool:
-        """Return True if a group has space for a new connection; close another one if necessary.
+        """Make space for a new connection in a client group, closing an idle one if necessary.
 
         Idle connections are closed first. A connection with a request in progress is closed only
         if its address has at least two connections more than the new connection's address:
@@ -268,12 +268,12 @@ class Admission:
             )
         except (OSError, asyncio.CancelledError, asyncio.TimeoutError):
             self.forget(connection, None)
-            with suppress(OSError):  # the socket may be closed already
+            with suppress(OSError):  # the client may have closed the socket already
                 accepted.shutdown(socket.SHUT_RDWR)
 
 
 def source_of(address: str) -> str:
-    """Return the source that an address counts as: an IPv4 address, an IPv6 /64, or the loopback.
+    """Return the source for connection limits: an IPv4 address, an IPv6 /64, or the loopback.
 
     >>> source_of("127.0.0.2"), source_of("::ffff:127.0.0.1"), source_of("192.0.2.7")
     ('loopback', 'loopback', '192.0.2.7')

@@ -18,11 +18,11 @@ from typing import Any
 from aiohttp.http_exceptions import HttpProcessingError
 
 LOG = logging.getLogger("pillarbox.page")
-DELAY_S = 0.5  # delay from the first event to the log line, which counts the burst, in seconds
-PERIOD_S = 60.0  # minimum time between two log lines, in seconds
+DELAY_S = 0.5  # delay from the first log event to the summary line, in seconds
+PERIOD_S = 60.0  # minimum time between two summary lines, in seconds
 MOST_KINDS = 8  # maximum number of event kinds that are counted separately
 MOST_NAMED = 2  # maximum number of event kinds named in a log line
-OTHERS = "other errors"  # name of all event kinds beyond `MOST_KINDS`
+OTHERS = "other errors"  # common name of all further event kinds
 
 
 class BoundedLog(logging.Handler):
@@ -36,7 +36,7 @@ class BoundedLog(logging.Handler):
         self._next_s = 0.0
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Count a log record, and schedule the summary line."""
+        """Count a log record by kind, and schedule the summary line."""
         kind = _record_kind(record)
         known = kind in self._counts or len(self._counts) < MOST_KINDS
         self._counts[kind if known else OTHERS] += 1
@@ -48,13 +48,13 @@ class BoundedLog(logging.Handler):
         sentence = summary(self._counts)
         self._counts.clear()
         self._timer, self._next_s = None, self._loop.time() + PERIOD_S
-        with suppress(OSError, ValueError):  # the terminal may be closed
+        with suppress(OSError, ValueError):  # the page server's terminal may be closed
             sys.stderr.write(f"pillarbox: page: {sentence}\n")
             sys.stderr.flush()
 
 
 def summary(counts: Counter[str]) -> str:
-    """Return a sentence with the most frequent kinds of events and their counts.
+    """Return a log line with the most frequent kinds of events and their counts.
 
     >>> summary(Counter({"connections without a token were closed": 583, "a": 1, "b": 2, "c": 4}))
     'connections without a token were closed (583 times); c (4 times); and 3 other events'

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from topos.base.errors import PillarboxError
 
-DAYS = 30  # validity of a certificate in days; each page has a new certificate
+DAYS = 30  # validity of a page's TLS certificate, in days
 MAKE_S = 30.0  # timeout of openssl in seconds
 OPENSSL = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 OPENSSL += ["-nodes", "-sha256", "-keyout", "-", "-out", "-", "-subj", "/CN=Pillarbox"]

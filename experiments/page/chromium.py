@@ -32,7 +32,7 @@ class Browser:
     def __init__(self, channel: aiohttp.ClientWebSocketResponse) -> None:
         self._channel = channel
         self._numbers = count(1)
-        # Errors of the page: JavaScript exceptions and Content-Security-Policy violations.
+        # JavaScript exceptions and Content-Security-Policy violations of the page under test.
         self.complaints: list[str] = []
 
     async def send(self, method: str, **parameters: Any) -> Any:

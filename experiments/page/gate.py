@@ -27,23 +27,23 @@ DEEDS = frozenset(
     ["cut", "heal", "kill", "revive", "stop", "rack", "cable", "ping", "run", "finish"]
 )
 KEYS = frozenset(["ask", "words", "server", "log_from", "traffic_from"])
-# Workload settings that a page may use. Arrivals and sizes are excluded: their values may be names
+# Workload settings that a web page may set. Arrivals and sizes are excluded: they may be names
 # of files, which root would read.
 RUN_KEYS = {
     *("duration_s", "volume_bytes", "tool", "congestion"),
     *("source", "destination", "senders", "receivers", "flows"),
 }
-AT_ONCE = 4  # worker threads for requests, so that a slow path trace does not delay samples
-RUNS_AT_ONCE = 2  # maximum "run" requests, on additional threads; the lab refuses the second
-MOST_WAITING = 64  # maximum number of queued requests
-LONGEST_REQUEST = 4096  # maximum length of a request in bytes
+AT_ONCE = 4  # worker threads for page requests; a slow trace delays no sample
+RUNS_AT_ONCE = 2  # maximum number of "run" requests, on additional threads
+MOST_WAITING = 64  # maximum number of queued page requests
+LONGEST_REQUEST = 4096  # maximum length of a page request, in bytes
 
 Ask = Callable[..., Any]
 Enter = Callable[[str], LabEntrance]
 
 
 class Gate:
-    """Checks the page's requests and passes them to the lab, on worker threads, until closed.
+    """Gate between page server and lab: checks the page's requests and passes them to the lab.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Gate:
                     self._submit_request(number, checked(asked))
                 except PillarboxError as error:
                     self._send_message({"id": number, "error": str(error)})
-                except RuntimeError:  # the thread pool is shut down
+                except RuntimeError:  # the gate's thread pool is shut down
                     return
 
     def _submit_request(self, number: int | None, request: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ class Gate:
             self._pool.submit(self._answer_request, number, request, self._waiting)
             return
         require(self._runs.acquire(blocking=False), "a workload is running: end it with finish")
-        # A daemon thread: the end of the lab does not wait for flows.
+        # In a daemon thread, so that a closing lab does not wait for the workload's flows.
         arguments = [number, request, self._runs]
         threading.Thread(target=self._answer_request, args=arguments, daemon=True).start()
 

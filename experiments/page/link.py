@@ -11,17 +11,17 @@ from typing import Any
 
 from topos.base.errors import PillarboxError
 
-LONGEST_ANSWER = 16 << 20  # maximum length of an answer in bytes
+LONGEST_ANSWER = 16 << 20  # maximum length of an answer from the lab, in bytes
 
 
 class LabConnection:
-    """Connection to a lab through its `gate`; several requests may be pending."""
+    """Page server's connection to the lab's gate; several requests may be pending."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
         self._numbers = count(1)
         self._pending_answers: dict[int, asyncio.Future[Any]] = {}
-        # Callback for the output of shells.
+        # Callback that receives the output of shells on servers.
         self.heard: Callable[[dict[str, Any]], object] = lambda _: None
         self.ended = asyncio.create_task(self._read_answers())
 

@@ -31,7 +31,7 @@ class LabPage:
 
     def open(self, folder: Path) -> str:
         """Open the page of the lab with this folder, unless it is open; return its addresses."""
-        # Imported when needed: the page's server takes longer to import than a lab to answer.
+        # Imported only for a page, because importing the page's server takes long.
         from experiments.control.client import ask
         from experiments.page import process
 

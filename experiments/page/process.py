@@ -72,7 +72,7 @@ def door_at(port: ReservedPort, *, plain_http: bool = False, terminals: bool = F
     try:
         certificate = None if on_loopback or plain_http else made_for(address)
         made.listen(BACKLOG)
-    except OSError as error:  # another program has the port too, and was the first to listen
+    except OSError as error:  # another program listens on the port
         made.close()
         raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None
     except PillarboxError:
@@ -100,7 +100,7 @@ class Page:
                 stdout=subprocess.PIPE,
                 cwd="/",
                 text=True,
-                start_new_session=True,  # Ctrl-C at the prompt does not end the page's server
+                start_new_session=True,  # Ctrl-C at the lab's prompt does not end the page's server
             )
         url = door.url("operate")
         certificate = door.certificate.certificate if door.certificate else ""
@@ -176,7 +176,7 @@ def main() -> None:
     """Serve a page over the two sockets whose file descriptors the command line gives."""
     from hosts.linux.rights import bound_capabilities, keep_capabilities, take_role
 
-    # Before the first thread starts, as the kernel keeps capabilities per thread.
+    # Rights are dropped before the first thread starts: capabilities are per thread.
     bound_capabilities()
     keep_capabilities(("dac_read_search", "setgid", "setuid"))
 

@@ -21,10 +21,10 @@ from topos.base.topology import Topology
 
 FEW_SERVERS = 150  # maximum size of a small network, in servers
 PERIOD_S, LONG_PERIOD_S = 0.2, 1.0  # sampling period of small and of large networks, in seconds
-NOTICE_S, LOOK_S = 5.0, 0.05  # timeout and period of the polls for detected faults, in seconds
+NOTICE_S, LOOK_S = 5.0, 0.05  # timeout and interval of polling for fault detection, in seconds
 
 
-Tell = Callable[[str, str], None]  # callback with a message's kind and its JSON
+Tell = Callable[[str, str], None]  # callback that sends a message (kind, JSON) to the pages
 
 
 class Recorder:
@@ -55,7 +55,7 @@ class Recorder:
         self.tell: Tell = lambda _kind, _text: None
         self._last: dict[str, Any] | None = None
         self._state: dict[str, Any] = {}
-        self._traffic: WorkloadTraffic | None = None  # the latest workload
+        self._traffic: WorkloadTraffic | None = None  # traffic of the latest workload
         self._failures = NONE
         self._killed: set[str] = set()  # killed servers: the end of their forwarders is expected
         self._detection_tasks: set[asyncio.Task[None]] = set()
@@ -92,7 +92,7 @@ class Recorder:
     # -- processing of a sample --------------------------------------------------------------------
 
     def _process_sample(self, sample: dict[str, Any]) -> None:
-        if sample["network"] != self.topology.spec:  # servers were added or removed
+        if sample["network"] != self.topology.spec:  # the network has grown or shrunk
             self.topology, self._last = parse(sample["network"]), None
             self._state, self._failures, self._traffic = {}, NONE, None
             self.recording = self._new_recording(sample["at_s"])
@@ -133,7 +133,7 @@ class Recorder:
         return not known and (update["phase"] != "ended" or update["began_s"] >= self._begun_s)
 
     def rates(self, before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-        """Return the link rates in kbit/s between two samples; idle links are left out.
+        """Return the rates of all busy links in kbit/s, from two samples of byte counters.
 
         ``sent`` is a flat list of link direction and rate: direction 2 i is cable i from its end a,
         2 i + 1 from its end b. In the same format, ``waiting`` has queue depths in bytes and
@@ -208,7 +208,7 @@ class Recorder:
 
     async def _poll_detections(self, before: Failures, after: Failures, seen_s: float) -> None:
         """Poll the servers next to changed links, until each has detected the change."""
-        began_s = seen_s - 2 * LONG_PERIOD_S  # the change is older than the sample that shows it
+        began_s = seen_s - 2 * LONG_PERIOD_S  # the failure is older than the sample that shows it
         missing = changed_links(self.topology, before, after)
         deadline = time.monotonic() + NOTICE_S
         while missing and time.monotonic() < deadline:
@@ -245,7 +245,7 @@ def changed_links(
     {3: {Step(port=1, peer=16): False}, 16: {Step(port=1, peer=3): False}}
     """
     old, new = hops_through(topology, before), hops_through(topology, after)
-    dead = after.nodes | before.nodes  # a restarted server has no earlier link states to compare
+    dead = after.nodes | before.nodes  # nodes without link states in both samples
     found = {}
     for server in sorted((old.keys() | new.keys()) - dead):
         was, now = old.get(server, set()), new.get(server, set())

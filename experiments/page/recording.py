@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 VERSION = 1  # version of the recording format and the page's protocol
-# Maximum size of each list as JSON, in bytes; the oldest entries are removed first.
+# Maximum size of each list of a recording as JSON, in bytes; the oldest entries go first.
 MOST_BYTES = {"samples": 48 << 20, "events": 8 << 20, "states": 4 << 20, "traffic": 4 << 20}
-AT_ONCE = 16  # values per piece of JSON
+AT_ONCE = 16  # number of recorded values per piece of JSON text
 
 
 class Recording:

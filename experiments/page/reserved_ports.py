@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class ReservedPort(NamedTuple):
-    """A bound socket that does not listen yet, and the address as the user wrote it."""
+    """A bound TCP socket for the page that does not listen yet, and the user's address text."""
 
     socket: socket.socket
     name: str
@@ -36,7 +36,7 @@ def reserved_port(listen: str = "") -> ReservedPort:
         made = socket.socket(family, socket.SOCK_STREAM)
         if family == socket.AF_INET6:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        if port:  # connections of an earlier page may be in TIME_WAIT
+        if port:  # sockets of an earlier page may be in TIME_WAIT
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(where[:2])
     except OSError as error:

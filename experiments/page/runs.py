@@ -23,8 +23,8 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 PAGE = "page.html"  # file name of a run's recording in the report's folder
-MOST_SERVERS = 1000  # maximum size of a network on the page, in servers
-# Recovery columns of the event table, and the kinds of page events that show them.
+MOST_SERVERS = 1000  # maximum network size for a recording, in servers
+# Recovery times in a trial's event table, and the kinds of page events that show them.
 AFTERWARDS = {"detected_s": "noticed", "rerouted_s": "rerouted", "recovered_s": "recovered"}
 
 
@@ -38,7 +38,7 @@ def save_beside(report: Path, run: Path) -> str:
     """Write a run's recording to the report's folder; return the file name, empty on failure."""
     try:
         save(run, None, report.with_name(PAGE))
-    # The report itself names records that are broken or missing.
+    # The report names broken or missing records of the run.
     except (PillarboxError, AttributeError, LookupError, TypeError, ValueError):
         return ""
     return PAGE
@@ -143,7 +143,7 @@ def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, A
     faults: list[list[str]] = []
     dead: set[str] = set()
     for row in sorted(rows, key=lambda row: float(row["at_s"])):
-        if row["reason"]:  # the event could not be executed
+        if row["reason"]:  # the planned fault could not be injected
             continue
         at_s, kind, what = float(row["at_s"]), row["event"], str(row["what"]).split()
         recording.add_event({"at_s": at_s, "kind": kind, "what": what})
@@ -164,6 +164,6 @@ def _add_events(recording: Recording, topology: Topology, rows: list[dict[str, A
 
 
 def _servers_killed_by(topology: Topology, fault: list[str]) -> set[str]:
-    """Return the servers that a fault or a kill ends."""
+    """Return the servers that a trial's fault event kills."""
     event = {"event": fault[0], "what": " ".join(fault[1:])}
     return {topology.name(server) for server in killed_by(topology, event)}

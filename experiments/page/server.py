@@ -33,9 +33,9 @@ VERBS = {
     OPERATE: LOOKS - {"sample", "status"} | DEEDS | shells.DEEDS | {"sheet", "values"},
     WATCH: frozenset(["state", "sheet"]),
 }
-LONGEST_MESSAGE = 4096  # maximum length of a page's message in bytes
+LONGEST_MESSAGE = 4096  # maximum length of a WebSocket message from a page, in bytes
 MOST_LETTERS = 512  # maximum number of queued events and answers per page
-MOST_ASKED = 16  # maximum number of pending requests per page
+MOST_ASKED = 16  # maximum number of pending requests per open page
 WHOLE_S = 60.0  # timeout to send a whole recording, in seconds
 HEARTBEAT_S = 20.0  # WebSocket ping interval in seconds
 UPLOAD_S = 30.0  # timeout to receive a student's file, in seconds
@@ -87,7 +87,7 @@ class PageServer:
     ) -> None:
         self._access, self._admission = access, admission
         self._link, self._recorder = link, recorder
-        self._files = files()  # the page's files, read before the process drops its rights
+        self._files = files()  # the page's HTML and JavaScript, read before rights are dropped
         self._sheets = Sheets()
         self._mailboxes: list[Mailbox] = []
         self._shells: dict[int, Mailbox] = {}  # mailbox of each shell's page, by shell number
@@ -275,7 +275,7 @@ class PageServer:
         request: dict[str, Any]
         if verb == "shell":
             number, request = next(self._numbers), {"server": first, **_terminal_size(more)}
-            self._shells[number] = mailbox  # mailbox for the shell's first output
+            self._shells[number] = mailbox  # the shell's first output needs the mailbox
         else:
             number = int(first) if first.isdecimal() else 0
             require(self._shells.get(number) is mailbox, "the terminal is closed: open a new one")
@@ -305,7 +305,7 @@ class PageServer:
             task.add_done_callback(self._hang_up_tasks.discard)
 
     async def _hang_up(self, number: int) -> None:
-        with suppress(PillarboxError):  # the lab may have ended
+        with suppress(PillarboxError):  # the lab may have been closed
             await self._link.ask(ask="hang up", shell=number)
 
 
@@ -381,7 +381,7 @@ async def _sent_in_time(
 
 def _abort_connection(request: web.BaseRequest) -> None:
     if request.transport is not None:
-        request.transport.abort()  # a close frame would wait for the peer to read earlier data
+        request.transport.abort()  # a WebSocket close would wait for the client to read
 
 
 def _file_response(text: str, name: str) -> web.Response:

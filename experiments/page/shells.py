@@ -29,7 +29,7 @@ MOST_SHELLS = 16  # maximum number of open shells per page server
 CHUNK = 2048  # maximum size of a message with shell output, in bytes
 CREDIT = 32  # maximum number of unacknowledged messages with output per shell
 LARGEST_SIDE = 500  # maximum number of rows and of columns of a terminal
-LOOK_S = 0.5  # polling interval of a shell's end, in seconds
+LOOK_S = 0.5  # interval of checking whether a shell has ended, in seconds
 KEYS = frozenset(["ask", "shell", "server", "rows", "columns", "text"])
 
 DEEDS = frozenset(["shell", "type", "resize", "taken", "hang up"])
@@ -93,7 +93,7 @@ class ServerShell:
             raise PillarboxError(
                 "the input buffer is full, as the program does not read: end the program"
             ) from None
-        except OSError:  # the shell has ended
+        except OSError:  # the shell on the server has ended
             return
 
     def _resize_terminal(self, rows: Any, columns: Any) -> None:
@@ -125,7 +125,7 @@ class ServerShell:
                 continue
             try:
                 text = decoder.decode(os.read(self._master_end, CHUNK))
-            except OSError:  # the terminal's other end is closed
+            except OSError:  # the shell has closed the pseudo-terminal
                 break
             with self._credit_changed:
                 self._credit -= 1

@@ -46,7 +46,7 @@ def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterat
         f"default-src 'none'; img-src data:; style-src '{_csp_hash(style)}'; "
         f"script-src '{_csp_hash(script)}'; base-uri 'none'; form-action 'none'"
     )
-    placeholder = "\0"  # placeholder of the recording; the page has no NUL character
+    placeholder = "\0"  # marks the recording's place in the HTML page
     changes = (
         (
             '<link rel="stylesheet" href="page.css">',
@@ -67,7 +67,7 @@ def standalone_pieces(recording: Iterable[str], parts: dict[str, str]) -> Iterat
     before, _, after = page.partition(placeholder)
     yield before
     for piece in recording:
-        yield piece.replace("<", "\\u003c")  # "<" could end the script element
+        yield piece.replace("<", "\\u003c")  # "</script>" in the JSON would end the script element
     yield after
 
 

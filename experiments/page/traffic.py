@@ -14,13 +14,13 @@ from experiments.trials.runs.recovery import BEFORE_S, HOLD_S, recovery
 from experiments.trials.runs.trial_faults import HEALED, KILL, REVIVE, killed_by
 from topos.base.topology import Topology
 
-# Kinds of events that may stop flows or let them recover.
+# Kinds of lab events that may stop flows or let them recover.
 CAUSES = {*CUTS, "switch", "rack", KILL, HEALED, REVIVE}
 LOOK_FOR_S = 10.0  # time after a fault in which stopped flows may recover, in seconds
 # Maximum ratio of goodput to ideal goodput. A sample covers some 0.25 s, and its counters are up to
 # 10 ms older or newer. Above this ratio a path has changed, and the ideal is unknown for a while.
 MOST_OF_IDEAL = 1.05
-KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S  # time for which byte counts are kept, in seconds
+KEPT_S = LOOK_FOR_S + BEFORE_S + HOLD_S  # time for which flows' byte counts are stored
 
 Row = dict[str, Any]
 # Time of a count, bytes delivered per flow (or in total), and the ideal total (None: unknown).
@@ -28,7 +28,7 @@ Counted = tuple[float, list[int], float | None]
 
 
 class WorkloadTraffic:
-    """Goodput and recovery of one workload; all times are CLOCK_MONOTONIC.
+    """Goodput and recovery of a live workload's flows; all times are CLOCK_MONOTONIC.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class WorkloadTraffic:
         self._rows: deque[Counted] = deque()
         self._last: Counted | None = None
         self._possible_causes: list[Row] = []
-        self._last_verdict: set[str] = set()  # text of the last verdict, without figures
+        self._last_verdict: set[str] = set()  # sentences of the last verdict without numbers
         self.ideals: list[int] = []  # new ideal rates of all flows in kbit/s, empty if unchanged
         self.ended = False
 
@@ -67,7 +67,7 @@ class WorkloadTraffic:
         return found, events
 
     def cause(self, event: Row) -> None:
-        """Register a fault or a repair from the lab's event log as a possible cause of changes."""
+        """Register a lab's fault or repair as a possible cause of stopped or recovered flows."""
         if event["kind"] in CAUSES and not self.ended:
             self._possible_causes.append(event)
 
@@ -98,7 +98,7 @@ class WorkloadTraffic:
         return found
 
     def _verdict_events(self, update: Row) -> list[Row]:
-        """Return the current verdict as an event if more than its figures has changed."""
+        """Return the workload's verdict as an event if more than its numbers has changed."""
         verdict = update.get("verdict")
         if not verdict:
             return []

@@ -19,7 +19,7 @@ COLUMNS = [
 
 
 def operations(found: RunContents) -> Table:
-    """Return the table of collective operations: the valid trials of each system, else all."""
+    """Return the report's table of collective operations, from each system's valid trials."""
     transfers, trials = found.tables["transfers"], found.tables["trials"]
     rows = []
     for system in found.systems if len(transfers) else ():
@@ -55,7 +55,7 @@ def _operation_cells(trials: pd.DataFrame, transfers: pd.DataFrame) -> Iterator[
 
 
 def by_step(transfers: pd.DataFrame) -> pd.DataFrame:
-    """Return the duration and the waiting time of each step of an operation: means of trials."""
+    """Return the mean duration and waiting time of each step of a collective operation."""
     steps = transfers.groupby(["trial", "step"]).agg(
         first_s=("ready_s", "min"), last_s=("ready_s", "max"), end_s=("end_s", "max")
     )

@@ -12,13 +12,13 @@ from markupsafe import Markup
 from experiments.reporting import load_map, style
 from experiments.reporting.drawing import network_figure as drawing
 
-# Fonts of figures. matplotlib lays text out in DejaVu Sans; Verdana, the substitute, is as wide.
+# Fonts of SVG figures: matplotlib lays text out in DejaVu Sans; Verdana is as wide.
 FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure of a page: file name, caption and SVG."""
+    """A figure of an HTML report: file name, caption and SVG text."""
 
     name: str  # file name without suffix
     caption: str
@@ -26,7 +26,7 @@ class Drawn:
 
 
 def embedded(svg: str, name: str, caption: str) -> Drawn:
-    """Return a figure for a page from its SVG; the SVG's identifiers then begin with `name`."""
+    """Return an SVG figure for an HTML page; the SVG's identifiers get the prefix `name`."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{name}-', text)

@@ -21,8 +21,8 @@ from experiments import units
 from experiments.reporting import style
 from experiments.reporting.drawing.network_figure import COLOURS, INK
 
-PANEL = 1.75  # height of a panel in a figure with several panels, in inches
-# Phases after a fault, in order: column of the end, legend, opacity, and hatch for print.
+PANEL = 1.75  # height of each panel of a figure, in inches
+# Phases of recovery after a fault: column of the phase's end, legend, opacity and hatch.
 SPANS = (
     ("detected_s", "until detected", 0.55, None),
     ("rerouted_s", "until rerouted", 0.0, style.HATCH),
@@ -30,7 +30,7 @@ SPANS = (
 )
 CUT_OFF_LOOK = 0.0, ".."  # opacity and hatch of the phase of a fault without another path
 CUT_OFF = "no other path: until repair and recovery"  # legend of the phase without another path
-SAME = 0.01  # maximum distance of faults that share one line, as a share of the time axis
+SAME = 0.01  # maximum distance of faults that share a marker line, as a share of the time axis
 MOST_MARKS = 12  # maximum number of faults marked in a figure of all trials
 
 
@@ -73,7 +73,7 @@ def faults_figure(
     if series.empty or not shown:
         return None
     with style.looks():
-        figure, panels = _panels(shown)
+        figure, panels = _figure_with_panels(shown)
         for axes, system in zip(panels, shown, strict=True):
             trial = series[series["system"] == system]
             ideal = ideals[ideals["system"] == system]
@@ -160,7 +160,7 @@ def links_figure(loads: pd.DataFrame, spread: pd.DataFrame, systems: list[str]) 
     if not shown:
         return None
     with style.looks():
-        figure, panels = _panels(shown, sharex=False)
+        figure, panels = _figure_with_panels(shown, sharex=False)
         for axes, system in zip(panels, shown, strict=True):
             _link_bars(axes, loads[loads["system"] == system], spread[spread["system"] == system])
             valid = bool(loads.loc[loads["system"] == system, "valid"].iloc[0])
@@ -180,7 +180,7 @@ def _figure_with_axes() -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def _panels(systems: list[str], *, sharex: bool = True) -> tuple[Figure, list[Axes]]:
+def _figure_with_panels(systems: list[str], *, sharex: bool = True) -> tuple[Figure, list[Axes]]:
     """Return a figure with one panel per system, from top to bottom."""
     height = max(PANEL * len(systems) + 0.7, style.HEIGHT * 0.8)
     figure = Figure(figsize=(style.WIDTH, height), layout="constrained")
@@ -193,7 +193,7 @@ def _system_label(system: str, valid: bool) -> str:
 
 
 def _line_properties(index: int, valid: bool) -> dict[str, Any]:
-    """Return the line properties of a system; lines of invalid trials are grey with markers."""
+    """Return the matplotlib line properties of a system; lines of invalid trials are grey."""
     if not valid:
         dots = {"marker": style.marker_of(index), "markersize": 3.5, "markevery": 0.08}
         return {"color": style.INVALID, "linestyle": style.DOUBTED, "linewidth": 1.0, **dots}
@@ -221,7 +221,7 @@ def _goodput_lines(
     mean: pd.DataFrame,
     ideal: pd.DataFrame,
 ) -> dict[str, Any]:
-    """Draw the goodput lines of one system; return their legend entries."""
+    """Draw the goodput lines of one compared system; return their legend entries."""
     entries: dict[str, Any] = {}
     for (_, valid), rows in trials.groupby(["trial", "valid"], sort=False):
         look = _line_properties(index, bool(valid)) | {"linewidth": 0.8}
@@ -244,7 +244,7 @@ def _goodput_lines(
 
 
 def _finish_goodput(axes: Axes, series: pd.DataFrame, ideals: pd.DataFrame) -> None:
-    """Set the axis limits of a goodput plot: from zero to the maximum of goodput and ideal."""
+    """Set the axis limits of a goodput plot, from zero to the largest goodput or ideal."""
     values = [*series["goodput_bps"], *ideals["ideal_bps"]]
     most = max((float(value) for value in values if units.known(value)), default=0.0)
     axes.set_xlim(left=0)
@@ -253,7 +253,7 @@ def _finish_goodput(axes: Axes, series: pd.DataFrame, ideals: pd.DataFrame) -> N
 
 
 def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
-    """Draw a fault: a line at its time, its number, and the phases until recovery."""
+    """Mark a fault in a goodput plot: a numbered line, and the phases until recovery."""
     axes.axvline(mark.at_s, color=style.FAULT, linewidth=0.9)
     axes.annotate(
         f"{number}",
@@ -277,13 +277,13 @@ def _mark_fault(axes: Axes, number: int, mark: Any) -> None:
 
 
 def _span_properties(alpha: float, hatch: str | None) -> dict[str, Any]:
-    # A hatch has the opacity of its fill in SVG, and would be invisible on a pale fill.
+    # In SVG, a hatch has the opacity of its fill, and would be invisible on a pale fill.
     fill = "none" if hatch else to_rgba(style.FAULT, alpha)
     return {"facecolor": fill, "edgecolor": style.FAULT, "linewidth": 0, "hatch": hatch}
 
 
 def _link_bars(axes: Axes, loads: pd.DataFrame, spread: pd.DataFrame) -> None:
-    """Draw the link loads of one system: a block of bars for each level."""
+    """Draw the link loads of one compared system as bars, in a block for each level."""
     left = 0
     handles: list[Artist] = []
     for row in spread.itertuples():
@@ -306,7 +306,7 @@ def _link_bars(axes: Axes, loads: pd.DataFrame, spread: pd.DataFrame) -> None:
 
 
 def _bar_properties(level: int, valid: bool) -> dict[str, Any]:
-    """Return the bar properties of a level; bars of invalid trials are hatched."""
+    """Return the matplotlib bar properties of a cable level; bars of invalid trials are hatched."""
     if not valid:
         return {"facecolor": "none", "edgecolor": style.INVALID, "hatch": style.HATCH}
     return {"color": COLOURS[level % len(COLOURS)] if level >= 0 else style.INVALID, "alpha": 0.75}

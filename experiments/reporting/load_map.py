@@ -10,13 +10,13 @@ from experiments.reporting.drawing.drawing_files import MOST_SERVERS
 from experiments.reporting.drawing.network_figure import LegendEntry, topology_figure
 from topos.base.topology import Cable, Topology
 
-STEPS = (0.2, 0.4, 0.6, 0.8)  # thresholds between the colours, as shares of the rate
+STEPS = (0.2, 0.4, 0.6, 0.8)  # load thresholds between cable colours, as shares of the link rate
 UNUSED = "#CCCCCC"  # colour of an idle cable
 THIN, THICK = 0.8, 3.2  # line widths of an idle and of a fully loaded cable, in points
 
 
 def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
-    """Return the load map of a network, or None if it is too large to draw or has no loads.
+    """Return a network drawing whose cables are coloured by load, None if it is too large.
 
     `loads` are the link loads of one system (see series.link_loads). A cable shows the load of its
     busier direction.
@@ -42,7 +42,7 @@ def network_figure(topology: Topology, loads: pd.DataFrame) -> Figure | None:
 
 
 def colour_at(load: float) -> str:
-    """Return the colour of a cable's load, which is a share of the rate."""
+    """Return the colour of a cable's load, which is a share of the link rate."""
     if load <= 0:
         return UNUSED
     return style.RAMP[sum(load >= step for step in STEPS)]
@@ -54,7 +54,7 @@ def width_at(load: float) -> float:
 
 
 def legend() -> list[LegendEntry]:
-    """Return the legend of a load map: the load range of each colour."""
+    """Return the legend of a network's load map: the load range of each cable colour."""
     edges = (0.0, *STEPS, 1.0)
     return [
         LegendEntry(

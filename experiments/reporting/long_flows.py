@@ -22,18 +22,18 @@ from topos.base.errors import require
 if TYPE_CHECKING:
     Row = dict[str, Any]
 
-ALL = "all"  # path length in the row of all flows of a system
-KINDS = ("live", "tcp", "ideal")  # columns with goodputs in bit/s
-MORE = 2  # volume of simulated flows, as a multiple of the largest live volume
+ALL = "all"  # value in the path length column for all flows together
+KINDS = ("live", "tcp", "ideal")  # goodput columns: measured, simulated TCP, max-min fair
+MORE = 2  # ratio of simulated volume to the largest live volume
 
 
 def lasts(run: Run) -> bool:
-    """Return True if the flows of a run have a duration instead of a volume."""
+    """Return True if a run's flows have a fixed duration instead of a fixed volume."""
     return not math.isnan(_duration_s(run)) and bool(run.flows["volume_bytes"].isna().all())
 
 
 def lasting(run: Run) -> pandas.DataFrame:
-    """Return each flow's goodput in bit/s: live, with simulated TCP, and max-min fair.
+    """Return each flow's goodput in bit/s: measured live, with simulated TCP, and max-min fair.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """
@@ -52,7 +52,7 @@ def _duration_s(run: Run) -> float:
 def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
     flows = trial.flows
     begin_s = flows["begin_s"].fillna(0.0).to_numpy(numpy.float64)
-    # Volume that no flow completes: the capacity of a cable, or twice the largest live volume.
+    # A volume that no simulated flow completes.
     cable_bytes = math.ceil(trial.tcp.rate_bps * until_s / 8)
     most_bytes = min(cable_bytes, MORE * int(flows["delivered_bytes"].max()))
     volume = numpy.full(len(flows), max(most_bytes, 1))
@@ -74,7 +74,7 @@ def _compared_flows(trial: RepeatedTrial, until_s: float) -> pandas.DataFrame:
 
 
 def length_rows(flows: pandas.DataFrame) -> list[Row]:
-    """Return a row for each system and path length, and a row for all flows of a system.
+    """Return mean goodputs for each system and path length, and for all flows of a system.
 
     Goodput is the sum over these flows, as a mean of the trials. `off` is the relative deviation of
     simulated TCP from the live goodput.

@@ -46,9 +46,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COMPLETED = "completed"
-KINDS = ("live", "fluid", "tcp")  # columns of live, fluid and simulated TCP slowdowns
-LINES = ("-", style.IDEAL, "--")  # line styles of live, fluid and simulated TCP slowdowns
-PANEL = 1.9  # height of a panel in inches
+KINDS = ("live", "fluid", "tcp")  # slowdown columns: live, fluid model, simulated TCP
+LINES = ("-", style.IDEAL, "--")  # line styles for live, fluid model and simulated TCP
+PANEL = 1.9  # height of a figure panel, in inches
 
 
 class RepeatedTrial(NamedTuple):
@@ -64,7 +64,7 @@ class RepeatedTrial(NamedTuple):
 
 
 def repeated(run: Run) -> Iterator[RepeatedTrial]:
-    """Yield each completed trial of a run as input of a simulation, with the paths of its flows.
+    """Yield each completed live trial of a run as simulator input, with its flows' paths.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """
@@ -90,7 +90,7 @@ def repeated(run: Run) -> Iterator[RepeatedTrial]:
 
 
 def overlaid(run: Run) -> pandas.DataFrame:
-    """Return the slowdowns of each flow: live, in the fluid model, and with simulated TCP.
+    """Return the slowdown of each flow: measured live, in the fluid model, with simulated TCP.
 
     A flow has a row if it is measured and is completed both live and in the simulations.
 
@@ -114,7 +114,7 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
     done = course(trial.paths, start_s, bits, numpy.full(link_count(topology), bps))
     both = trial.paths, trial.back
     sent = packets(topology, *both, start_s, volume_bytes, tcp, seed=trial.seed)
-    # Records of arriving flows have each flow's time alone, with frames, bursts and delays.
+    # Records of randomly arriving flows include each flow's completion time on idle links.
     alone_s = bits / bps
     if "alone_s" in flows:
         recorded_s = flows["alone_s"].to_numpy(numpy.float64)
@@ -126,7 +126,7 @@ def _flow_slowdowns(trial: RepeatedTrial) -> pandas.DataFrame:
             "valid": flows["valid"],
             "volume_bytes": volume_bytes,
             "live": (flows["end_s"] - flows["start_s"]) / alone_s,
-            # A lone flow may beat the fluid model, as an idle port passes a burst without delay.
+            # A flow on idle links may beat the fluid model: an idle port does not delay bursts.
             "fluid": numpy.maximum((done.end_s - start_s) / alone_s, 1.0),
             "tcp": (sent.end_s - start_s) / alone_s,
         }
@@ -142,7 +142,7 @@ def _server_numbers(topology: Topology, addresses: pandas.Series) -> Any:
 def _forward_and_reverse_paths(
     topology: Topology, routing: str, flows: pandas.DataFrame
 ) -> tuple[Routes, Routes]:
-    """Return the links of the flows' paths, and of the reverse paths by the routing rules.
+    """Return the links of the flows' paths, and of the paths of their acknowledgements.
 
     If switches choose the paths, the forward paths also follow the routing rules.
     """
@@ -174,7 +174,7 @@ def _tcp_settings(system: System, topology: Topology, header: int, congestion: s
 
 
 def class_rows(flows: pandas.DataFrame) -> list[dict[str, Any]]:
-    """Return a row for each system and size class, with the results of `by_size` for each kind."""
+    """Return the mean slowdowns of each system and flow size class, live and simulated."""
     rows = []
     for system, own in flows.groupby("system", sort=False):
         volume = own["volume_bytes"].to_numpy(numpy.float64)
@@ -219,7 +219,7 @@ def _draw_panel(axes: Axes, index: int, flows: pandas.DataFrame, system: str) ->
 
 
 def write_figure(figure: Figure, file: Path) -> None:
-    """Write a figure to an SVG or PNG file, by the file's suffix."""
+    """Write a slowdown figure to an SVG or PNG file, by the file's suffix."""
     from experiments.files import write_atomically
 
     check_file(file)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-WINDOW_S = 1.0  # averaging window of the current goodput ("now"), in seconds
-REDRAW_S = 0.2  # minimum time between two redraws of the display, in seconds
-LINE_S = 5.0  # minimum time between two plain lines of the same phase, in seconds
+WINDOW_S = 1.0  # averaging window of the displayed goodput, in seconds
+REDRAW_S = 0.2  # minimum time between two redraws of the progress display, in seconds
+LINE_S = 5.0  # minimum time between two progress lines without a terminal, in seconds
 SHOWN = 8  # maximum number of flows in the progress table
-EVENTS = 3  # number of fault events in the display
-EARLY = 0.95  # share of its duration before which the end of a flow counts as a failure
+EVENTS = 3  # number of fault events in the progress display
+EARLY = 0.95  # minimum share of its duration that a complete flow lasts
 
 
 @dataclass
@@ -42,14 +42,14 @@ class Current:
     label: Callable[[int], str]
     phase: str = "starting"
     now_s: float = 0.0
-    told_s: float = -LINE_S  # time of the last output, in seconds
+    told_s: float = -LINE_S  # time of the last progress line, in seconds
     events: deque[str] = field(default_factory=lambda: deque(maxlen=EVENTS))
     samples: deque[tuple[float, dict[int, int]]] = field(default_factory=deque)
-    ended: dict[int, float] = field(default_factory=dict)  # time at which a flow's end was reported
+    ended: dict[int, float] = field(default_factory=dict)  # time of each flow's reported end
     delivered: dict[int, int] = field(default_factory=dict)
 
     def take(self, now_s: float, progress: Sequence[Progress]) -> None:
-        """Store the flows' delivered bytes and ends that are reported at a given time."""
+        """Store the delivered bytes and ends of flows from the traffic generator's report."""
         self.now_s = now_s
         for number, delivered_bytes, ended in progress:
             self.delivered[number] = delivered_bytes
@@ -66,7 +66,7 @@ class Current:
         return {flow: (now[flow] - before.get(flow, 0)) * 8 / elapsed for flow in now}
 
     def failed(self) -> list[int]:
-        """Return the flows that ended before they had delivered their volume or lasted in full."""
+        """Return the numbers of flows that ended before their volume or duration was complete."""
         return [number for number, at_s in self.ended.items() if self._is_incomplete(number, at_s)]
 
     def _is_incomplete(self, number: int, at_s: float) -> bool:
@@ -76,7 +76,7 @@ class Current:
         return at_s < flow.start_s + EARLY * (flow.duration_s or 0.0)
 
     def done(self) -> float:
-        """Return the completed share of the trial, from 0 to 1."""
+        """Return the completed share of the running trial, from 0 to 1."""
         volumes = [flow.volume_bytes for flow in self.flows.values()]
         if volumes and all(volumes):
             return sum(self.delivered.values()) / sum(filter(None, volumes))
@@ -84,7 +84,7 @@ class Current:
         return min(self.now_s / end_s, 1.0) if end_s else 0.0
 
     def counts(self) -> str:
-        """Return the counts of completed and failed flows and their goodput, in one line."""
+        """Return the running trial's counts of flows and total goodput as one line of text."""
         failed = len(self.failed())
         total = sum(self.rates_bps().values()) if self.samples else 0.0
         failures = f", {failed} failed" if failed else ""
@@ -95,7 +95,7 @@ class Current:
 
 
 class Live(TrialDisplay):
-    """Progress display of a run, as a context manager.
+    """Progress display of an experiment run in the terminal, as a context manager.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ class Live(TrialDisplay):
         from rich.console import Console
 
         self.trials, self.title, self.clock = trials, title, clock
-        self._begun_s, self._ended = clock(), 0  # start time and completed trials of this process
+        self._begun_s, self._ended = clock(), 0  # start time and number of completed trials
         self.console = console or Console(file=styled(sys.stderr), markup=False, highlight=False)
         self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
         self.number = 0
@@ -133,7 +133,7 @@ class Live(TrialDisplay):
     def __exit__(self, *failure: object) -> None:
         self._stop_screen()
         if self.moving:
-            self.console.print()  # empty line before the results
+            self.console.print()  # empty line between progress display and results
             self.console.show_cursor(True)  # a killed process may have left the cursor hidden
 
     # -- reports of the runner -----------------------------------------------------------------
@@ -167,7 +167,7 @@ class Live(TrialDisplay):
         self._redraw() if self.moving else self._print_line(f"  {text}")
 
     def progress(self, now_s: float, progress: Sequence[Progress]) -> None:
-        """Show the progress of the flows; redraws are limited, so frequent calls are cheap."""
+        """Update the displayed progress of the flows; frequent calls are cheap."""
         trial = self._current_trial()
         trial.take(now_s, progress)
         if now_s - trial.told_s < (REDRAW_S if self.moving else LINE_S):
@@ -179,7 +179,7 @@ class Live(TrialDisplay):
             self._print_line(f"  {now_s:.0f} s: {trial.done() * 100:.0f} %, {trial.counts()}")
 
     def event(self, text: str) -> None:
-        """Show a fault or a repair."""
+        """Show a fault or a repair in the progress display."""
         trial = self._current_trial()
         trial.events.append(text)
         self._redraw() if self.moving else self._print_line(f"  ! {text}")
@@ -237,7 +237,7 @@ class Live(TrialDisplay):
             self._screen.update(Group(*parts), refresh=True)
 
     def _bars(self, trial: Current) -> Table:
-        """Return the two progress bars: one of the run, one of the current trial."""
+        """Return the progress bars of the run and of the current trial."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -259,14 +259,14 @@ class Live(TrialDisplay):
 
 
 def _plain_text(text: str, style: str = "") -> Text:
-    """Return text without control characters, in which markup is not interpreted."""
+    """Return text for the terminal without control characters and without rich markup."""
     from rich.text import Text
 
     return Text(printable_lines(text), style=style, overflow="ellipsis")
 
 
 def _flow_table(trial: Current) -> Table:
-    """Return the table of flows: failed ones, active ones with the least data first, completed."""
+    """Return the progress table of flows: failed, active (slowest first), then completed."""
     from rich.table import Table
 
     failed, rates = set(trial.failed()), trial.rates_bps()

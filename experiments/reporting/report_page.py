@@ -82,7 +82,7 @@ def write_report(
 
 
 def rendered(template: str, **contents: Any) -> str:
-    """Return an HTML page from a template; all texts are escaped, so that markup is not read."""
+    """Return an HTML page from a template; texts are escaped for HTML."""
     environment = Environment(
         loader=PackageLoader("experiments.reporting"),
         autoescape=True,
@@ -94,7 +94,7 @@ def rendered(template: str, **contents: Any) -> str:
 
 
 def _printable_value(value: object) -> object:
-    """Return a value for a page; texts lose control characters, which HTML forbids."""
+    """Return a template value; texts lose control characters, which HTML forbids."""
     return printable_lines(value) if type(value) is str else value
 
 
@@ -113,7 +113,7 @@ def _saved_figures(made: Iterable[tuple[str, str, Figure | None]], folder: Path)
 
 
 def _run_figures(found: RunContents) -> Iterable[tuple[str, str, Figure | None]]:
-    """Yield the name, caption and drawing of each figure of a run, except networks and links."""
+    """Yield name, caption and drawing of a run's figures, except load maps and link loads."""
     flows, intervals = found.tables["flows"], found.tables["intervals"]
     bin_s = series.bin_width_s(intervals)
     goodput = series.of_whole_bins(series.goodput_over_time(intervals, bin_s), intervals, bin_s)
@@ -183,7 +183,7 @@ def _template_values(
         "headline": _headline(found),
         "shown_trial": _shown_trial(found),
         "about": plan.about if plan else "",
-        "where": _origin(found.manifest),
+        "where": _origin_of_run(found.manifest),
         "contents": _table_of_contents(bool(drawn), bool(networks), not events.empty),
         "verdict": _overall_verdict(found),
         "missing": found.missing,
@@ -219,7 +219,7 @@ def _headline(found: RunContents) -> list[str]:
 
 
 def _shown_trial(found: RunContents) -> str:
-    """Return a text that names the trial in the report's recording."""
+    """Return the name of the trial whose recording the report embeds, as text."""
     number = series.shown_trial(found.records, found.tables["events"], found.systems)
     record = next((one for one in found.records if one["trial"] == number), None)
     if record is None:
@@ -235,7 +235,7 @@ def _table_of_contents(drawn: bool, networks: bool, events: bool) -> list[str]:
 
 
 def _overall_verdict(found: RunContents) -> dict[str, str]:
-    """Return the overall verdict of a run: a sentence on the validity of its trials, and a mood."""
+    """Return the overall verdict of a run: a sentence on its trials' validity, and a style."""
     trials = found.tables["trials"]
     valid, count = int(trials["valid"].fillna(False).sum()), len(trials)
     failures = int(trials["failed_flows"].fillna(0).sum())
@@ -249,8 +249,8 @@ def _overall_verdict(found: RunContents) -> dict[str, str]:
     return {"mood": "careful" if valid else "bad", "sentence": sentence}
 
 
-def _origin(manifest: dict[str, Any]) -> str:
-    """Return the run's time, versions, kernel and processor in one line."""
+def _origin_of_run(manifest: dict[str, Any]) -> str:
+    """Return a line with the start time, versions, kernel and processor of a run."""
     machine, begun = manifest.get("machine") or {}, manifest.get("begun") or {}
     made = manifest.get("pillarbox") or {}
     parts = [

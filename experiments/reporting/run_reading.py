@@ -23,7 +23,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 TABLES = ("trials", *schema.TABLES)
-# Parts of a manifest that the page shows in addition to the plan: type, and type of the values.
+# Manifest fields that the report shows in addition to the plan: type, and type of values.
 PARTS: dict[str, tuple[type, type]] = {
     "machine": (dict, object),
     "begun": (dict, object),
@@ -35,12 +35,12 @@ PARTS: dict[str, tuple[type, type]] = {
 
 @dataclass
 class RunContents:
-    """The readable records of a run, and sentences about the missing ones."""
+    """The readable records of a run for its report, and sentences about missing records."""
 
     folder: Path
     manifest: dict[str, Any] = field(default_factory=dict)
     plan: Experiment | None = None
-    records: list[dict[str, Any]] = field(default_factory=list)  # trial.json of each trial
+    records: list[dict[str, Any]] = field(default_factory=list)  # content of trial.json, per trial
     tables: dict[str, pd.DataFrame] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)  # sentences about missing records
 
@@ -51,18 +51,18 @@ class RunContents:
 
     @property
     def run(self) -> Run:
-        """The same records as a `Run` of `experiments.trials.runs.records`."""
+        """The run's records as a `Run` of `experiments.trials.runs.records`."""
         return Run(self.folder, self.manifest, tuple(self.records))
 
     @property
     def systems(self) -> list[str]:
-        """Names of all systems, in the plan's order."""
+        """Names of the run's compared systems, in the plan's order."""
         planned = [system.name for system in self.plan.systems] if self.plan else []
         return list(dict.fromkeys([*planned, *(str(one["system"]) for one in self.records)]))
 
     @property
     def networks(self) -> dict[str, Topology]:
-        """Topology of each system by name; empty without a plan."""
+        """Topology of each compared system, by the system's name; empty without a plan."""
         return (
             {system.name: parse(system.network) for system in self.plan.systems}
             if self.plan
@@ -101,7 +101,7 @@ def read(folder: Path) -> RunContents:
 
 
 def _leave_out_damaged(found: RunContents, file: Path) -> None:
-    """Remove the parts of a manifest that have a wrong type."""
+    """Remove the fields of a run's manifest that have a wrong type."""
     for part, (kind, inside) in PARTS.items():
         value = found.manifest.get(part, kind())
         values = value.values() if isinstance(value, dict) else value
@@ -111,7 +111,7 @@ def _leave_out_damaged(found: RunContents, file: Path) -> None:
 
 
 def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFrame]]) -> None:
-    """Add the readable records of one trial."""
+    """Add the readable records of a trial to the contents of its run."""
     folder = records.trial_folder(found.folder, number)
     file = folder / records.TRIAL_FILE
     with _collecting_errors(found, file):
@@ -126,7 +126,7 @@ def _read_trial(found: RunContents, number: int, parts: dict[str, list[pd.DataFr
 
 @contextmanager
 def _collecting_errors(found: RunContents, file: Path) -> Iterator[None]:
-    """Turn a reading error into a sentence about missing records."""
+    """Convert an error in a record file to a sentence about missing records."""
     try:
         yield
     except PillarboxError as error:
@@ -141,7 +141,7 @@ def _concatenated(table: str, parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _note_missing_trials(found: RunContents) -> None:
-    """Add a sentence about planned trials that have no records."""
+    """Add a sentence about planned trials without records to a run's contents."""
     if found.plan is None:
         return
     planned, recorded = len(found.plan.systems) * found.plan.repeats, len(found.records)

@@ -18,15 +18,15 @@ from experiments.trials.runs.trial_faults import HEALED, REVIVE
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-TRIAL = ["system", "repeat", "trial", "valid"]  # columns that identify a trial
-BINS = 150  # approximate number of points of a line over time
-AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")  # columns of recovery times
+TRIAL = ["system", "repeat", "trial", "valid"]  # columns that identify a trial in each table
+BINS = 150  # approximate number of points of a line over time, one per time bin
+AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")  # event table's columns of recovery times
 MOST_POINTS = 400  # maximum number of points of a curve
-NEARER_S = 0.1  # minimum width of a bin in seconds, the usual interval of records
+NEARER_S = 0.1  # minimum width of a time bin, in seconds
 
 
 def bin_width_s(intervals: pd.DataFrame) -> float:
-    """Return a bin width for about BINS bins, rounded to 1, 2 or 5 times a power of ten, in s."""
+    """Return the width in seconds of a plot's time bins, for about BINS bins."""
     if intervals.empty:
         return NEARER_S
     wish = max(float(intervals["end_s"].max()) / BINS, NEARER_S)
@@ -35,12 +35,12 @@ def bin_width_s(intervals: pd.DataFrame) -> float:
 
 
 def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
-    """Return each trial's total goodput per bin: TRIAL, at_s (middle of a bin), goodput_bps.
+    """Return each trial's total goodput per time bin: TRIAL, at_s (middle of bin), goodput_bps.
 
     The bytes of an interval are spread evenly over its time. The flows' intervals may differ.
     """
     parts = []
-    for trial, rows in _trials(intervals):
+    for trial, rows in _groups_by_trial(intervals):
         rows = rows[rows["end_s"] > rows["begin_s"]]
         if rows.empty:
             continue
@@ -52,7 +52,7 @@ def goodput_over_time(intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
 
 
 def of_whole_bins(series: pd.DataFrame, intervals: pd.DataFrame, bin_s: float) -> pd.DataFrame:
-    """Return a goodput series without bins that lie mostly after a trial's end.
+    """Return a goodput series without time bins that lie mostly after a trial's end.
 
     In such a bin goodput would seem to fall, although the flows have ended.
     """
@@ -61,7 +61,7 @@ def of_whole_bins(series: pd.DataFrame, intervals: pd.DataFrame, bin_s: float) -
 
 
 def delivered_by(intervals: pd.DataFrame, moments: np.ndarray) -> np.ndarray:
-    """Return the total bytes that all flows have delivered at each of the given times."""
+    """Return the total bytes that all flows of a trial have delivered until each given time."""
     begins, ends = (intervals[column].to_numpy(float) for column in ("begin_s", "end_s"))
     slopes = intervals["delivered_bytes"].to_numpy(float) / np.maximum(ends - begins, 1e-9)
     times = np.concatenate([begins, ends])
@@ -88,7 +88,7 @@ def mean_of_valid(series: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
 
 
 def ideal_over_time(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Return the ideal goodput of each trial over time: TRIAL, at_s, ideal_bps until the next row.
+    """Return the ideal goodput of each trial as a step function: TRIAL, at_s, ideal_bps.
 
     Records without steps have one row if the flows have a duration: the ideal is then constant.
     """
@@ -105,13 +105,13 @@ def ideal_over_time(records: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 
 def of_first_trials(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of each system's first valid trial, or of its first if none is valid."""
+    """Return a table's rows of each system's first valid trial, or else its first trial."""
     kept = rows[_is_counted(rows)]
     return kept[kept["trial"] == kept.groupby("system")["trial"].transform("min")]
 
 
 def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the cumulative distribution of the flows' goodput.
+    """Return the cumulative distribution of the flows' goodput for each compared system.
 
     Columns: system, valid, goodput_bps, share (of the flows with at most this goodput) and failed
     (number of failed flows). The flows of all valid trials of a system form one distribution, those
@@ -134,14 +134,14 @@ def throughput_shares(flows: pd.DataFrame) -> pd.DataFrame:
 def flows_done(flows: pd.DataFrame) -> pd.DataFrame:
     """Return the share of completed flows of each trial over time: TRIAL, at_s, share."""
     parts = []
-    for trial, rows in _trials(flows):
+    for trial, rows in _groups_by_trial(flows):
         ends = rows.loc[rows["status"] == COMPLETED, "end_s"].astype("float64").dropna()
         parts.append(_with_trial(trial, **_step_curve(ends.to_numpy(), len(rows))))
     return _concatenated(parts, "at_s", "share")
 
 
 def ideal_done(flows: pd.DataFrame) -> pd.DataFrame:
-    """Return the ideal share of completed flows over time, of each system's first valid trial.
+    """Return the ideal share of completed flows over time in each system's first valid trial.
 
     Columns: system, at_s, share.
     """
@@ -158,7 +158,7 @@ def bytes_done(intervals: pd.DataFrame, flows: pd.DataFrame) -> pd.DataFrame:
     """Return the share of delivered bytes of each trial over time: TRIAL, at_s, share."""
     volumes = flows.groupby("trial")["volume_bytes"].sum()
     parts = []
-    for trial, rows in _trials(intervals):
+    for trial, rows in _groups_by_trial(intervals):
         volume = float(volumes.get(trial["trial"], 0))
         if volume > 0 and len(rows):
             moments = np.linspace(0.0, float(rows["end_s"].max()), 2 * BINS)
@@ -188,7 +188,7 @@ def link_loads(links: pd.DataFrame, topologies: Mapping[str, Topology]) -> pd.Da
 
 
 def level_of(topology: Topology | None, start: str, port: int) -> float:
-    """Return the level of the cable in a node's port, or NaN without such a cable."""
+    """Return the network level of the cable at a node's port, or NaN without a cable."""
     if topology is None:
         return float("nan")
     try:
@@ -198,7 +198,7 @@ def level_of(topology: Topology | None, start: str, port: int) -> float:
 
 
 def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
-    """Return the spread of loads by level: system, level, links, mean, sd, most."""
+    """Return the spread of link loads by cable level: system, level, links, mean, sd, most."""
     levels = loads.assign(level=loads["level"].fillna(-1))
     grouped = levels.groupby(["system", "level"], as_index=False)["load"]
     spread: pd.DataFrame = grouped.agg(
@@ -208,7 +208,7 @@ def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
 
 
 def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the faults of one trial of each system, its first valid one.
+    """Return the fault events of each system's first valid trial, for a plot.
 
     Columns: system, trial, at_s, event, what, reason, cut_off (see `told_from_repairs`) and, as
     times after the barrier, detected_s, rerouted_s and recovered_s. Other trials may have other
@@ -273,7 +273,7 @@ def shown_trial(
 
 
 def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:
-    """Return the rows of a series that belong to the given trials."""
+    """Return the rows of a data series that belong to the given trials."""
     return series[series["trial"].isin(trials)]
 
 
@@ -301,8 +301,8 @@ def _by_validity(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
     return marked.groupby(["system", "valid"], sort=False)
 
 
-def _trials(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
-    """Yield the TRIAL columns and the rows of each trial."""
+def _groups_by_trial(rows: pd.DataFrame):  # type: ignore[no-untyped-def]
+    """Yield each trial's TRIAL columns and its rows of a table."""
     for _, part in rows.groupby("trial", sort=True):
         trial = part.iloc[0][TRIAL].to_dict()
         trial["valid"] = trial["valid"] is True or trial["valid"] is np.True_
@@ -314,14 +314,14 @@ def _with_trial(trial: Mapping[str, object], **columns: np.ndarray) -> pd.DataFr
 
 
 def _step_curve(ends: np.ndarray, count: int) -> dict[str, np.ndarray]:
-    """Return the times and shares of a step curve that rises at each flow's end."""
+    """Return the step curve of completed flows: times, and shares that rise at each flow's end."""
     moments = _thinned(np.sort(ends))
     heights = np.searchsorted(np.sort(ends), moments, side="right") / max(count, 1)
     return {"at_s": np.concatenate([[0.0], moments]), "share": np.concatenate([[0.0], heights])}
 
 
 def _thinned(values: np.ndarray) -> np.ndarray:
-    """Return at most MOST_POINTS of sorted values, including the first and the last."""
+    """Return at most MOST_POINTS of a curve's sorted values, including both ends."""
     if len(values) <= MOST_POINTS:
         return values
     thinned: np.ndarray = values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(int)]

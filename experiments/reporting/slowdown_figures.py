@@ -21,12 +21,12 @@ from experiments.trials.runs.statistics import Estimate
 from experiments.units import three_figures
 
 PANELS = {"slowdown_median": "median", "slowdown_p99": "99th percentile"}  # columns and titles
-LOADS_SHOWN = 2  # minimum number of loads for a figure of slowdown by load
+LOADS_SHOWN = 2  # minimum number of link loads for a figure of slowdown by load
 SIZES = (1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9)  # ticks of the size axis, in bytes
 
 
 def by_size(classes: pd.DataFrame) -> pd.DataFrame:
-    """Return mean slowdowns by system and size class, over valid trials, or over all if none is.
+    """Return mean flow slowdowns by system and flow size class, over valid trials.
 
     Columns: system, valid, mean_bytes, and those of PANELS.
     """
@@ -34,7 +34,7 @@ def by_size(classes: pd.DataFrame) -> pd.DataFrame:
 
 
 def by_load(trials: pd.DataFrame, names: dict[str, str]) -> pd.DataFrame:
-    """Return mean slowdowns by system and load, over valid trials, or over all if none is.
+    """Return mean flow slowdowns by system and link load, over valid trials.
 
     `names` are the names of the systems without their loads. Columns: system, valid, load, and
     those of PANELS.
@@ -56,7 +56,7 @@ def _mean_rows(rows: pd.DataFrame, keys: list[str], values: list[str]) -> pd.Dat
 
 
 def size_figure(sizes: pd.DataFrame, systems: list[str]) -> Figure | None:
-    """Draw slowdown by flow size; None without data."""
+    """Draw the flows' slowdown by flow size; return None without data."""
     if sizes.empty:
         return None
     figure = _panel_figure(sizes, systems, "mean_bytes", "size of the flows of a class")
@@ -71,7 +71,7 @@ def size_figure(sizes: pd.DataFrame, systems: list[str]) -> Figure | None:
 
 
 def load_figure(loads: pd.DataFrame) -> Figure | None:
-    """Draw slowdown by load; None with fewer than LOADS_SHOWN loads."""
+    """Draw the flows' slowdown by link load; return None with fewer than LOADS_SHOWN loads."""
     if loads.empty or loads["load"].nunique() < LOADS_SHOWN:
         return None
     systems = list(dict.fromkeys(loads["system"]))
@@ -128,7 +128,7 @@ def _is_visible(axes: Axes, at: float) -> bool:
 
 
 def table(classes: pd.DataFrame, systems: list[str]) -> Table:
-    """Return the table of slowdowns and completion times by system and size class."""
+    """Return the report's table of slowdowns and completion times by flow size class."""
     columns = ["system, flow sizes", "flows", "failed", "slowdown, median", "95th", "99th"]
     columns += ["completion, median", "99th"]
     rows = [
@@ -165,7 +165,7 @@ def _estimate_text(found: Estimate, text: Any) -> str:
 
 
 def names_without_loads(systems: Iterable[Any]) -> dict[str, str]:
-    """Return the name of each system of a plan without its load."""
+    """Return the name of each compared system without the link load that its name contains."""
     return {
         one.name: one.name.removesuffix(f" at {one.at_load:g}") if one.at_load else one.name
         for one in systems

@@ -19,7 +19,7 @@ from experiments.reporting.drawing.drawing_files import rendered
 from experiments.reporting.drawing.network_figure import COLOURS, INK, PAPER
 
 GRID, INVALID, FAULT = "#DDDDDD", "#999999", "#B22222"
-# Maximum characters per legend line: of a legend right of the axes, and of one in two columns.
+# Maximum characters per legend line, for a legend right of the axes and in two columns.
 BESIDE, BELOW = 30, 45
 ROW = 0.19  # height of a legend line in inches
 WIDTH, HEIGHT = 7.2, 3.3  # size of a figure in inches; the width is that of a text column
@@ -47,7 +47,7 @@ SETTINGS: dict[Any, Any] = {
     "grid.color": GRID,
     "grid.linewidth": 0.6,
     "text.color": INK,
-    "text.parse_math": False,  # dollar signs in names are literal
+    "text.parse_math": False,  # dollar signs in names do not start a formula
     "xtick.color": INK,
     "ytick.color": INK,
     "legend.frameon": False,
@@ -61,35 +61,35 @@ SETTINGS: dict[Any, Any] = {
 
 @contextmanager
 def looks() -> Iterator[None]:
-    """Apply the common matplotlib settings to the figures drawn in this context."""
+    """Apply the common matplotlib settings to figures drawn in a `with` block."""
     with mpl.rc_context(SETTINGS):
         yield
 
 
 def colour_of(index: int) -> str:
-    """Return the colour of the system with the given index."""
+    """Return the line colour of the system or series with the given index."""
     return COLOURS[index % len(COLOURS)]
 
 
 def dashes_of(index: int) -> Any:
-    """Return the line style of the system with the given index."""
+    """Return the line style (dashes) of the system or series with the given index."""
     return DASHES[index % len(DASHES)]
 
 
 def marker_of(index: int) -> str:
-    """Return the marker of the series with the given index."""
+    """Return the line marker of the system or series with the given index."""
     return MARKERS[index % len(MARKERS)]
 
 
 def shown(name: object) -> str:
-    """Return a name for a figure: in one line, shortened, and not hidden by matplotlib."""
+    """Return a name for a figure's legend in one line, shortened."""
     text = " ".join(str(name).split())
     text = text if len(text) <= 48 else text[:45] + "…"
     return f" {text}" if text.startswith("_") else text  # legends hide names that begin with _
 
 
 def axis_units(axis: Any, text: Callable[[float], str]) -> None:
-    """Format the numbers of an axis with a function."""
+    """Format the numbers of a plot's axis with a function."""
     axis.set_major_formatter(FuncFormatter(lambda value, _: text(value)))
 
 
@@ -108,7 +108,7 @@ def log_axis(axes: Axes, name: str) -> None:
     axis = getattr(axes, f"{name}axis")
     low, high = getattr(axes, f"get_{name}lim")()
     axis_units(axis, units.plain)
-    few = high / low < 20  # a wider axis has enough powers of ten
+    few = high / low < 20  # a narrow axis needs ticks between powers of ten
     axis.set_minor_formatter(
         FuncFormatter(
             lambda value, _: units.plain(value) if few and f"{value:e}"[0] in "25" else ""
@@ -155,6 +155,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 def content(figure: Figure, file_format: str) -> bytes:
     """Return the bytes of a figure in a file format, ``svg`` or ``png``."""
     with looks(), warnings.catch_warnings():
-        # Characters that the font lacks are drawn as boxes, only in the PNG file.
+        # Only PNG files show characters that the font lacks as boxes: ignore the warning.
         warnings.filterwarnings("ignore", "Glyph .* missing from")
         return rendered(figure, file_format)

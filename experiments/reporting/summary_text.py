@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from experiments.trials.runs.records import Run
 
-MOST_HEADLINES = 3  # maximum number of sentences of a kind
+MOST_HEADLINES = 3  # maximum number of headline sentences of a kind
 NOT_VALID = "not valid, so do not trust it"
-LATE = 1.1  # minimum ratio of the last flow's end to the 95th percentile of a straggler
+LATE = 1.1  # minimum ratio of a straggler's end to the 95th percentile
 LEAST_STILL_S = 0.2  # minimum retransmission timeout of Linux, in seconds
 
 
-# Speed ratio of the first to the second system in the papers, by experiment. Sources: Guo 2009,
+# Speed ratio of the first to the second network in the papers, by experiment. Sources: Guo 2009,
 # section 7.5, and Guo 2008, section 7.3.
 PAPERS_RATIOS = {"demo": 2.9, "bcube-tree": 2.9, "dcell-tree": 1.96}
 
@@ -72,7 +72,7 @@ def _planned_systems(run: Run) -> list[dict[str, Any]]:
 
 
 def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
-    """Return the speed ratio of two systems as a sentence, next to the ratio of the paper."""
+    """Return the speed ratio of two compared systems as a sentence, with the paper's ratio."""
     ours_s, theirs_s = _mean_completion_s(run, ours), _mean_completion_s(run, theirs)
     if ours_s is None or theirs_s is None:
         return f"Not all flows of {ours} and {theirs} are completed: the report lists the reasons."
@@ -87,12 +87,12 @@ def comparison(run: Run, ours: str, theirs: str, papers: float) -> str:
 
 
 def doubtful_trials(systems: list[str]) -> str:
-    """Return the statement that trials of the given systems are not valid."""
+    """Return a sentence that trials of the given systems are not valid."""
     return f"not all trials of {' and '.join(systems)} are valid"
 
 
 def after_fault(run: Run, system: str, whole: str) -> str:
-    """Return the effect of a fault on a system, compared with the system `whole` without faults."""
+    """Return a sentence on a fault's effect on a system, compared with `whole` without faults."""
     own = run.of(system)
     struck = own.events[(own.events.event != "healed") & (own.events.reason == "")]
     healed = own.events[own.events.event == "healed"]
@@ -105,7 +105,7 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     if units.known(fault.detected_s):
         parts.append(f"detected after {units.time(fault.detected_s)}")
     still_s = _stalls_s(own, fault.at_s)
-    cut_off = _cut_off(own, fault.at_s, float(healed.at_s.min())) if len(healed) else 0
+    cut_off = _stopped_flow_count(own, fault.at_s, float(healed.at_s.min())) if len(healed) else 0
     if cut_off:
         parts.append(f"{_counted_noun(cut_off, 'flow')} delivered nothing until the repair")
     elif still_s:
@@ -122,21 +122,21 @@ def after_fault(run: Run, system: str, whole: str) -> str:
     return f"{system}: {'; '.join([*parts, end + comparison_text])}{doubt}."
 
 
-def _cut_off(run: Run, from_s: float, until_s: float) -> int:
-    """Return the number of flows without deliveries between two times, except from queues."""
+def _stopped_flow_count(run: Run, from_s: float, until_s: float) -> int:
+    """Return the number of flows that delivered nothing between two times after a fault."""
     rows = run.intervals
     within = rows[(rows.begin_s >= from_s + LEAST_STILL_S) & (rows.end_s <= until_s)]
     return int((within.groupby(["trial", "flow"]).delivered_bytes.sum() == 0).sum())
 
 
 def _stalls_s(run: Run, from_s: float) -> list[float]:
-    """Return the durations of the flows' stalls that begin within a time limit after a fault.
+    """Return the durations of flow stalls that begin shortly after a fault, in seconds.
 
     Pauses below the retransmission timeout are left out. They occur without faults if many flows
     share a cable.
     """
     flows = run.intervals.groupby(["trial", "flow"])
-    pauses = (pause for _, own in flows for pause in _pauses(own))
+    pauses = (pause for _, own in flows for pause in _delivery_pauses(own))
     until_s = from_s + STILL_WITHIN_S
     return [
         took_s
@@ -146,7 +146,7 @@ def _stalls_s(run: Run, from_s: float) -> list[float]:
 
 
 def times(run: Run) -> str:
-    """Return the table of flow completion times per system: median, 95th percentile and last."""
+    """Return the text table of flow completion times: median, 95th percentile and last flow."""
     rows = [["system", "valid", "goodput", "of bound", "median", "95th pct", "last flow"]]
     rows.append(["", "", GOODPUT.unit, "%", "s", "s", "s"])
     doubted = False
@@ -167,7 +167,7 @@ def times(run: Run) -> str:
 
 
 def stragglers(run: Run) -> Iterator[str]:
-    """Yield a sentence on the last flow of each trial in which it was late, with the causes."""
+    """Yield a sentence on the last flow of each trial with a straggler, and the causes."""
     for system in run.systems:
         for trial, flows in run.of(system).flows.groupby("trial"):
             done = flows[flows.status == COMPLETED]
@@ -177,7 +177,7 @@ def stragglers(run: Run) -> Iterator[str]:
 
 
 def _straggler_text(run: Run, trial: int, flow: Any, others_s: float) -> str:
-    """Return the last flow's delay, retransmissions and stalls, and the port with most drops."""
+    """Return a sentence on a straggler's delay, retransmissions and stalls, and on port drops."""
     parts = [
         f"the last flow, {flow.source} to {flow.destination}, took "
         f"{units.time(flow.end_s - others_s)} longer than 95 % of them"
@@ -185,7 +185,7 @@ def _straggler_text(run: Run, trial: int, flow: Any, others_s: float) -> str:
     if units.known(flow.retransmits):
         parts.append(f"it retransmitted {_counted_noun(int(flow.retransmits), 'packet')}")
     own = run.intervals[(run.intervals.trial == trial) & (run.intervals.flow == flow.flow)]
-    pauses = [took_s for _, took_s in _pauses(own) if took_s >= LEAST_STILL_S]
+    pauses = [took_s for _, took_s in _delivery_pauses(own) if took_s >= LEAST_STILL_S]
     if pauses:
         parts.append(f"it {_stall_text(pauses)}, as TCP does after a retransmission timeout")
     crossed = _links_on_path(run.links[run.links.trial == trial], flow.path.split())
@@ -207,7 +207,7 @@ def _stall_text(pauses: list[float]) -> str:
     return f"stalled {len(pauses)} times, the longest for {longest}"
 
 
-def _pauses(intervals: pandas.DataFrame) -> Iterator[tuple[float, float]]:
+def _delivery_pauses(intervals: pandas.DataFrame) -> Iterator[tuple[float, float]]:
     """Yield the begin and the duration of each pause of a flow, in which nothing arrived."""
     rows = intervals.sort_values("begin_s").itertuples()
     for still, stretch in groupby(rows, key=lambda row: row.delivered_bytes == 0):
@@ -217,7 +217,7 @@ def _pauses(intervals: pandas.DataFrame) -> Iterator[tuple[float, float]]:
 
 
 def _links_on_path(links: pandas.DataFrame, servers: list[str]) -> list[dict[str, Any]]:
-    """Return the links between the servers of a path, including those through switches.
+    """Return the link records on a path of servers, including links to and from switches.
 
     If several shortest switch paths lead from one server to the next, the path taken is unknown,
     and their links are left out.
@@ -238,7 +238,7 @@ def _links_on_path(links: pandas.DataFrame, servers: list[str]) -> list[dict[str
 def _extended_paths(
     paths: Iterable[list[dict[str, Any]]], leaving: dict[str, list[dict[str, Any]]]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield each switch path extended by one link; servers do not relay, and no node repeats."""
+    """Yield each path through switches extended by one link, without repeated nodes."""
     for path in paths:
         passed = {link["from"] for link in path}
         if path[-1]["to"].startswith("s"):
@@ -248,7 +248,7 @@ def _extended_paths(
 
 
 def _mean_completion_s(run: Run, system: str) -> float | None:
-    """Return the mean completion time of a system's last flow over its trials, in seconds."""
+    """Return a system's mean completion time of the last flow over its trials, in seconds."""
     ends_s = run.of(system).trials.completion_s
     return float(ends_s.mean()) if len(ends_s) and ends_s.notna().all() else None
 

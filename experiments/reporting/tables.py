@@ -34,8 +34,8 @@ from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-CUT_OFF = "no other path"  # text in place of a rerouting time
-MOST_NAMES = 8  # maximum number of names in a list
+CUT_OFF = "no other path"  # text instead of a rerouting time, if no path was left
+MOST_NAMES = 8  # maximum number of names in a table cell
 ABOUT_GREEDY = (
     "Goodput is measured at the receivers until the end of the last flow. Ideal is the maximum "
     "that the paths in use carry, at the shares of the flows. Bound is the maximum of any routing "
@@ -51,7 +51,7 @@ TITLES = {"rate_mbit": "rate, Mbit/s", "loss": "loss, %", "mtu": "MTU, bytes"}
 
 @dataclass(frozen=True)
 class Row:
-    """Row of a table; a doubtful row belongs to an invalid or failed trial."""
+    """Row of a report's table; a doubtful row belongs to an invalid or failed trial."""
 
     cells: list[str]
     doubtful: bool = False
@@ -68,7 +68,7 @@ class Table:
 
 
 def systems(found: RunContents) -> Table:
-    """Return the table of compared systems: a row per system, a column per non-default setting."""
+    """Return the report's table of compared systems, with a column per non-default setting."""
     planned = found.plan.systems if found.plan else ()
     always = ("network", "routing", "plane", "timers", "rate_mbit", "mtu")
     used = [
@@ -83,7 +83,7 @@ def systems(found: RunContents) -> Table:
     labs = found.manifest.get("systems") or {}
     rows = []
     for system in planned:
-        lab = labs.get(system.name) or {}  # the manifest has the values chosen for "auto"
+        lab = labs.get(system.name) or {}  # the manifest contains the settings chosen for "auto"
         words = [_setting_text(lab.get(name) or getattr(system, name)) for name in used]
         cells = [word or units.MISSING for word in words]
         rows.append(Row([system.name, *cells]))
@@ -92,12 +92,12 @@ def systems(found: RunContents) -> Table:
 
 
 def _default_value(one: Field[Any]) -> Any:
-    """Return the default value of a setting."""
+    """Return the default value of a system's setting."""
     return one.default if one.default_factory is MISSING else one.default_factory()
 
 
 def _setting_text(value: Any) -> str:
-    """Return the value of a setting as text; an empty text if it is not set."""
+    """Return a system's setting as text, empty if not set."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {one}" for name, one in value.items())
     if value is None or value == "":
@@ -180,7 +180,7 @@ def named(what: Iterable[str], network: Topology | None = None) -> str:
 
 
 def summary(found: RunContents) -> Table:
-    """Return the summary table: means over each system's valid trials, with intervals."""
+    """Return the report's summary table: means over valid trials, with confidence intervals."""
     workload = found.plan.workload if found.plan else None
     arrive = workload is not None and workload.arrivals is not None
     main = main_measure(workload.volume_bytes if workload else None, arrive=arrive)
@@ -226,7 +226,7 @@ def summary(found: RunContents) -> Table:
 def _invalid_figures(
     found: RunContents, system: str, measures: Iterable[Measure]
 ) -> list[list[str]]:
-    """Return table cells with the marked figures of a system's invalid trials."""
+    """Return table cells with the marked results of a system's invalid trials."""
     own = [one for one in found.records if one["system"] == system and not one["valid"]]
     ended = sum(one["status"] == COMPLETED for one in own)
     means = [
@@ -260,7 +260,7 @@ def _ratio_to_first(found: RunContents, system: str, first: str, main: Measure) 
 
 
 def fault_times(times: pd.DataFrame) -> Table:
-    """Return the table of recovery times after each kind of fault: median and maximum."""
+    """Return the report's table of recovery times after each kind of fault."""
     columns = ["system", "event", "count", "detected", "rerouted", "recovered"]
     rows = []
     for row in times.to_dict("records"):
@@ -283,7 +283,7 @@ def fault_times(times: pd.DataFrame) -> Table:
 
 
 def events(marks: pd.DataFrame) -> Table:
-    """Return the table of faults of the trials in the faults figure, with the same numbers."""
+    """Return the report's table of fault events, numbered as in the figure of faults."""
     columns = ["no.", "system", "at", "event", "what", "detected", "rerouted", "recovered"]
     rows = []
     for _, own in marks.groupby("system", sort=False):
@@ -370,20 +370,20 @@ def link_spread(spread: pd.DataFrame, systems: list[str]) -> Table:
 
 @dataclass(frozen=True)
 class Judged:
-    """A trial of the report with its verdict, figures and machines."""
+    """A trial in the report: its verdict, measured values and machines."""
 
     number: int
     system: str
     repeat: int
     state: str  # "valid", "invalid" or "failed"
     line: str  # goodput, share of the ideal and completion time
-    sentences: list[str]  # reasons and warnings of the verdict
-    figures: Table  # figures of the verdict
-    machines: Table  # empty for a trial on one machine
+    sentences: list[str]  # reasons and warnings of the trial's verdict
+    figures: Table  # table of the measured values on which the verdict depends
+    machines: Table  # table of machines, empty for a trial on one machine
 
 
 def trials(found: RunContents) -> list[Judged]:
-    """Return every trial of a run with its verdict."""
+    """Return all trials of a run with their verdicts, for the report."""
     return [
         _judged_trial(row, record)
         for row, record in zip(_trial_rows(found), found.records, strict=True)

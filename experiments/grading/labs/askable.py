@@ -11,7 +11,7 @@ from topos.base.topology import Topology
 
 
 class Askable(Protocol):
-    """Caller of functions in a student's file: `Work` in memory, `Sealed` on a live server."""
+    """Interface that calls functions of a student's file, in a grader or on a live server."""
 
     values: dict[str, Any]  # values of the student's sheet
 
@@ -27,7 +27,7 @@ class Askable(Protocol):
 
 
 class Sealed:
-    """A student's file in a sealed child of one live server."""
+    """A student's file in a sealed child process of a live server."""
 
     def __init__(self, given: str, topology: Topology) -> None:
         self.child = sealed(given, topology)
@@ -40,7 +40,7 @@ class Sealed:
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return the value of a function in the file; raise Mistake if the child was stopped."""
+        """Call a function of the student's file; raise Mistake if the sealed child was killed."""
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         try:
             return self.child.ask(question)

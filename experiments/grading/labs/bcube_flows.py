@@ -30,26 +30,26 @@ if TYPE_CHECKING:
     from experiments.grading.live_grading import LiveWork
 
 NETWORK = "bcube,3,2"
-BUSY, FLOWS = 3, 5  # networks with loads, and flows in each
-FAULTY, LEFT = 6, (True, True, False)  # networks with faults, and whether each flow has a path left
+BUSY, FLOWS = 3, 5  # number of networks with loaded links, and of flows in each
+FAULTY, LEFT = 6, (True, True, False)  # number of networks with faults; if each flow keeps a path
 MEGABIT = 10**6
 LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
-LEARNED_S = 0.12  # time after which ports' counters show the load
+LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
 PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
-ANSWERED_S = 0.01  # time for a message to pass a few hops
+ANSWERED_S = 0.01  # time for a probe response to pass a few hops, in seconds
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
-LIVE_LOAD = 0.3  # fraction of a cable's rate, above the ignored difference of 10 %
+LIVE_LOAD = 0.3  # load as a fraction of a cable's rate; routers ignore 10 %
 
 Pair = tuple[int, int]
-# Load into and out of a port in bit/s, by server and port.
+# Background load into and out of a port in bit/s, by server and port.
 Loads = dict[tuple[int, int], tuple[float, float]]
 
 
 def bcube_of(spec: str) -> BCube:
-    """Return the BCube of a spec."""
+    """Return the BCube network of a spec such as ``bcube,3,2``."""
     network = topos.parse(spec)
     assert isinstance(network, BCube)
     return network
@@ -62,7 +62,7 @@ def pair_of(bcube: BCube, draw: random.Random) -> Pair:
 
 
 class FlowScene:
-    """A network in memory with some flows; loads precede the flows, failures interrupt them.
+    """Simulated BCube with flows of the student's router, over loaded or failing links.
 
     Servers detect loads and failures by their probes and by the reports of relays.
     """
@@ -73,7 +73,7 @@ class FlowScene:
 
     @cached_property
     def trips(self) -> list[Trip]:
-        """Trip of each flow's last packet, computed at the first access, in the first case."""
+        """Path and arrival of each flow's last packet, simulated at the first access."""
 
         def make(bcube: Any, server: int) -> Source:
             return Source(bcube, server, student=self.work, timers=FAST)
@@ -86,7 +86,7 @@ class FlowScene:
         if self.failures != NONE:
             network.fail(self.failures)
             network.run(HEARD_S)
-            for _ in range(self.bcube.k + 1):  # Each packet may reveal one more failure.
+            for _ in range(self.bcube.k + 1):  # Each packet may reveal another failed link.
                 self._send(network)
                 network.run(ANSWERED_S)
         trips = self._send(network)
@@ -99,7 +99,7 @@ class FlowScene:
         ]
 
     def case(self, number: int) -> GradedCase:
-        """Return the case of one flow, which has to use a best path."""
+        """Return the test case of a flow, which has to use a path with the most free bandwidth."""
         bcube, (a, b) = self.bcube, self.pairs[number]
         right = best_paths(bcube, (a, b), self.loads, self.failures)
 
@@ -133,7 +133,7 @@ def best_paths(
     failures: Failures,
     rate_bps: float = GIGABIT_BPS,
 ) -> list[Path]:
-    """Return the shortest working paths whose available bandwidth is the best, or nearly."""
+    """Return the shortest working paths with the highest available bandwidth, within 10 %."""
     working = [path for path in path_set(bcube, *pair) if not failures.first_on(bcube, path)]
     if not working:
         return []
@@ -143,7 +143,7 @@ def best_paths(
 
 
 def free_bps(path: Path, loads: Loads, rate_bps: float = GIGABIT_BPS) -> float:
-    """Return the available bandwidth of a path in bit/s: the minimum over its ports."""
+    """Return a path's available bandwidth under background load in bit/s (minimum of its ports)."""
     used = [0.0]
     for server, step in zip(path.servers, path.steps, strict=False):
         used.append(loads.get((server, step.port), NO_LOAD)[1])
@@ -162,7 +162,7 @@ def _loads_text(right: Sequence[Path], loads: Loads) -> str:
 
 
 def busy(work: Work) -> list[GradedCase]:
-    """Load ports so that no flow's first path is its best."""
+    """Test cases with loaded ports: no flow's default path has the most available bandwidth."""
     bcube, draw = bcube_of(NETWORK), work.draw("busy")
     cases: list[GradedCase] = []
     for _ in range(BUSY):
@@ -182,7 +182,7 @@ def busy(work: Work) -> list[GradedCase]:
 
 
 def faults(work: Work) -> list[GradedCase]:
-    """Cases with failed servers, switches and links on the flows' shortest paths."""
+    """Test cases with failed servers, switches and links on the flows' shortest paths."""
     bcube, draw = bcube_of(NETWORK), work.draw("faults")
     cases: list[GradedCase] = []
     while len(cases) < FAULTY * len(LEFT):
@@ -195,7 +195,7 @@ def faults(work: Work) -> list[GradedCase]:
 
 
 def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failures:
-    """Return failures of one path of the first flow, two of the second, and so on."""
+    """Return failures that break one path of the first flow, two paths of the second, and so on."""
     ends = {end for pair in pairs for end in pair}
     nodes, links = set(), set()
     for number, pair in enumerate(pairs, 1):
@@ -211,28 +211,28 @@ def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failu
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network; flows have to move from the default to the best path.
+    """Test cases with pings in a live network; flows have to move to the best path.
 
     In a network without load, the best path is a shortest path.
     """
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
-    return [_live_packet(work, bcube, pair) for pair in pairs]
+    work.recovers(*pairs)  # waits until all servers have received heart-beats
+    return [_live_packet_case(work, bcube, pair) for pair in pairs]
 
 
-def _live_packet(work: LiveWork, bcube: BCube, pair: Pair) -> GradedCase:
+def _live_packet_case(work: LiveWork, bcube: BCube, pair: Pair) -> GradedCase:
     def judge() -> Judgement:
         if not work.pings(*pair):
             return Judgement(0.0, "the ping is not answered")
-        return _settles(work, pair, best_paths(bcube, pair, {}, NONE))
+        return _judged_settling(work, pair, best_paths(bcube, pair, {}, NONE))
 
     return GradedCase(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
 
 
 def live_busy(work: LiveWork) -> list[GradedCase]:
-    """Fill a third of the first link of a flow's path: the flow has to move to another path."""
+    """Test cases that load the first link of a flow's path: the flow has to use another path."""
     bcube = bcube_of(work.lab.topology.spec)
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
 
@@ -246,14 +246,14 @@ def live_busy(work: LiveWork) -> list[GradedCase]:
         load_bps = LIVE_LOAD * rate_bps
         loads = {(source, port): (0.0, load_bps), (relay, port): (load_bps, 0.0)}
         with work.stream(source, relay, load_bps):
-            return _settles(work, pair, best_paths(bcube, pair, loads, NONE, rate_bps))
+            return _judged_settling(work, pair, best_paths(bcube, pair, loads, NONE, rate_bps))
 
     a, b = map(work.lab.name, pair)
     return [GradedCase(f"{a} to {b}, live, the first link of its path is busy", judge)]
 
 
 def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
-    """Return two servers whose shortest paths have a relay."""
+    """Return two random servers that no switch connects directly."""
     while True:
         pair = pair_of(bcube, draw)
         if len(best_paths(bcube, pair, {}, NONE)[0]) > 1:
@@ -261,7 +261,7 @@ def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable at a relay: the flow moves to the best remaining path, and pings continue."""
+    """Test cases with a cut cable at a relay: the flow has to use the best remaining path."""
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pair = relayed_pair(bcube, draw)
@@ -274,7 +274,7 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
         if not work.recovers(pair):
             return Judgement(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
-        return _settles(work, pair, best_paths(bcube, pair, {}, cut))
+        return _judged_settling(work, pair, best_paths(bcube, pair, {}, cut))
 
     def pings() -> Judgement:
         return judged(work.recovers(pair), "it is not answered, although a path is left")
@@ -284,8 +284,8 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
     return [GradedCase(asked, around), GradedCase(f"ping, {asked}", pings)]
 
 
-def _settles(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judgement:
-    """Judge whether packets of one flow take one of these paths before the deadline."""
+def _judged_settling(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judgement:
+    """Judge if a live flow's packets take one of the `right` paths before the deadline."""
     name = work.lab.topology.address
     wanted = [[name(server) for server in path.servers] for path in right]
     settled, path = work.settles(pair, lambda path: path in wanted)

@@ -27,7 +27,7 @@ from hosts.wire.ipv4 import FlowKey, Ipv4Header
 from hosts.wire.messages import Probe, ProbeResponse
 from topos.bcube import BCube
 
-MOST_PATHS = 64  # maximum number of paths in an answer
+MOST_PATHS = 64  # maximum number of paths in an answer of the student's `path_set`
 NO_PATH = "no path is left"
 
 
@@ -47,31 +47,31 @@ def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -
 
 @dataclass
 class BCubeFlow:
-    """State of a flow that originates at this server."""
+    """State of a flow at its source: paths, probe results and the path in use."""
 
     paths: list[Path]
-    free_bps: list[int | None] = field(default_factory=list)  # None: failed or unknown
-    waiting: set[int] = field(default_factory=set)  # paths whose probe has no answer yet
-    using: int | None = 0  # the default path
+    free_bps: list[int | None] = field(default_factory=list)  # per path; None: failed or unknown
+    waiting: set[int] = field(default_factory=set)  # indices of paths that await a probe response
+    using: int | None = 0  # index of the path in use; None without a working path
     round: int = 0
-    since_s: float = 0.0  # start time of the byte count
+    since_s: float = 0.0  # start time of `sent_bytes`, in seconds
     sent_bytes: int = 0
-    trouble: str = NO_PATH  # reason if no path is in use
+    trouble: str = NO_PATH  # reason for dropping packets if `using` is None
 
 
 class Source(Forwarding):
-    """BCube's source routing with the decisions of a student's file."""
+    """BCube's source routing; a student's file computes the paths and chooses among them."""
 
     def __init__(
         self, topology: BCube, server: int, *, student: Askable, now: float = 0.0, **common: Any
     ) -> None:
         super().__init__(topology, server, now=now, **common)
         self.student = student
-        self.flows: dict[FlowKey, BCubeFlow] = {}  # unbounded, since a grader starts few flows
+        self.flows: dict[FlowKey, BCubeFlow] = {}  # unlimited size, as a grader starts few flows
         self._rounds = 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send a packet along its flow's path; a new flow's paths are probed meanwhile."""
+        """Send a packet along its flow's path; the first packet also starts probes of all paths."""
         own, probes = self.flows.get(flow), []
         if own is None:
             own = self.flows[flow] = self._new_flow(destination, now)
@@ -88,7 +88,7 @@ class Source(Forwarding):
         return [Drop("packet is for another server", packet)]
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if a flow originates at this server."""
+        """Return True if this server is the source of a flow that has sent packets."""
         return flow in self.flows
 
     def _new_flow(self, destination: int, now: float) -> BCubeFlow:
@@ -101,7 +101,7 @@ class Source(Forwarding):
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe(self, flow: BCubeFlow, now: float) -> list[Action]:
-        """Send a probe along every path of a flow."""
+        """Return the actions that send a probe along every path of a flow."""
         if not flow.paths:
             return []
         self._rounds += 1
@@ -116,7 +116,7 @@ class Source(Forwarding):
         return actions
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
-        """Store the available bandwidth that a probe response reports for a path."""
+        """Store a path's available bandwidth from a probe response."""
         flow = next((one for one in self.flows.values() if one.round == response.round), None)
         index = response.path
         if flow is None or index not in flow.waiting or flow.paths[index] != path:
@@ -161,7 +161,7 @@ class Source(Forwarding):
 
 
 class LiveSource(Source):
-    """Live server's source routing, with decisions of a student's file in a sealed child."""
+    """BCube source routing of a live server, whose student's file runs in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 

@@ -33,21 +33,21 @@ ROUTING = "bcube"
 MOST_STEPS = 80
 NOTICED_S = 30.0
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
-WATCHED_S = 5 * FAST.heart_beat_s  # capture time at a port: every neighbour sends heart-beats in it
+WATCHED_S = 5 * FAST.heart_beat_s  # capture time: five heart-beat periods, in seconds
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
-STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments of each step
+STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments by kind of step
 
 Ask = Callable[[BCube, list[Any]], Any]
 
 
 class HiddenFault(NamedTuple):
-    """Hidden fault; nodes are numbered servers first, then switches. `ONE_WAY` is (from, to)."""
+    """A fault hidden from the student: its kind and nodes (servers first, then switches)."""
 
     kind: str
     nodes: tuple[int, ...]
 
     def loses(self, server: int, switch: int, peer: int) -> bool:
-        """Return True if frames between two servers on a switch are lost."""
+        """Return True if this fault loses the frames of a server to a peer on the same switch."""
         if self.kind == CABLE:
             return switch in self.nodes and (server in self.nodes or peer in self.nodes)
         if self.kind == ONE_WAY:
@@ -55,7 +55,7 @@ class HiddenFault(NamedTuple):
         return bool({server, switch, peer} & {*self.nodes})
 
     def same(self, other: HiddenFault) -> bool:
-        """Return True if another fault names the same defect."""
+        """Return True if a fault that the student names is this fault; ends may be swapped."""
         if self.kind == ONE_WAY:
             return self == other
         return self.kind == other.kind and {*self.nodes} == {*other.nodes}
@@ -66,7 +66,7 @@ class HiddenFault(NamedTuple):
 
 
 def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
-    """Return a fault of a kind at a random place."""
+    """Return a hidden fault of a kind at a random node or cable of a BCube."""
     server = draw.randrange(bcube.servers)
     switch = bcube.server_plug(server, draw.randrange(bcube.ports)).node
     one_way = draw.choice(((server, switch), (switch, server)))
@@ -75,7 +75,7 @@ def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
 
 
 class HuntScene(Protocol):
-    """Interface of a network with a hidden fault; observations at a dead server are None."""
+    """Interface of a network with a hidden fault; measurements at a dead server return None."""
 
     bcube: BCube
 
@@ -84,11 +84,11 @@ class HuntScene(Protocol):
         ...
 
     def why(self, source: int, destination: int) -> Any:
-        """Return a packet's path, its arrival, and the peers that its last server does not hear."""
+        """Return a packet's path, its arrival, and the peers that are down for its last server."""
         ...
 
     def capture(self, server: int, port: int) -> Any:
-        """Return the counts of frames at a port over some time: sent, and received per peer."""
+        """Capture at a server's port; return the numbers of frames sent, and received per peer."""
         ...
 
 
@@ -96,7 +96,7 @@ class HuntScene(Protocol):
 
 
 class Hunt(NamedTuple):
-    """Result of a hunt: the named fault and the number of steps, or None with the reason."""
+    """Result of a student's fault search: named fault and number of steps, or an error."""
 
     named: HiddenFault | None
     steps: int
@@ -104,7 +104,7 @@ class Hunt(NamedTuple):
 
 
 def hunt(scene: HuntScene, ask: Ask) -> Hunt:
-    """Run the steps that the file names, until it names a fault or reaches MOST_STEPS."""
+    """Run the measurements that a student's file requests until it names the hidden fault."""
     seen: list[Any] = []
     while len(seen) < MOST_STEPS:
         step = ask(scene.bcube, seen)
@@ -116,7 +116,7 @@ def hunt(scene: HuntScene, ask: Ask) -> Hunt:
 
 
 def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
-    """Return the fault that a file names, None if it is invalid."""
+    """Return the fault that the student's file names, None for an invalid fault."""
     if not words or words[0] not in KINDS:
         return None
     nodes = words[1:]
@@ -126,7 +126,7 @@ def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
 
 
 def observed(scene: HuntScene, step: Any) -> Any:
-    """Return the observation of a step; raise Mistake for an invalid step."""
+    """Return the result of a requested measurement; raise Mistake for an invalid request."""
     bcube = scene.bcube
     if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
         raise Mistake(f"{step!r:.60} is not a step: steps are {', '.join(STEPS)} and name")
@@ -149,19 +149,19 @@ def observed(scene: HuntScene, step: Any) -> Any:
 
 
 class Hidden:
-    """Device of a network in memory that causes the fault and counts frames."""
+    """Device of a simulated network that drops frames as a hidden fault does, and counts frames."""
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
         self.passed: Counter[tuple[int, int, int]] = (
             Counter()
-        )  # number of frames by server, port, and peer (the server itself for sent frames)
+        )  # number of frames by server, port and peer; sent frames count for the server itself
         self._last: tuple[int, int, Frame] | None = None
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame unless the fault loses it."""
+        """Yield a frame with its time unless the hidden fault loses the frame."""
         switch = self.bcube.server_plug(hop.server, hop.port).node
-        if self._last != (hop.server, hop.port, hop.frame):  # A broadcast counts once.
+        if self._last != (hop.server, hop.port, hop.frame):  # A broadcast frame counts once.
             self._last = hop.server, hop.port, hop.frame
             self.passed[hop.server, hop.port, hop.server] += 1
         if not self.fault.loses(hop.server, switch, hop.peer):
@@ -172,7 +172,7 @@ class Hidden:
 
 
 class MemoryScene:
-    """Network in memory whose servers have had time to detect failures."""
+    """Simulated network with a hidden fault that its servers have had time to detect."""
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
@@ -184,13 +184,13 @@ class MemoryScene:
         self.network.run(HEARD_S)
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if a packet and a packet in the opposite direction arrive."""
+        """Return True if packets between two servers arrive in both directions."""
         if self._is_dead(source):
             return None
         return self._arrives(source, destination) and self._arrives(destination, source)
 
     def why(self, source: int, destination: int) -> Any:
-        """Return the result of `why_says` for a packet: its path ends at the last receiver."""
+        """Return a packet's path up to its last receiver, its arrival, and the silent peers."""
         if self._is_dead(source):
             return None
         trip = self._sent(source, destination)
@@ -201,7 +201,7 @@ class MemoryScene:
         return why_says(self.bcube, path, bool(trip.arrived_s), links)
 
     def capture(self, server: int, port: int) -> Any:
-        """Return the counts of frames at a port during the next heart-beats."""
+        """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
         if self._is_dead(server):
             return None
         self.device.passed.clear()
@@ -225,13 +225,13 @@ class MemoryScene:
 
 
 def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
-    """Return the result of `why`: the path, its arrival, and the peers its last server misses."""
+    """Return the result of a student's `why`: path, arrival, and peers its last server misses."""
     silent = [[link["port"], bcube.server(link["peer"])] for link in links if not link["up"]]
     return {"path": path, "arrived": arrived, "silent": silent}
 
 
 def _heard_frames(heard: dict[int, int]) -> dict[str, int]:
-    """Return the frame counts of heard peers by server number as text, since JSON keys are text."""
+    """Return the numbers of received frames by peer, as text because JSON keys are text."""
     return {str(peer): frames for peer, frames in heard.items() if frames}
 
 
@@ -239,7 +239,7 @@ def _heard_frames(heard: dict[int, int]) -> dict[str, int]:
 
 
 class LiveScene:
-    """Running lab with a hidden fault."""
+    """Running live lab with a hidden fault, and the measurements that a student may request."""
 
     def __init__(self, work: LiveWork, fault: HiddenFault) -> None:
         assert isinstance(work.lab.topology, BCube)
@@ -250,7 +250,7 @@ class LiveScene:
         return None if self._is_dead(source) else self.work.pings(source, destination)
 
     def why(self, source: int, destination: int) -> Any:
-        """Return the trace of a marked packet, like the lab's `why`, without the hidden fault."""
+        """Return a marked packet's path, arrival and silent peers, but not the hidden fault."""
         if self._is_dead(source):
             return None
         found = self.lab.trace(source, destination)
@@ -259,7 +259,7 @@ class LiveScene:
         return why_says(self.bcube, path, found["delivered"], links)
 
     def capture(self, server: int, port: int) -> Any:
-        """Return the counts of frames at a port during the next heart-beats."""
+        """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
         if self._is_dead(server):
             return None
         from experiments.observe.port_capture import Tapped, senders
@@ -288,13 +288,13 @@ class LiveScene:
 
 @contextmanager
 def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
-    """Inject a fault into a lab, which does not record it, for the duration of a block."""
+    """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
     from experiments.emulation.active_faults import drop, let_pass
 
     lab = work.lab
     if fault.kind == SERVER:
         lab.kill(fault.nodes[0])
-    taps = {tap for cable in lab.net.links for tap in _taps(lab, fault, cable)}
+    taps = {tap for cable in lab.net.links for tap in _lossy_taps(lab, fault, cable)}
     drop(taps)
     try:
         yield LiveScene(work, fault)
@@ -304,8 +304,8 @@ def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
             lab.revive(fault.nodes[0])
 
 
-def _taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
-    """Return the directions in which a cable loses frames: none, one or both."""
+def _lossy_taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
+    """Return the directions of a cable in which a hidden fault drops frames: none, one or both."""
     ends = [lab.node(end.node.name) for end in (cable.intf1, cable.intf2)]
     if fault.kind == SWITCH:
         return list(cable.taps) if fault.nodes[0] in ends else []
@@ -313,4 +313,4 @@ def _taps(lab: Any, fault: HiddenFault, cable: Any) -> list[Any]:
         return []
     if fault.kind == CABLE:
         return list(cable.taps)
-    return [cable.taps[ends.index(fault.nodes[0])]]  # taps[0] carries frames of the first end
+    return [cable.taps[ends.index(fault.nodes[0])]]  # taps[0] carries frames sent by the first end

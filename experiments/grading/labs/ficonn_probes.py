@@ -41,14 +41,14 @@ STEPS = 10
 
 
 class Free(NamedTuple):
-    """The available bandwidth of a server's two outgoing links."""
+    """Available bandwidth of a FiConn server's outgoing links, level 0 and backup, in bit/s."""
 
-    backup_bps: int  # hb; 0 for a link that has failed
+    backup_bps: int  # the paper's hb; 0 for a failed backup link
     switch_bps: int  # zb
 
 
 class Question(NamedTuple):
-    """Arguments of `choose`: a server, its probe, previous hop (None at the source), bandwidths."""
+    """Arguments of the student's `choose`: server, probe, previous hop and available bandwidth."""
 
     server: int
     probe: TarProbe
@@ -57,20 +57,20 @@ class Question(NamedTuple):
 
 
 class FixedDraw(random.Random):
-    """Random source whose first draw is fixed."""
+    """Random number generator with a fixed first draw."""
 
     def __init__(self, first: int | None) -> None:
         super().__init__(0)
         self.first = first
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
-        """Return the fixed number at the first draw if it is in range, else a random number."""
+        """Return the fixed number for the first draw if it is in range, else a random number."""
         first, self.first = self.first, None
         return first if first is not None and first < start else super().randrange(start)
 
 
 def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision:
-    """Return the decision of Algorithm 3, with the FiConn_l member `third` as bypass if possible.
+    """Return the decision of FiConn's Algorithm 3, over the FiConn_l number `third` if possible.
 
     Entries above the server's own level are masked with BYONE: where the server's own level was
     already bypassed, no bypass at a higher level is asked for. A failed link is a link without
@@ -88,12 +88,12 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
 
 
 def step_of(decision: ForwardProbe | Back) -> Step:
-    """Return the next hop of a probe after a decision."""
+    """Return the next hop of a FiConn probe after a routing decision."""
     return decision.route_entry.next if isinstance(decision, ForwardProbe) else decision.step
 
 
 def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
-    """Return the student's decision if it is right; raise Mistake with the error otherwise.
+    """Return the student's routing decision for a FiConn probe; raise Mistake if it is wrong.
 
     The student is not asked if the probe has arrived or no path around a failure exists.
     """
@@ -125,7 +125,7 @@ def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
 
 
 def answer_text(ficonn: FiConn, answer: Any) -> str:
-    """Return a next hop and a PR field as text; an untrusted answer of any type is allowed."""
+    """Return a student's next hop and PR field as text; the answer may have any type."""
     try:
         peer, progress = answer
         entries = " ".join(entry_text(ficonn, entry) for entry in progress)
@@ -135,13 +135,13 @@ def answer_text(ficonn: FiConn, answer: Any) -> str:
 
 
 def entry_text(ficonn: FiConn, entry: int) -> str:
-    """Return an entry of the PR field as text."""
+    """Return an entry of a FiConn probe's PR field as text."""
     names = {BYZERO: "BYZERO", BYONE: "BYONE"}
     return names.get(entry) or ficonn.address(entry)
 
 
 def question_text(ficonn: FiConn, asked: Question) -> str:
-    """Return a question as text, with all that is needed to repeat it."""
+    """Return the arguments of the student's `choose` as text, to repeat the call."""
     server, probe, came, free = asked
     entries = " ".join(entry_text(ficonn, entry) for entry in probe.progress)
     origin = f"a probe from {ficonn.address(came.peer)}" if came else "its own probe"
@@ -157,7 +157,7 @@ def question_text(ficonn: FiConn, asked: Question) -> str:
 
 
 class ProbeWalk(NamedTuple):
-    """Walk of a probe: right decisions before the first error, all decisions, the error."""
+    """Walk of a FiConn probe: number of right decisions, all questions, and the first error."""
 
     right: int
     decisions: int
@@ -171,7 +171,7 @@ def walked(
     free_of: Callable[[int], Free],
     decide_one: Callable[[Question], Decision],
 ) -> ProbeWalk:
-    """Return the walk of a probe through a simulated network, with a decision at each server.
+    """Return the walk of a probe through a simulated FiConn, with a decision at each server.
 
     Source ReRoute needs no choice and is done here. After the first wrong decision, the walk
     continues with the right decisions.
@@ -224,12 +224,12 @@ def _rerouted(
 
 
 class Choosing(Tar):
-    """Traffic-aware routing by a student's decisions; a wrong decision drops its probe."""
+    """FiConn's traffic-aware routing by a student's decisions; a wrong decision drops the probe."""
 
     def __init__(self, *network: Any, student: Askable, **options: Any) -> None:
         super().__init__(*network, **options)
         self.student = student
-        self.wrong = ""  # error of the first wrong decision
+        self.wrong = ""  # error of the student's first wrong decision
         self._met: tuple[Step | None, TarProbe, RouteEntry | None] | None = None
 
     def by_tor(self, *_packet: Any, **_options: Any) -> None:
@@ -253,7 +253,7 @@ class Choosing(Tar):
             return [Drop(str(mistake))]
 
     def _sight(self, flow: FlowKey, now: float) -> Sight:
-        """Return a link state from which Algorithm 3 makes the student's decision."""
+        """Return link bandwidths from which FiConn's Algorithm 3 makes the student's decision."""
         seen = super()._sight(flow, now)
         assert self._met
         came, probe, route_entry = self._met
@@ -270,7 +270,7 @@ class Choosing(Tar):
         return Sight(seen.works, draws, *free, switch_works=True)
 
     def _free(self, seen: Sight) -> Free:
-        """Return both links' bandwidths, rounded to STEPS; 0 for a backup link that is down."""
+        """Return both links' available bandwidth, rounded; 0 for a backup link that is down."""
         step_bps = self.bandwidth.rate_bps / STEPS
         plug = self.topology.server_plug(self.server, BACKUP)
         works = self.topology.level(self.server) > 0 and seen.works(Step(BACKUP, plug.node))
@@ -280,7 +280,7 @@ class Choosing(Tar):
 
 
 class LiveChoosing(Choosing):
-    """Live server's traffic-aware routing, with decisions of a student's file in a sealed child."""
+    """Traffic-aware routing of a live server, whose student's file runs in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 

@@ -15,7 +15,7 @@ TITLE = "Addresses and wiring"
 FOLDER = "1-addresses"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-# Specs drawn for students, and other sizes of the same networks: no list of answers fits them all.
+# Specs drawn for the sheets, and specs of other sizes, which only general code can answer.
 OWN = {
     "dpillar,6,2": ("dpillar,4,4", "dpillar,8,3"),
     "dcell,4,1": ("dcell,5,1", "dcell,3,2"),
@@ -30,7 +30,7 @@ Judge = Callable[[Work, Topology, random.Random], GradedCase]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, and a server to work out by hand."""
+    """Draw the network of a student's sheet, and a server for an example by hand."""
     network = topos.parse(draw.choice(list(OWN)))
     server = draw.randrange(network.servers)
     return {
@@ -41,27 +41,27 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def addresses(work: Work) -> list[GradedCase]:
-    """Ask for the numbers and the addresses of servers, in equal parts."""
+    """Test cases for the student's conversion of server numbers to addresses and back."""
     return asked(work, "addresses", [address_of, number_of])
 
 
 def peers(work: Work) -> list[GradedCase]:
-    """Ask for the servers at a distance of one hop."""
+    """Test cases for the servers at a distance of one hop."""
     return asked(work, "peers", [peers_by])
 
 
 def switches(work: Work) -> list[GradedCase]:
-    """Ask for the switch at the far end of a cable."""
+    """Test cases for the switch at the far end of a server's cable."""
     return asked(work, "switches", [switch_by])
 
 
 def ports(work: Work) -> list[GradedCase]:
-    """Ask for the port that leads to another server."""
+    """Test cases for the port of a server that leads to another server."""
     return asked(work, "ports", [port_to])
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask all kinds of questions about a network of another size."""
+    """Test cases of every kind for a network of another size."""
     spec = work.draw("size").choice(OWN[work.values["network"]])
     kinds = [address_of, number_of, peers_by, switch_by]
     return asked(work, "other", kinds, topos.parse(spec), OTHER_CASES)
@@ -74,46 +74,46 @@ def asked(
     network: Topology | None = None,
     many: int = CASES,
 ) -> list[GradedCase]:
-    """Return `many` cases, with all kinds of questions in turn."""
+    """Return `many` test cases about a network, with each kind of question in turn."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
 
 
 def address_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the address of a server, given by its number."""
+    """Return a test case that asks for the address of a server, given by its number."""
     server = draw.randrange(network.servers)
-    return _case(work, network, "address", [server], list(network.digits(server)))
+    return _answer_case(work, network, "address", [server], list(network.digits(server)))
 
 
 def number_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the number of a server, given by its address."""
+    """Return a test case that asks for the number of a server, given by its address."""
     server = draw.randrange(network.servers)
-    return _case(work, network, "number", [list(network.digits(server))], server)
+    return _answer_case(work, network, "number", [list(network.digits(server))], server)
 
 
 def switch_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the switch at a port; in few cases None, for a server or an unused port."""
+    """Return a test case that asks for the switch at a server's port (None if there is none)."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
     if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
         port = 0  # port 0 leads to a switch in every network
     node = network.server_plug(server, port).node
     switch = node - network.servers if node >= network.servers else None
-    return _case(work, network, "switch", [list(network.digits(server)), port], switch)
+    return _answer_case(work, network, "switch", [list(network.digits(server)), port], switch)
 
 
 def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the lowest port that leads to a server in one hop; in few cases none does."""
+    """Return a test case that asks for the lowest port to a peer (None if there is none)."""
     server = draw.randrange(network.servers)
     near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
     to = draw.choice(near) if draw.random() < MOSTLY else draw.randrange(network.servers)
     ports = (port for port in range(network.ports) if to in network.peers(server, port))
     ends = [list(network.digits(server)), list(network.digits(to))]
-    return _case(work, network, "port_to", ends, next(ports, None))
+    return _answer_case(work, network, "port_to", ends, next(ports, None))
 
 
 def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
-    """Ask for the peers at a port that has a cable, in any order; each correct peer counts."""
+    """Return a test case that asks for the peers at a server's port; each correct peer counts."""
     cabled = [
         (server, port)
         for server in range(network.servers)
@@ -125,38 +125,40 @@ def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     arguments = [list(network.digits(server)), port]
 
     def judge() -> Judgement:
-        answer = work.call("peers", *_size(network), *arguments)
+        answer = work.call("peers", *_parameters_n_and_k(network), *arguments)
         try:
             got = {tuple(digits) for digits in answer}
             share = len(got & right) / len(got | right)
         except TypeError:
             return Judgement(0.0, f"{answer!r:.80} is not a list of addresses")
-        return Judgement(share, f"{_listed(got)}, right is {_listed(right)}")
+        return Judgement(share, f"{_addresses_text(got)}, right is {_addresses_text(right)}")
 
-    return GradedCase(_question(network, "peers", arguments), judge)
+    return GradedCase(_question_text(network, "peers", arguments), judge)
 
 
-def _case(
+def _answer_case(
     work: Work, network: Topology, function: str, arguments: list[Any], right: Any
 ) -> GradedCase:
     def judge() -> Judgement:
-        answer = work.call(function, *_size(network), *arguments)
+        answer = work.call(function, *_parameters_n_and_k(network), *arguments)
         same = type(answer) is type(right) and answer == right
         return judged(same, f"{answer!r:.60}, right is {right!r}")
 
-    return GradedCase(_question(network, function, arguments), judge)
+    return GradedCase(_question_text(network, function, arguments), judge)
 
 
-def _size(network: Topology) -> list[int]:
+def _parameters_n_and_k(network: Topology) -> list[int]:
     return [network.parameters["n"], network.parameters["k"]]
 
 
-def _question(network: Topology, function: str, arguments: list[Any]) -> str:
-    given = [tuple(a) if isinstance(a, list) else a for a in (*_size(network), *arguments)]
+def _question_text(network: Topology, function: str, arguments: list[Any]) -> str:
+    given = [
+        tuple(a) if isinstance(a, list) else a for a in (*_parameters_n_and_k(network), *arguments)
+    ]
     return f"{network.spec}, {function}({', '.join(map(repr, given))})"
 
 
-def _listed(addresses: set[Any]) -> str:
+def _addresses_text(addresses: set[Any]) -> str:
     return f"{sorted(addresses, key=repr)!r:.100}"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TITLE = "The hidden fault"
 FOLDER = "10-hidden-fault"
 MODULES = ("topos.bcube",)
-# Specs with more than two servers per switch: of two servers, neither hears more than the other.
+# BCubes with more than two servers per switch, as two servers cannot tell whose port failed.
 OWN, HIDDEN = (
     ("bcube,3,1", "bcube,4,1"),
     ("bcube,3,2", "bcube,5,1"),
@@ -35,11 +35,11 @@ OWN, HIDDEN = (
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK, LIVE_ROUTING = "bcube,3,1", "bcube"
 HUNTS, OTHER_HUNTS = 12, 4
-PLACE = 0.5  # fraction of the points for the right place with the wrong kind of fault
+PLACE = 0.5  # fraction of the points for the right nodes with a wrong kind of fault
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, and an example fault for the sheet."""
+    """Draw the network of a student's sheet, and an example fault."""
     bcube = bcube_of(draw.choice(OWN))
     fault = drawn(bcube, draw, draw.choice((CABLE, ONE_WAY)))
     return {
@@ -50,14 +50,14 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def bcube_of(spec: str) -> BCube:
-    """Return the BCube of a spec."""
+    """Return the BCube network of a spec such as ``bcube,3,2``."""
     network = topos.parse(spec)
     assert isinstance(network, BCube)
     return network
 
 
 def par(bcube: BCube) -> int:
-    """Return the number of steps of a good search for a fault: two per switch, and two more."""
+    """Return the maximum number of measurements for full points: two per switch, and two more."""
     return 2 * bcube.switches + 2
 
 
@@ -67,7 +67,7 @@ def par(bcube: BCube) -> int:
 def hunts(
     work: Work, bcube: BCube, name: str, many: int
 ) -> list[tuple[HiddenFault, Callable[[], Hunt]]]:
-    """Return faults, each with its hunt, which runs once, in the first case that needs it."""
+    """Return hidden faults, each with a function that runs the student's search for it once."""
 
     def ask(network: BCube, seen: list[Any]) -> Any:
         return work.call("step", seen, network=network.spec)
@@ -88,12 +88,12 @@ def hunts(
 
 
 def found(work: Work) -> list[GradedCase]:
-    """Ask for the faults of the student's own network."""
+    """Test cases with hidden faults in the network of the student's sheet."""
     return _naming_cases(work, bcube_of(work.values["network"]), "hunt", HUNTS)
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for the faults of a network of another size."""
+    """Test cases with hidden faults in a network of another size."""
     return _naming_cases(work, bcube_of(work.draw("size").choice(HIDDEN)), "other", OTHER_HUNTS)
 
 
@@ -108,7 +108,7 @@ def _naming_cases(work: Work, bcube: BCube, name: str, many: int) -> list[Graded
 
 
 def named(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
-    """Judge the named fault; the report reveals the real fault, which is redrawn next time."""
+    """Judge the fault that the student's file names; the report reveals the hidden fault."""
     if done.named is None:
         return Judgement(0.0, done.wrong)
     said = f"it names {done.named.text(bcube)}, and it was {fault.text(bcube)}"
@@ -119,7 +119,7 @@ def named(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
 
 
 def few_steps(work: Work) -> list[GradedCase]:
-    """Count the steps of the hunts that found the fault."""
+    """Test cases for the number of measurements in which a fault was found."""
     bcube = bcube_of(work.values["network"])
     return [
         GradedCase(
@@ -131,7 +131,7 @@ def few_steps(work: Work) -> list[GradedCase]:
 
 
 def quick(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
-    """Judge the number of steps; a fault that was not found counts as all steps."""
+    """Judge the number of measurements in a fault search; no points if the fault was not found."""
     if done.named is None or not done.named.same(fault):
         return Judgement(0.0, "it was not found")
     if done.steps <= par(bcube):
@@ -143,7 +143,7 @@ def quick(bcube: BCube, fault: HiddenFault, done: Hunt) -> Judgement:
 
 
 def live(work: LiveWork) -> list[GradedCase]:
-    """Hide one fault of each kind in a live network, one after the other."""
+    """Test cases with one hidden fault of each kind in a live network."""
     assert work.student
     bcube, student = bcube_of(work.lab.topology.spec), work.student
     draw = student.draw("live")

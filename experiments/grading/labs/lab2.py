@@ -36,14 +36,14 @@ NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "dpillar,4,2"
 DIRECTIONS = {"clockwise": CLOCKWISE, "counter-clockwise": COUNTER_CLOCKWISE}
 
-# Time for neighbours to miss a server's heart-beats, in seconds.
+# Time for neighbours to detect a server's failure by missing heart-beats, in seconds.
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
 HOPS, PACKETS, FAULTY, LIVE_PAIRS = 60, 40, 20, 6
 INTEROP_PAIRS = 10
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a direction, and a pair to work out by hand."""
+    """Draw the DPillar of a student's sheet, a routing direction, and an example pair."""
     network = dpillar(draw.choice(OWN))
     source, destination = draw.sample(range(network.servers), 2)
     return {
@@ -55,26 +55,26 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def next_hops(work: Work) -> list[GradedCase]:
-    """Ask for single hops on the student's network, for own packets and for relayed packets."""
+    """Test cases for single hops of sent and relayed packets, in the student's network."""
     return hops_on(work, dpillar(work.values["network"]), "hops")
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for hops on a network that the student has not seen."""
+    """Test cases for single hops in a network that is not on the student's sheet."""
     return hops_on(work, dpillar(work.draw("size").choice(HIDDEN)), "other hops")
 
 
 def hops_on(work: Work, network: DPillar, name: str) -> list[GradedCase]:
-    """Return cases of single decisions; a relay's packet came from either side."""
+    """Return test cases for single hops in a DPillar; relayed packets come from either column."""
     draw, own = work.draw(name), DIRECTIONS[work.values["direction"]]
     return [
-        _hop(work, network, own, _pair(draw, range(network.servers)), came_by)
+        _hop_case(work, network, own, _random_pair(draw, range(network.servers)), came_by)
         for came_by in (None, 0, 1)
         for _ in range(HOPS // 3)
     ]
 
 
-def _hop(
+def _hop_case(
     work: Work, network: DPillar, own: int, pair: tuple[int, int], came_by: int | None
 ) -> GradedCase:
     server, destination = pair
@@ -92,29 +92,29 @@ def _hop(
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Send packets through the whole network: each has to arrive over the right servers."""
+    """Test cases with packets that have to arrive over the servers of DPillar's algorithm."""
     network, draw = dpillar(work.values["network"]), work.draw("packets")
     servers = range(network.servers)
-    return sent(work, network, [_pair(draw, servers) for _ in range(PACKETS)], NONE)
+    return sent(work, network, [_random_pair(draw, servers) for _ in range(PACKETS)], NONE)
 
 
 def faults(work: Work) -> list[GradedCase]:
-    """Cases with a dead server on the paths of half of the packets."""
+    """Test cases with a dead server on the paths of half of the packets."""
     network, draw = dpillar(work.values["network"]), work.draw("faults")
     dead = draw.randrange(network.servers)
     alive = [server for server in range(network.servers) if server != dead]
     port = DIRECTIONS[work.values["direction"]]
     pairs: list[tuple[int, int]] = []
     while len(pairs) < FAULTY:
-        a, b = _pair(draw, alive)
+        a, b = _random_pair(draw, alive)
         inner = sp_path(network, a, b, port).servers[1:-1]
-        # With a dead first hop, a router that does nothing would be right.
+        # The first hop stays alive: otherwise a router that sends nothing would be right.
         if (dead in inner[1:]) if len(pairs) % 2 else (dead not in inner):
             pairs.append((a, b))
     return sent(work, network, pairs, Failures(frozenset([dead])))
 
 
-def _pair(draw: random.Random, servers: Any) -> tuple[int, int]:
+def _random_pair(draw: random.Random, servers: Any) -> tuple[int, int]:
     a, b = draw.sample(servers, 2)
     return a, b
 
@@ -122,14 +122,16 @@ def _pair(draw: random.Random, servers: Any) -> tuple[int, int]:
 def sent(
     work: Work, network: DPillar, pairs: list[tuple[int, int]], failures: Failures
 ) -> list[GradedCase]:
-    """Return a case for each of many packets through one network."""
+    """Return a test case for each of many packets through a simulated DPillar."""
     port = DIRECTIONS[work.values["direction"]]
     found = trips(work, network, failures, pairs, HEARD_S)
-    return [_packet(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
+    return [_packet_case(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
 
 
-def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Failures) -> GradedCase:
-    """Judge one packet: half of its share is for the hops before its first wrong hop."""
+def _packet_case(
+    network: DPillar, found: Iterator[Trip], right: Path, failures: Failures
+) -> GradedCase:
+    """Return the test case of a packet; half of the points are for hops before the first error."""
     reach = _reachable_hops(network, right, failures)
     ends = network.address(right.source), network.address(right.destination)
 
@@ -148,7 +150,7 @@ def _packet(network: DPillar, found: Iterator[Trip], right: Path, failures: Fail
 
 
 def _reachable_hops(network: DPillar, path: Path, failures: Failures) -> int:
-    """Return the number of hops that a packet can travel along a path with failures."""
+    """Return the number of hops on a path before its first failed node or link."""
     hops = zip(path.servers, path.steps, strict=False)
     stops = (i for i, hop in enumerate(hops) if failures.of_hop(network, *hop))
     return next(stops, len(path))
@@ -163,16 +165,16 @@ def _right_hops(path: Path, right: Path, reach: int) -> int:
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network, and trace a packet on its path."""
+    """Test cases with pings and path traces in a live network."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
-    pairs = [_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
-    return [_live_packet(work, _live_path(work, network, pair)) for pair in pairs]
+    pairs = [_random_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
+    work.recovers(*pairs)  # waits until all servers have received heart-beats
+    return [_live_packet_case(work, _live_path(work, network, pair)) for pair in pairs]
 
 
 def interop(work: LiveWork) -> list[GradedCase]:
-    """Send packets between the halves of a network, over relays of both students."""
+    """Test cases with packets between servers of two students, over relays of both."""
     network = dpillar(work.lab.topology.spec)
     half = network.servers // 2
     ends = range(half), range(half, network.servers)
@@ -180,11 +182,11 @@ def interop(work: LiveWork) -> list[GradedCase]:
     pairs = [tuple(map(draw.choice, ends[:: 1 - 2 * (i % 2)])) for i in range(INTEROP_PAIRS)]
     paths = [_live_path(work, network, (a, b)) for a, b in pairs]
     work.recovers(*((path.source, path.destination) for path in paths))
-    return [_live_packet(work, path) for path in paths]
+    return [_live_packet_case(work, path) for path in paths]
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable on the path: only the pings on that path stop; replug it: they resume."""
+    """Test cases with a cut cable: only pings over the cable fail, and resume after the repair."""
     network = dpillar(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
@@ -236,7 +238,7 @@ def _live_path(work: LiveWork, network: DPillar, pair: tuple[int, int]) -> Path:
     return sp_path(network, *pair, DIRECTIONS[sheet.values["direction"]])
 
 
-def _live_packet(work: LiveWork, right: Path) -> GradedCase:
+def _live_packet_case(work: LiveWork, right: Path) -> GradedCase:
     network = work.lab.topology
     ends = right.source, right.destination
     wanted = [network.address(server) for server in right.servers]
@@ -252,7 +254,7 @@ def _live_packet(work: LiveWork, right: Path) -> GradedCase:
 
 
 def dpillar(spec: str) -> DPillar:
-    """Return the DPillar of a spec."""
+    """Return the DPillar network of a spec such as ``dpillar,4,2``."""
     network = topos.parse(spec)
     assert isinstance(network, DPillar)
     return network

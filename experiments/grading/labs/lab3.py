@@ -24,12 +24,12 @@ MODULES = ("topos.dpillar", "topos.bcube", "hosts.base.path")
 
 
 class NetworkFamily(NamedTuple):
-    """Networks of one kind, and the properties of disjoint paths in their paper."""
+    """Networks of one kind (such as BCube), and the bounds of their paper for disjoint paths."""
 
     own: tuple[str, ...]
     hidden: tuple[str, ...]
-    detour: int  # maximum number of hops above the diameter
-    ends_shared: bool  # True if all paths may pass the same first and the same last switch
+    detour: int  # maximum hops of a disjoint path in addition to the diameter
+    ends_shared: bool  # True if disjoint paths may share the first and the last switch
 
 
 FAMILIES = {
@@ -40,11 +40,11 @@ FAMILIES = {
 }
 NETWORKS = tuple(spec for family in FAMILIES.values() for spec in (*family.own, *family.hidden))
 PAIRS, FAULTS, OTHER_PAIRS = 30, 30, 12
-MOST_PATHS = 64  # maximum number of paths in an answer
+MOST_PATHS = 64  # maximum number of paths in an answer of the student's `path_set`
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network and a pair to work out by hand."""
+    """Draw the network of a student's sheet, and a pair of servers for an example by hand."""
     family = FAMILIES[draw.choice(list(FAMILIES))]
     network = topos.parse(draw.choice(family.own))
     a, b = far_pair(network, draw)
@@ -59,17 +59,17 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def wanted(network: Topology) -> int:
-    """Return the number of disjoint paths according to the paper."""
+    """Return the number of disjoint paths between two servers, according to the network's paper."""
     return int(network.disjoint_paths().value or 0)
 
 
 def longest(network: Topology) -> int:
-    """Return the paper's upper bound of the paths' length."""
+    """Return the upper bound of the network's paper for the length of disjoint paths, in hops."""
     return int(network.diameter_bound().value or 0) + FAMILIES[network.kind].detour
 
 
 def far_pair(network: Topology, draw: random.Random) -> tuple[int, int]:
-    """Return two servers that share no switch: in a DPillar, others have fewer paths."""
+    """Return two random servers without a common switch (DPillar has fewer paths for others)."""
     while True:
         a, b = draw.sample(range(network.servers), 2)
         if all(b not in network.peers(a, port) for port in range(network.ports)):
@@ -88,7 +88,7 @@ class PathSetAnswer(NamedTuple):
 
 
 def answer(work: Work, network: Topology, source: int, destination: int) -> PathSetAnswer:
-    """Ask for a set of paths, and keep the valid paths between the two servers."""
+    """Call the student's `path_set` for two servers; return the valid paths and the errors."""
     found = work.call("path_set", source, destination, network=network.spec)
     if not isinstance(found, list) or len(found) > MOST_PATHS:
         return PathSetAnswer([], 0, f"{found!r:.60} is not a list of paths")
@@ -105,15 +105,15 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Path
 
 
 def apart(network: Topology, paths: list[Path]) -> list[Path]:
-    """Return the paths that share with earlier paths only nodes that the paper allows."""
+    """Return the disjoint paths; they may share only the nodes that the network's paper allows."""
     kept: list[Path] = []
     for path in paths:
-        if disjoint(network, [*kept, path], shared=_shared(network, [*kept, path])):
+        if disjoint(network, [*kept, path], shared=_shared_end_switches(network, [*kept, path])):
             kept.append(path)
     return kept
 
 
-def _shared(network: Topology, paths: list[Path]) -> set[int]:
+def _shared_end_switches(network: Topology, paths: list[Path]) -> set[int]:
     if not FAMILIES[network.kind].ends_shared:
         return set()
     nodes = paths[0].nodes(network)
@@ -124,7 +124,7 @@ def _shared(network: Topology, paths: list[Path]) -> set[int]:
 
 
 def real(work: Work) -> list[GradedCase]:
-    """Check each path: existing cables only, no server twice, the destination at its end."""
+    """Test cases for valid paths: existing cables, no server twice, the right destination."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         share = len(found.paths) / max(found.returned, wanted(network))
@@ -134,11 +134,11 @@ def real(work: Work) -> list[GradedCase]:
 
 
 def separate(work: Work) -> list[GradedCase]:
-    """Check that no two paths share a server or a switch."""
-    return on_pairs(work, "separate", _separate)
+    """Test cases for disjoint paths: no two paths share a server or a switch."""
+    return on_pairs(work, "separate", _judged_disjointness)
 
 
-def _separate(network: Topology, found: PathSetAnswer) -> Judgement:
+def _judged_disjointness(network: Topology, found: PathSetAnswer) -> Judgement:
     kept = apart(network, found.paths)
     meets = next((path_text(network, path) for path in found.paths if path not in kept), "")
     said = f"{meets} shares a server or switch with one before it" if meets else ""
@@ -147,7 +147,7 @@ def _separate(network: Topology, found: PathSetAnswer) -> Judgement:
 
 
 def short(work: Work) -> list[GradedCase]:
-    """Check that no path exceeds the length in the paper."""
+    """Test cases for path lengths, which the network's paper bounds."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         bound = longest(network)
@@ -161,10 +161,10 @@ def short(work: Work) -> list[GradedCase]:
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for disjoint paths in a network of another size."""
+    """Test cases for disjoint paths in a network of another size."""
     hidden = FAMILIES[topos.parse(work.values["network"]).kind].hidden
     network = topos.parse(work.draw("size").choice(hidden))
-    return on_pairs(work, "other", _separate, network, OTHER_PAIRS)
+    return on_pairs(work, "other", _judged_disjointness, network, OTHER_PAIRS)
 
 
 def _too_few(network: Topology, paths: list[Path]) -> str:
@@ -174,7 +174,7 @@ def _too_few(network: Topology, paths: list[Path]) -> str:
 def on_pairs(
     work: Work, name: str, judge: Any, network: Topology | None = None, many: int = PAIRS
 ) -> list[GradedCase]:
-    """Return a case for each of many pairs of servers."""
+    """Return a test case of the student's `path_set` for each of `many` pairs of servers."""
     own = network or topos.parse(work.values["network"])
     draw = work.draw(name)
 
@@ -189,7 +189,7 @@ def on_pairs(
 
 
 def failover(work: Work) -> list[GradedCase]:
-    """Cases in which links on some of the paths fail, in a third of the cases on all paths.
+    """Test cases of path choice with failed links, in a third of the cases on all paths.
 
     The paths are the student's own, or the paper's if `path_set` does not find enough. So
     `choose` is marked even if `path_set` is wrong.
@@ -197,10 +197,10 @@ def failover(work: Work) -> list[GradedCase]:
     network, draw = topos.parse(work.values["network"]), work.draw("failover")
     many = wanted(network)
     numbers = [many if i % 3 == 2 else 1 + draw.randrange(many - 1) for i in range(FAULTS)]
-    return [_failover(work, network, far_pair(network, draw), n, draw) for n in numbers]
+    return [_failover_case(work, network, far_pair(network, draw), n, draw) for n in numbers]
 
 
-def _failover(
+def _failover_case(
     work: Work, network: Topology, pair: tuple[int, int], failing: int, draw: random.Random
 ) -> GradedCase:
     places = [(draw.random(), draw.random()) for _ in range(MOST_PATHS)]
@@ -213,7 +213,7 @@ def _failover(
         if len(paths) < wanted(network):
             paths = _paths_of_the_paper(network, *pair)
         order = sorted(range(len(paths)), key=lambda i: places[i][0])
-        failed = {_link(paths[i], places[i][1]) for i in order[:failing]}
+        failed = {_link_at(paths[i], places[i][1]) for i in order[:failing]}
         return _judged_choices(work, network, paths, failed)
 
     return GradedCase(f"{network.spec}, {a} to {b}, {failing} of its paths fail", judge)
@@ -224,35 +224,35 @@ def _paths_of_the_paper(network: Topology, source: int, destination: int) -> lis
     return algorithms.route(network, name, source, destination, several=True).paths
 
 
-def _links(path: Path) -> list[Link]:
+def _links_of_path(path: Path) -> list[Link]:
     return [(server, *step[:2]) for server, step in zip(path.servers, path.steps, strict=False)]
 
 
-def _link(path: Path, place: float) -> Link:
-    return _links(path)[int(place * len(path))]
+def _link_at(path: Path, place: float) -> Link:
+    return _links_of_path(path)[int(place * len(path))]
 
 
 def _judged_choices(
     work: Work, network: Topology, paths: list[Path], failed: set[Link]
 ) -> Judgement:
-    """Simulate the source's attempts: each failed attempt reveals one more failed link."""
+    """Judge a student's path choices; each choice of a failed path reveals one more failed link."""
     known: list[Link] = []
     ports = cabling.of(work.values)
     plain = [ports.as_written(network, path) for path in paths]
-    works = [not failed.intersection(_links(path)) for path in paths]
+    works = [not failed.intersection(_links_of_path(path)) for path in paths]
     for _ in range(len(paths) + 1):
         heard = ports.links_as_written(network, known)
         choice = work.call("choose", paths[0].source, plain, heard, paths=1)
         if choice is None:
-            told_of_all = all(set(known).intersection(_links(path)) for path in paths)
+            told_of_all = all(set(known).intersection(_links_of_path(path)) for path in paths)
             return judged(told_of_all, "it gave up, although a path is not known to have failed")
         if not whole(choice, len(paths)):
             return Judgement(0.0, f"{choice!r:.30} is not the number of a path, nor None")
-        if set(known).intersection(_links(paths[choice])):
+        if set(known).intersection(_links_of_path(paths[choice])):
             return Judgement(0.0, f"it chose path {choice}, which was reported as failed")
         if works[choice]:
             return judged(True, "")
-        known.append(_first_failed(failed, _links(paths[choice])))
+        known.append(_first_failed(failed, _links_of_path(paths[choice])))
     return Judgement(0.0, "it exceeded the number of choices")
 
 

@@ -33,7 +33,7 @@ TITLE = "Link state and local reroute in DCell"
 FOLDER = "4-dcell-reroute"
 MODULES = ("topos.dcell",)
 NETWORKS = ("dcell,2,2", "dcell,3,2")
-CELL = 1  # DCell_b: the level within which servers know all links
+CELL = 1  # level of the DCell_b within which servers know all links (DFR)
 TABLES = 12
 PACKETS = 30
 LONGEST_PATH = 64
@@ -51,7 +51,7 @@ ORDERS: list[Order] = [
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a pair in two DCell_1s, and the cable between these, which fails."""
+    """Draw the DCell of a student's sheet, two servers, and a cable on their path that fails."""
     dcell = dcell_of(draw.choice(NETWORKS))
     source, destination = far_pair(dcell, draw)
     near, over = leaving(dcell, source, destination)
@@ -65,7 +65,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def dcell_of(spec: str) -> DCell:
-    """Return the DCell of a spec."""
+    """Return the DCell network of a spec such as ``dcell,4,1``."""
     network = topos.parse(spec)
     assert isinstance(network, DCell)
     return network
@@ -90,18 +90,18 @@ def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
 
 
 def sequences(work: Work) -> list[GradedCase]:
-    """Ask for the newer of two link states, in both orders, also where sequence numbers wrap."""
+    """Test cases for the newer of two link states, also where sequence numbers wrap."""
     draw = work.draw("sequences")
     first = draw.randrange(SEQUENCES)
     pairs: list[tuple[int | None, int, int]] = [(None, first, first)]
     for start in (draw.randrange(SEQUENCES // 2), first, SEQUENCES - 20, SEQUENCES - 1):
         later = (start + draw.randrange(20, 1000)) % SEQUENCES
         pairs.append((start, later, later))
-    return [_sequence(work, *pair) for pair in pairs]
+    return [_sequence_case(work, *pair) for pair in pairs]
 
 
-def _sequence(work: Work, known: int | None, heard: int, then: int) -> GradedCase:
-    """Return the case: `heard` is newer than `known`, `known` is not newer than `then`."""
+def _sequence_case(work: Work, known: int | None, heard: int, then: int) -> GradedCase:
+    """Return a test case of sequence numbers: `heard` is newer than `known`, `then` is not."""
     old = then if known is None else known
 
     def judge() -> Judgement:
@@ -114,16 +114,18 @@ def _sequence(work: Work, known: int | None, heard: int, then: int) -> GradedCas
 
 
 def shortest(work: Work) -> list[GradedCase]:
-    """Ask for next hops in DCell_1s that have lost some links; some are listed by one end only."""
+    """Test cases for next hops on shortest paths inside a DCell_1 with failed links."""
     dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
-    return [_shortest(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(TABLES)]
+    return [
+        _next_hops_case(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(TABLES)
+    ]
 
 
-def _shortest(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
+def _next_hops_case(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
     inside = dfr.members(dcell, CELL, server)
     known = listed(dcell, server, NONE)
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
-    known = [link for link in known if link not in lost]  # The links' other ends still list them.
+    known = [link for link in known if link not in lost]  # the other ends still list these
     gone = {frozenset((a, b)) for a, _, b in lost}
     steps_of = _working_steps(dcell, inside, gone)
     reached = next_steps(server, steps_of)
@@ -165,12 +167,12 @@ def _working_steps(
 
 
 def _first_hops(steps_of: Callable[[int], list[Step]], server: int, to: int) -> list[Step]:
-    """Return the first hops of all shortest paths to a reachable server."""
-    length = _lengths(steps_of, to)  # path length from each server to `to`; links are bidirectional
+    """Return the first hops of all shortest paths from one server to another."""
+    length = _distances_to(steps_of, to)  # distance of each server from `to`, in hops
     return [step for step in steps_of(server) if length.get(step.peer) == length[server] - 1]
 
 
-def _lengths(steps_of: Callable[[int], list[Step]], to: int) -> dict[int, int]:
+def _distances_to(steps_of: Callable[[int], list[Step]], to: int) -> dict[int, int]:
     length = {to: 0}
     for at in (queue := [to]):
         for step in steps_of(at):
@@ -181,7 +183,7 @@ def _lengths(steps_of: Callable[[int], list[Step]], to: int) -> dict[int, int]:
 
 
 def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
-    """Return the working links of a DCell_1, as its live servers list them."""
+    """Return the working links of a server's DCell_1, as its live servers advertise them."""
     inside = dfr.members(dcell, CELL, server)
     alive = [member for member in inside if member not in failures.nodes]
     return [(at, step.port, step.peer) for at in alive for step in steps(dcell, at, failures)]
@@ -191,12 +193,12 @@ def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
 
 
 def undisturbed(work: Work) -> list[GradedCase]:
-    """Send packets without failures: no path may be longer than DCellRouting's bound."""
+    """Test cases with packets without failures, whose paths DCellRouting's length bounds."""
     return sent(work, "undisturbed", lambda *_: NONE)
 
 
 def inside_fails(work: Work) -> list[GradedCase]:
-    """Cases in which the packet's link inside the source's DCell_1 fails."""
+    """Test cases in which a link on the packet's path inside the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
         hops = pairwise(dfr.path(dcell, *pair).servers)
@@ -207,7 +209,7 @@ def inside_fails(work: Work) -> list[GradedCase]:
 
 
 def leaving_fails(work: Work) -> list[GradedCase]:
-    """Cases in which DCellRouting's link out of the source's DCell_1 fails."""
+    """Test cases in which DCellRouting's link out of the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, _: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
@@ -217,7 +219,7 @@ def leaving_fails(work: Work) -> list[GradedCase]:
 
 
 def rack_fails(work: Work) -> list[GradedCase]:
-    """Cases in which a rack (switch and servers) at an end of the link between DCell_1s fails."""
+    """Test cases in which a rack at an end of the link between two DCell_1s fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
         near, over = leaving(dcell, *pair)
@@ -232,32 +234,32 @@ def rack_fails(work: Work) -> list[GradedCase]:
 def sent(
     work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
 ) -> list[GradedCase]:
-    """Return packets between DCell_1s, each with failures that DFR always routes around."""
+    """Return test cases of packets between DCell_1s, with failures that DFR can route around."""
     dcell, draw = dcell_of(work.values["network"]), work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < PACKETS:
         pair = far_pair(dcell, draw)
         failures = fail(dcell, draw, pair)
         if usable(failures) and _surely_arrives(dcell, pair, failures):
-            cases.append(_packet(work, dcell, pair, failures))
+            cases.append(_packet_case(work, dcell, pair, failures))
     return cases
 
 
 def _surely_arrives(dcell: DCell, pair: Pair, failures: Failures) -> bool:
-    """Return True if DFR delivers a packet by every choice among equally short paths.
+    """Return True if DFR delivers a packet whichever of equally short paths it chooses.
 
     The choice determines the proxy. With some choices, a packet returns to visited servers until
     its reroutes are used up. Students are free to choose, so such pairs are left out.
     """
 
     def arrives(order: Order) -> bool:
-        view = cache(lambda server: _Ordered(dcell, server, failures, order))
+        view = cache(lambda server: _OrderedLinkState(dcell, server, failures, order))
         return not dfr.walk(dcell, *pair, view)[1]
 
     return all(map(arrives, ORDERS))
 
 
-class _Ordered(dfr.Converged):
+class _OrderedLinkState(dfr.Converged):
     """Link-state view of a server with a given order among equally short paths."""
 
     def __init__(self, dcell: DCell, server: int, failures: Failures, order: Order) -> None:
@@ -266,7 +268,7 @@ class _Ordered(dfr.Converged):
 
     @cached_property
     def inside(self) -> InnerRoutes:
-        """Routes inside the DCell_1; of equally near proxies, the first in order is used."""
+        """Routes inside a server's DCell_1; of equally near proxies, the first in order is used."""
         found = next_steps(self.server, self._steps, lambda _: 0)
         return dfr.inside(self.dcell, self.b, found)
 
@@ -274,14 +276,14 @@ class _Ordered(dfr.Converged):
         return iter(sorted(super()._steps(server), key=self.order))
 
 
-def _packet(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> GradedCase:
+def _packet_case(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> GradedCase:
     ends = " to ".join(map(dcell.address, pair))
     asked = f"{dcell.spec}, packet from {ends}{failures_text(dcell, failures)}"
-    return GradedCase(asked, lambda: _walk(work, dcell, pair, failures))
+    return GradedCase(asked, lambda: _judged_walk(work, dcell, pair, failures))
 
 
-def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement:
-    """Carry a packet from server to server by the student's decisions, and judge its walk."""
+def _judged_walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement:
+    """Simulate a packet whose hops the student's function decides, and judge its path."""
     at, destination = pair
     proxy: int | None = None
     came_by: int | None = None
@@ -299,10 +301,10 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
             return Judgement(
                 0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, visited)}"
             )
-        retry -= onward not in (None, proxy)  # another proxy is a reroute
+        retry -= onward not in (None, proxy)  # choosing another proxy counts as a retry
         if retry < 1:
             return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_addresses(dcell, visited)}")
-        # A cable joins two ports of one level.
+        # In a DCell, a cable joins two ports of the same level.
         came_by = ports.port(step.port, dcell.ports)
         at, proxy = step.peer, onward
         visited.append(at)
@@ -312,7 +314,7 @@ def _walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Judgement
 def _valid_answer(
     dcell: DCell, at: int, answer: Any, failures: Failures, ports: Cabling
 ) -> tuple[Step | None, int | None, str]:
-    """Return the next hop and the proxy in an answer, or the error in the answer."""
+    """Return the next hop and the proxy of a student's decision, or the error in the decision."""
     if answer is None:
         return None, None, "it drops the packet, although a path exists"
     if not isinstance(answer, list) or len(answer) != 3:

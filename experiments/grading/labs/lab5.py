@@ -26,7 +26,7 @@ FOLDER = "5-bcube-probing"
 MODULES = ("topos.bcube", "hosts.base.path")
 OWN = ("bcube,3,2", "bcube,4,2", "bcube,3,3")
 HIDDEN = ("bcube,5,2", "bcube,4,3", "bcube,2,4")
-CHOICE, PATHS = "bcube,3,3", 4  # network of the choices, and number of paths per pair
+CHOICE, PATHS = "bcube,3,3", 4  # network of the path choices, and its paths per pair
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "bcube,2,2"
 LIVE_ROUTER = LiveSource
@@ -35,7 +35,7 @@ MEGABIT = 10**6
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a pair with a digit in common, and probe results of its paths."""
+    """Draw the BCube of a student's sheet, two servers, and probe results of their paths."""
     bcube = bcube_of(draw.choice(OWN))
     source, destination = common_pair(bcube, draw)
     free = draw.sample(range(100, 1000, 10), bcube.k + 1)
@@ -49,7 +49,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
-    """Return two servers that share a digit: one of their paths starts with a detour."""
+    """Return two BCube servers with a common digit, so that one of their paths is a detour."""
     while True:
         a, b = draw.sample(range(bcube.servers), 2)
         digits = zip(bcube.digits(a), bcube.digits(b), strict=True)
@@ -61,18 +61,18 @@ def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
 
 
 def path_sets(work: Work) -> list[GradedCase]:
-    """Ask for the paths between pairs; every third pair may differ in all digits."""
+    """Test cases for the parallel paths between two servers of a BCube."""
     return sets_of(work, bcube_of(work.values["network"]), "sets", PAIRS)
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for paths in a network that the student has not seen."""
+    """Test cases for the parallel paths in a BCube of another size."""
     bcube = bcube_of(work.draw("size").choice(HIDDEN))
     return sets_of(work, bcube, "other sets", OTHER_PAIRS)
 
 
 def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
-    """Return a case for each of `many` pairs of servers."""
+    """Return a test case of parallel paths for each of `many` pairs of servers."""
     draw = work.draw(name)
     drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
     return [_path_set_case(work, bcube, *pair) for pair in drawn]
@@ -90,7 +90,9 @@ def _path_set_case(work: Work, bcube: BCube, source: int, destination: int) -> G
             level = right.steps[0].port
             leaves = ports.port(level, bcube.ports)
             mine = [path for path in answer if _leaves_by(path, leaves)]
-            share, said = _share(bcube, right, mine[0], ports) if mine else (0.0, "it is missing")
+            share, said = (
+                _share_of_path(bcube, right, mine[0], ports) if mine else (0.0, "it is missing")
+            )
             shares += share
             wrong = wrong or (f"P_{level}: {said}" if said else "")
         if len(answer) > len(wanted):
@@ -106,8 +108,8 @@ def _leaves_by(steps: Any, port: int) -> bool:
     return isinstance(first, list) and bool(first) and first[0] == port
 
 
-def _share(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
-    """Return the share of points of a path, half for its right hops, and the error."""
+def _share_of_path(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
+    """Return a path's share of the points, half of it for the right hops, and the error."""
     same = 0
     for mine, step in zip(steps, ports.as_written(bcube, right), strict=False):
         if not isinstance(mine, list) or mine[:2] != step:
@@ -130,11 +132,11 @@ class ProbeResults(NamedTuple):
     paths: Sequence[Path]
     free: Sequence[int | None]
     using: int | None
-    own: int = 0  # rate of the flow itself, in Mbit/s
+    own: int = 0  # rate of the source's flow on its current path, in Mbit/s
 
     @property
     def chosen(self) -> int | None:
-        """Index of the path to use by the sheet's rule, which equals `probing.best`."""
+        """Index of the path to choose by the rule of the lab sheet (same as `probing.best`)."""
         return best(
             [
                 Candidate(path, PathState.FAILED if free is None else PathState.WORKING, free or 0)
@@ -146,7 +148,7 @@ class ProbeResults(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """True if no path is so close to 90 % of the best that rounding matters."""
+        """True if the right choice does not depend on rounding near 90 % of the best bandwidth."""
         known = [
             free + (self.own if i == self.using else 0)
             for i, free in enumerate(self.free)
@@ -156,7 +158,7 @@ class ProbeResults(NamedTuple):
 
 
 def most_free(work: Work) -> list[GradedCase]:
-    """Ask for the path with the most available bandwidth; some or all paths have failed."""
+    """Test cases for the path with the most available bandwidth, among failed paths."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _drawn_results(draw, draw.sample(range(50, 1000, 50), PATHS))
@@ -169,7 +171,7 @@ def most_free(work: Work) -> list[GradedCase]:
 
 
 def equally_free(work: Work) -> list[GradedCase]:
-    """Ask for a choice among paths within 10 % of the best: by length, then the current path."""
+    """Test cases for a choice among paths whose available bandwidth is within 10 % of the best."""
 
     def draw_one(draw: random.Random, _: int) -> ProbeResults:
         top = draw.randrange(500, 1000)
@@ -180,7 +182,7 @@ def equally_free(work: Work) -> list[GradedCase]:
 
 
 def own_traffic(work: Work) -> list[GradedCase]:
-    """Ask a source whose own flow loads its path; in half of the cases this matters."""
+    """Test cases of a source whose flow uses bandwidth of the current path."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _drawn_results(draw, draw.sample(range(50, 600, 10), PATHS))
@@ -194,24 +196,24 @@ def own_traffic(work: Work) -> list[GradedCase]:
 def choices(
     work: Work, name: str, draw_one: Callable[[random.Random, int], ProbeResults]
 ) -> list[GradedCase]:
-    """Return cases of questions with an unambiguous answer."""
+    """Return test cases of path choice with an unambiguous right answer."""
     draw = work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < CHOICES:
         probed = draw_one(draw, len(cases))
         if probed.free.count(None) == PATHS or probed.clear:
-            cases.append(_choice(work, probed))
+            cases.append(_choice_case(work, probed))
     return cases
 
 
 def _drawn_results(draw: random.Random, free: Sequence[int | None]) -> ProbeResults:
-    """Return probe results of a pair's paths, which differ in length."""
+    """Return probe results for the paths of a random pair, whose lengths differ."""
     bcube = bcube_of(CHOICE)
     source, destination = common_pair(bcube, draw)
     return ProbeResults(source, path_set(bcube, source, destination), free, None)
 
 
-def _choice(work: Work, probed: ProbeResults) -> GradedCase:
+def _choice_case(work: Work, probed: ProbeResults) -> GradedCase:
     ports, bcube = cabling.of(work.values), bcube_of(CHOICE)
     paths = [ports.as_written(bcube, path) for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]

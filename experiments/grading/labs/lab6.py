@@ -49,20 +49,20 @@ NETWORKS = (*OWN, *HIDDEN, MEMORY_NETWORK)
 LIVE_ROUTER = LiveChoosing
 
 HOPS, OTHER_HOPS, CHOICES, PROBES = 40, 20, 15, 30
-DRAWN, DRAWS = 6, 40  # bypasses, and questions for each: enough to rule out chance
+DRAWN, DRAWS = 6, 40  # number of bypasses, and of questions for each
 BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
-BUSY, FAULTY = 8, 6  # flows in memory, each in a separate network
+BUSY, FAULTY = 8, 6  # number of flows with a busy and with a failed cable
 BUSY_BPS = 0.6e9
-LEARNED_S = 0.12  # time after which ports' counters show the load
+LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
-SET_UP_S = 0.05  # time for a probe, its response and the waiting packet
+SET_UP_S = 0.05  # time for a probe, its response and the queued packet, in seconds
 LIVE_PAIRS, LIVE_LOAD = 4, 0.3
 
 Pair = tuple[int, int]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw a network, a pair whose path has a relay with a busy cable, and that cable."""
+    """Draw the FiConn of a student's sheet, a pair of servers, and a busy cable on its path."""
     ficonn = ficonn_of(draw.choice(OWN))
     source, destination, busy = relayed(ficonn, draw)
     far = ficonn.server_plug(busy, BACKUP).node
@@ -75,14 +75,14 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def ficonn_of(spec: str) -> FiConn:
-    """Return the FiConn of a spec."""
+    """Return the FiConn network of a spec such as ``ficonn,4,2``."""
     network = topos.parse(spec)
     assert isinstance(network, FiConn)
     return network
 
 
 def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
-    """Return a pair, and the first relay on TOR's path whose next hop is its backup link."""
+    """Return two servers, and the first relay on FiConn's TOR path that uses its backup link."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
         path = tor_path(ficonn, source, destination)
@@ -95,29 +95,29 @@ def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
 
 
 def next_hops(work: Work) -> list[GradedCase]:
-    """Ask for single hops on the student's network."""
+    """Test cases for single hops of FiConn's TOR in the network of the student's sheet."""
     return hops_on(work, ficonn_of(work.values["network"]), "hops", HOPS)
 
 
 def other_size(work: Work) -> list[GradedCase]:
-    """Ask for hops on a network that the student has not seen."""
+    """Test cases for single hops of FiConn's TOR in a network of another size."""
     ficonn = ficonn_of(work.draw("size").choice(HIDDEN))
     return hops_on(work, ficonn, "other hops", OTHER_HOPS)
 
 
 def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[GradedCase]:
-    """Return cases of single hops, half of them over backup links."""
+    """Return test cases of single hops in a FiConn, half of them over backup links."""
     draw = work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < many:
         server, destination = draw.sample(range(ficonn.servers), 2)
         step = tor_step(ficonn, server, destination)
         if step.port == (SWITCH, BACKUP)[len(cases) % 2]:
-            cases.append(_hop(work, ficonn, server, destination, step.peer))
+            cases.append(_hop_case(work, ficonn, server, destination, step.peer))
     return cases
 
 
-def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> GradedCase:
+def _hop_case(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int) -> GradedCase:
     ends = ficonn.address(server), ficonn.address(destination)
 
     def judge() -> Judgement:
@@ -133,27 +133,27 @@ def _hop(work: Work, ficonn: FiConn, server: int, destination: int, wanted: int)
 
 
 def as_tor(work: Work) -> list[GradedCase]:
-    """Ask for decisions that keep TOR's next hop although another link is available."""
+    """Test cases in which a FiConn probe has to keep TOR's next hop."""
     return chosen(work, "switch", "backup", "kept")
 
 
 def leave(work: Work) -> list[GradedCase]:
-    """Ask sources whose backup link is better; the far end would send some probes straight back."""
+    """Test cases in which the source's backup link has more bandwidth than TOR's next hop."""
     return chosen(work, "leave", "straight back")
 
 
 def bypass(work: Work) -> list[GradedCase]:
-    """Ask for decisions that bypass the backup link, by a relay and by the source itself."""
+    """Test cases in which a probe has to bypass a backup link, at a relay or at the source."""
     return chosen(work, "bypass", "own bypass")
 
 
 def proxy(work: Work) -> list[GradedCase]:
-    """Ask for decisions of proxies, and of servers on the path to a proxy."""
+    """Test cases of probes at their proxy, and on the path to their proxy."""
     return chosen(work, "proxy", "to proxy")
 
 
 def chosen(work: Work, *kinds: str) -> list[GradedCase]:
-    """Return cases with CHOICES questions of each of these kinds."""
+    """Return CHOICES test cases of FiConn's `choose` for each kind of question."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw(kinds[0])
     found: dict[str, list[Question]] = {kind: [] for kind in kinds}
     for asked in questions(ficonn, draw):
@@ -162,11 +162,11 @@ def chosen(work: Work, *kinds: str) -> list[GradedCase]:
             those.append(asked)
         if all(len(those) == CHOICES for those in found.values()):
             break
-    return [_choice(work, ficonn, asked) for those in found.values() for asked in those]
+    return [_choice_case(work, ficonn, asked) for those in found.values() for asked in those]
 
 
 def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
-    """Yield questions about probes that pass loaded links, endlessly."""
+    """Yield an endless series of `choose` questions from probes over loaded links."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
         free_of = loads(ficonn, draw)
@@ -174,7 +174,7 @@ def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
 
 
 def drawn(work: Work) -> list[GradedCase]:
-    """Ask for the same bypass many times: if several proxies exist, the answers have to vary."""
+    """Test cases with many calls for the same bypass, whose random proxies have to vary."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
     cases: list[GradedCase] = []
     for asked in questions(ficonn, draw):
@@ -186,7 +186,7 @@ def drawn(work: Work) -> list[GradedCase]:
 
 
 def _bypasses(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
-    """Return the PR fields of all possible bypasses."""
+    """Return the PR fields of all possible bypasses that a `choose` question allows."""
     members = ficonn.sizes[-1] // ficonn.sizes[0]
     found = (right(ficonn, asked, member) for member in range(members))
     return {one.progress for one in found if isinstance(one, Back)}
@@ -202,7 +202,7 @@ def _varying_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
 
 
 def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
-    """Return the available bandwidth at each server; a link without bandwidth has failed."""
+    """Return a function that draws the links' available bandwidth at a server (0: failed link)."""
     known: dict[int, Free] = {}
 
     def free_of(server: int) -> Free:
@@ -237,7 +237,7 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
     return "to proxy" if pending else "switch"
 
 
-def _choice(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
+def _choice_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
     def judge() -> Judgement:
         decided(work, ficonn, asked)
         return RIGHT  # `decided` raises Mistake for a wrong answer.
@@ -249,18 +249,20 @@ def _choice(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
 
 
 def probes(work: Work) -> list[GradedCase]:
-    """Walk a probe through loads and failures; half of a share is for decisions before an error."""
+    """Test cases with probes over loaded and failed links; right decisions give partial points."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("probes")
     cases: list[GradedCase] = []
     while len(cases) < PROBES:
         source, destination, busy = relayed(ficonn, draw)
         free_of = loads(ficonn, draw)
         if free_of(busy).backup_bps < free_of(busy).switch_bps:
-            cases.append(_probe(work, ficonn, (source, destination), free_of))
+            cases.append(_probe_case(work, ficonn, (source, destination), free_of))
     return cases
 
 
-def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]) -> GradedCase:
+def _probe_case(
+    work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]
+) -> GradedCase:
     def judge() -> Judgement:
         walk = walked(ficonn, ends, free_of, partial(decided, work, ficonn))
         return Judgement(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
@@ -270,7 +272,7 @@ def _probe(work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free
 
 
 class GradedFlow:
-    """A flow in a network in memory whose servers call the file; one cable is busy, or cut."""
+    """A flow in a simulated FiConn that runs the student's file, with one busy or cut cable."""
 
     def __init__(self, work: Work, ends: Pair, busy: int, *, cut: bool) -> None:
         self.work, self.ends, self.busy, self.cut = work, ends, busy, cut
@@ -279,12 +281,12 @@ class GradedFlow:
 
     @property
     def failures(self) -> Failures:
-        """Failed nodes and links of the flow's network."""
+        """Failed nodes and links in the flow's simulated network."""
         return Failures(links=frozenset([frozenset((self.busy, self.far))])) if self.cut else NONE
 
     @cached_property
     def trip(self) -> tuple[Trip, str]:
-        """Trip of the flow's first packet, and the error of the first wrong decision."""
+        """Path and arrival of the flow's first packet, and the student's first wrong decision."""
 
         def make(ficonn: Any, server: int) -> Choosing:
             return Choosing(ficonn, server, student=self.work, timers=FAST)
@@ -301,7 +303,7 @@ class GradedFlow:
         return trip, next(filter(None, wrong), "")
 
     def judge(self) -> Judgement:
-        """Judge the packet's path: it has to arrive without the busy or cut cable."""
+        """Judge the flow's first packet, which has to arrive without using the bad cable."""
         trip, wrong = self.trip
         if not trip.arrived_s:
             return Judgement(0.0, wrong or trip.lost or "its path was not set up")
@@ -310,7 +312,7 @@ class GradedFlow:
         return judged(not over, said)
 
     def case(self) -> GradedCase:
-        """Return the case that grades this flow's path."""
+        """Return the test case that grades this flow's path."""
         name = self.ficonn.address
         cable = f"{name(self.busy)} to {name(self.far)}"
         state = "" if self.cut else f", {BUSY_BPS / 1e6:g} Mbit/s from {cable}"
@@ -322,7 +324,7 @@ class GradedFlow:
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Set up flows in networks with a busy or silently cut cable on TOR's path."""
+    """Test cases of flows in simulated networks with a busy or silently cut cable on TOR's path."""
     draw, ficonn = work.draw("packets"), ficonn_of(MEMORY_NETWORK)
     flows = []
     for number in range(BUSY + FAULTY):
@@ -335,11 +337,11 @@ def packets(work: Work) -> list[GradedCase]:
 
 
 def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Ping between servers of a live network without load, where flows take TOR's path."""
+    """Test cases with pings in a live network without load, where flows take TOR's path."""
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have heard each other; not graded
+    work.recovers(*pairs)  # waits until all servers have received heart-beats
 
     def case(pair: Pair) -> GradedCase:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]
@@ -356,7 +358,7 @@ def live_packets(work: LiveWork) -> list[GradedCase]:
 
 
 def live_busy(work: LiveWork) -> list[GradedCase]:
-    """Load a part of a cable on TOR's path: a flow has to take another path."""
+    """Test cases with a loaded cable on TOR's path in a live network: a flow has to avoid it."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, busy = relayed(ficonn, random.Random(f"live busy/{work.sheet.student}"))
     far = ficonn.server_plug(busy, BACKUP).node
@@ -370,7 +372,7 @@ def live_busy(work: LiveWork) -> list[GradedCase]:
 
 
 def live_cut(work: LiveWork) -> list[GradedCase]:
-    """Cut a cable on TOR's path: the flow has to take another path."""
+    """Test cases with a cut cable on TOR's path in a live network: the flow has to avoid it."""
     ficonn = ficonn_of(work.lab.topology.spec)
     *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
     far = ficonn.server_plug(near, BACKUP).node

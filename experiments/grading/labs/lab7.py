@@ -32,7 +32,7 @@ TITLE = "All-to-all against the tree"
 FOLDER = "7-all-to-all"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-# Folders of runs next to the file, and the keys of the plan that the student chooses in each.
+# Folders of the submitted runs, and the plan's keys that the student chooses in each run.
 FIRST, SECOND = RUNS = ("first", "second")
 FREE = {FIRST: ["rate_mbit"], SECOND: ["rate_mbit", "volume_bytes"]}
 
@@ -40,7 +40,7 @@ Judge = Callable[[dict[str, Any]], Judgement]
 
 
 class Own(NamedTuple):
-    """Two networks of equal size, and flow volumes for which a run takes seconds."""
+    """The two networks of a student's run, of equal size, and possible flow volumes."""
 
     network: str
     routing: str
@@ -56,28 +56,28 @@ OWN = (
 )
 RATES_MBIT = (15, 20, 25)
 SYSTEMS = ("network", "tree")
-MTU = 1500  # MTU in the sheet's formula
+MTU = 1500  # MTU in the lab sheet's formula, in bytes
 
 EXACT = 1e-9
-CLOSE = 0.02  # relative tolerance of computed values: headers alone are 4 %
-READ = 0.03  # relative tolerance of values read from a table
-OVERLOADED = 1.1  # minimum duration of an overloaded run, as a multiple of the ideal
+CLOSE = 0.02  # relative tolerance of computed values (headers make 4 %)
+READ = 0.03  # relative tolerance of values that the student reads from a table
+OVERLOADED = 1.1  # minimum ratio of an overloaded run's duration to the ideal
 
-# Truth of the sheet's statements, by their letters.
+# Truth of the lab sheet's statements, by letter; each comment repeats the statement.
 STATEMENTS = {
-    "a": False,  # more repeats of an overloaded run bring the mean nearer to the truth
-    "b": True,  # an overloaded machine can hide, or make up, a difference between networks
-    "c": False,  # max-min fair rates have the largest total
-    "d": True,  # one leaf switch more makes the tree's slowest flow slower
-    "e": False,  # one invalid trial among three valid ones may be averaged with them
-    "f": True,  # a lower rate on all cables can make an invalid run valid
-    "g": False,  # a valid run proves the same completion, scaled, for real cables of 10 Gbit/s
-    "h": True,  # flows inside a leaf of the tree end long before the others
+    "a": False,  # statement: more repeats of an overloaded run bring the mean nearer to the truth
+    "b": True,  # statement: an overloaded machine can hide or invent a difference of networks
+    "c": False,  # statement: max-min fair rates have the largest total
+    "d": True,  # statement: one leaf switch more makes the tree's slowest flow slower
+    "e": False,  # statement: an invalid trial may be averaged with three valid ones
+    "f": True,  # statement: a lower rate on all cables can make an invalid run valid
+    "g": False,  # statement: a valid run proves the scaled completion time for 10 Gbit/s cables
+    "h": True,  # statement: flows inside a leaf of the tree end long before the others
 }
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw two networks, the rate of their cables, and the volume of each flow."""
+    """Draw the values of a student's sheet: two networks, cable rate and volume of each flow."""
     own = draw.choice(OWN)
     return {
         "network": own.network,
@@ -104,7 +104,7 @@ class Fluid(NamedTuple):
     slowest: float
     fastest: float
     total: float
-    cable_bits: float  # bits on the busiest cable per bit of each flow, headers included
+    cable_bits: float  # bits on the busiest cable per payload bit of a flow
     hops: float  # number of cables on all flows' paths in total
 
 
@@ -113,7 +113,7 @@ def fluid(spec: str, routing: str) -> Fluid:
     """Return the fluid model of all-to-all traffic on a network."""
     network = topos.parse(spec)
     servers = range(network.servers)
-    routes = routes_of(network, static_paths(network, routing, _pairs(servers)))
+    routes = routes_of(network, static_paths(network, routing, _all_server_pairs(servers)))
     links = link_count(network)
     rates, loads = max_min(routes, 1.0, links), link_loads(routes, None, links)
     return Fluid(
@@ -126,7 +126,7 @@ def fluid(spec: str, routing: str) -> Fluid:
     )
 
 
-def _pairs(servers: range) -> list[tuple[int, int]]:
+def _all_server_pairs(servers: range) -> list[tuple[int, int]]:
     return [(a, b) for a in servers for b in servers if a != b]
 
 
@@ -140,7 +140,7 @@ def _fluid_of(values: dict[str, Any], system: str) -> Fluid:
 
 
 def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float) -> float:
-    """Return the completion time of the last flow in seconds, header overhead included."""
+    """Return the ideal completion time of the last flow in seconds, header overhead included."""
     return of(work, system).cable_bits * 8 * volume_bytes / (rate_mbit * 1e6)
 
 
@@ -148,7 +148,7 @@ def completion_s(work: Work, system: str, rate_mbit: float, volume_bytes: float)
 
 
 def answers_of(work: Work, function: str) -> dict[str, Any]:
-    """Return the dict of answers that a function of the file returns; raise Mistake otherwise."""
+    """Return the dict that a function of the student's file returns; raise Mistake otherwise."""
     answer = work.call(function)
     if not isinstance(answer, dict):
         raise Mistake(f"{function}() returns {answer!r:.40}, not a dict")
@@ -156,20 +156,20 @@ def answers_of(work: Work, function: str) -> dict[str, Any]:
 
 
 def number(answers: Any, *keys: str) -> float:
-    """Return a number from a file's answers by its keys; raise Mistake if it is not a number."""
+    """Return a number from a student's dict of answers by its keys; raise Mistake otherwise."""
     for key in keys:
         answers = answers.get(key) if isinstance(answers, dict) else None
     return number_of(answers)
 
 
 def near(got: float, right: float, tolerance: float) -> Judgement:
-    """Judge a number without revealing the correct number."""
+    """Judge a student's number by a relative tolerance, without revealing the correct number."""
     side = "small" if got < right else "large"
     return judged(abs(got - right) <= tolerance * right, f"{got:g} is too {side}")
 
 
-def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> GradedCase:
-    """Return a case whose judge receives the function's answers."""
+def _answers_case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> GradedCase:
+    """Return a test case whose judge receives the answers of the student's function."""
     asked = "".join([f"{function}()", *(f'["{key}"]' for key in keys)])
     return GradedCase(asked, lambda: judge(answers_of(work, function)))
 
@@ -180,14 +180,14 @@ def _case(work: Work, function: str, keys: Sequence[str], judge: Judge) -> Grade
 def predicted(
     work: Work, keys: Sequence[str], right: float, tolerance: float = CLOSE
 ) -> GradedCase:
-    """Return the case of one predicted number."""
-    return _case(
+    """Return the test case of one number that the student predicts."""
+    return _answers_case(
         work, "predicted", keys, lambda answers: near(number(answers, *keys), right, tolerance)
     )
 
 
 def busiest(work: Work) -> list[GradedCase]:
-    """Ask for the number of flows on the busiest cable, in one direction."""
+    """Test cases for the number of flows on the busiest cable, in one direction."""
     return [
         predicted(work, (system, "busiest_flows"), of(work, system).busiest_flows, EXACT)
         for system in SYSTEMS
@@ -195,7 +195,7 @@ def busiest(work: Work) -> list[GradedCase]:
 
 
 def rates(work: Work) -> list[GradedCase]:
-    """Ask for max-min fair rates, with headers counted as part of the rate."""
+    """Test cases for max-min fair flow rates, headers included."""
     rate = work.values["rate_mbit"]
     return [
         predicted(work, (system, f"{name}_mbit"), rate * getattr(of(work, system), name))
@@ -205,7 +205,7 @@ def rates(work: Work) -> list[GradedCase]:
 
 
 def completions(work: Work) -> list[GradedCase]:
-    """Ask for the completion times of both networks, and their ratio, tree to network."""
+    """Test cases for the predicted completion times of both networks, and their ratio."""
     sheet = work.values["rate_mbit"], work.values["volume_bytes"]
     ends = {system: completion_s(work, system, *sheet) for system in SYSTEMS}
     cases = [predicted(work, (system, "completion_s"), ends[system]) for system in SYSTEMS]
@@ -216,7 +216,7 @@ def completions(work: Work) -> list[GradedCase]:
 
 
 def shown(work: Work, name: str) -> Evidence:
-    """Return the evidence of a submitted run; raise Mistake if the run is not valid."""
+    """Return the trials of a submitted run; raise Mistake if the run violates a requirement."""
     if name not in work.kept:
         work.kept[name] = read(work.files, name, wanted_run(work, name))
     found: Evidence = work.kept[name]
@@ -224,7 +224,7 @@ def shown(work: Work, name: str) -> Evidence:
 
 
 def wanted_run(work: Work, name: str) -> RequiredRun:
-    """Return the requirements of a run: the sheet's experiment.toml with the student's values."""
+    """Return the requirements of a submitted run: the plan with the student's values."""
     sheet = work.values
     systems = [
         System(
@@ -247,14 +247,14 @@ def wanted_run(work: Work, name: str) -> RequiredRun:
 
 
 def times(work: Work, name: str, system: str, *, valid: bool) -> list[float]:
-    """Return the durations of a system's valid trials, or of its invalid trials."""
+    """Return the durations of a network's valid (or invalid) trials in a run, in seconds."""
     sheet, run = work.values, shown(work, name)
     known = sheet["network"] + " " + sheet["routing"] if system == "network" else sheet["tree"]
     return [one.completion_s for one in run.of(known, valid=valid)]
 
 
 def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) -> Judgement:
-    """Judge a measured time in the file, which has to be in the range of the trials' times."""
+    """Judge a time in the student's file, which has to be in the range of the run's trials."""
     if answers[system].get("valid") is not valid:
         return Judgement(0.0, f"`valid` has to be {valid} for this run")
     took = number(answers, system, "completion_s")
@@ -263,7 +263,7 @@ def noted(answers: Any, system: str, took_s: Sequence[float], *, valid: bool) ->
 
 
 def measured(work: Work) -> list[GradedCase]:
-    """Compare the measurements in the student's file with the run's folder."""
+    """Test cases that compare the measurements in the student's file with the submitted run."""
     volume = work.values["volume_bytes"]
 
     def in_run(answers: Any, system: str) -> Judgement:
@@ -283,14 +283,14 @@ def measured(work: Work) -> list[GradedCase]:
         return near(number(answers, system, "of_ideal"), best / took, READ)
 
     return [
-        _of_system(work, "measured", system, key, judge)
+        _system_case(work, "measured", system, key, judge)
         for system in SYSTEMS
         for key, judge in (("completion_s", in_run), ("of_ideal", fits))
     ]
 
 
 def overloaded(work: Work) -> list[GradedCase]:
-    """Ask for the results of a run on an overloaded machine, and the rate that they would fit."""
+    """Test cases for the results of a run on an overloaded machine, and the rate they would fit."""
 
     def best(answers: Any, system: str) -> float:
         rate, volume = number(answers, "rate_mbit"), number(answers, "volume_bytes")
@@ -322,7 +322,7 @@ def overloaded(work: Work) -> list[GradedCase]:
         return near(number(answers, "speed_up"), took["tree"] / took["network"], CLOSE)
 
     def whole(judge: Any) -> Any:
-        """Return a judge that validates the run first: an invented run earns no points."""
+        """Return a judge that first validates the submitted run: invented runs earn no points."""
 
         def first(*arguments: Any) -> Judgement:
             shown(work, SECOND)
@@ -331,26 +331,26 @@ def overloaded(work: Work) -> list[GradedCase]:
         return first
 
     cases = [
-        _of_system(work, "overloaded", system, key, whole(judge))
+        _system_case(work, "overloaded", system, key, whole(judge))
         for system in SYSTEMS
         for key, judge in (("ideal_s", ideal_s), ("as_if_mbit", as_if))
     ]
     return [
-        _of_system(work, "overloaded", "network", "completion_s", late),
+        _system_case(work, "overloaded", "network", "completion_s", late),
         *cases,
-        _case(work, "overloaded", ("speed_up",), whole(speed_up)),
+        _answers_case(work, "overloaded", ("speed_up",), whole(speed_up)),
     ]
 
 
-def _of_system(work: Work, function: str, system: str, key: str, judge: Any) -> GradedCase:
-    return _case(work, function, (system, key), lambda answers: judge(answers, system))
+def _system_case(work: Work, function: str, system: str, key: str, judge: Any) -> GradedCase:
+    return _answers_case(work, function, (system, key), lambda answers: judge(answers, system))
 
 
 # -- explained -----------------------------------------------------------------------------------
 
 
 def explained(work: Work) -> list[GradedCase]:
-    """Ask for the true statements; a wrong answer costs as much as a correct answer gains."""
+    """Test cases for the lab sheet's true statements; a wrong answer cancels a correct one."""
 
     def judge(answers: Any) -> Judgement:
         given = {letter: answers.get(letter) for letter in STATEMENTS}
@@ -361,7 +361,7 @@ def explained(work: Work) -> list[GradedCase]:
         share = max(0, right - wrong) / len(STATEMENTS)
         return Judgement(share, f"{right} right, {wrong} wrong, {len(STATEMENTS)} in all")
 
-    return [_case(work, "explained", (), judge)]
+    return [_answers_case(work, "explained", (), judge)]
 
 
 CHECKS = (

@@ -45,17 +45,17 @@ SERVER_PORTS, SWITCH_PORTS, DISJOINT = 2, 4, 2
 # such a size with as few hops and ports.
 BRIEFS = ((25, 30, 3), (26, 30, 3), (28, 40, 4), (32, 40, 4), (36, 44, 4))
 SPEC = re.compile(r"[a-z]\w{0,20}(,(\w{1,20}=)?\d{1,6}){1,8}", re.ASCII)
-MOST_SIZES = 3  # maximum number of graded examples of the class
+MOST_SIZES = 3  # maximum number of graded network sizes of the student's class
 PACKETS, OTHER_PACKETS, FAULTY_PACKETS = 160, 40, 8
 APART = "not all servers reach one another"
-# Time for neighbours to miss a server's heart-beats and notify one another.
+# Time for neighbours to detect a failed server and to notify others, in seconds.
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 
 Pair = tuple[int, int]
 
 
 def values(draw: random.Random) -> dict[str, Any]:
-    """Draw the requirements that the student's network has to meet."""
+    """Draw the requirements that the topology of a student's class has to meet."""
     least, most, hops = draw.choice(BRIEFS)
     return {
         "servers at least": least,
@@ -72,7 +72,7 @@ def values(draw: random.Random) -> dict[str, Any]:
 
 
 def sizes(work: Work) -> list[Recorded]:
-    """Return the class's examples, recorded once for all checks."""
+    """Return the example networks of the student's class, recorded once for all checks."""
     if "sizes" not in work.kept:
         examples = work.of("examples")
         specs = list(dict.fromkeys(map(str, examples))) if isinstance(examples, list) else []
@@ -85,7 +85,7 @@ def sizes(work: Work) -> list[Recorded]:
 
 
 def brief(work: Work) -> list[GradedCase]:
-    """Compare the first example with the sheet's requirements; others have another size."""
+    """Test cases that compare the first example network with the lab sheet's requirements."""
     first, *others = sizes(work)
     sheet = work.values
     apart, hops = searched(first)
@@ -108,7 +108,7 @@ def brief(work: Work) -> list[GradedCase]:
 
 
 def searched(network: Recorded) -> tuple[int, int]:
-    """Return the fewest disjoint paths and the longest path, both 0 if a pair has no path."""
+    """Return a network's fewest disjoint paths of any pair and its diameter (both 0 if split)."""
     hops = diameter(network).value if network.cables else None
     return (disjoint_paths(network).least or 0, hops) if hops else (0, 0)
 
@@ -122,16 +122,16 @@ def _too_few(value: int, least: int) -> str:
 
 
 def _decided_case(asked: str, wrong: str) -> GradedCase:
-    """Return a case that is already decided: right if `wrong` is empty."""
+    """Return a test case that is already judged: right if the error text `wrong` is empty."""
     return GradedCase(asked, lambda: judged(not wrong, wrong))
 
 
 def wiring(work: Work) -> list[GradedCase]:
-    """Check each cable from both ends; return a case per node, and a case for the counts."""
-    return [case for network in sizes(work) for case in _wiring(network)]
+    """Test cases that check each cable of the student's class from both ends."""
+    return [case for network in sizes(work) for case in _wiring_cases(network)]
 
 
-def _wiring(network: Recorded) -> Iterator[GradedCase]:
+def _wiring_cases(network: Recorded) -> Iterator[GradedCase]:
     for node in range(network.nodes):
         lonely = "" if any(network.neighbours(node)) else f"{network.node_name(node)} has no cable"
         yield _decided_case(f"{network.spec}, wiring", network.contradictions.get(node, lonely))
@@ -141,7 +141,7 @@ def _wiring(network: Recorded) -> Iterator[GradedCase]:
 
 
 def addresses(work: Work) -> list[GradedCase]:
-    """Ask for every server's digits, and for the server with these digits."""
+    """Test cases for the address digits of every server, and for the server with these digits."""
     return [
         _decided_case(f"{network.spec}, addresses", network.misaddressed.get(server, ""))
         for network in sizes(work)
@@ -150,7 +150,7 @@ def addresses(work: Work) -> list[GradedCase]:
 
 
 def claims(work: Work) -> list[GradedCase]:
-    """Compare the class's bounds of path length and disjoint paths with a search."""
+    """Test cases that compare the bounds claimed by the student's class with a search."""
     cases = []
     for network in sizes(work):
         apart, hops = searched(network)
@@ -162,7 +162,7 @@ def claims(work: Work) -> list[GradedCase]:
 
 
 def claimed(work: Work, network: Recorded, name: str) -> float:
-    """Return the value of a bound that the class claims."""
+    """Return the value of a bound that the student's class claims."""
     bound = work.of(name, network=network.spec)
     value = bound[0] if isinstance(bound, list) and bound else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
@@ -171,7 +171,7 @@ def claimed(work: Work, network: Recorded, name: str) -> float:
 
 
 def _judged_bound(work: Work, network: Recorded, name: str, found: int, upper: bool) -> Judgement:
-    """Judge a bound: a violated bound gets 0, a bound that is twice too wide gets half."""
+    """Judge a claimed bound: no points if violated, half of them if twice as wide as needed."""
     value = claimed(work, network, name)
     if not found:
         return Judgement(0.0, APART)
@@ -183,30 +183,30 @@ def _judged_bound(work: Work, network: Recorded, name: str, found: int, upper: b
 
 
 def packets(work: Work) -> list[GradedCase]:
-    """Send packets between all pairs, or a sample; each within the hops that the class claims."""
+    """Test cases with packets between servers, each within the hops that the class claims."""
     cases: list[GradedCase] = []
     for network, many in zip(sizes(work), (PACKETS, OTHER_PACKETS), strict=False):
         try:
             hops = claimed(work, network, "diameter_bound")
         except Mistake:
-            hops = 0.0  # The class claims no bound, so no packet meets it.
-        pairs = _pairs(network, work.draw(f"packets {network.spec}"), many)
+            hops = 0.0  # Without a claimed bound, no packet is within the bound.
+        pairs = _sampled_pairs(network, work.draw(f"packets {network.spec}"), many)
         found = trips(work, network, NONE, pairs)
         paths = work.kept.setdefault(network.spec, [])
-        cases += [_packet(network, found, pair, hops, paths) for pair in pairs]
+        cases += [_packet_case(network, found, pair, hops, paths) for pair in pairs]
     return cases
 
 
-def _pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
+def _sampled_pairs(network: Topology, draw: random.Random, many: int) -> list[Pair]:
     servers = range(network.servers)
     every = [(a, b) for a in servers for b in servers if a != b]
     return draw.sample(every, min(many, len(every)))
 
 
-def _packet(
+def _packet_case(
     network: Recorded, found: Iterator[Trip], pair: Pair, hops: float, paths: list[Path]
 ) -> GradedCase:
-    """Judge one packet: half is for its arrival. The paths of packets that arrive are stored."""
+    """Return the test case of one packet: half of the points are for its arrival."""
 
     def judge() -> Judgement:
         trip = next(found)
@@ -225,7 +225,7 @@ def _packet(
 
 
 def faults(work: Work) -> list[GradedCase]:
-    """Cases in which a relay, a switch and a cable fail on paths that packets have taken."""
+    """Test cases in which a relay, switch or cable fails on a path that packets have taken."""
     network, *_ = sizes(work)
     draw = work.draw("faults")
     paths: list[Path] = work.kept.get(network.spec, [])
@@ -243,7 +243,7 @@ def faults(work: Work) -> list[GradedCase]:
 
 
 def _failure_on(network: Recorded, path: Path, kind: str, draw: random.Random) -> Failures | None:
-    """Return a failure of a node or cable of this kind on a path, None if the path has none."""
+    """Return the failure of a random node or cable of one kind on a path, None without any."""
     nodes = path.nodes(network)
     if kind == "cable":
         place = draw.randrange(len(nodes) - 1)
@@ -255,15 +255,17 @@ def _failure_on(network: Recorded, path: Path, kind: str, draw: random.Random) -
 def _detour_cases(
     work: Work, network: Recorded, failures: Failures, paths: list[Path]
 ) -> list[GradedCase]:
-    """Return cases of packets whose path contained the failure, except between failed servers."""
+    """Return test cases of packets whose earlier path contained the failed node or cable."""
     alive = [path for path in paths if not failures.nodes & {path.source, path.destination}]
     hit = [path for path in alive if failures.first_on(network, path)][:FAULTY_PACKETS]
     pairs = [(path.source, path.destination) for path in hit]
     found = trips(work, network, failures, pairs, HEARD_S)
-    return [_detour(network, found, pair, failures) for pair in pairs]
+    return [_rerouted_packet_case(network, found, pair, failures) for pair in pairs]
 
 
-def _detour(network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures) -> GradedCase:
+def _rerouted_packet_case(
+    network: Recorded, found: Iterator[Trip], pair: Pair, failures: Failures
+) -> GradedCase:
     ends = " to ".join(map(network.address, pair))
 
     def judge() -> Judgement:

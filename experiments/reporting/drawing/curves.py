@@ -14,15 +14,15 @@ from topos.base.layout import Point
 
 Floats = NDArray[np.float64]
 
-CLEARANCE = 0.09  # minimum distance between a cable and other nodes, in layout units
-# Sideways shifts of a curve's two control points, as shares of the cable's length.
+CLEARANCE = 0.09  # minimum distance between a drawn cable and other nodes, in layout units
+# Sideways shifts of a cable's two Bezier control points, as shares of the cable's length.
 SHIFTS = (0.0, 0.04, -0.04, 0.09, -0.09, 0.16, -0.16, 0.25, -0.25, 0.36, -0.36)
-SHIFT_COST = 0.12  # cost of a curve relative to a straight line, per squared shift
-SAMPLES = 97  # sampled points per cable; with fewer, a long cable could cross a node unnoticed
+SHIFT_COST = 0.12  # cost of bending a drawn cable, per squared shift
+SAMPLES = 97  # sampled points per drawn cable; fewer could miss a crossed node
 
 _T = np.linspace(0.0, 1.0, SAMPLES)[:, None]
 _WEIGHTS = np.hstack([(1 - _T) ** 3, 3 * _T * (1 - _T) ** 2, 3 * _T**2 * (1 - _T), _T**3])
-# Pairs of shifts in batches, smallest shifts first.
+# Pairs of control point shifts in batches, smallest shifts first.
 _PAIRS = np.array_split(
     np.array(sorted(product(SHIFTS, SHIFTS), key=lambda pair: pair[0] ** 2 + pair[1] ** 2)), 8
 )
@@ -30,16 +30,16 @@ _PAIRS = np.array_split(
 
 @dataclass
 class Obstacles:
-    """Shapes that cables avoid: rectangles with a margin; circles are rectangles of size zero."""
+    """Shapes in a network drawing that cables avoid: rectangles (or points) with a margin."""
 
     centres: Floats  # centres of the shapes, (count, 2)
-    halves: Floats  # half width and half height of the shapes, (count, 2)
+    halves: Floats  # half width and half height of each shape, (count, 2)
     radii: Floats  # margin around the rectangles, or radius of the circles, (count,)
     low: Floats  # lower left corner of the drawing, the limit of all cables
     high: Floats  # upper right corner of the drawing
 
     def __post_init__(self) -> None:
-        # Grid of squares of one layout unit, each with the obstacles that overlap the square. A
+        # Index of obstacles: grid squares of one layout unit, with the obstacles that overlap. A
         # sample is compared only with the obstacles of its square.
         reach = self.halves + self.radii[:, None] + CLEARANCE
         first, last = self._squares(self.centres - reach), self._squares(self.centres + reach)
@@ -61,7 +61,7 @@ class Obstacles:
         return np.floor(inside - self.low).astype(np.int64)
 
     def depths(self, curves: Floats, ends: tuple[Any, Any]) -> Floats:
-        """Return the mean overlap of each curve (curves, samples, 2) with obstacles.
+        """Return the mean overlap of each cable curve (curves, samples, 2) with obstacles.
 
         The nodes at the curve's ends are excluded. `ends` are two node indices for all curves, or
         two arrays of shape (curves, 1, 1).
@@ -75,7 +75,7 @@ class Obstacles:
         away = np.abs(curves[curve, sample] - self.centres[found]) - self.halves[found]
         away = np.maximum(away, 0.0)
         distance = np.hypot(away[:, 0], away[:, 1]) - self.radii[found]
-        # Every covered sample costs at least 0.5, even if only its edge is covered.
+        # Every curve sample inside an obstacle costs at least 0.5, even at the obstacle's edge.
         hidden = np.where(distance < CLEARANCE, CLEARANCE - distance + 0.5, 0.0)
         depth += np.bincount(curve, hidden, len(curves))
         mean: Floats = depth / curves.shape[1]
@@ -100,7 +100,7 @@ def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, 
     for pairs in _PAIRS:
         costs = SHIFT_COST * (pairs**2).sum(axis=1)
         if least <= costs[0]:
-            break  # later pairs have higher costs
+            break  # later pairs of shifts have higher costs
         first = start + along / 3 + pairs[:, :1] * aside
         second = start + along * 2 / 3 + pairs[:, 1:] * aside
         corners = np.stack(np.broadcast_arrays(start, first, second, end), axis=1)

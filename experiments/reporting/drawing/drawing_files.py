@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from topos.base.topology import Topology
 
-MOST_SERVERS = 1200  # maximum number of servers in a drawing, for legible cables
-FORMATS = (".svg", ".png")  # suffixes of drawings
+MOST_SERVERS = 1200  # maximum number of servers in a network drawing, for legible cables
+FORMATS = (".svg", ".png")  # file suffixes of network drawings
 MOST_PIXELS = 12_000  # maximum length of a PNG's longer side, in pixels
 DPI = 160  # resolution of a PNG in pixels per inch
 
@@ -58,10 +58,10 @@ def rendered(figure: Figure, file_format: str) -> bytes:
 
     stream = BytesIO()
     how: dict[str, Any] = {"metadata": {"Date": None}}
-    if file_format == "png":  # level 3 gives files as small as higher levels, in half the time
+    if file_format == "png":  # PNG compression level 3 is as good as higher levels
         how = {"metadata": {"Software": None}, "pil_kwargs": {"compress_level": 3}}
     dpi = min(DPI, MOST_PIXELS / max(figure.get_size_inches()))
-    # Text stays searchable text, and the salt makes identifiers reproducible.
+    # In SVG files, text stays searchable text, and the salt makes identifiers reproducible.
     with mpl.rc_context({"svg.hashsalt": "pillarbox", "svg.fonttype": "none"}):
         figure.savefig(stream, format=file_format, dpi=dpi, **how)
     return stream.getvalue()

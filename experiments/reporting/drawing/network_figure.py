@@ -45,8 +45,8 @@ MARGIN = 0.9  # margin around the drawing in layout units
 INCHES = 0.42  # maximum length of a layout unit in inches
 MOST_INCHES = 42.0  # maximum width and height of a drawing in inches
 POINTS = 72.0  # points per inch
-LABEL, CAPTION = 8.5, 11.0  # maximum text sizes of labels and of the title, in points
-SMALLEST = 2.2  # minimum text size of a label in points; smaller labels are left out
+LABEL, CAPTION = 8.5, 11.0  # maximum text sizes of node labels and of the title, in points
+SMALLEST = 2.2  # minimum text size of a node label in points; smaller labels are left out
 DIGIT = re.compile("[1-9]")
 
 
@@ -102,7 +102,7 @@ def topology_figure(
 
 def text_width(text: str, size: float) -> float:
     """Return the width of a text in points."""
-    return size * _relative_width(DIGIT.sub("0", text))  # all digits have the same width
+    return size * _relative_width(DIGIT.sub("0", text))  # all digits are equally wide
 
 
 @cache
@@ -118,8 +118,8 @@ class Picture:
 
     topology: Topology
     layout: Layout = field(init=False)
-    places: list[tuple[int, Point]] = field(init=False)  # every drawn node, repeated ones last
-    unlabelled: int = field(init=False, default=0)  # nodes too small for their names
+    places: list[tuple[int, Point]] = field(init=False)  # drawn nodes, repeated ones last
+    unlabelled: int = field(init=False, default=0)  # number of nodes too small for a label
 
     def __post_init__(self) -> None:
         topology = self.topology
@@ -130,7 +130,7 @@ class Picture:
         corners = self._bounding_points(centres)
         self.low, self.high = corners.min(axis=0) - MARGIN, corners.max(axis=0) + MARGIN
         self.inches = min(INCHES, MOST_INCHES / float((self.high - self.low).max()))
-        # Title and legend of a large drawing are magnified, to be legible in the whole drawing.
+        # Title and legend of a large network drawing are magnified to stay legible.
         sides = (self.high - self.low) * self.inches
         self.magnified = float(np.clip(sides.max() / 14, 1.0, 2.4))
         self.switch_widths = self._switch_widths()
@@ -143,7 +143,7 @@ class Picture:
         self.axes.add_artist(self.nodes)
 
     def _bounding_points(self, centres: list[Point]) -> np.ndarray:
-        """Return points whose bounding box contains all nodes, frames and notes."""
+        """Return points whose bounding box contains all nodes, frames and notes of the drawing."""
         points = [*centres]
         for note in self.layout.notes:
             (x, y), half, high = note.centre, note.width / 2, note.size / 2
@@ -159,11 +159,11 @@ class Picture:
         return np.array(points)
 
     def units(self, points: float) -> float:
-        """Return a length, given in points, in layout units."""
+        """Convert a length from points to the drawing's layout units."""
         return points / POINTS / self.inches
 
     def is_server(self, node: int) -> bool:
-        """Return True if a node is a server."""
+        """Return True if a drawn node is a server, not a switch."""
         return node < self.topology.servers
 
     def label(self, node: int) -> str:
@@ -171,7 +171,7 @@ class Picture:
         return self.layout.labels.get(node) or self.topology.name(node)
 
     def _switch_widths(self) -> dict[int, float]:
-        """Return the width of each switch: that of its label, limited by the space in its row."""
+        """Return each switch's width in the drawing: its label's width, limited by the space."""
         rows: dict[float, list[tuple[float, int]]] = {}
         for node, (x, y) in self.places:
             rows.setdefault(round(y, 3), []).append((x, node))
@@ -213,7 +213,7 @@ class Picture:
     # -- shapes --------------------------------------------------------------------------------
 
     def draw_frames(self) -> None:
-        """Draw the frames in the layout's order (outer frames first), and the notes."""
+        """Draw the frames around groups of nodes (outer frames first), and the notes."""
         for frame in self.layout.frames:
             if isinstance(frame, Disc):
                 shape: Patch = Circle(frame.centre, frame.radius)
@@ -230,7 +230,7 @@ class Picture:
             self.axes.text(*note.centre, note.text, color=INK, zorder=5, **look)
 
     def draw_cable(self, cable: Cable, points: Sequence[Point], width: float, colour: str) -> None:
-        """Draw a cable as a path; its identifier in an SVG file names both interfaces."""
+        """Draw a cable as a curve, whose identifier in an SVG file names both interfaces."""
         topology, layout = self.topology, self.layout
         self.levels.add(int(cable.level))
         codes = [Curve.MOVETO, *[Curve.CURVE4] * 3] if len(points) == 4 else None
@@ -245,7 +245,7 @@ class Picture:
         )
 
     def cable_curves(self) -> Iterator[tuple[Cable, list[Point]]]:
-        """Yield each cable with its points: two ends, and two control points in between if bent."""
+        """Yield each cable with its curve's points: two ends, and two control points if bent."""
         cables = list(self.topology.links())
         ends = [
             (self._place_index(one.a, one.b), self._place_index(one.b, one.a)) for one in cables
@@ -256,7 +256,7 @@ class Picture:
             yield cable, [start, *(bent or ()), end]
 
     def _place_index(self, node: int, far: int) -> int:
-        """Return the index in `places` of the drawn node at which the cable from `far` ends."""
+        """Return the index in `places` of the drawn node that is the end of a cable from `far`."""
         if (node, far) in self.layout.wrapped:
             return len(self.layout.positions) + sorted(self.layout.repeated).index(node)
         return node
@@ -314,14 +314,14 @@ class Picture:
         self._widen(1.15 * text_width(text, size))
 
     def _widen(self, points: float) -> None:
-        """Widen the drawing to at least a width in points."""
+        """Widen the network drawing to at least a width in points."""
         missing = self.units(points) + 2 * 0.4 - (self.high[0] - self.low[0])
         if missing > 0:
             self.low[0] -= missing / 2
             self.high[0] += missing / 2
 
     def level_samples(self) -> list[LegendEntry]:
-        """Return the legend entries of cables that are coloured by level."""
+        """Return the legend entries of a network drawing whose cables are coloured by level."""
         names = self.layout.level_names
         return [
             LegendEntry(
@@ -350,7 +350,7 @@ class Picture:
         self._widen(sum(widths))
 
     def finished(self) -> Figure:
-        """Return the figure, with its size set to that of the drawing."""
+        """Return the matplotlib figure, with the size of the finished network drawing."""
         width, height = (self.high - self.low).tolist()
         self.figure.set_size_inches(width * self.inches, height * self.inches)
         self.figure.set_facecolor(PAPER)

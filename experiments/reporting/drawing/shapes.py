@@ -19,7 +19,7 @@ _CIRCLE, _BOX = Path.unit_circle(), Path.unit_rectangle()
 
 
 class Shape(NamedTuple):
-    """A drawn outline with an optional fill; `name` is its identifier in an SVG file."""
+    """An outline with an optional fill in a drawing; `name` is its identifier in an SVG file."""
 
     name: str
     outline: Path
@@ -38,7 +38,7 @@ class Shapes(Artist):
         self.shapes: list[Shape] = []
 
     def draw(self, renderer: RendererBase) -> None:
-        """Draw each shape as a separate SVG group."""
+        """Draw each shape, as a separate group in an SVG file."""
         transform = self.get_transform()
         look: Any = renderer.new_gc()
         look.set_joinstyle("miter")
@@ -62,11 +62,11 @@ def _dash_lengths(shape: Shape) -> tuple[float, NDArray[np.float64] | None]:
 
 
 def circle(centre: Point, radius: float) -> Path:
-    """Return the outline of a circle."""
+    """Return the outline of a circle as a matplotlib path."""
     return Path(np.asarray(_CIRCLE.vertices) * radius + np.asarray(centre), _CIRCLE.codes)
 
 
 def box(corner: Point, width: float, height: float) -> Path:
-    """Return the outline of a rectangle."""
+    """Return the outline of a rectangle as a matplotlib path."""
     size = np.array((width, height))
     return Path(np.asarray(_BOX.vertices) * size + np.asarray(corner), _BOX.codes)

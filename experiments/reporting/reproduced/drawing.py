@@ -19,8 +19,8 @@ from experiments.reporting import style
 from experiments.reporting.drawing.network_figure import INK
 from experiments.reporting.reproduced.result import Point, Reproduction
 
-FEW = 6  # maximum number of x values that all get a tick
-CROWDED = 40  # maximum number of points of a line that is drawn with markers
+FEW = 6  # maximum number of x values that all get an axis tick
+CROWDED = 40  # maximum number of points of a line with markers
 ROW = 0.26  # height of a table row in inches
 
 
@@ -52,7 +52,7 @@ def reproduction_figure(reproduction: Reproduction) -> Figure:
 
 
 def series_of(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return the points by series; series and points keep their order."""
+    """Return a reproduced figure's points by series, in their order."""
     found: dict[str, list[Point]] = {}
     for point in points:
         found.setdefault(point.series, []).append(point)
@@ -60,7 +60,7 @@ def series_of(points: Sequence[Point]) -> dict[str, list[Point]]:
 
 
 def _draw_lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
-    """Draw each series as a line over x; return the legend entries of the series."""
+    """Draw each series of a reproduced figure as a line over x; return the legend entries."""
     places = _x_positions(axes, reproduction)
     crowded = _is_crowded(reproduction.points)
     handles: list[Artist] = []
@@ -70,7 +70,7 @@ def _draw_lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
         rings = dots | {
             "markerfacecolor": "none",
             "markersize": 8,
-        }  # rings of the paper's values
+        }  # style of the paper's values: hollow rings
         looks: dict[str, dict[str, Any]] = {
             "ideal": {"linestyle": "--", "linewidth": 1.0},
             "paper": {"linestyle": ":" if crowded else "", **rings},
@@ -86,7 +86,7 @@ def _draw_lines(axes: Axes, reproduction: Reproduction) -> list[Artist]:
 
 
 def _draw_bars(axes: Axes, reproduction: Reproduction) -> list[Artist]:
-    """Draw a group of bars at each x, one per series; return the legend entries of the series."""
+    """Draw a reproduced figure's series as groups of bars; return the legend entries."""
     categories = list(dict.fromkeys(point.x for point in reproduction.points))
     series = series_of(reproduction.points)
     width = 0.8 / len(series)
@@ -133,7 +133,7 @@ def _kind_entries(reproduction: Reproduction) -> list[Artist]:
     there = [name for name in looks if any(getattr(point, name) is not None for point in points)]
     return [
         Line2D([], [], color=INK, label="the paper's" if name == "paper" else name, **looks[name])
-        for name in (there if len(there) > 1 else ())  # our values alone need no entry
+        for name in (there if len(there) > 1 else ())  # no legend for our values alone
     ]
 
 
@@ -142,7 +142,7 @@ def _is_crowded(points: Sequence[Point]) -> bool:
 
 
 def _x_positions(axes: Axes, reproduction: Reproduction) -> dict[float | str, float]:
-    """Return the position of each x value: numbers as they are, words in order; set the ticks."""
+    """Set the ticks of the x axis; return the position of each x value (number or category)."""
     values = list(dict.fromkeys(point.x for point in reproduction.points))
     if all(isinstance(value, (int, float)) for value in values):
         if len(values) <= FEW and not reproduction.log_x:
@@ -161,7 +161,7 @@ def _wrapped(value: float | str) -> str:
 
 
 def _table_figure(reproduction: Reproduction) -> Figure:
-    """Draw a table with a row per point: series, paper's value, our value, and ideal."""
+    """Draw a reproduced table: series, paper's value, our value and ideal of each point."""
     columns, rows = table_of(reproduction)
     figure = Figure(figsize=(style.WIDTH, ROW * (len(rows) + 1) + 0.5))
     axes = figure.add_axes((0.02, 0.01, 0.96, 1 - 0.4 / figure.get_figheight()))
@@ -187,7 +187,7 @@ def _table_figure(reproduction: Reproduction) -> Figure:
 def table_of(
     reproduction: Reproduction, points: Sequence[Point] | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Return the columns and rows of a table of points (by default all points), as text."""
+    """Return the columns and rows of a reproduced figure's points as text."""
     x_label = "" if points is reproduction.rows else reproduction.x_label or "x"
     columns = ["", x_label, "paper", "ours", "spread", "ideal"]
     rows = []

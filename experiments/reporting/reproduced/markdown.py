@@ -28,8 +28,8 @@ sudo ./pillarbox reproduce --all --out results
 The command continues after an interruption and keeps results of unchanged code and settings.
 `results/report.html` also contains the figures, `results/results.md` is this page.
 [papers.md](papers.md) lists the parts of each paper."""
-SHARED_CHARACTERS = 80  # minimum length of a note that several figures share
-MOST_ROWS = 40  # maximum number of rows of a table; report.html has all rows
+SHARED_CHARACTERS = 80  # minimum length of a note that is printed once for several figures
+MOST_ROWS = 40  # maximum table rows on the Markdown page; report.html has all
 
 
 def page(found: Iterable[Reproduction], every: Iterable[str] = ()) -> str:
@@ -49,12 +49,12 @@ def page(found: Iterable[Reproduction], every: Iterable[str] = ()) -> str:
     if shared:
         numbered = "\n".join(f"{number}. {note}" for number, note in enumerate(shared, 1))
         parts.append(f"### Notes on several figures\n\n{numbered}")
-    parts += ["\n\n".join(_section(made, shared)) for made in found]
+    parts += ["\n\n".join(_figure_paragraphs(made, shared)) for made in found]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def record(made: Reproduction) -> str:
-    """Return the size, duration and date of a reproduction; an empty text if unknown."""
+    """Return size, duration and date of a figure's reproduction as text, empty if unknown."""
     if not made.made:
         return ""
     size = "--quick" if made.made["quick"] else "full size"
@@ -66,7 +66,7 @@ def _duration_text(seconds: float) -> str:
 
 
 def _machines_sentence(found: Sequence[Reproduction]) -> str:
-    """Return a sentence on the machines and Pillarbox versions of the reproductions."""
+    """Return a sentence on the machines and Pillarbox versions that reproduced the figures."""
     versions: dict[str, list[str]] = {}
     for made in found:
         if made.made:
@@ -95,18 +95,18 @@ def _overview(found: Sequence[Reproduction]) -> Iterator[str]:
         yield f"| {' | '.join(map(_escaped, cells))} |"
 
 
-def _sentences(note: str) -> str:
+def _sentence_lines(note: str) -> str:
     return f"{_escaped(note).rstrip('.')}."
 
 
 def _shared_notes(found: Sequence[Reproduction]) -> list[str]:
-    """Return the long notes of more than one figure, in the order of their first figures."""
-    counts = Counter(_sentences(note) for made in found for note in made.notes)
+    """Return the long notes that several reproduced figures share."""
+    counts = Counter(_sentence_lines(note) for made in found for note in made.notes)
     return [note for note, n in counts.items() if n > 1 and len(note) >= SHARED_CHARACTERS]
 
 
-def _section(made: Reproduction, shared: Sequence[str]) -> Iterator[str]:
-    """Yield the paragraphs of a reproduced figure."""
+def _figure_paragraphs(made: Reproduction, shared: Sequence[str]) -> Iterator[str]:
+    """Yield the Markdown paragraphs of a reproduced figure."""
     yield f"## {made.name}"
     yield f"{_escaped(made.title)}. **{made.verdict}**"
     if made.reasons:
@@ -119,7 +119,7 @@ def _section(made: Reproduction, shared: Sequence[str]) -> Iterator[str]:
         yield "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in lines)
         if len(rows) > MOST_ROWS:
             yield f"{len(rows) - MOST_ROWS} more rows are in report.html."
-    notes = [_sentences(note) for note in made.notes]
+    notes = [_sentence_lines(note) for note in made.notes]
     numbers = [str(shared.index(note) + 1) for note in notes if note in shared]
     own = [note for note in notes if note not in shared]
     if numbers:

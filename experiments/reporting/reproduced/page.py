@@ -26,11 +26,11 @@ from topos.base.errors import PillarboxError
 
 RESULTS = "results.md"
 MOODS = {AGREES: "", DIFFERS: "bad"}
-MANY = 12  # maximum number of points that the page shows unfolded
+MANY = 12  # maximum points of a figure that the HTML page shows unfolded
 
 
 def keep(made: Reproduction, folder: Path) -> list[Path]:
-    """Write a reproduced figure and its points to the figure's folder inside `folder`.
+    """Save a reproduced figure's drawing and points to a folder named after the figure.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def keep(made: Reproduction, folder: Path) -> list[Path]:
 
 
 def kept(folder: Path, name: str) -> Reproduction | None:
-    """Return a reproduced figure from a folder, or None if it is missing or unreadable."""
+    """Load a saved reproduced figure, or return None if it is missing or unreadable."""
     try:
         return Reproduction.from_json(store.read_json(folder / name / f"{name}.json"))
     except (PillarboxError, KeyError, TypeError, ValueError):
@@ -88,7 +88,7 @@ def _figure_names(folder: Path) -> Iterator[str]:
 
 
 def _template_values(own: Path, made: Reproduction) -> dict[str, Any]:
-    """Return the template values of a reproduced figure."""
+    """Return the HTML template's values for a reproduced figure."""
     caption = f"{made.title}: {made.y_label} over {made.x_label}."
     svg = (own / f"{made.name}.svg").read_text(encoding="utf-8")
     every = _points_table(made, made.points)

@@ -11,15 +11,15 @@ from typing import Any
 from experiments.units import figures_apart
 
 AGREES, DIFFERS, AMBIGUOUS = "agrees", "differs", "paper ambiguous"
-UNDECIDED = "not decided"  # verdict of figures that need more draws or trials
+UNDECIDED = "not decided"  # verdict of a reproduction that needs more draws or trials
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a reproduction: folders, seed, workers, link rate, repeats and size."""
+    """Settings for reproducing a paper's figure: folders, seed, workers, link rate and size."""
 
     folder: Path  # output folder
-    tasks: Path | None = None  # folder of finished tasks, shared by figures; None: in `folder`
+    tasks: Path | None = None  # cache of finished tasks, shared by figures
     seed: int = 1
     workers: int = 0  # number of simulator processes; 0 for one per processor
     scheduler: str = ""  # address of a Dask scheduler, used instead of processes
@@ -27,9 +27,9 @@ class Settings:
     repeats: int | None = None
     quick: bool = False  # smaller networks and coarser sweeps, for previews and tests
     say: Callable[[str], Any] = print  # callback for progress messages
-    # Hash of the figure's inputs (see `reproductions.inputs_of`): equal runs are resumed.
+    # Hash of the figure's inputs; a run with equal inputs is resumed.
     inputs: str = ""
-    tasks_s: list[float] = field(default_factory=list)  # durations of all tasks in seconds
+    tasks_s: list[float] = field(default_factory=list)  # durations of finished tasks in seconds
 
 
 @dataclass(frozen=True)
@@ -39,29 +39,29 @@ class Point:
     series: str
     x: float | str
     ours: float | None  # our value
-    paper: float | None = None  # value of the paper, if it gives one
-    low: float | None = None  # lower end of our value's spread or confidence interval
-    high: float | None = None  # upper end of our value's spread or confidence interval
+    paper: float | None = None  # value in the paper, None if not given
+    low: float | None = None  # lower end of our spread or confidence interval
+    high: float | None = None  # upper end of our spread or confidence interval
     ideal: float | None = None
-    draws: int = 0  # number of draws or trials of our mean; 0 for a deterministic value
+    draws: int = 0  # draws or trials in our mean; 0: deterministic
 
     @property
     def spread(self) -> tuple[float, float] | None:
-        """Interval of our value; None if it is unknown, or if all draws are equal."""
+        """Interval of our reproduced value; None if unknown, or if all draws are equal."""
         if self.low is None or self.high is None or math.isclose(self.low, self.high, rel_tol=1e-6):
             return None
         return self.low, self.high
 
     @property
     def figures(self) -> int:
-        """Number of significant figures: that of the paper, or more to show the spread."""
+        """Number of significant figures: as in the paper, or more to show our spread."""
         papers = 3 if self.paper is None or float(f"{self.paper:.3g}") == self.paper else 4
         return max(papers, figures_apart(*self.spread)) if self.spread else papers
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """A reproduced figure or table: its points, verdict, reasons and notes."""
+    """A reproduced figure or table of a paper: points, verdict, reasons and notes."""
 
     name: str
     title: str
