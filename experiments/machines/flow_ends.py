@@ -103,8 +103,8 @@ class _RemoteEnds(_Base):
             one.end_s = self._now
             self._ready.modify(one.sender, 0)
 
-    def _why_late(self, one: FlowConnection) -> str:
-        return "" if self._sends_away(one) else super()._why_late(one)
+    def _timeout_reason(self, one: FlowConnection) -> str:
+        return "" if self._sends_away(one) else super()._timeout_reason(one)
 
 
 class Greedy(_RemoteEnds, Loop):

@@ -175,7 +175,7 @@ def _with_requests(
 def _volumes(
     sizes: Sizes, wanted_bytes: float, measured: bool, load: float, draw: numpy.random.Generator
 ) -> Ints:
-    """Return random sizes whose sum is as near to `wanted_bytes` as one flow allows."""
+    """Return random flow sizes whose sum is as near to `wanted_bytes` as one flow allows."""
     expected = wanted_bytes / sizes.mean_bytes
     require(
         expected <= MOST_FLOWS * 10,

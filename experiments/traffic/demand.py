@@ -117,7 +117,7 @@ def draw_together(
 
 
 class Requests(NamedTuple):
-    """Small answers in addition to other traffic."""
+    """Size and rate of small answers to requests, sent in addition to other traffic."""
 
     volume_bytes: int
     per_s: int

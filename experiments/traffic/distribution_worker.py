@@ -57,11 +57,11 @@ class PieceChecker:
     """Comparison of arriving data with the expected pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.right = True  # whether all data so far is as expected
+        self.right = True  # whether all received data is as expected
         self._pieces, self._next = pieces, memoryview(b"")
 
     def take(self, arrived: bytes) -> None:
-        """Compare the next bytes with the expected pieces."""
+        """Compare the next received bytes with the file's expected pieces."""
         at = 0
         while self.right and at < len(arrived):
             self._next = self._next or memoryview(next(self._pieces, b""))
@@ -73,14 +73,14 @@ class PieceChecker:
 
 
 class RelayConnection:
-    """Data that a connection still has to send and has received, and the hops that follow."""
+    """A file distribution's hop: data still to send, data received, and the next hops."""
 
     def __init__(
         self, connection: FlowConnection, expected: Iterator[bytes], made_up: Iterator[bytes]
     ) -> None:
         self.connection, self.made_up = connection, made_up
         self.onward: list[RelayConnection] = []
-        self.waiting: deque[memoryview] = deque()  # shared with the hops that follow
+        self.waiting: deque[memoryview] = deque()  # data shared with the next hops
         self.received = PieceChecker(expected)
         self._refill()
 
@@ -121,7 +121,7 @@ class Relaying(Loop):
                 feeds[tree, one.flow.source].onward.append(hop)
             feeds[tree, one.flow.destination] = hop
             self._hops.append(hop)
-        for hop in self._hops:  # Order: a failed hop comes before the hops that depend on it.
+        for hop in self._hops:  # order: a failed hop precedes its next hops
             for onward in hop.onward if hop.connection.ended else ():
                 onward.connection.fail(self._relay_failure_reason(hop))
 

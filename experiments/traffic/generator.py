@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS_PER_S = 5000  # maximum rows per second: more would cost a noticeable part of a processor
 MOST_PROCESSES = 8  # maximum number of processes; further processors are left to the network
-# costs summed over all processes; of other figures, the maximum counts
+# costs summed over all generator processes; other entries take the maximum
 SUMS = ("own_s", "cpu_s", "cpu_share")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 

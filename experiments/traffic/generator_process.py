@@ -14,7 +14,7 @@ from experiments.traffic.generator_worker import GeneratorTask
 from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
-ANSWER_S = 15.0  # time to answer in addition to the process' own time limits, in seconds
+ANSWER_S = 15.0  # extra time to answer beyond the generator process's own limits, in seconds
 
 
 class Process:
@@ -36,7 +36,7 @@ class Process:
         self.pid = self._running.pid
 
     def tell(self, what: object) -> None:
-        """Write a line of JSON to the process; raise PillarboxError if the process has ended."""
+        """Write a JSON line to the generator process; raise PillarboxError if it has ended."""
         try:
             self._input.write(json.dumps(what).encode() + b"\n")
             self._input.flush()
@@ -45,7 +45,7 @@ class Process:
             raise PillarboxError(ended) from None
 
     def answer(self) -> dict[str, Any]:
-        """Return the next line of the process, which connects its flows first."""
+        """Return the generator process's next JSON line; it connects its flows first."""
         answered = readable([self.output], ALL_S + ANSWER_S)
         line = self.output.readline() if answered else b""
         require(bool(line), f"the generator could not connect its flows: {last_words(self._log)}")

@@ -189,7 +189,7 @@ class Connector:
         self._ready.register(client, select.EPOLLOUT)
 
     def _handle_handshake(self, descriptor: int) -> None:
-        """Handle the end of a client's handshake, successful or not."""
+        """Handle the end of a flow's TCP handshake, successful or not."""
         key = self._clients[descriptor]
         one = self._trying[key]
         assert one.sender is not None
@@ -208,7 +208,7 @@ class Connector:
                 accepted, client = self._listeners[server].accept()
             except BlockingIOError:
                 return
-            except ConnectionAbortedError:  # the client's side reports this error
+            except ConnectionAbortedError:  # the connecting side reports this error
                 continue
             accepted.setblocking(False)
             one = self._trying.get((server, client))

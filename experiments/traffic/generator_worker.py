@@ -121,7 +121,7 @@ class Loop:
         """Run the flows from the barrier on; return the cost in processor time and memory."""
         self._barrier_s = barrier_s
         for one in self.connections:
-            if one.ended:  # failed to connect
+            if one.ended:  # the flow failed to connect
                 self._ended[one.flow.number] = 1
             else:
                 self._left += 1
@@ -172,7 +172,7 @@ class Loop:
 
     def _handle_ready(self, descriptor: int) -> None:
         found = self._deeds.get(descriptor)
-        if found:  # otherwise its flow has just ended
+        if found:  # a flow that has just ended has no handler
             self._do(*found)
 
     def _do(self, deed: Callable[[FlowConnection], None], one: FlowConnection) -> None:
@@ -312,9 +312,9 @@ class Loop:
     def _fail_late_flows(self) -> None:
         for one in self.connections:
             if not one.ended:
-                self._end(one, self._why_late(one))
+                self._end(one, self._timeout_reason(one))
 
-    def _why_late(self, one: FlowConnection) -> str:
+    def _timeout_reason(self, one: FlowConnection) -> str:
         volume = one.flow.volume_bytes
         of = "" if volume is None else f" of {volume}"
         said = f"no end within {self._timeout_s:g} s: {one.delivered}{of} bytes delivered"
@@ -323,7 +323,7 @@ class Loop:
         return f"{said}, the last at {one.moved_s - self._barrier_s:.1f} s"
 
     def outcome(self, one: FlowConnection) -> list[Any]:
-        """Return the fields of a FlowResult: status, reason, begin, end, bytes, and so on."""
+        """Return a flow's FlowResult fields: status, reason, begin, end, bytes and more."""
         moments = [
             None if moment is None else round(moment - self._barrier_s, 6)
             for moment in (one.begin_s, None if one.reason else one.end_s)

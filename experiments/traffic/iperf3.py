@@ -165,7 +165,7 @@ class Iperf3:
         return ["--fq-rate", str(round(most_bps))] if most_bps else []
 
     def _connect(self, session: Session) -> None:
-        """Start a flow's client."""
+        """Start a flow's iperf3 client."""
         flow = session.flow
         if flow.destination in self._lab.dead:
             session.fail(f"server {self._lab.name(flow.destination)} is dead")
@@ -190,7 +190,7 @@ class Iperf3:
         self._exits.register(session.pidfd, selectors.EVENT_READ, session)
 
     def _wait(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
-        """Wait until every live server has a socket in that state, or until the time limit."""
+        """Wait until every iperf3 server has a TCP socket in a state, or until the time limit."""
         began_s = time.monotonic()
         deadline = began_s + limit_s
         while began_s < deadline:
@@ -205,7 +205,7 @@ class Iperf3:
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
 
     def _sessions_without(self, state: str) -> list[Session]:
-        """Return the live sessions whose server has no socket in that state."""
+        """Return the iperf3 sessions whose live server has no TCP socket in that state."""
         found = []
         live = self._live_sessions()
         for source in {session.flow.source for session in live}:
@@ -235,7 +235,7 @@ class Iperf3:
         self._at_s = at_s
         for session in self._live_sessions():
             self._schedule(at_s + session.flow.start_s, self._release, session)
-            self._schedule(at_s + self._sending.timeout_s, self._give_up, session)
+            self._schedule(at_s + self._sending.timeout_s, self._stop_late_client, session)
         self._thread = threading.Thread(target=self._watch, name="iperf3", daemon=True)
         self._thread.start()
 
@@ -247,7 +247,7 @@ class Iperf3:
             self._handle_events(None)
 
     def _handle_events(self, timeout_s: float | None) -> None:
-        """Handle due events, then clients that have exited, waiting for at most `timeout_s`."""
+        """Handle due events, then exited iperf3 clients; wait for at most `timeout_s`."""
         now_s = time.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now_s:
             _, _, deed, session = heapq.heappop(self._scheduled)
@@ -261,7 +261,7 @@ class Iperf3:
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()
         for key, _ in heard:
-            if key.data is None:  # new events, or close()
+            if key.data is None:  # woken up by new events or close(), not by a client's exit
                 self._woken.recv(1 << 10)
             else:
                 self._exits.unregister(key.fileobj)
@@ -292,7 +292,7 @@ class Iperf3:
         return True
 
     def _check_volume(self, session: Session) -> None:
-        """Stop a client that has its volume, or check again when half the rest may be there."""
+        """Stop an iperf3 client that has its volume, or schedule the next check."""
         # One block more, as a signal loses data that was read from the socket but not yet counted.
         volume_bytes = (session.flow.volume_bytes or 0) + session.block_bytes
         read_bytes, now_s = session.bytes_read(), time.monotonic()
@@ -304,7 +304,7 @@ class Iperf3:
         self._schedule(now_s + wait_s, self._check_volume, session)
 
     def _stop(self, session: Session) -> None:
-        """Stop a client that has completed its flow.
+        """Stop an iperf3 client that has completed its flow.
 
         Its server is suspended until the client ends: among hundreds of flows, senders would take
         the processor time that clients need to end.
@@ -313,7 +313,7 @@ class Iperf3:
         session.signal_server(signal.SIGSTOP)
         session.signal(signal.SIGINT)
 
-    def _give_up(self, session: Session) -> None:
+    def _stop_late_client(self, session: Session) -> None:
         """Stop a client after the timeout: first with SIGINT, so that it reports, then with
         SIGKILL.
         """
@@ -325,7 +325,7 @@ class Iperf3:
         self._schedule(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
 
     def _handle_exit(self, session: Session, now_s: float) -> None:
-        """Find out why a client has exited; try again if it never reached its server."""
+        """Handle an iperf3 client's exit; start it again if it never reached its server."""
         assert session.client is not None
         session.client.wait()
         session.exited_s = now_s

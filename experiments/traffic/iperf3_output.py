@@ -33,7 +33,7 @@ def version_in(text: str) -> tuple[int, int]:
 
 
 def report_in(text: str) -> dict[str, Any]:
-    """Return the report, or a dict with only an ``error``; warnings may precede the report."""
+    """Return iperf3's JSON report, or a dict with only an ``error``; skip warnings before it."""
     begin = text.find("{")
     try:
         report, _ = json.JSONDecoder().raw_decode(text, begin if begin >= 0 else 0)

@@ -38,7 +38,7 @@ class Session:
     given_up: bool = False
     exited_s: float = 0.0  # exit time of the client, by the monotonic clock
     ended: bool = False
-    judged: bool = False  # whether `result` is final
+    judged: bool = False  # whether the flow's `result` is final
     pidfd: int = -1  # pidfd of the client until its exit is noticed, else -1
     stream: socket.socket | None = None  # the client's data socket, for queries
     began_s: float = 0.0  # when the client's first bytes were noticed
@@ -80,16 +80,16 @@ class Session:
         return True
 
     def _find_stream(self) -> None:
-        """Find the client's data connection, which follows the control connection."""
+        """Find the iperf3 client's data socket: the one after its control connection."""
         if self.client:
-            with suppress(OSError):  # the client has ended
+            with suppress(OSError):  # the iperf3 client has ended
                 open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_descriptor)
                 sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
                 if len(sockets) > 1:
                     self.stream = shared_socket(self.pidfd, _descriptor(sockets[-1]))
 
     def bytes_read(self) -> int:
-        """Return the bytes that the client has received and read, also after its exit."""
+        """Return the bytes that the iperf3 client has received and read, also after its exit."""
         stream = self.stream  # another thread may close the socket meanwhile
         if stream:
             with suppress(OSError, ValueError):  # another thread has just closed the socket

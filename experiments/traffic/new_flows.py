@@ -24,14 +24,14 @@ from hosts.linux.calls import enter
 PORT = 9  # port of the receivers: discard (RFC 863)
 FIRST_PORT, PORTS = 10_000, 50_000  # source ports of flows, used in turn
 UDP_HEADER = struct.Struct(">4H")
-NUMBER = struct.Struct("=2Q")  # number of the offer, and the packet's index in it
+NUMBER = struct.Struct("=2Q")  # payload: number of the `offer` call, and packet index
 PAYLOAD_BYTES = 64
 SENT_AT_ONCE, READ_AT_ONCE = 16, 256
 SO_RCVBUFFORCE, BUFFER_BYTES = 33, 1 << 24
 
 
 class Carried(NamedTuple):
-    """Results of offered new flows: packets sent, their delays and the time."""
+    """Results of sending first packets of new flows: packets sent, delays and duration."""
 
     sent: int
     delays_ms: list[float]  # delays of packets that arrived, sorted
@@ -54,7 +54,7 @@ class Carried(NamedTuple):
 
 
 class NewFlows:
-    """Sender and receiver of first packets; use it in a ``with`` statement.
+    """Sender and receiver of one-packet UDP flows; use it in a ``with`` statement.
 
     Parameters
     ----------

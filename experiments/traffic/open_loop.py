@@ -32,7 +32,7 @@ class OpenLoop(Generator):
         return {**super()._task(flows), "together": min(TOGETHER, len(self._flows))}
 
     def progress(self) -> Sequence[Progress]:
-        """Return the progress of the flows that have changed since the last call."""
+        """Return the progress of those arriving flows that have changed since the last call."""
         now = numpy.array(self._delivered), numpy.array(self._ended)
         before = self._counted or tuple(map(numpy.zeros_like, now))
         moved = numpy.flatnonzero((now[0] != before[0]) | (now[1] != before[1])).tolist()

@@ -144,7 +144,7 @@ def _several_to_one(options: Options) -> Iterator[Pair]:
 
 def _all_to_all(options: Options) -> Iterator[Pair]:
     servers = range(options.topology.servers)
-    # permutations() would copy the servers
+    # itertools.permutations() would copy the servers into memory
     return ((a, b) for a in servers for b in servers if a != b)
 
 

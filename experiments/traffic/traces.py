@@ -125,7 +125,7 @@ class _Servers:
         topology = self._topology
         require(text != "", "a flow has a server here: its address, or its number")
         require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
-        # server number, as in other programs
+        # other programs' traces name servers by number
         if text.isascii() and text.isdecimal() and len(text) <= 18:
             has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
             require(int(text) < topology.servers, f"it has a server {text}, and {has}")
@@ -156,7 +156,7 @@ def _check_rows(file: Path, rows: int) -> None:
 def _read_csv(file: Path, servers: _Servers) -> _TraceTable:
     start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
     with file.open(encoding="utf-8-sig", newline="") as opened:
-        rows = csv.reader(_lines(file, opened), strict=True)
+        rows = csv.reader(_bounded_lines(file, opened), strict=True)
         header = next(rows, [])
         time_at, source_at, destination_at, bytes_at = _column_indices(file, header)
         for cells in filter(None, rows):  # skips empty lines
@@ -166,20 +166,20 @@ def _read_csv(file: Path, servers: _Servers) -> _TraceTable:
                 len(cells) == len(header),
                 f"row {row} of {file} has {len(cells)} columns, and its header has {len(header)}",
             )
-            start_s.append(_number(cells[time_at]))
+            start_s.append(_parsed_number(cells[time_at]))
             source.append(servers.number(cells[source_at], row, SOURCE))
             destination.append(servers.number(cells[destination_at], row, DESTINATION))
-            size.append(_number(cells[bytes_at]))
+            size.append(_parsed_number(cells[bytes_at]))
     return _TraceTable(*map(numpy.array, (start_s, source, destination, size)))
 
 
-def _lines(file: Path, opened: IO[str]) -> Iterator[str]:
+def _bounded_lines(file: Path, opened: IO[str]) -> Iterator[str]:
     while line := opened.readline(LONGEST_LINE):
         require(len(line) < LONGEST_LINE, f"{file} is no trace: it has a line that does not end")
         yield line
 
 
-def _number(text: str) -> float:
+def _parsed_number(text: str) -> float:
     try:
         return float(text) if len(text) <= LONGEST_CELL else numpy.nan
     except ValueError:

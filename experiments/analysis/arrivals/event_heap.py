@@ -17,7 +17,7 @@ def put(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
 
 
 def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
-    """Remove the first entry of an event queue of `size` entries."""
+    """Remove the earliest event from an event queue of `size` entries."""
     last = heap[size - 1]
     heap[0] = last
     at[last] = 0

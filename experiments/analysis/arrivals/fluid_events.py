@@ -29,7 +29,7 @@ NONE = -1
 
 
 class Course(NamedTuple):
-    """Start, end and path of every flow, and totals over time."""
+    """Simulated start, end and path of every flow, and all flows' totals over time."""
 
     begin_s: Floats  # later than requested if the flow waited for others
     end_s: Floats  # missing (NaN) for a flow that has no path, or waits for a flow that never ends
@@ -41,7 +41,7 @@ class Course(NamedTuple):
 
 
 class _Flows(NamedTuple):
-    """The given flows: one array entry each; links are in the order of paths."""
+    """Arrays of the flows to simulate: start, volume and links of each flow's possible paths."""
 
     starts: Ints
     links: Ints
@@ -160,7 +160,7 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
     left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
     heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
-    unused = numpy.empty(flows, numpy.int32)  # free slots; the last one is used next
+    unused = numpy.empty(flows, numpy.int32)  # slots without an active flow; the last is used next
     for slot in range(flows):
         unused[slot] = flows - 1 - slot
     waits = given.waits.copy()
@@ -236,7 +236,7 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
 
 
 def _chosen_row(given: Any, shared: Any, flow: int) -> int:
-    """Return the row of the path that a flow takes when it starts."""
+    """Return the row, in the table of all paths, of the path that a starting flow takes."""
     best: int = flow * given.choices
     fewest, shortest = NONE, 0
     for row in range(flow * given.choices, (flow + 1) * given.choices):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 ROUNDING = 1e-12
 # Spare capacity, relative to the largest capacity, below which a link's level is updated.
 NEAR = 1e-9
-FIRST = 4  # initial room of a link, in flows
+FIRST = 4  # initial size of a link's list of flows
 NONE = -1
 
 
@@ -76,7 +76,7 @@ class SharingState(NamedTuple):
 
 
 def shared(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
-    """Return links without flows, with room for `slots` simultaneous flows."""
+    """Return the initial max-min sharing state of idle links, for at most `slots` active flows."""
     links, longest = len(capacity_bps), int(numpy.diff(routes.starts).max(initial=1))
     bits = (longest - 1).bit_length()
     width = 1 << bits
@@ -134,7 +134,7 @@ def join(shared: Any, slot: int, path: Any) -> None:
 
 
 def leave(shared: Any, slot: int) -> None:
-    """Remove a flow from the shared links; `settle` has to be called before."""
+    """Remove a flow from the links that it shares; call `settle` first to update rates."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
@@ -152,7 +152,7 @@ def leave(shared: Any, slot: int) -> None:
 
 
 def settle(shared: Any) -> None:
-    """Update links until all levels are right; `changed` holds the flows whose rates changed."""
+    """Recompute links' max-min fair levels; `changed` then lists flows with a new rate."""
     level, spare, capacity, bounds = shared.level, shared.spare, shared.capacity, shared.bounds
     low, second, where = shared.low, shared.second, shared.where
     links, length, bits = shared.links, shared.length, shared.bits

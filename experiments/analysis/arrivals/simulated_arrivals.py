@@ -29,8 +29,8 @@ SAMPLE = 100_000  # number of pairs from which the mean path length is computed
 class Loads(NamedTuple):
     """Offered and delivered load within a window, as fractions of capacity."""
 
-    offered: float  # offered by the flows that start in the window, of all cables' capacity
-    carried: float  # delivered in the window by all flows, of all cables' capacity
+    offered: float  # load of the flows that start in the window / all cables' capacity
+    carried: float  # load delivered in the window by all flows / all cables' capacity
     busiest: float  # highest offered load of a link
     servers: float  # offered load of the servers' ports
     active_before: int  # active flows at the window's start
@@ -50,7 +50,7 @@ class Simulated(NamedTuple):
 
     @property
     def counts(self) -> Bools:
-        """Mask of the flows that start within the window."""
+        """Mask of the flows that start within the measured window."""
         start_s = self.arrivals.start_s
         found: Bools = (start_s >= self.window.from_s) & (start_s < self.window.until_s)
         return found
@@ -78,7 +78,7 @@ def header_of(topology: Topology, routing: str) -> int:
 def cable_capacity_bps(
     topology: Topology, routing: str, pairs: tuple[Any, Any], cable_bps: float
 ) -> float:
-    """Return the mean total goodput of flows between such pairs when all cables are full.
+    """Return the total goodput of flows between these server pairs when all cables are full.
 
     A flow fills as many links as its path has, so this is all links' capacity divided by the mean
     path length. The busiest link may be full much earlier.

@@ -28,7 +28,7 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from experiments.analysis.comparison.path_metrics import MOST_SEARCHED, adjacency, link_loads
 from topos.base.topology import Topology
 
-SWITCH_SIDES = 1 << 24  # maximum number of choices of sides times servers
+SWITCH_SIDES = 1 << 24  # limit of (choices of switch sides) x servers for exhaustive search
 CHUNK = 1 << 12
 MOST_PROGRAMMED = 100  # maximum number of servers for an integer program
 MOST_CORNERS = 6  # maximum width of a corner in each digit
@@ -85,7 +85,7 @@ def flow_bound(topology: Topology) -> int:
 
 
 def structured_cut(topology: Topology) -> int:
-    """Return the size of the smallest cut along certain orders of the servers.
+    """Return the smallest bisection, in cables, that splits certain server orders in halves.
 
     There are three kinds of order: by one digit first; by a corner (all servers whose digit i is
     below p, then those whose digit j is below q); and by the slowest eigenvector. Corners beat the
@@ -123,7 +123,7 @@ def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int
     if topology.switches_interconnect:
         return _cut_through_fabric(topology, matrix, inside == 1)
     cables = matrix[: topology.servers]
-    ones = cables.T @ inside  # number of cables of each node into the half
+    ones = cables.T @ inside  # number of each node's cables to servers of `half`
     among = cables.T @ (1 - inside)
     switches = slice(topology.servers, None)
     direct = ((1 - inside) * ones[: topology.servers]).sum()
@@ -206,7 +206,7 @@ def integer_program(topology: Topology, lower: int, upper: int, seconds: float) 
 def least_cut(
     a: IntRow, b: IntRow, nodes: int, halved: int, lower: int, upper: int, seconds: float
 ) -> tuple[int, int]:
-    """Return a lower and an upper bound by HiGHS; they are equal unless the time runs out.
+    """Return the minimum cut's lower and upper bound by the HiGHS solver (equal if it finishes).
 
     `a` and `b` are the cables' ends, and the first `halved` nodes are split into halves. A binary
     variable per node is its side, and one per cable is whether it is cut; node 0 is on side 0.

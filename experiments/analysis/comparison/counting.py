@@ -28,7 +28,7 @@ BISECTION_S = 2.0
 
 
 class Limit(NamedTuple):
-    """Upper bound of the throughput, and its reason."""
+    """Upper bound of a network's throughput, and the reason for it."""
 
     name: str
     throughput: float  # throughput bound, in units of a link's rate

@@ -58,7 +58,7 @@ class NetworkMeasures:
 def measure(
     topology: Topology, price_list: prices.PriceList, exact: bool, seconds: float
 ) -> NetworkMeasures:
-    """Return the network's column; `exact` enables searches, limited to about `seconds` each."""
+    """Return a network's measures; `exact` enables searches of about `seconds` each."""
     skipped = (
         path_metrics.Searched(None, NOT_ASKED),
         path_metrics.DisjointPathCounts(None, None, NOT_ASKED),
@@ -74,7 +74,7 @@ def measure(
 
 
 def as_json(measured: NetworkMeasures) -> dict[str, Any]:
-    """Return a network's column as a JSON object, with units in the keys."""
+    """Return a network's measures as a JSON object, with units in the keys."""
     topology, cost, versus = measured.topology, measured.bill, measured.contrast
     return {
         "spec": topology.spec,

@@ -86,7 +86,7 @@ def dpillar_2(seconds: float) -> PaperTable:
         servers: Formula,
         switches: Formula,
     ) -> list[TableCheck]:
-        """Return a line of the table: formulas, their values, and reasons for different values."""
+        """Return the checks of one network's printed formulas in Liao 2012, Table 2."""
         each = own.switches * own.switch_ports / own.servers
         return formulas(
             own.spec,
@@ -176,7 +176,7 @@ def dpillar_2(seconds: float) -> PaperTable:
 
 
 def butterfly(_: float = 0.0) -> PaperTable:
-    """Comparison with the wrapped butterfly that has as many nodes as DPillar has servers."""
+    """Compare DPillar with the wrapped butterfly of as many nodes (Liao 2012)."""
     reason = "k' 2^k' = N solved; the paper's approximation drops log(k'/k)"
     checks = []
     for spec in ("dpillar,8,2", "dpillar,48,3", "dpillar,48,5"):
@@ -213,7 +213,7 @@ SEVERAL = 2  # receivers of a file: as many as each server of the networks below
 
 
 def bcube_1(_: float = 0.0) -> PaperTable:
-    """Compare the table's formulas with traffic over each structure's own paths."""
+    """Check Guo 2009, Table 1: speed-ups and throughput of each structure on its own paths."""
 
     def rows(
         own: Topology, times: tuple[str, float], to_all: Formula, *others: Formula
@@ -311,7 +311,7 @@ STRUCTURES = (
 
 
 def dcell_3(seconds: float) -> PaperTable:
-    """Degree, diameter, bisection width and bottleneck degree of structures, and of DCell."""
+    """Check Guo 2008, Table 3: degree, diameter, bisection and bottleneck degree of structures."""
     checks = [check for spec in STRUCTURES for check in cells(spec)]
     # Trees of other sizes, for which the formulas hold that do not fit the first tree.
     checks += [cell("tree,64,3", "bisection"), cell("tree,80,5", "bottleneck")]

@@ -24,7 +24,7 @@ Ints = NDArray[numpy.int64]
 
 
 class Searched(NamedTuple):
-    """Value found by search, or None, and how it was found or why it is missing."""
+    """Value of a metric found by graph search (None if missing), and the method or reason."""
 
     value: int | None
     note: str
@@ -117,7 +117,7 @@ def edge_loads(near: Ints, far: Ints, nodes: int, senders: int) -> NDArray[numpy
 def _brandes(
     matrix: sparse.csr_matrix, sources: NDArray[numpy.int64], servers: int
 ) -> tuple[NDArray[numpy.int64], NDArray[numpy.float64], NDArray[numpy.float64]]:
-    """Return depth, number of shortest paths, and inflow per path, as nodes x sources matrices."""
+    """Run Brandes' algorithm: return depth, shortest paths and inflow, as nodes x sources."""
     shape = (matrix.shape[0], len(sources))
     depth = numpy.full(shape, -2)
     path_counts = numpy.zeros(shape)

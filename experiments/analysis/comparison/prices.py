@@ -49,7 +49,7 @@ LISTS = {"liao2012": LIAO, "guo2009": GUO}
 
 @dataclass(frozen=True)
 class Bill:
-    """Costs in dollars and power in watts; None where no listed device fits."""
+    """A network's costs in dollars and power in watts; None where no listed device fits."""
 
     switches_usd: float | None
     cables_usd: float
@@ -118,7 +118,7 @@ def bill(topology: Topology, prices: PriceList) -> Bill:
 def with_entries(
     table: dict[int, float], entries: tuple[str, ...], option: str
 ) -> dict[int, float]:
-    """Return the table updated with ``PORTS=NUMBER`` entries; a ``NUMBER`` alone is for any size.
+    """Return a price table updated with ``PORTS=NUMBER`` entries (``NUMBER``: any port count).
 
     >>> with_entries({8: 40.0}, ("64=900",), "--switch-price")
     {8: 40.0, 64: 900.0}

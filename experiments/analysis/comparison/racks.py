@@ -55,8 +55,8 @@ class LevelWires:
     inside_racks: int
     inside_super_racks: int  # wires between racks of the same super-rack
     between_super_racks: int
-    most_along_column: int  # maximum number of wires at a place of a column
-    most_at: int  # place of this maximum: the number of racks in front of it in the column
+    most_along_column: int  # maximum number of wires at one rack position of a column
+    most_at: int  # rack position of this maximum: number of racks in front of it
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Packing:
     switches_per_rack: tuple[int, int]  # minimum and maximum number of switches per rack
     units_used: int  # rack units used in the fullest rack
     levels: list[LevelWires]
-    sum_of_most: int  # sum of the levels' maxima: the paper's figure
+    sum_of_most: int  # sum of the levels' maximum wire counts, as in the paper
     most_at_one_place: int
     space_cm2: float  # cross-section of the wires in `sum_of_most`
 
@@ -140,7 +140,7 @@ def _racks_of_nodes(topology: Topology, a: IntRow, b: IntRow, servers_per_rack: 
 def _wires_along_columns(
     near: IntRow, far: IntRow, length: int, columns: int
 ) -> NDArray[numpy.float64]:
-    """Return the wires that pass each place of each column (columns x places 0 .. length)."""
+    """Return the number of wires passing each rack position of each column of racks."""
     change = numpy.zeros((columns, length + 1))
     low = numpy.minimum(near % length, far % length)
     high = numpy.maximum(near % length, far % length)

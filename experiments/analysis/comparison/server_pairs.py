@@ -83,7 +83,7 @@ def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
 def _disjoint_over(
     topology: Topology, paths: list[Path], source: int, destination: int
 ) -> Disjoint:
-    """Return the numbers of disjoint paths over the links of these paths only."""
+    """Return the numbers of link- and node-disjoint paths over the links of these paths only."""
     usable = numpy.zeros(link_count(topology), bool)
     for path in paths:
         usable[links_of(topology, path)] = True

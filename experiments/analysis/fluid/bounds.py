@@ -41,7 +41,7 @@ def concurrent_flow(
     works: Bools | None = None,
     seconds: float = MOST_SECONDS,
 ) -> Optimum:
-    """Return the largest rate that all flows between these pairs can have at the same time.
+    """Return the largest equal rate that all flows between these server pairs can have.
 
     Parameters
     ----------

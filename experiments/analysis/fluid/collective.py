@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return the arrival time of each transfer, in seconds."""
+    """Return the arrival time of each transfer of a collective operation, in seconds."""
     volumes = numpy.array(plan.volumes) * 8.0
     after = [one.after for one in plan.graph.transfers]
     return transfer_ends_s(volumes, plan.flow_of, after, len(plan.pairs), rates_of)
@@ -29,7 +29,7 @@ def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
 def phases_s(
     topology: Topology, phases: Sequence[Phase], servers: Sequence[int], routing: str = ""
 ) -> float:
-    """Return the duration of consecutive phases, each as long as its slowest transfer.
+    """Return the duration of a collective's phases, each as long as its slowest transfer.
 
     The unit is the transmission time of all data of one server over one cable. Paths are those of
     the algorithm alone, and rates are max-min fair.
@@ -49,7 +49,7 @@ def phases_s(
 
 
 def flow_ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
-    """Return the arrival time of the last transfer of each flow, in seconds."""
+    """Return the arrival time of each flow's last collective transfer, in seconds."""
     found = numpy.zeros(len(plan.pairs))
     numpy.maximum.at(found, list(plan.flow_of), ends_s(plan, rates_of))
     return found

@@ -55,7 +55,7 @@ def completed_s(volume_bits: Floats, start_s: Floats | None, rates_of: RatesOf) 
         due = now + left[moving] / rates[moving]
         later = starts[pending & (starts > now)]
         if not len(due) and not len(later):
-            break  # the remaining flows never end
+            break  # all remaining flows have the rate 0
         next_s = float(min(due.min(initial=numpy.inf), later.min(initial=numpy.inf)))
         left[moving] -= rates[moving] * (next_s - now)
         now = next_s

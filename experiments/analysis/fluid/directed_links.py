@@ -49,7 +49,7 @@ class Routes(NamedTuple):
 
 
 def link_count(topology: Topology) -> int:
-    """Return the number of link numbers, including those of unused ports."""
+    """Return the size of arrays indexed by directed link, unused ports included."""
     return topology.servers * topology.ports + topology.switches * topology.switch_ports
 
 
@@ -105,7 +105,7 @@ def cabled_ends(topology: Topology) -> tuple[Ints, Ints, Ints]:
 
 
 def links_of(topology: Topology, path: Path) -> Ints:
-    """Return the links of the path in order, including those between switches.
+    """Return the directed links of the path in order, including those between switches.
 
     >>> import topos
     >>> from hosts.base.algorithms import route

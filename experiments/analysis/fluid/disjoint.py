@@ -74,12 +74,12 @@ def disjoint_paths(
     # Each node is split in two with an inner link: links enter the first half, leave the second.
     ends = numpy.concatenate([near + count, every]), numpy.concatenate([far, every + count])
     return Disjoint(
-        _flow(near, far, count, source, destination),
-        _flow(*ends, 2 * count, source + count, destination),
+        _max_flow(near, far, count, source, destination),
+        _max_flow(*ends, 2 * count, source + count, destination),
     )
 
 
-def _flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> int:
+def _max_flow(near: Ints, far: Ints, nodes: int, source: int, destination: int) -> int:
     ones = numpy.ones(len(near), numpy.int32)
     graph = sparse.csr_matrix((ones, (near, far)), (nodes, nodes), numpy.int32)
     return int(sparse.csgraph.maximum_flow(graph, source, destination).flow_value)

@@ -78,17 +78,21 @@ class _Graph:
         """Simulate the transfers event by event; return their end times in seconds."""
         now = 0.0
         known: dict[bytes, Floats] = {}
-        self._begin([number for number, count in enumerate(self.waits_for) if not count])
+        self._enqueue_transfers(
+            [number for number, count in enumerate(self.waits_for) if not count]
+        )
         while self.active.any():
             rates = self._rates(rates_of, known)
             moving = numpy.flatnonzero(rates > 0)
             if not len(moving):
-                break  # the remaining transfers never end
+                break  # all remaining transfers have the rate 0
             takes_s = float((self.left[moving] / rates[moving]).min())
             self.left[moving] -= rates[moving] * takes_s
             now += takes_s
             done = moving[self.left[moving] <= self.least[moving]]
-            self._begin([onward for flow in done for onward in self._arrived(int(flow), now)])
+            self._enqueue_transfers(
+                [onward for flow in done for onward in self._arrived(int(flow), now)]
+            )
         return self.ends
 
     def _rates(self, rates_of: RatesOf, known: dict[bytes, Floats]) -> Floats:
@@ -99,8 +103,8 @@ class _Graph:
             known[key] = numpy.nan_to_num(rates_of(self.active.copy())) * self.active
         return known[key]
 
-    def _begin(self, numbers: Sequence[int]) -> None:
-        """Append transfers to the queues of their connections."""
+    def _enqueue_transfers(self, numbers: Sequence[int]) -> None:
+        """Append collective transfers to the queues of their connections."""
         for number in sorted(numbers):
             flow = self.flow_of[number]
             self.queues[flow].append(number)

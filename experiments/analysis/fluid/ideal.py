@@ -215,13 +215,13 @@ def bound_bps(
     if not flows or len({flow.volume_bytes for flow in flows}) > 1:
         return None
     together = flows[0].volume_bytes is not None
-    most = _most(topology.spec, pairs, together)
+    most = _max_total_rate(topology.spec, pairs, together)
     efficiency = header_efficiency(header_bytes(topology, routing), mtu)
     return None if most is None else most * rate_bps * efficiency
 
 
 @functools.lru_cache(maxsize=16)  # the repeats of an experiment often have the same pairs
-def _most(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
+def _max_total_rate(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
     """Return the maximum total rate of these flows, in units of a cable's rate."""
     topology = parse(spec)
     if len({source for source, _ in pairs}) * 2 * topology.cables > MOST_VARIABLES:

@@ -31,7 +31,7 @@ NO_LENGTH = 1e-12  # replaces the length 0, which a sparse graph treats as "no l
 
 @dataclass(frozen=True)
 class Optimum:
-    """Lower and upper bound of an optimum."""
+    """Lower and upper bound of the optimal throughput."""
 
     at_least: float
     at_most: float
@@ -125,7 +125,7 @@ def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, flo
     missing = numpy.where(depth > 0, numpy.maximum(wanted - arrived, 0.0), 0.0)
     arrived = arrived + missing
     load = flows.sum(axis=0)
-    for level in range(depth.max(initial=0), 0, -1):  # leaves first, root last
+    for level in range(depth.max(initial=0), 0, -1):  # leaves first, the tree's root last
         row, node = numpy.nonzero(depth == level)
         numpy.add.at(load, link[row, node], missing[row, node])
         numpy.add.at(missing, (row, before[row, node]), missing[row, node])

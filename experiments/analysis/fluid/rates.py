@@ -156,7 +156,7 @@ def _by_link(starts: Any, links: Any, count: int) -> Any:
 def _fill(
     starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
 ) -> Any:
-    """Return the rates by water-filling; `left` is the capacity left by flows with a final rate.
+    """Return max-min fair rates by water-filling; `left` is each link's unassigned capacity.
 
     The level at which a link is full only rises while flows on the link become final earlier. The
     heap may therefore hold outdated levels, if each level is recomputed when it is the lowest:
@@ -200,6 +200,6 @@ def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
     for flow in range(len(rates)):
         for link in links[starts[flow] : starts[flow + 1]]:
             share = capacity[link] / flows_on[link]
-            if not rates[flow] <= share:  # True for the first share (NaN) too
+            if not rates[flow] <= share:  # True for a rate that is still NaN
                 rates[flow] = share
     return rates

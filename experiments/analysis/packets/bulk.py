@@ -38,7 +38,7 @@ class Bulk:
     seed: int
 
     def fluid(self, moments_s: Floats | None = None) -> Course:
-        """Return the course of the flows if they share all links max-min fairly."""
+        """Simulate the flows as fluids that share all links max-min fairly."""
         volumes = numpy.full(len(self.start_s), 8.0 * self.volume_bytes)
         goodput_bps = self.tcp.rate_bps * header_efficiency(self.tcp.header, self.tcp.mtu)
         capacity = numpy.full(link_count(self.topology), goodput_bps)

@@ -57,7 +57,7 @@ class Frames(NamedTuple):
     segment: int  # payload bytes of a full segment
     overhead: int  # header bytes per segment; the whole size of an ACK
     most: float  # receiver's limit of segments in flight
-    together: int  # maximum number of segments per packet
+    together: int  # maximum number of TCP segments per super-packet
     own: int  # minimum limit of segments that wait at the sender's own port
     cubic: bool
 
@@ -79,7 +79,7 @@ class Given(NamedTuple):
     delivered: Any  # bytes delivered up to each of `moments_s`
     active: Any
     counts: Any
-    total: Any  # bytes delivered so far
+    total: Any  # bytes delivered so far, all flows
     chance: Any  # random numbers from 0 to 1; their count is a power of two
     until_s: float
 
@@ -103,7 +103,7 @@ def run(given: Given, frames: Frames) -> int:
 
 
 def _process_events(given: Any, frames: Any, packets: Any, unused: Any) -> bool:
-    """Process events; return False if packet records run out, True when the simulation is over."""
+    """Process simulated packets' events; return False if packet records run out."""
     links, flows, heap, due_s, counts = (
         given.links, given.flows, given.heap, given.due_s, given.counts
     )  # fmt: skip

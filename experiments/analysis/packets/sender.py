@@ -38,7 +38,7 @@ LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8
 
 
 def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
-    """Update the TCP sender's state from an ACK."""
+    """Update a simulated TCP sender's state from an ACK."""
     progress = packet.number - flow.acked
     delivered = packet.taken - flow.taken
     has_lost = packet.newest - flow.newest > delivered
@@ -214,7 +214,7 @@ def _cubic_window(flow: Any, segments: int, now: float) -> float:
         flow.epoch_s, flow.reno = now, window
         flow.most = max(flow.most, window)
         flow.rise_s = math.pow((flow.most - window) / CUBIC_SCALE, 1 / 3)
-    # Linux always adds to Reno's window, not only while CUBIC is slower
+    # Linux always grows CUBIC's estimate of Reno's window, not only while CUBIC is slower
     flow.reno += CUBIC_RENO * segments / window
     away_s = now - flow.epoch_s + flow.round_trip_s - flow.rise_s
     target = flow.most + CUBIC_SCALE * away_s**3

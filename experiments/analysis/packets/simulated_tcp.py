@@ -183,7 +183,7 @@ def packets(
 def _flow_records(
     directions: list[Routes], start_s: Floats, volume_bytes: Ints, tcp: Tcp
 ) -> tuple[Any, int]:
-    """Return a FLOW record per flow, and the total number of segments."""
+    """Return the TCP simulator's state record of each flow, and the total number of segments."""
     flows = numpy.zeros(len(start_s), FLOW)
     segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
     require(
@@ -211,7 +211,7 @@ def _flow_records(
 
 
 def _link_records(topology: Topology, tcp: Tcp) -> Any:
-    """Return a LINK record per link, followed by those of the servers' processors."""
+    """Return the packet simulator's state records: each link's, then each server processor's."""
     cables = link_count(topology)
     links = numpy.zeros(cables + (topology.servers if tcp.relay_s else 0), LINK)
     links["first"] = links["last"] = links["waits"] = NONE
@@ -230,7 +230,7 @@ def _leaves_relay(topology: Topology, routes: Routes) -> Any:
     """Return a mask of the flows' links: True where a relay, not the source, sends."""
     leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
     has_any = routes.starts[:-1] < routes.starts[1:]
-    leaves_server[routes.starts[:-1][has_any]] = False  # the source's own link
+    leaves_server[routes.starts[:-1][has_any]] = False  # a path's first link
     return leaves_server
 
 

@@ -72,8 +72,8 @@ FLOW = numpy.dtype(
         ("threshold", "f8"),
         ("next", "i4"),  # first segment that the sender never sent
         ("acked", "i4"),  # first segment not yet acknowledged cumulatively
-        ("sent", "i4"),  # number of transmissions
-        ("newest", "i4"),  # highest transmission that has left the network
+        ("sent", "i4"),  # number of segments sent, retransmissions included
+        ("newest", "i4"),  # highest transmission number known to have left the network
         ("repairs", "i4"),  # first segment of the search for the next lost one
         ("taken", "i4"),  # segments known to have arrived, in any order
         ("until", "i4"),  # recovery lasts until all segments below this one have arrived

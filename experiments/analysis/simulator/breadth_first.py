@@ -21,7 +21,7 @@ from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 SOURCES = 64  # number of sources per search: the bits of a word
-# largest count of a byte; the lowest bit of each byte
+# largest count that fits a byte lane; mask of each byte's lowest bit
 MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)
 Words: TypeAlias = "NDArray[numpy.uint64]"
 Works: TypeAlias = "NDArray[numpy.bool_]"
@@ -133,7 +133,7 @@ def _spread_from_servers(far: Any, words: Any, onward: Any, switches: Any) -> No
     """Spread each server's word of reached sources to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
-        # most words are 0 except in the middle of the search: skip reading far ends
+        # most words are 0 at the search's start and end: skip their far ends
         if not words[server]:
             continue
         end = far[server]

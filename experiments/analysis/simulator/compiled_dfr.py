@@ -134,7 +134,7 @@ def _walk_packets(
     counts: Any,
     rerouted: Any,
 ) -> None:
-    """Walk each packet to its destination, or until it is dropped."""
+    """Forward each simulated DFR packet to its destination, or until it is dropped."""
     for flow in range(len(sources)):
         here, destination = sources[flow], destinations[flow]
         proxy, came_by, left, hops = NONE, NONE, retry, 0

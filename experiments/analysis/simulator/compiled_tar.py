@@ -82,7 +82,7 @@ class TarState(NamedTuple):
 
 
 class TarFlows:
-    """Flows that search for their paths by repeated probes.
+    """FiConn flows that search for their paths by TAR's repeated probes.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class TarFlows:
         self._probes = 0
 
     def probe(self, first: int = 0, last: int | None = None) -> None:
-        """Probe flows `first` to `last` in order.
+        """Send TAR's path probes for flows `first` to `last`, in order.
 
         A round consists of all flows, in one call or in several; it ends before the next begins.
         """

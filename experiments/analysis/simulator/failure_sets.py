@@ -66,7 +66,7 @@ def draw(
     racks: float = 0.0,
     rack_servers: int | None = None,
 ) -> Broken:
-    """Return random failures: for each kind the given share, rounded to a whole number.
+    """Return random failures: the given shares of servers, racks, switches and cables.
 
     A rack is `rack_servers` servers with consecutive numbers (by default as many as a switch has
     ports), and fails together with the switches that have cables to its servers only.
@@ -92,12 +92,12 @@ def draw(
 
 
 def surviving(routes: Routes, works: Bools) -> Routes:
-    """Return the same flows; those whose path has failed have no links."""
+    """Return the flows' links, empty for flows whose path has failed."""
     return only(routes, _intact_flows(works, *routes))
 
 
 def only(routes: Routes, kept: Bools) -> Routes:
-    """Return the same flows; those that are not kept have no links."""
+    """Return the flows' links, empty for flows that are not in the mask `kept`."""
     return Routes(*_kept_links(kept, *routes))
 
 
@@ -133,7 +133,7 @@ def _failed_sample(count: int, share: float, random: numpy.random.Generator) -> 
 
 
 def _isolated_switches(topology: Topology, failed: Bools, size: int) -> Bools:
-    """Return the switches whose servers are all in failed racks."""
+    """Return a mask of the switches whose servers are all in failed racks."""
     cables = _cabled(topology)
     up = (cables.a < topology.servers) & (cables.b >= topology.servers)
     switch = cables.b[up].astype(numpy.int64) - topology.servers

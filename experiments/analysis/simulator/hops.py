@@ -40,7 +40,7 @@ class Hops(NamedTuple):
     peers: Ints
 
     def written(self) -> Bools:
-        """Return a mask of the entries of the rows that are hops."""
+        """Return a mask of the array entries that hold hops (others are padding)."""
         found: Bools = numpy.arange(self.ports.shape[1]) < self.counts[:, None]
         return found
 

@@ -53,7 +53,7 @@ SAY_EVERY_S = 10.0  # interval of progress messages, in seconds
 
 
 class Done(NamedTuple):
-    """Result of a task, and the resources it took."""
+    """Result of a sweep's task, with its processor time and peak memory."""
 
     found: Any
     seconds: float  # processor time of the task in seconds
@@ -70,7 +70,7 @@ def sweep(
     say: Callable[[str], Any] = print,
     took: Callable[[float], Any] = lambda _: None,
 ) -> list[Any]:
-    """Return the result of `measure` for each task, in the tasks' order.
+    """Run the function `measure` on each task, in parallel; return results in order.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def measured_alike(measure: Measure, task: Any, code: str) -> Done:
 
 
 def code_of(module: str) -> str:
-    """Return a hash of everything on which a measure's results depend except its task."""
+    """Return a hash of all code on which the results of a sweep's measure depend."""
     return hash_of(*CODE, module, without=LIVE)
 
 

@@ -138,7 +138,7 @@ def made(runs: list[Run]) -> Made:
 
 
 def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
-    """Return by repeat the throughput of the file, of the pair, or of all senders, in bit/s."""
+    """Return by repeat the bit/s of a pattern's file, its pair, or all its senders."""
     trials = done.of(system).trials
     plan = done.manifest["plan"]
     values: pandas.Series = trials.goodput_bps
@@ -179,14 +179,14 @@ def _goodput_after_settling(intervals: pandas.DataFrame, duration_s: float) -> p
 
 
 def _ratio(case: PatternCase, done: Run, bcube: Point, tree: Point) -> Point:
-    """Return the ratio of BCube's throughput to the tree's, trial by trial."""
+    """Return the ratio of BCube's throughput to the tree's, by pairs of trials."""
 
     def times(value: str) -> float | None:
         a, b = getattr(bcube, value), getattr(tree, value)
         return a / b if a and b else None
 
     ratios = _values(case, done, BCUBE) / _values(case, done, TREE)
-    # Totals of all servers, whose number is the same in both networks.
+    # Totals suffice: both networks have the same number of servers.
     series = f"{BCUBE} / {TREE}"
     return live_experiments.spread(
         series, bcube.x, ratios, paper=times("paper"), ideal=times("ideal")

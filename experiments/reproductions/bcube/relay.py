@@ -37,7 +37,7 @@ PAPERS_SHARE = {1500: 0.36, 9000: 0.076}
 PAPERS_COST = {9000: 0.076 / 0.36}
 THROUGHPUT, COST = "throughput, Gbit/s", "processor by bit, of that at 1500"
 COST_EBPF, BY_PACKET = f"{COST}, eBPF", "processor by packet, µs, eBPF"
-FAIR = 1500  # MTU to which costs are relative
+FAIR = 1500  # MTU in bytes to which relaying costs are relative
 
 
 class RelayMeasurement(NamedTuple):
@@ -79,7 +79,7 @@ def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
 
 
 def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
-    """Return four connections' goodput over the relay, and its processor share minus idling."""
+    """Return four connections' goodput over a relay, and its processor share above idle."""
     from experiments.traffic.generator import Generator
 
     flows, missing = _flows(seconds)
@@ -140,7 +140,7 @@ def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[floa
         rows.append(replace(point(THROUGHPUT, mtu, own, paper), ideal=best))
     for mtu in mtus:
         paper = PAPERS_COST.get(mtu)
-        # If only packets cost time, the cost falls as their number does.
+        # If the cost is per packet, it falls with the number of packets.
         by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
         ratios = [cost / fair for cost, fair in zip(costs[mtu], costs[FAIR], strict=True)]
         rows.append(replace(point(COST, mtu, ratios, paper), ideal=by_packets))
@@ -161,7 +161,7 @@ def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[floa
 
 
 def _kernel_points(mtus: Sequence[int], kernel: list[list[float]]) -> Iterator[Point]:
-    """Yield the cost of a packet under eBPF, and per bit, relative to that at 1500 bytes."""
+    """Yield the eBPF relay's cost per packet, and per bit relative to 1500-byte packets."""
     by_bit = [{mtu: us / mtu for mtu, us in zip(mtus, turn, strict=True)} for turn in kernel]
     for at, mtu in enumerate(mtus if kernel else ()):
         yield point(BY_PACKET, mtu, [turn[at] for turn in kernel])

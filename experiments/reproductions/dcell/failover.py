@@ -118,7 +118,7 @@ def _rows(done: Run, system: str) -> list[Point]:
         events = _events_named(done, name)
         columns = ["rerouted_s"] if name == "kill" else []
         for column in (*columns, "recovered_s"):
-            # If no flow stopped, none had to be rerouted or to recover.
+            # If a fault stopped no flow, rerouting and recovery times are undefined.
             values = events[column].mask(events.stopped_flows == 0, 0.0)
             paper = PAPERS_S.get((name, column)) if system == PAPER else None
             rows.append(

@@ -51,7 +51,7 @@ from topos.base.spec import parse
 from topos.dcell import DCell
 
 MOST_RETRIES = 15  # maximum retry count of a 4-bit header field
-# Failures and sources cause more variation than the choice of packets between them.
+# Draws of failures and sources vary results more than draws of destinations.
 RUNS, QUICK_RUNS = 6, 3
 SOURCES, DESTINATIONS = 64, 250  # number of DFR's sources per run, and of destinations per source
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
@@ -85,7 +85,7 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
         *(end[up] for end in ends),
     )
     lost = hops == 0
-    # The number of failed destinations is known; only the fate of the others is sampled.
+    # Failed destinations are counted; only packets to working ones are sampled.
     failed = float(broken.servers.sum()) / (dcell.servers - 1)
     many_lost, few_lost = (
         failed + (1 - failed) * float(which.mean())
@@ -285,7 +285,7 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
 
 
 def surest(points: list[Point], most: float) -> Point:
-    """Return the point that decides whether all keep a bound: one surely above it, or the highest.
+    """Return the point that decides a bound on all points: one surely above it, or the highest.
 
     The largest mean alone would often be that of the widest confidence interval.
     """

@@ -105,7 +105,7 @@ def _count(paths: str, settings: Settings) -> int:
 
 
 def _tasks(spec: str, paths: str, settings: Settings) -> list[LengthTask]:
-    """Return a network's tasks of the path length simulation, each with some of the sources."""
+    """Return a network's path length tasks, each with some of the source servers."""
     servers = parse(spec).servers
     if servers**2 <= MOST_PAIRS:
         return [LengthTask(spec, paths, 0, settings.seed, 0, servers)]

@@ -27,7 +27,7 @@ from topos.dcell import DCell
 NETWORKS = {"dcell,4,2": 0, "dcell,6,2": 0, "dcell,2,3": 0, "dcell,4,3": 16, "dcell,6,3": 4}
 QUICK_NETWORKS = {"dcell,4,2": 0, "dcell,2,2": 0, "dcell,3,3": 4}
 FLOWS = 1 << 18  # number of flows simulated per block
-LESS = 1e-9  # relative margin: the theorem says less than the bound
+LESS = 1e-9  # relative margin for "less than" in the theorem's bound
 
 
 class Theorem5Task(NamedTuple):

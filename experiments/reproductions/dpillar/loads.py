@@ -64,7 +64,7 @@ PATTERNS = {"one-to-one": HALVES, "all-to-all": 0.01}
 FEW, PAPERS_FEW_PERCENT, NEAR_PERCENT = 4, 95.0, 3.0
 PAPERS_MOST, NEAR_MOST = 11.0, 2.0  # the maximum of thousands of servers differs from draw to draw
 LARGEST_DRAWN = 20  # maximum flows shown; only all-to-all has servers that forward more
-ALIKE = 0.1  # tolerance for "no noticeable increase" from one network to the other
+ALIKE = 0.1  # relative tolerance for "no noticeable increase" of load with size
 
 Case = tuple[str, str, str]  # network, pattern, name of the routing
 

@@ -115,7 +115,7 @@ def label(spec: str) -> str:
 def runs_of(
     settings: Settings, cases: Iterable[tuple[str, int, int]], runs: int = RUNS
 ) -> list[Runs]:
-    """Return the runs of each (network, number of failed servers, number of failed switches)."""
+    """Return simulation runs by (network, failed servers, failed switches) of a DPillar."""
     return draws(settings, measure, cases, repeats(settings, runs, QUICK_RUNS))
 
 
@@ -154,7 +154,7 @@ SAME = 0.1  # tolerance of lengths per column, which should be proportional
     "server-to-server hops",
 )
 def fig9(settings: Settings) -> Made:
-    """Fail servers of all networks: short paths fail less, and length grows with the columns."""
+    """Reproduce Liao 2012, Fig. 9: fail servers of DPillars with different numbers of columns."""
     networks = FIG9_QUICK_NETWORKS if settings.quick else FIG9_NETWORKS
     percents = FIG9_QUICK_PERCENT if settings.quick else FIG9_PERCENT
     drawn_at = [(spec, percent) for spec in networks for percent in percents]
@@ -204,7 +204,7 @@ MUCH_LARGER = 4.0
     "clockwise paths of a pair",
 )
 def fig10(settings: Settings) -> Made:
-    """Fail servers, then switches, which cost many more paths: each has n cables instead of 2."""
+    """Reproduce Liao 2012, Fig. 10: fail servers, then switches, and count failed paths."""
     counts = QUICK_COUNTS if settings.quick else COUNTS
     drawn_at = [(name, many) for name in counts for many in counts[name]]
     cases = [(SPEC, *((many, 0) if name == SERVERS else (0, many))) for name, many in drawn_at]

@@ -167,7 +167,7 @@ def made(found: list[LoadMeasurement], rate_mbit: float, kernel: list[list[float
         own = [o.share for o in found if o.load == load and o.packet_bytes == PACKET_BYTES]
         paper = PAPERS_SHARE if load == full else None
         points.append(point(series, load, own, paper))
-    long, short = (_costs_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
+    long, short = (_relay_packet_costs_us(found, size) for size in (PACKET_BYTES, SHORT_BYTES))
     papers_us = PAPERS_SHARE / (2 * live_experiments.PAPERS_MBIT * 125_000 / PACKET_BYTES) * 1e6
     cost = point(COST, f"{PACKET_BYTES} bytes, Python", long, papers_us)
     costs = [cost]
@@ -219,7 +219,7 @@ def _kernel_claims(kernel: list[list[float]], papers_us: float) -> Iterator[Clai
     yield Claim(point("processor by packet", what, ratios, 1.0), ALIKE)
 
 
-def _costs_us(found: list[LoadMeasurement], packet_bytes: int) -> list[float]:
+def _relay_packet_costs_us(found: list[LoadMeasurement], packet_bytes: int) -> list[float]:
     """Return the relay's processor time per packet at full load, in µs, turn by turn."""
     full = max(one.load for one in found)
     own = [o for o in found if o.packet_bytes == packet_bytes and o.load == full]

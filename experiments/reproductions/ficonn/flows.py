@@ -220,7 +220,7 @@ EQUAL_SHARES = (
 
 
 def carried(runs: list[FlowDraw]) -> list[Claim]:
-    """Return the claims of Li 2009, section V, on Fig. 8, for which equal shares are nearest."""
+    """Return the claims of Li 2009, section V, on the burst throughput in Fig. 8."""
     tor = after(runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR)
     tar = after(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
     return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]

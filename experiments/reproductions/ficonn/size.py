@@ -38,7 +38,7 @@ def fig4(_: Settings) -> Made:
     points, claims = [], []
     for (n, k), servers in counts.items():
         paper = PAPERS.get((n, k))
-        points.append(Point(f"n = {n}", k, _twice_log(servers), paper and _twice_log(paper)))
+        points.append(Point(f"n = {n}", k, _double_log10(servers), paper and _double_log10(paper)))
     for (n, k), paper in PAPERS.items():
         claims.append(Claim(Point(f"servers, n = {n}", k, counts[n, k], paper), 0.0))
     for n in PORTS:  # log10(log10 N) has correlation 1 with k if the plot is a line
@@ -49,5 +49,5 @@ def fig4(_: Settings) -> Made:
     return Made(points, claims, notes=("Levels end with 32-bit addresses.",))
 
 
-def _twice_log(servers: float) -> float:
+def _double_log10(servers: float) -> float:
     return math.log10(math.log10(servers))

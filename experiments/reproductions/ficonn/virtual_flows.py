@@ -66,7 +66,7 @@ def _claims(settings: Settings, reading: str) -> Iterator[Claim]:
 
 
 def judged(held: Mapping[str, Sequence[Claim]]) -> str:
-    """Return the verdict whether the reading used is nearest, whatever other draws may yield."""
+    """Return the verdict whether our reading of virtual flows agrees best with the paper."""
     ends = {
         reading: [max(end) for end in zip(*map(_deviation_range, claims), strict=True)]
         for reading, claims in held.items()

@@ -152,7 +152,7 @@ def _moving_share(runs: Runs, name: str, rounds: int, paper: float | None = None
 
 
 def _claims(runs: dict[str, Runs], rounds: int) -> list[Claim]:
-    """Return the papers' claims; the papers give no numbers, and their words correspond to 0."""
+    """Return the papers' claims on adaptive routing: no moves and steady throughput in the end."""
 
     def change(run: Found) -> float:
         return float(run["throughput"][-1] / run["throughput"][-1 - LAST] - 1)
@@ -172,7 +172,7 @@ def _final_points(runs: dict[str, Runs], rounds: int) -> list[Point]:
     points, x = [], f"round {rounds}"
     for name, of in runs.items():
         points.append(of.point(f"{name}: throughput", x, _last_value("throughput")))
-        if name not in (BCUBE, DPILLAR):  # the points of these two are in the claims
+        if name not in (BCUBE, DPILLAR):  # BCube's and DPillar's points are in the claims
             points.append(_moving_share(of, name, rounds))
         if name.endswith(FAILING):
             points.append(of.point(f"{name}: flows cut off, share", x, "cut_off"))

@@ -148,7 +148,7 @@ def _throughput_points(servers: int, case: Case, runs: Runs) -> list[Point]:
 
 
 def _points_of(case: Case, runs: Runs, what: str, scale: float, words: str) -> list[Point]:
-    """Return a quantity's points for adaptive and for plain routing."""
+    """Return the points of throughput or of lost flows, by adaptive and by plain routing."""
     name, kind, share = case
     return [
         runs.point(

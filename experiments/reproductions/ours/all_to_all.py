@@ -31,7 +31,7 @@ SYSTEMS = (
 )
 NETWORKS = {system.name: parse(system.network) for system in SYSTEMS}
 BYTES = 1e9  # volume of each flow at 1 Gbit/s, chosen for round numbers
-GOAL = 0.9  # minimum share of the ideal
+GOAL = 0.9  # minimum share of the ideal goodput
 SERIES = "throughput of a server"
 
 

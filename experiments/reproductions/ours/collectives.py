@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 RING, RANDOM, BML = "ring", "ring, ranks at random", "BML"
 DRAWS = 5
-NEAR = 0.10  # tolerance, relative to the bound
+NEAR = 0.10  # tolerance, relative to the all-reduce's lower bound
 PRICED = {name: spec for name, (spec, _) in SAME_PRICE.items()}
 ABOUT = "an all-reduce in six networks of the same price, over its lower bound (no paper's)"
 ABOUT_LIVE = "an all-reduce in six small networks that run, over its lower bound (no paper's)"
@@ -97,7 +97,7 @@ def collectives(settings: Settings) -> Made:
 
 
 def _series_times(network: Topology, seed: int, count: int) -> Iterable[tuple[str, list[float]]]:
-    """Yield series and their times or drawn times, in units of all data over one cable."""
+    """Yield each algorithm's all-reduce times, in units of sending all data over one cable."""
     ranks = network.servers
     ring = of_ring(ranks)
     yield RING, [phases_s(network, ring, range(ranks))]

@@ -45,7 +45,7 @@ LARGE = (
 PAPERS = {"DCell", "BCube"}
 EACH, ONE = "one of each group", "all of one group"
 SECONDS, QUICK_SECONDS = 6.0, 2.0
-GOAL = 0.9  # minimum share of the bound
+GOAL = 0.9  # minimum share of the goodput's upper bound
 
 
 def receivers(system: System, what: str) -> list[int]:

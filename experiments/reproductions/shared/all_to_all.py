@@ -41,7 +41,7 @@ def run(
         name=name,
         about=about,
         systems=systems,
-        # Two iperf3 processes per flow would take processor time from the network.
+        # The generator is used: two iperf3 processes per flow would slow the network.
         workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
         repeats=live_experiments.repeats(settings),
         seed=settings.seed,

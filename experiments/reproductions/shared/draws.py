@@ -69,7 +69,7 @@ class Runs(NamedTuple):
 
 
 def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
-    """Return a function's value for several cases of a figure, run by run.
+    """Return a function of several cases' results for each simulation run.
 
     Runs with the same number have the same random source, so random effects common to all cases
     cancel. A case may be given with the name of the number that the function takes from it.

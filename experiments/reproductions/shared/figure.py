@@ -38,17 +38,17 @@ class Claim(NamedTuple):
     tolerance: float  # tolerance in the row's unit
     at_most: bool = False  # whether the wanted value is an upper bound
     at_least: bool = False  # whether the wanted value is a lower bound
-    # value that is in no paper; by default the row's value of the paper
+    # wanted value of the row, if different from the paper's
     wanted: float | None = None
 
     @property
     def value(self) -> float | None:
-        """The value that our value should be near."""
+        """Wanted value: the claim's own, or else the paper's."""
         return self.row.paper if self.wanted is None else self.wanted
 
     @property
     def holds(self) -> bool | None:
-        """Whether ours is within the tolerance; None if other random draws could decide otherwise.
+        """Whether our value agrees with the claim; None if other random draws could differ.
 
         A drawn or measured value is within the tolerance if its whole confidence interval is, and
         outside if no part of the interval is inside.
@@ -95,7 +95,7 @@ Judged = tuple[str, Sequence[str]]  # a verdict and its reasons
 
 
 def verdict(claims: Iterable[Claim]) -> Judged:
-    """Return the verdict on all claims, and a sentence for each that fails or is undecided.
+    """Return a figure's verdict, and a sentence for each claim that fails or is undecided.
 
     >>> verdict([Claim(Point("DFR", 0.2, ours=22.9, paper=22.3), 1.0)])
     ('agrees', ())
@@ -164,7 +164,7 @@ FIGURES: dict[str, Figure] = {}  # all registered figures by name
 def figure(
     name: str, about: str, title: str, x: str = "", y: str = "", *, live: bool = False, **look: Any
 ) -> Callable[[Callable[[Settings], Made]], Figure]:
-    """Register the decorated function as the figure's."""
+    """Register the decorated function as the one that reproduces a figure."""
 
     def register(make: Callable[[Settings], Made]) -> Figure:
         require(name not in FIGURES, f"there are two figures {name}: rename one")

@@ -124,7 +124,7 @@ def spread(
 
 
 def believed(done: Run) -> Run:
-    """Return the run without invalid trials, unless a system has only invalid ones."""
+    """Return the run without invalid trials, or unchanged if a system has no valid trial."""
     valid = done.valid()
     there = {one["system"] for one in valid.records}
     return valid if there == {one["system"] for one in done.records} else done

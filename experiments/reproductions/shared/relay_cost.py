@@ -81,7 +81,7 @@ class ForwarderLoad:
 
     def _counters(self) -> tuple[float, float, int]:
         """Return the current time, the forwarder's processor time, and the frames sent so far."""
-        # The kernel's counter: the router's lacks frames that the plane repeats without asking it.
+        # The kernel counts also frames that the data plane forwards without the router.
         sent = _frames_sent(self._lab, self._server)
         return time.monotonic(), int(self._schedstat.read_text().split()[0]) * 1e-9, sent
 
@@ -145,7 +145,7 @@ def in_turns(
 def one_more(
     lab: Lab, ends: tuple[int, int, int], sizes: Sequence[int], batches: int = BATCHES
 ) -> list[float]:
-    """Return the processor time in µs that an additional relay costs per packet, for each size.
+    """Return the processor time in µs of one more relay per packet, for each packet size.
 
     The result is empty if packets of any size took another path.
 

@@ -43,7 +43,7 @@ def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
 def _port_bytes(
     topology: Topology, servers: Sequence[int], total: float, own: Sequence[float]
 ) -> float:
-    """Return the minimum bytes per port: by the total of all servers, and by each server's own."""
+    """Return the minimum bytes per port of a collective, by all servers and by each server."""
     ports = [sum(1 for _ in topology.neighbours(server)) for server in servers]
     return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 

@@ -76,7 +76,7 @@ class Store:
         return self._data[rank][begin : begin + self._size_bytes(chunk, count) // ELEMENT_BYTES]
 
     def wrong(self) -> Iterator[int]:
-        """Yield the ranks whose final data differs from the expected sums."""
+        """Yield the ranks whose final data differs from the collective's expected sums."""
         holders: dict[int, list[int]] = {}
         for rank, held in enumerate(self._graph.begins):
             for chunk in held:
@@ -104,7 +104,7 @@ class Moving:
         source = store.of(transfer.sender, transfer.first, transfer.size)
         self.unsent = source.view(numpy.uint8).data
         self.unwritten = self.target.view(numpy.uint8).data
-        # number of elements added, and the bytes of an incomplete one
+        # elements added to the receiver's sum; bytes of an incomplete element
         self.added, self.rest = 0, b""
         self.waits_for = len(transfer.after)
         self.needed_by: list[Moving] = []
@@ -232,7 +232,7 @@ class Exchanging(Loop):
             self._abort_others(one)
 
     def _abort_others(self, failed: FlowConnection) -> None:
-        """End all other flows: after one failure no rank can get its sum."""
+        """Abort the collective's other flows: after a failed flow no rank gets its sum."""
         ends = (self._names[end] for end in (failed.flow.source, failed.flow.destination))
         reason = f"broken off: {' to '.join(ends)} failed ({failed.reason})"
         for other in self.connections:
@@ -240,7 +240,7 @@ class Exchanging(Loop):
                 continue
             if other.flow.number in self._running:
                 super()._end(other, reason)
-            else:  # the loop has not started: before the barrier
+            else:  # the flow does not run yet: the barrier is still ahead
                 other.fail(reason)
 
 

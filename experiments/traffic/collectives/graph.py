@@ -64,7 +64,7 @@ class Graph:
 
 
 class Weaver:
-    """Collects transfers one by one, and finds their dependencies.
+    """Builder of a collective's transfer graph: finds each added transfer's dependencies.
 
     Data must have arrived before it is sent. Data that is replaced or added to must not be in use
     by an earlier transfer. Sums may be added in any order.

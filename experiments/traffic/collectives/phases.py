@@ -32,7 +32,7 @@ def of_ring(ranks: int) -> list[Phase]:
 
 
 def of_digits(threads: Sequence[Digits]) -> list[Phase]:
-    """Return the phases of an all-reduce by digits, in simultaneous threads.
+    """Return the phases of an all-reduce whose threads each exchange by one address digit per step.
 
     >>> from experiments.traffic.collectives.schedules import bml_threads
     >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
@@ -45,6 +45,6 @@ def of_digits(threads: Sequence[Digits]) -> list[Phase]:
         assert len(radices) == 1, "threads go together where all digits have as many values"
         share /= radices.pop()
         pairs = chain.from_iterable(thread.pairs(depth) for thread in threads)
-        # each step occurs once in each half of the all-reduce
+        # once in reduce-scatter and once in all-gather
         found.append(Phase(tuple(pairs), share, 2))
     return found

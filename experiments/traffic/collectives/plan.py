@@ -83,7 +83,7 @@ class AlgorithmRequest(NamedTuple):
 
 
 Make = Callable[[AlgorithmRequest], Graph]
-HALVES = {  # the halves of an all-reduce that make up each operation
+HALVES = {  # phases of each operation: reduce-scatter and all-gather
     "all-reduce": ("scatter", "gather"),
     "reduce-scatter": ("scatter",),
     "all-gather": ("gather",),

@@ -40,7 +40,7 @@ class Exchange(Protocol):
 
 
 class Ring:
-    """Ring algorithm: each rank sends only to the next one."""
+    """Ring algorithm of an all-reduce: each rank sends only to the next one."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks = ranks
@@ -54,7 +54,7 @@ class Ring:
         return self._pass_around(weaver, step, behind=1, reduce=True)
 
     def gather(self, weaver: Weaver, step: int = 0) -> int:
-        """Pass each sum around the ring."""
+        """Pass each finished sum around the ring of ranks (all-gather)."""
         return self._pass_around(weaver, step, behind=0, reduce=False)
 
     def _pass_around(self, weaver: Weaver, step: int, behind: int, *, reduce: bool) -> int:
@@ -87,14 +87,14 @@ class Digits:
         self._weights = [prod(radices[:digit]) for digit in range(len(radices))]
 
     def share(self, rank: int) -> int:
-        """Return the chunk whose sum a rank keeps after the last digit."""
+        """Return the chunk whose sum a rank keeps after exchanging by the last digit."""
         return self._chunk_range(rank, len(self.order))[0]
 
     def _digit(self, rank: int, digit: int) -> int:
         return rank // self._weights[digit] % self.radices[digit]
 
     def _chunk_range(self, rank: int, depth: int) -> tuple[int, int]:
-        """Return the first chunk and number of chunks of a rank after `depth` digits."""
+        """Return a rank's first chunk and chunk count after exchanging by `depth` digits."""
         first, count = self.first, self.ranks
         for digit in self.order[:depth]:
             count //= self.radices[digit]

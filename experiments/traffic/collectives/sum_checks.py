@@ -12,7 +12,7 @@ from experiments.traffic.collectives.graph import Graph, Transfer
 
 
 def problems(graph: Graph) -> Iterator[str]:
-    """Yield a sentence for each error in a graph; none for a correct graph.
+    """Yield a sentence for each error in a collective operation's transfer graph.
 
     In a correct graph no transfer sends a chunk that its sender does not have, no transfer adds a
     part that a sum already contains, every rank ends with the sum of all holders' initial parts,
@@ -84,7 +84,7 @@ def _places(one: Transfer) -> Iterator[tuple[int, int]]:
 
 
 def _conflict(first: Transfer, second: Transfer, place: tuple[int, int]) -> bool:
-    """Return True if two transfers must not access a place simultaneously."""
+    """Return True if two transfers must not access the same rank's chunk simultaneously."""
     writes = [one.receiver == place[0] for one in (first, second)]
     if not any(writes):
         return False

@@ -20,7 +20,7 @@ class TransferResult(NamedTuple):
     transfer: int
     flow: int
     step: int
-    deed: str  # effect at the receiver: reduce or copy
+    deed: str  # receiver's action on the transfer's data: reduce or copy
     volume_bytes: int
     ready_s: float | None  # when all transfers that this one needs had arrived
     begin_s: float | None

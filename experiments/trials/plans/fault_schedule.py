@@ -104,7 +104,7 @@ def failures_of(topology: Topology, fault: Fault) -> Failures:
 
 
 class _PlannedFault(NamedTuple):
-    """A fault with its broken nodes and links, which no other fault may break meanwhile."""
+    """A planned fault and the nodes and links it breaks, which other faults may not break then."""
 
     fault: Fault
     broken: Failures

@@ -57,7 +57,7 @@ def made(kind: Any, value: Any, place: str) -> Any:
     as the type requires, so that command lines can pass numbers as text.
     """
     if dataclasses.is_dataclass(kind):
-        if isinstance(value, str):  # A text is the value of the dataclass's first field.
+        if isinstance(value, str):  # a plain text sets the dataclass's first field
             value = {dataclasses.fields(kind)[0].name: value}
         return _dataclass_value(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)

@@ -73,7 +73,7 @@ def largest(
     try_at: Callable[[float], Tried],  # Function that runs a trial at a rate in Mbit/s.
     say: Say = lambda _: None,  # Receiver of messages about rates that were not confirmed.
 ) -> float:
-    """Return the highest rate of SCALE_MBIT at which trials are valid."""
+    """Return the highest cable rate of SCALE_MBIT at which trials are valid."""
     reasons: tuple[str, ...] = ()
 
     def is_valid(at: int, tries: int = TRIES) -> bool:

@@ -73,7 +73,7 @@ def difference(first: Run, second: Run) -> Difference:
     """Return the differences of two runs: manifests and results."""
     both = [system for system in first.systems if system in second.systems]
     return Difference(
-        tuple(_changes(first.manifest, second.manifest)),
+        tuple(_manifest_changes(first.manifest, second.manifest)),
         tuple(
             result
             for system in both
@@ -88,7 +88,7 @@ def difference(first: Run, second: Run) -> Difference:
     )
 
 
-def _changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[ManifestChange]:
+def _manifest_changes(first: dict[str, Any], second: dict[str, Any]) -> Iterator[ManifestChange]:
     for part in PARTS:
         for name, a, b in differences(first.get(part), second.get(part)):
             if not (part == "plan" and name.rpartition(".")[2] in IDENTITIES):
@@ -116,7 +116,7 @@ def _invalid_trials(run: Run) -> int:
 
 
 def text_of(found: Difference) -> str:
-    """Return the differences of two runs as text."""
+    """Return the differences of two experiment runs as text."""
     return "\n\n".join(filter(None, (_changes_text(found), _results_text(found))))
 
 

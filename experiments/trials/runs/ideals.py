@@ -65,7 +65,7 @@ def trial_ideal(
 
 
 class IdealTotal:
-    """Goodput, and the upper bound of it, of all spans added.
+    """Measured goodput and its upper bound, summed over a trial's spans of constant paths.
 
     With a volume, the bound is the volume over the shortest time of transmission.
     """
@@ -76,7 +76,7 @@ class IdealTotal:
         self._completion_s = 0.0
 
     def add(self, bound: PathBound, bits: Floats, lasted_s: float) -> None:
-        """Add a span: the bound of its paths, the bits that each flow delivered, its duration."""
+        """Add a span of constant paths: their bound, each flow's delivered bits, the duration."""
         self._lasted_s += lasted_s
         self._bits += float(bits.sum())
         if self._has_volume:
@@ -99,7 +99,7 @@ class IdealTotal:
 
     @property
     def achieved_bps(self) -> float:
-        """Goodput; NaN without spans."""
+        """Measured goodput in bit/s; NaN without spans."""
         return self._bits / self._lasted_s if self._lasted_s else math.nan
 
 

@@ -55,7 +55,7 @@ def failed(trial: Trial, reason: str) -> Outcome:
 
 
 def outcome(order: TrialOrder, found: TrialMeasurements) -> Outcome:
-    """Return the records of a trial that finished."""
+    """Return the records (totals and table rows) of a trial that finished."""
     topology = parse(order.trial.system.network)
     pairs = [(result.flow.source, result.flow.destination) for result in found.results]
     paths = paths_of(topology, found.routing, pairs, found.paths)

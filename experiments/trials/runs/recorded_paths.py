@@ -81,7 +81,7 @@ class PathSampler:
             self._failures, self._due_s = failures, now_s + SETTLED_S
         elif now_s >= self._due_s:
             began_s = time.monotonic()
-            with suppress(PillarboxError, OSError):  # A server died meanwhile.
+            with suppress(PillarboxError, OSError):  # a server died while its paths were read
                 paths, _ = live_paths(self._lab, self._flows)
                 self.samples.append(PathSample(now_s, paths, failures))
             took_s = time.monotonic() - began_s

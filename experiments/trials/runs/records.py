@@ -174,7 +174,7 @@ class Run:
     full_names: bool = False
 
     def valid(self) -> Run:
-        """Return the run with its valid trials only, by their verdicts."""
+        """Return the run with only the trials that their verdicts call valid."""
         return replace(self, records=tuple(one for one in self.records if one["valid"]))
 
     def of(self, system: str) -> Run:

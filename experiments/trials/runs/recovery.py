@@ -66,7 +66,7 @@ class _StoppedFlow(NamedTuple):
 def _recovery_columns(
     at_s: float, killed_servers: set[int], results: Sequence[FlowResult]
 ) -> dict[str, Any]:
-    """Return the recovery columns of an event: stopped flows, rerouting and recovery times."""
+    """Return a fault's recovery columns: stopped flows, rerouting and recovery times."""
     flows = (r for r in results if not killed_servers & {r.flow.source, r.flow.destination})
     stopped = [found for found in (_stopped_flow(flow.intervals, at_s) for flow in flows) if found]
     again = [one.again_s for one in stopped if one.again_s is not None]
@@ -90,10 +90,10 @@ def _stopped_flow(intervals: Sequence[Interval], at_s: float) -> _StoppedFlow | 
     if still_s is None:
         return None
     again = (one.end_s for one in after if one.begin_s > still_s and one.delivered_bytes)
-    return _StoppedFlow(_bps(before), next(again, None), intervals)
+    return _StoppedFlow(_mean_goodput_bps(before), next(again, None), intervals)
 
 
-def _bps(intervals: Sequence[Interval]) -> float:
+def _mean_goodput_bps(intervals: Sequence[Interval]) -> float:
     seconds = sum(one.end_s - one.begin_s for one in intervals)
     return sum(one.delivered_bytes for one in intervals) * 8 / seconds
 

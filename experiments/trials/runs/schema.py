@@ -34,10 +34,10 @@ TRIALS = {
     "reason": "string",
     "flows": "Int64",
     "failed_flows": "Int64",
-    "goodput_bps": "float64",  # Mean until the last flow ended; missing if all flows failed.
+    "goodput_bps": "float64",  # Total goodput until the last flow ended; missing if all failed.
     "completion_s": "float64",  # End of the last flow; missing if a flow failed.
     "fairness": "float64",  # Jain's index over the flows' goodput.
-    "link_spread": "float64",  # Standard deviation / mean of the bytes that server ports sent.
+    "link_spread": "float64",  # Coefficient of variation of the bytes that server ports sent.
     "ideal_bps": "float64",
     "bound_bps": "float64",  # Upper bound of the goodput under any routing; missing if unknown.
     "ideal_s": "float64",  # Ideal completion time; missing for flows with a duration.
@@ -46,7 +46,7 @@ TRIALS = {
     "asked_bps": "float64",  # Requested load in bit/s; missing for a trace.
     "offered_bps": "float64",  # Load of the flows that began in the measured window.
     "carried_bps": "float64",  # Goodput in the measured window.
-    "late_p99_s": "float64",  # Delay of flow starts: actual minus planned start.
+    "late_p99_s": "float64",  # 99th percentile of flow start delays (actual - planned).
     "slowdown_mean": "float64",  # Mean over all measured flows; CLASSES has it by size.
     "slowdown_median": "float64",
     "slowdown_p99": "float64",
@@ -64,12 +64,12 @@ FLOWS = {
     "tool": "string",
     "status": "string",  # Values: completed, failed.
     "reason": "string",
-    "start_s": "float64",  # Planned start.
+    "start_s": "float64",  # Planned start of the flow.
     "begin_s": "float64",
     "end_s": "float64",
     "volume_bytes": "Int64",
     "delivered_bytes": "int64",
-    "goodput_bps": "float64",  # Missing if the flow failed.
+    "goodput_bps": "float64",  # Goodput of the flow; missing if it failed.
     "ideal_bps": "float64",  # Max-min fair goodput over the routed paths, without headers.
     "ideal_end_s": "float64",
     "retransmits": "Int64",
@@ -113,7 +113,7 @@ LINKS = {
     "sent_bytes": "int64",  # Bytes of frames from the barrier to the end of the last flow.
     "dropped_packets": "int64",
     "busy_share": "float64",  # Share of the time in which the link was busy at its rate.
-    "conserved": "float64",  # Sent / possible bytes while backlogged; missing if rarely so.
+    "conserved": "float64",  # Sent / possible bytes while packets queue; missing if rarely.
 }
 EVENTS = {
     "at_s": "float64",
@@ -150,6 +150,6 @@ TABLES = {
     "transfers": TRANSFERS,
     "classes": CLASSES,
 }
-SOME_RUNS = ("transfers", "classes")  # Tables that are written only if they have rows.
-# Columns that were added within this version, so that older records may lack them.
+SOME_RUNS = ("transfers", "classes")  # Tables of records written only if they have rows.
+# Columns that older records of this version may lack.
 LATER = {"flows": ("measured", "completion_s", "alone_s", "slowdown")}

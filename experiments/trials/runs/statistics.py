@@ -26,7 +26,7 @@ RESAMPLES = 10_000  # Number of bootstrap resamples.
 
 
 class Estimate(NamedTuple):
-    """A mean and its confidence interval, which is NaN for fewer than two values."""
+    """A mean over trials and its confidence interval (NaN for fewer than two values)."""
 
     value: float
     low: float
@@ -61,7 +61,7 @@ def estimate(
     least: float = -numpy.inf,  # Lower bound of the true value, such as 0 for a time.
     seed: int = 0,  # Seed of the bootstrap.
 ) -> Estimate:
-    """Return the mean of the values with its confidence interval.
+    """Return the mean of trials' values with its bootstrap confidence interval.
 
     >>> estimate([10.0, 11.0, 9.0, 10.0, 10.0]).value
     10.0
@@ -163,7 +163,7 @@ def _finite_logs(values: ArrayLike) -> NDArray[numpy.float64]:
 
 
 def paired(repeats: Sequence[int], values: Sequence[float]) -> dict[int, float]:
-    """Return values by repeat, without missing (NaN) and infinite values."""
+    """Return trials' values by repeat number, without missing (NaN) and infinite values."""
     return {
         int(repeat): float(value)
         for repeat, value in zip(repeats, values, strict=True)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 WIDTH = 96  # Upper bound for the width of lines, in characters.
 MOST_DOUBTFUL = 12  # Upper bound for the lines about invalid trials; the report has all.
 INTERVALS = "Below each mean is its 95 % confidence interval."
-DOUBT = "?"  # Mark after figures of invalid trials.
+DOUBT = "?"  # Mark after numbers from invalid trials.
 ABOUT_DOUBT = f"{DOUBT} marks figures of trials that are not valid: do not trust them."
 
 
@@ -90,7 +90,7 @@ def summaries(run: Run) -> list[Summary]:
 
 
 def main_measure(volume_bytes: int | None, *, arrive: bool = False) -> Measure:
-    """Return the measure that compares systems: completion time, or else goodput.
+    """Return the measure by which systems are compared: completion time, or else goodput.
 
     Systems with arriving flows are compared by slowdown.
     """

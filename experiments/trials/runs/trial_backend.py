@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class TrialBackend:
     """Backend of trials in a lab on one machine."""
 
-    lead_s = 0.3  # Time from the start order to the barrier, in seconds.
+    lead_s = 0.3  # Time from the start order to the flows' common start (barrier), in seconds.
 
     def __init__(self, lab: Lab) -> None:
         self.lab: Any = lab

@@ -88,7 +88,7 @@ class Faulting:
         self._due = sorted(begins + ends, key=lambda due: due[:2])
         self._repairs: dict[Fault, Action] = {}
         self._events: list[_Event] = []
-        # Link reports of servers that were killed later.
+        # Link-state reports of servers, saved before faults kill them.
         self._saved_reports: dict[int, list[dict[str, Any]]] = {}
         self._barrier_s = 0.0
         self._ended = threading.Event()

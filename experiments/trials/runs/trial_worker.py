@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from experiments.trials.runs.recorded_paths import PathSampler
     from experiments.trials.trust.watch import Watch
 
-LOOK_S = 0.05  # Interval between two checks of the flows, in seconds.
+LOOK_S = 0.05  # Interval between two checks of the flows' progress, in seconds.
 TELL_S = 0.25  # Interval between two progress messages, in seconds.
 # Niceness of a trial's programs. At high packet rates the kernel forwards packets in a thread
 # (ksoftirqd), which programs must not delay.
@@ -75,7 +75,7 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
 
 
 def run_trial(order: TrialOrder, connection: Any, folder: Path) -> TrialMeasurements:
-    """Run one trial in this process; return its measurements."""
+    """Run one trial of an experiment in this process; return its measurements."""
     from experiments.emulation.lab import running
 
     trial = order.trial

@@ -36,7 +36,7 @@ GATHER_S = 0.05  # Timeout for the last packets to come back, in seconds.
 
 
 class CanaryReport(NamedTuple):
-    """Measurements of a canary: round trips, lateness of its timer, and `canary_pacer`'s."""
+    """The canary's round trips, timer lateness and pacing, which show an overloaded machine."""
 
     round_trip: DurationStatistics
     lost: int
@@ -46,7 +46,7 @@ class CanaryReport(NamedTuple):
 
 
 class Canary:
-    """The canary's two processes and their cable; `sing` blocks until it receives None."""
+    """Two processes that echo UDP packets over a cable, to measure the machine's latency."""
 
     def __init__(self) -> None:
         sockets = []
@@ -61,7 +61,7 @@ class Canary:
         echo.close()
         self._wait_until_connected()
         self._pacer = CanaryPacer()
-        # Due times of each packet in flight, by packet number: a late packet stands for several.
+        # Due times of packets in flight, by number: a late packet replaces those it delayed.
         self._due: dict[int, list[float]] = {}
         self._round_trips: list[float] = []
         self._late: list[float] = []

@@ -42,7 +42,7 @@ NUMBER_AT = 20 + ICMP.size  # Offset of the packet number in an answer, IPv4 hea
 
 
 class CanaryPacer:
-    """The pacer's cable and shaper; `tend` must be called a few times a second."""
+    """A cable with a shaper whose packets' lateness shows the kernel's scheduling latency."""
 
     def __init__(self) -> None:
         self._socket = _shaped_socket()
@@ -62,7 +62,7 @@ class CanaryPacer:
         return self._answers[-1][0] + 1 if self._answers else 0
 
     def tend(self) -> None:
-        """Record the answers that have arrived, and refill the shaper with packets."""
+        """Record the ICMP echo replies that have arrived, and refill the shaper with packets."""
         self._receive_answers()
         try:
             while self._sent < self._next_number + AHEAD_PACKETS:
@@ -72,7 +72,7 @@ class CanaryPacer:
             pass
 
     def heard(self, begin_s: float, end_s: float) -> tuple[DurationStatistics, int]:
-        """Return lateness and loss count of the packets that were due between two times."""
+        """Return lateness and loss count of the pacer's packets due between two times."""
         self._receive_answers()
         return lateness(self._answers[BURST_PACKETS:], begin_s, end_s)
 
@@ -92,7 +92,7 @@ class CanaryPacer:
 def lateness(
     back: list[tuple[int, float]], begin_s: float, end_s: float
 ) -> tuple[DurationStatistics, int]:
-    """Return the lateness of packets, and the number of due packets that never arrived.
+    """Return the lateness of the pacer's packets, and the number that never arrived.
 
     >>> late, lost = lateness([(0, 7.0), (1, 7.002), (3, 7.009), (4, 7.009)], 7.001, 7.009)
     >>> late.times, round(late.median_s, 6), round(late.most_s, 6), lost

@@ -19,14 +19,14 @@ from typing import NamedTuple
 from experiments.linux.netlink import Netlink
 from experiments.linux.queue_counters import QueueCounters, queues
 
-LEAST_LOOKS = 4  # Least number of consecutive samples with a backlog.
+LEAST_LOOKS = 4  # Least number of consecutive samples in a backlogged period of a port.
 LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.
 LEAST_BACKLOGGED_S = 0.2  # Least total backlogged time of a meaningful ratio, in seconds.
 
 
 @dataclass
 class PortUsage:
-    """Bytes that one port sent while packets waited in its queue, and the time of that.
+    """Bytes that one port sent while its queue was backlogged, and the backlogged time.
 
     Parameters
     ----------

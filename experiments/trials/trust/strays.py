@@ -29,7 +29,7 @@ IFLA_STATS64 = 23
 _COUNTERS = struct.Struct("=8Q")  # The first 8 counters of the kernel's rtnl_link_stats64.
 DROPPED_IN, DROPPED_OUT = 6, 7
 _LINK_BYTES = 16
-MOST_NAMED = 20  # Upper bound for the places with separate counts.
+MOST_NAMED = 20  # Maximum number of interfaces whose dropped packets are listed.
 # Words in the drop reasons of forwarders that do not count as strays: control messages, whose
 # loss is expected, frames that the shaped queue has already counted, and a bridge's copies.
 NO_STRAYS = (
@@ -77,7 +77,7 @@ def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
 
 
 def since(first: Counter[str], last: Counter[str]) -> dict[str, int]:
-    """Return the packets dropped between two readings, by place: the 20 largest, and the rest.
+    """Return the packets dropped between two readings by place: the 20 largest and the rest.
 
     >>> since(Counter(a=5), Counter(a=5, b=2))
     {'b': 2}

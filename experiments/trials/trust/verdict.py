@@ -94,7 +94,7 @@ def judge(
 
 
 class _Judge:
-    """Judge of a trial's readings, one signal at a time; collects reasons, warnings, figures."""
+    """Checks of a trial's readings, one signal at a time; collects reasons and warnings."""
 
     def __init__(self, readings: Readings) -> None:
         self.readings = readings

@@ -57,7 +57,7 @@ class _ForwarderCounters(NamedTuple):
 
 
 class Watch:
-    """Monitor of one trial on a running lab; create it when the lab has converged.
+    """Monitor of a trial's trustworthiness on a running lab; create it after convergence.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ class Watch:
         return _ForwarderCounters(of_packets(status["drops"]), status["link_losses"])
 
     def _send(self, order: object) -> None:
-        with suppress(ConnectionError):  # The missing answer raises an error later.
+        with suppress(ConnectionError):  # Watcher ended: `_receive` raises the error.
             self._channel.send(order)
 
     def _receive(self) -> Any:

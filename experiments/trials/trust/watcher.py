@@ -154,7 +154,7 @@ class _CanaryProcess:
 
 
 def _run_canary(watchers: Connection, channel: Connection) -> None:
-    watchers.close()  # With this copy open, the end of the watcher would not close the channel.
+    watchers.close()  # An open copy would hide the watcher's end.
     canary = Canary()
     take_role("canary")
     channel.send(None)
@@ -180,5 +180,5 @@ def main(channel: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
     gc.disable()
     fabric()  # Keeps the namespace in which this process was started as the fabric.
-    with suppress(EOFError, ConnectionError):  # The parent has ended.
+    with suppress(EOFError, ConnectionError):  # The trial's process has ended.
         Watcher(Connection(channel)).run()

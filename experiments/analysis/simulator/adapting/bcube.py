@@ -41,7 +41,7 @@ class Bsr(ProbingFlows):
         self._gain = numpy.full(flows, MOVE_GAIN)  # minimum gain in bandwidth for a change of path
 
     def choose(self) -> None:
-        """Start flows, and choose paths for those whose answers have arrived."""
+        """Start BSR flows, and choose paths for flows whose probe responses have arrived."""
         begin = numpy.flatnonzero((self.path == NONE) & (self.starts_s <= self.now_s))
         self.move(begin, self.default[begin])
         flows, free = self.answers
@@ -50,7 +50,7 @@ class Bsr(ProbingFlows):
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
-        """Probe all paths of the flows whose time has come, and of those that probe ahead of it."""
+        """Probe all paths of the BSR flows that are due, and of flows that probe early."""
         due = self.due()
         asking = numpy.zeros(len(self.path), bool)
         asking[due] = True
@@ -124,7 +124,7 @@ def _probe_early(
         beside = pairs.beside[pair]
         if crowded(beside, hops[flow], beside[pairs.path[flow]] - 1):
             looked[flow] = asking[flow] = probing[pair] = True
-            gain[flow] = 0.0  # needs no margin: no other flow of the pair moves now
+            gain[flow] = 0.0  # no minimum gain: no other flow of the pair moves now
 
 
 def _count_large(pairs: FlowPairs, now_s: float) -> None:

@@ -42,7 +42,7 @@ class Aware(ProbingFlows):
         return numbers + self.destinations
 
     def choose(self) -> None:
-        """Choose paths for the flows whose time has come, one after the other."""
+        """Choose paths for the DPillar flows that are due, one after the other."""
         pairs, free = self.answers
         self._free[pairs] = free
         self.answers = pairs[:0], free[:0]
@@ -56,7 +56,7 @@ class Aware(ProbingFlows):
         self._again_s[flows[~known]] = self.now_s + self.timers.probe_timeout_s
 
     def ask(self) -> None:
-        """Probe all paths of the pairs of servers whose probe time has come."""
+        """Probe all DPillarMP paths of the server pairs whose probes are due."""
         pairs = self.due()
         self.answers = pairs, self.measured(pairs)
         self.probe_s[pairs] = self.now_s + self.pauses_s(len(pairs))
@@ -66,7 +66,7 @@ class Aware(ProbingFlows):
 def _choose_and_book(
     free: Any, hops: Any, default: Any, pairs: Any, own: Any, paths: Any, known: Any
 ) -> None:
-    """Choose and book each flow's path; record in `known` which flows had answers."""
+    """Choose each flow's path and book its bandwidth; `known` marks flows with probe results."""
     for flow in range(len(pairs)):
         pair = pairs[flow]
         known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])

@@ -35,7 +35,7 @@ class Halves(NamedTuple):
 
     first: Any  # first row of each level
     links: Any  # links of the switches, up and down, without the server's cable
-    works: Any  # whether all of these links work, up and down
+    works: Any  # whether all links of each half work, up and down
     onto: Any  # link from its edge switch to each server
 
 
@@ -57,7 +57,7 @@ def _halves(fattree: FatTree, works: Bools) -> Halves:
 def _compute_halves(
     numbers: Three, ports: Three, works: Any, first: Any, links: Any, well: Any, onto: Any
 ) -> None:
-    """Follow each half of a path once, to and from a server whose paths turn at that level."""
+    """Compute links and state of each upward and downward half of the fat-tree's paths."""
     half, levels, servers = numbers
     for edge in range(servers // half):
         for level in range(levels):

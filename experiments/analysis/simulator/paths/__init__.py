@@ -41,7 +41,7 @@ MOST_HOPS = 255  # maximum hops of a path of a routing that is not compiled
 
 
 class Walk(NamedTuple):
-    """How flows of a network hop from server to server."""
+    """Compiled routing rule that computes flows' hops from server to server."""
 
     fill: Callable[[Ints], Fill]  # makes a Fill for the given path numbers of the flows
     most: int  # maximum hops of a path
