@@ -31,12 +31,12 @@ Links = Iterator[tuple[int, int]]
 
 
 def numbers(fattree: FatTree) -> tuple[int, int, int]:
-    """Return n/2, the number of levels and the number of servers."""
+    """Return a fat-tree's n/2, number of levels and number of servers, for the path rules."""
     return fattree.half, fattree.levels, fattree.servers
 
 
 def turn(half: int, levels: int, source: int, destination: int) -> int:
-    """Return the level of the switch at which a path turns from up to down."""
+    """Return the level of the topmost switch on a path, where it turns from up to down."""
     level, near, far = 0, source // half, destination // half
     while level < levels - 1 and near != far:
         level, near, far = level + 1, near // half, far // half
@@ -46,7 +46,7 @@ def turn(half: int, levels: int, source: int, destination: int) -> int:
 def equal_cost(
     half: int, levels: int, servers: int, source: int, destination: int, choice: int
 ) -> Links:
-    """Yield the links of the path with these upward choices; u_1 is the last digit of `choice`.
+    """Yield the links of one of the equal-cost paths, given by its upward ports (`choice`).
 
     A switch of level l is identified by the digits of a server below it without the last l + 1
     (no digits at the top, which is above all servers), and by the l choices that lead to it.
@@ -55,7 +55,7 @@ def equal_cost(
     # Switches per level, and node number of the current level's first switch.
     width, first = 2 * half ** (levels - 1), servers
     top = turn(half, levels, source, destination)
-    ups, choices = 1, 0  # number of up-port combinations so far; chosen combination
+    ups, choices = 1, 0  # number of combinations of up ports so far; the chosen combination
     prefix = source
     for _ in range(top):
         prefix //= half
@@ -73,7 +73,7 @@ def equal_cost(
 
 
 def suffix(half: int, levels: int, source: int, destination: int) -> int:
-    """Return the upward choices of the suffix tables."""
+    """Return the upward ports that the suffix tables choose for a destination (Al-Fares 2008)."""
     choice, up, weight = 0, 0, 1
     for level in range(turn(half, levels, source, destination)):
         # Position z of Algorithm 1 in a pod: d_1 for edge switches, u_1 for aggregation switches.
@@ -89,7 +89,7 @@ def suffix(half: int, levels: int, source: int, destination: int) -> int:
 def two_level(
     half: int, levels: int, servers: int, source: int, destination: int, _choice: int
 ) -> Links:
-    """Return the links of the path that two-level tables choose."""
+    """Return the links of the path that the two-level routing tables choose."""
     choice = suffix(half, levels, source, destination)
     return equal_cost(half, levels, servers, source, destination, choice)
 
@@ -141,7 +141,7 @@ def hashed_around(
     _several: bool = False,
     flow: int = 0,
 ) -> Routed:
-    """Return the first path that works, in the order that starts with the hashed path."""
+    """Return a flow's hashed path, or the next working path if that path has failed."""
     paths = list(_hashed_paths(fattree, source, destination, flow))
     for path in paths:
         if not failures.first_on(fattree, path):

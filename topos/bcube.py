@@ -51,7 +51,8 @@ class BCube(Topology):
         require(n >= 2, f"BCube needs switches of n >= 2 ports, not {n} (Guo 2009, section 3.1)")
         require(0 <= k <= 32, f"BCube's level k goes from 0 to 32 (32-bit addresses), not {k}")
         self.n, self.k = n, k
-        self.block: int = n**k  # servers of a BCube_{k-1}, and switches of the top level
+        # number of servers in a BCube_{k-1}, and of switches at the top level
+        self.block: int = n**k
         self.growth = self.block
         full = n * self.block
         self.servers = full if servers is None else servers
@@ -62,7 +63,7 @@ class BCube(Topology):
             "(Guo 2009, section 5.1)",
         )
         super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
-        # Switches per level below the top level, which has all its switches in a partial BCube too.
+        # Switches per level below the top; the top level is complete even in a partial BCube.
         self._lower_switches = self.servers // n if k else 0
         self.switches = k * self._lower_switches + self.block
         self.ports = k + 1
@@ -92,11 +93,13 @@ class BCube(Topology):
         return tuple(server // self.n**i % self.n for i in range(self.k, -1, -1))
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with address ``baddr``, the sum of a_i n^i."""
+        """Return the BCube server with the digits a_i, whose number is the sum of a_i n^i."""
         return sum(digit * self.n**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
-        """Return n for each digit, and fewer for the first digit of a partial BCube."""
+        """Return each address digit's number of values: n, but fewer for a partial BCube's
+        first.
+        """
         return (self.servers // self.block, *[self.n] * self.k)
 
     def switch_label(self, switch: int) -> str:
@@ -108,11 +111,11 @@ class BCube(Topology):
         return f"<{level},{separator.join(map(str, digits))}>"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path, k + 1 hops: each hop corrects one digit."""
+        """Return the length of BCube's longest path, k + 1 hops: each hop corrects one digit."""
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 1")
 
     def bisection(self) -> Bound:
-        """Return the bisection width: half the cables of every top-level switch are cut."""
+        """Return BCube's bisection width: half the cables of every top-level switch are cut."""
         return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
 
     def disjoint_paths(self) -> Bound:
@@ -155,7 +158,7 @@ class BCube(Topology):
         return layout
 
     def _frame_cells(self, layout: Layout, x_of: Callable[[int], float]) -> None:
-        """Add a named frame for each BCube_l with l < k, larger frames first."""
+        """Add to BCube's drawing a named frame for each BCube_l with l < k, larger frames first."""
         foot = 0.0
         for level in range(max(self.k, 1)):
             size = self.n ** (level + 1)

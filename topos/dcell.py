@@ -71,11 +71,11 @@ class DCell(Topology):
             f"dcell,{n},{k} holds 1 to {full} servers, not {self.servers}",
         )
         # Up to level 2, the joining order of servers equals their uid order.
-        # A full DCell with servers= in its spec has grown to full size, and keeps joining order.
+        # A full DCell whose spec has servers= has grown: servers are numbered as they joined.
         self._in_uid_order = k <= 2 or servers is None
         whole = self._in_uid_order and self.servers == full
         super().__init__(n=n, k=k, servers=None if whole else servers)
-        self.unit = self.sizes[min(1, k)]  # servers of a DCell_1: what AddDCell adds
+        self.unit = self.sizes[min(1, k)]  # servers of a DCell_1, the unit that AddDCell adds
         self.growth = self.unit if k > 1 else n  # up to level 1, a DCell grows by DCell_0s
         self.switches = -(-self.servers // n)
         self.ports = k + 1
@@ -93,14 +93,14 @@ class DCell(Topology):
         return unit * self.unit + server % self.unit  # type: ignore[no-any-return]
 
     def server_of_uid(self, uid: Number) -> Number:
-        """Return the server with this uid; a number >= `servers` means that it has not joined."""
+        """Return the server with this uid; a partial DCell lacks results >= `servers`."""
         if self._in_uid_order:
             return uid
         joined = self._joining_order(uid // self.unit, self.k)
         return joined * self.unit + uid % self.unit  # type: ignore[no-any-return]
 
     def _position(self, joined: Any, level: int) -> Any:
-        """Return the position of the DCell_1 that AddDCell adds as number `joined`."""
+        """Return the position (by uid) of the `joined`-th DCell_1 that AddDCell adds."""
         if level <= 2:
             return joined
         size = self.sizes[level - 1] // self.unit  # DCell_1s of a DCell_{level-1}
@@ -113,7 +113,7 @@ class DCell(Topology):
         return cell * size + self._position(inner, level - 1)
 
     def _joining_order(self, place: Any, level: int) -> Any:
-        """Return the joining order of the DCell_1 at a position: the inverse of `_position`."""
+        """Return the AddDCell order of the DCell_1 at a position: the inverse of `_position`."""
         if level <= 2:
             return place
         size = self.sizes[level - 1] // self.unit
@@ -129,7 +129,7 @@ class DCell(Topology):
         return (*upper, uid % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server whose uid has these digits."""
+        """Return the DCell server with the address digits ``a_k, ..., a_0``."""
         uid: Any = sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
         return self.server_of_uid(uid)
 
@@ -160,12 +160,12 @@ class DCell(Topology):
     # -- counts of a partial DCell ---------------------------------------------------------------
 
     def _direct_cables(self, level: int) -> int:
-        """Return the number of cables of a level with both ends in the partial DCell."""
+        """Return the number of level-`level` cables that have both ends in the partial DCell."""
         units, rest = divmod(self.servers, self.unit)
         return self._cables_in(self.k, units, rest, level)
 
     def _cables_in(self, cell: int, units: int, rest: int, level: int) -> int:
-        """Return the number of cables of a level in a partial DCell_cell.
+        """Return the number of level-`level` cables in a partial DCell of level `cell`.
 
         The DCell_cell has `units` DCell_1s and `rest` further servers.
         """
@@ -185,12 +185,12 @@ class DCell(Topology):
         return math.comb(whole, 2) + self._servers_below(whole, cell - 1, part, rest)
 
     def _top_cables(self, servers: int, level: int) -> int:
-        """Return the number of top-level cables in a DCell_level of its first `servers` servers."""
+        """Return the number of top-level cables of a DCell_level's first `servers` servers."""
         whole, part = divmod(servers, self.sizes[level - 1])
         return math.comb(whole, 2) + min(whole, part)
 
     def _members(self, cell: int, units: int, rest: int) -> list[tuple[int, int, int]]:
-        """Return the members of a partial DCell_cell, as (count, DCell_1s each, servers more)."""
+        """Return a partial DCell_cell's sub-DCells: (count, DCell_1s in each, servers more)."""
         size = self.sizes[cell - 1] // self.unit
         opened = self.unit + 1
         if units < opened:
@@ -202,7 +202,7 @@ class DCell(Topology):
         return [(whole, size, 0), (1, part, rest)]
 
     def _servers_below(self, uid: int, cell: int, units: int, rest: int) -> int:
-        """Return the number of servers with a lower uid in a partial DCell_cell."""
+        """Return the number of servers of a partial DCell_cell that have a uid lower than `uid`."""
         if cell <= 2:
             return min(uid, units * self.unit + rest)
         present, size = 0, self.sizes[cell - 1]
@@ -222,19 +222,19 @@ class DCell(Topology):
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path of DCellRouting, if the DCell is full."""
+        """Return the length of DCellRouting's longest path, with value None in a partial DCell."""
         value = 2 ** (self.k + 1) - 1
         return self._full_bound(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
 
     def bisection(self) -> Bound:
-        """Return the lower bound of the bisection width, if the DCell is full."""
+        """Return the lower bound of DCell's bisection width, with value None if it is partial."""
         if self.k == 0:
             return Bound(self.servers // 2, "N / 2", "one switch: half of its cables")
         value = self.servers / (4 * math.log(self.servers, self.n)) if self.servers > 1 else 0.0
         return self._full_bound(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
 
     def _full_bound(self, value: float, formula: str, source: str) -> Bound:
-        """Return the paper's bound, with value None if the DCell is partial."""
+        """Return a bound of the DCell paper, with value None if the DCell is partial."""
         if self.servers == self.sizes[self.k]:
             return Bound(value, formula, source)
         return Bound(None, formula, f"{source}, for full DCells only")

@@ -39,7 +39,7 @@ class DPillar(Topology):
     title = "DPillar"
     paper = "Liao 2012"
     examples = ("dpillar,8,2", "dpillar,4,2", "dpillar,6,2", "dpillar,4,3", "dpillar,4,4")
-    # The first octet is 10 + column, so no single /8 covers all servers.
+    # The first octet of an IPv4 address is 10 + column, so no single /8 covers all servers.
     ip_prefix_length: ClassVar[int] = 32
 
     def __init__(self, n: int, k: int) -> None:
@@ -67,7 +67,7 @@ class DPillar(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the far end of a server's port: S_C clockwise, S_{C-1} counter-clockwise."""
+        """Return the switch at a server's port: in S_C clockwise, in S_{C-1} counter-clockwise."""
         column, label = server // self.column_servers, server % self.column_servers
         switch_column = (column - port) % self.k
         weight = self.half**switch_column
@@ -90,7 +90,7 @@ class DPillar(Topology):
         return (server // self.column_servers, *symbols)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with this column and label; numbers go by column, then by label."""
+        """Return the DPillar server with this column and label, numbered column by column."""
         column, *symbols = digits
         label = sum(symbol * self.half**i for i, symbol in enumerate(reversed(symbols)))
         return column * self.column_servers + label
@@ -102,7 +102,7 @@ class DPillar(Topology):
     # -- addresses of Fig. 5 ---------------------------------------------------------------------
 
     def check_addressable(self) -> None:
-        """Raise PillarboxError unless label and NIC bit fit below the column's octet (Fig. 5)."""
+        """Raise PillarboxError unless label and NIC bit fit into 24 address bits (Fig. 5)."""
         bits = self.k * self.symbol_bits + 1
         require(
             bits <= LOW_BITS,
@@ -111,7 +111,7 @@ class DPillar(Topology):
         )
 
     def ipv4(self, server: Number, nic: int = 0) -> Any:
-        """Return the IPv4 address of a server's NIC (Fig. 5).
+        """Return the IPv4 address of one of a DPillar server's two NICs (Fig. 5).
 
         The top octet holds the column, then follow symbols of ceil(log2(n/2)) bits, and the lowest
         bit is the NIC. Departs from the paper: the top octet is 10 + column, since 0.x.x.x is not a
@@ -125,7 +125,7 @@ class DPillar(Topology):
         return NETWORK + column * 2**LOW_BITS + low * 2 + nic
 
     def server_of_ipv4(self, ipv4: Number) -> Any:
-        """Return the server that has this address at either NIC."""
+        """Return the DPillar server that has this IPv4 address at one of its two NICs."""
         column = ipv4 // 2**LOW_BITS - NETWORK // 2**LOW_BITS
         low = ipv4 % 2**LOW_BITS // 2
         size = 2**self.symbol_bits
@@ -135,7 +135,9 @@ class DPillar(Topology):
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """Return the label ``S1:*0``: switch column, then symbols with a star for the free one."""
+        """Return a switch's label such as ``S1:*0``: column, then symbols (a star is any
+        symbol).
+        """
         column, rest = divmod(switch, self.column_switches)
         symbols = [str(rest // self.half**i % self.half) for i in range(self.k - 1)]
         symbols.insert(column, "*")
@@ -143,7 +145,7 @@ class DPillar(Topology):
         return f"S{column}:{separator.join(reversed(symbols))}"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path: k hops to set all symbols, k - 1 to reach the column."""
+        """Return DPillar's longest path: k hops set the symbols, k - 1 reach the column."""
         return Bound(2 * self.k - 1, "2k - 1", "Liao 2012, section 3.2")
 
     def bisection(self) -> Bound:
@@ -151,7 +153,7 @@ class DPillar(Topology):
         return Bound(self.column_servers, "(n/2)^k", "Liao 2012, Proposition 2.3")
 
     def disjoint_paths(self) -> Bound:
-        """Return the number of disjoint paths, n / 2: one per first symbol in one direction."""
+        """Return the number of DPillar's disjoint paths, n / 2: one per first symbol."""
         return Bound(self.half, "n / 2", "Liao 2012, Table 2")
 
     def description(self) -> str:

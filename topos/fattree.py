@@ -72,7 +72,7 @@ class FatTree(Topology):
         """
         half, last = self.half, self.levels - 1
         level, index = switch // self.width, switch % self.width
-        ups = half**level  # combinations of up digits at this level
+        ups = half**level  # number of upward routes from a server to switches of this level
         prefix, up = index // ups, index % ups
         if port < half:
             downward: Any = level == level
@@ -85,7 +85,8 @@ class FatTree(Topology):
             level == 0, index * half + port, self.servers + (level - 1) * self.width + below
         )
         lower_port = select(level == 0, 0, half + up % half)
-        # One level below the top, the upward step drops the pod digit, which has n values, not n/2.
+        # Upward cables of the level below the top remove the pod digit, which has n values, not
+        # n/2.
         pods = level == last - 1
         above = select(pods, 0, prefix // half) * (ups * half) + up * half + choice
         upper = self.servers + (level + 1) * self.width + above
@@ -104,7 +105,7 @@ class FatTree(Topology):
         )
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with these digits; servers are numbered from left to right."""
+        """Return the fat-tree server with these address digits, numbered from left to right."""
         return sum(digit * self.half**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
@@ -121,7 +122,7 @@ class FatTree(Topology):
         )
 
     def ipv4(self, server: Number) -> Number:
-        """Return ``10.pod.switch.host``, hosts from 2 on (Al-Fares 2008, section 3.2)."""
+        """Return a server's address ``10.pod.switch.host`` (Al-Fares 2008, section 3.2)."""
         if self.levels != LEVELS:
             return super().ipv4(server)
         self.check_addressable()
@@ -137,7 +138,7 @@ class FatTree(Topology):
         return self.server_at(group)  # type: ignore[no-any-return]
 
     def switch_ipv4(self, switch: int) -> int:
-        """Return ``10.pod.switch.1``, or ``10.n.j.i`` for the core (Al-Fares 2008, section 3.2).
+        """Return a switch's address: ``10.pod.switch.1``, or ``10.n.j.i`` in the core (3.2).
 
         >>> from topos.base.addressing import dotted_quad
         >>> fattree = FatTree(4)
@@ -165,15 +166,15 @@ class FatTree(Topology):
         return f"level {level}:{index}"
 
     def diameter_bound(self) -> Bound:
-        """Return 1: no server relays, so a path is one hop through at most 2L - 1 switches."""
+        """Return the longest path in server hops: 1, through at most 2L - 1 switches."""
         return Bound(1, "1 (up to 2L - 1 switches)", "the structure")
 
     def bisection(self) -> Bound:
-        """Return the full bisection width: half the servers' ports."""
+        """Return the fat-tree's full bisection width: one cable per two servers."""
         return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
 
     def disjoint_paths(self) -> Bound:
-        """Return 1: a server has one cable, so no second disjoint path exists."""
+        """Return the number of disjoint paths, 1: a fat-tree's server has one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def description(self) -> str:
@@ -184,13 +185,13 @@ class FatTree(Topology):
         )
 
     def layout(self) -> Layout:
-        """Return the layout: servers at the bottom, levels of switches above, the core on top."""
+        """Return the fat-tree's drawing: servers at the bottom, the core switches on top."""
         gap = 0.35 if self.half > 2 else 0.6  # horizontal gap between edge switches
         layout = Layout({s: (s + s // self.half * gap, 0.0) for s in range(self.servers)})
         width = layout.positions[self.servers - 1][0] + gap + 1
         heights = [ROW_HEIGHT]
         for level in range(1, self.levels):
-            # Rows get farther apart towards the core, where cables span all servers.
+            # Rows of switches get farther apart towards the core, where cables span all servers.
             span = width if level == self.levels - 1 else self.half**level * (self.half + gap)
             heights.append(heights[-1] + row_height(1.5 * span))
         for switch in range(self.switches):
@@ -208,11 +209,11 @@ class FatTree(Topology):
         return layout
 
     def _frame_pods(self, layout: Layout, gap: float) -> None:
-        """Add a frame for each pod, with the pod's name below its servers."""
+        """Add a frame to the drawing for each pod, with the pod's name below its servers."""
         size, switches = (
             self.servers // self.n,
             self.width // self.n,
-        )  # servers per pod; switches of a pod per level
+        )  # servers per pod, and switches per pod and level
         width = layout.positions[size - 1][0] + 1.0
         letters = min(name_size(layout.positions[self.servers - 1][0]), width / (LETTER * 6))
         for pod in range(self.n):

@@ -61,7 +61,7 @@ class FiConn(Topology):
         self.switches = self.servers // n
         self.ports = 2 if k else 1
         self.switch_ports = n
-        # Theorem 3: N/4 cables at level 1 and half as many at each level above.
+        # Theorem 3: N/4 cables at level 1, and at each higher level half as many as below.
         self.cables = self.servers + sum(self.servers // 2 ** (i + 1) for i in range(1, k + 1))
         self.check_size()
 
@@ -87,7 +87,8 @@ class FiConn(Topology):
             step, start = 2**level, 2 ** (level - 1) - 1
             below, size = self.sizes[level - 1], self.sizes[level]
             own, j = server % size // below, server % below
-            # Server j of member `own` is cabled to the (j - start) / step-th *other* FiConn_{l-1}.
+            # Server j of FiConn_{l-1} `own` has a cable to the (j - start) / step-th other
+            # FiConn_{l-1}.
             rank = (j - start) // step
             other = rank + (rank >= own)
             other_j = (own - (own > other)) * step + start
@@ -107,7 +108,7 @@ class FiConn(Topology):
         return (*upper, server % self.n)
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server ``u_k = a_0 + sum of a_l N_{l-1}``."""
+        """Return the FiConn server with these digits: ``u_k = a_0 + sum of a_l N_{l-1}``."""
         return sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
 
     def radices(self) -> tuple[int, ...]:
@@ -121,15 +122,15 @@ class FiConn(Topology):
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path of traffic-oblivious routing (TOR)."""
+        """Return the length of the longest path of FiConn's traffic-oblivious routing (TOR)."""
         return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Li 2009, Theorem 4")
 
     def bisection(self) -> Bound:
-        """Return the lower bound of the bisection width."""
+        """Return the lower bound of FiConn's bisection width."""
         return Bound(self.servers / (4 * 2**self.k), ">= N / (4 * 2^k)", "Li 2009, Theorem 5")
 
     def disjoint_paths(self) -> Bound:
-        """Return 1: servers with a free backup port have only one cable."""
+        """Return the number of disjoint paths, 1: some FiConn servers have only one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def description(self) -> str:

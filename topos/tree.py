@@ -73,11 +73,11 @@ class Tree(Topology):
         return Plug(*(select(root, *both) for both in zip(of_root, of_leaf, strict=True)))
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: leaf, then server on the leaf."""
+        """Return the digits of a tree server's address: leaf switch, then index on the leaf."""
         return server // self.n, server % self.n
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the server with this leaf and index; servers are numbered leaf by leaf."""
+        """Return the tree's server on this leaf switch; servers are numbered leaf by leaf."""
         leaf, index = digits
         return leaf * self.n + index
 
@@ -90,11 +90,11 @@ class Tree(Topology):
         return "root" if switch == self.m else f"leaf {switch}"
 
     def diameter_bound(self) -> Bound:
-        """Return 1: no server relays, so a path is one hop through at most three switches."""
+        """Return the longest path in server hops: 1, through at most three switches."""
         return Bound(1, "1 (up to 3 switches)", "the structure")
 
     def bisection(self) -> Bound:
-        """Return the bisection width: the uplinks of half the leaves are cut.
+        """Return the tree's bisection width: the uplinks of half the leaf switches are cut.
 
         If m is odd, the middle leaf is cut in half as well.
         """
@@ -105,7 +105,7 @@ class Tree(Topology):
         return Bound(half + max(middle, 0), "floor(m/2) + (n/2 if m is odd)", "the structure")
 
     def disjoint_paths(self) -> Bound:
-        """Return 1: a server has one cable, so no second disjoint path exists."""
+        """Return the number of disjoint paths, 1: a tree's server has one cable."""
         return Bound(1, "1", "Guo 2009, Table 1")
 
     def description(self) -> str:
@@ -116,8 +116,8 @@ class Tree(Topology):
         )
 
     def layout(self) -> Layout:
-        """Return the layout: servers at the bottom, leaves above them, the root on top."""
-        pitch = max(self.n, 2) + 0.6  # horizontal distance between leaves
+        """Return the tree's drawing: servers at the bottom, leaf switches above, root on top."""
+        pitch = max(self.n, 2) + 0.6  # horizontal distance between leaf switches in the drawing
         layout = Layout({}, level_names=("servers to leaves", "leaves to the root"))
         for server in range(self.servers):
             leaf, index = divmod(server, self.n)

@@ -27,7 +27,7 @@ from hosts.live.devices import (
     Tun,
 )
 from hosts.live.kernel_table import KernelTable, TablePort
-from hosts.live.lab_programs import FORWARD, Alone, Programs
+from hosts.live.lab_programs import FORWARD, Programs, SingleServerPrograms
 from hosts.live.table import Action, DeliverDecision, Push, RelayDecision, Unwrap
 from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -189,7 +189,7 @@ class ThreeServers:
                 ports,
                 socket.if_nametoindex(own),
                 by_flow=by_flow,
-                programs=programs or Alone(FORWARD, links),
+                programs=programs or SingleServerPrograms(FORWARD, links),
             )
         self._stack.callback(table.close)
         return table

@@ -15,20 +15,20 @@ from hosts.wire.frame import Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
-# Peer of a `Send` to all servers that the port reaches (broadcast MAC address).
+# Peer of a `Send` to all servers that a port reaches (broadcast MAC address).
 EVERYONE = -1
 
 
 class Pushed(NamedTuple):
-    """Repeat key of a packet from this server: add the same header to all packets of the flow."""
+    """Repeat key for a local flow: the data plane adds the same header to all of its packets."""
 
     flow: FlowKey
-    header: bytes = b""  # empty if IP packets are sent without an added header
-    ground: Hashable = None  # the state on which the action depends; None means its hop
+    header: bytes = b""  # DCN or BCube header; empty if IP packets are sent without an added header
+    ground: Hashable = None  # state whose change invalidates the action; None means the next hop
 
 
 class Relayed(NamedTuple):
-    """Repeat key of a relayed frame: apply the same header change to all frames with this key.
+    """Repeat key of a relayed frame: the data plane changes all frames with this key alike.
 
     The frame may also be a message that precedes such frames and sets up their path.
     """
@@ -39,13 +39,13 @@ class Relayed(NamedTuple):
 
 
 class Unwrapped(NamedTuple):
-    """Repeat key of a tunnelled packet: remove the outer header and decrement the inner TTL."""
+    """Repeat key of a packet leaving a DPillar tunnel: its outer IP header is removed."""
 
     key: RelayKey
 
 
 class Send(NamedTuple):
-    """Send the frame out of a port, to the MAC address of a peer (or of EVERYONE)."""
+    """Router action: send a frame out of a port, to the MAC address of a peer (or of EVERYONE)."""
 
     port: int
     peer: int
@@ -54,14 +54,14 @@ class Send(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Deliver the IPv4 packet, and later packets with the same key, to local applications."""
+    """Router action: deliver an IPv4 packet, and later ones with the same key, to applications."""
 
     packet: bytes
     key: RelayKey | None = None
 
 
 class Drop(NamedTuple):
-    """Drop the packet and count the reason; `packet` is for tracers."""
+    """Router action: drop a packet and count the drop reason; `packet` is for `pillarbox trace`."""
 
     reason: str
     packet: bytes = b""

@@ -12,7 +12,7 @@ Callback = Callable[[float], list[Action]]
 
 
 class Agenda:
-    """Timers by name: setting a name again replaces its timer.
+    """Pending timers by name; setting a timer again replaces the earlier one of that name.
 
     The heap keeps outdated entries until they expire or outnumber the valid ones, so its size is
     bounded by the number of names.

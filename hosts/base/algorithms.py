@@ -30,15 +30,15 @@ class Algorithm(NamedTuple):
     about: str
     path: Callable[[Any, int, int], Path] | None = None
     path_set: Callable[[Any, int, int], list[Path]] | None = None
-    opposite: str = ""  # the same algorithm in the other direction
-    # Paths that servers use once they know of the failures (algorithms that route around failures).
-    # The last argument is True for the whole set of disjoint paths.
+    opposite: str = ""  # name of the same algorithm in the other direction (DPillar)
+    # Function for the paths around known failures; None if the algorithm ignores failures.
+    # Its last argument is True for the whole set of disjoint paths.
     around: Callable[[Any, int, int, Failures, bool], Routed] | None = None
     router: type[Router] | None = None  # router class of live servers
 
 
 class Routed(NamedTuple):
-    """Result of a routing algorithm: paths that work, or the reason for a packet drop."""
+    """Result of a routing algorithm: working paths, or the drop reason of packets."""
 
     paths: list[Path]
     dropped: str = ""
@@ -55,7 +55,7 @@ def algorithms(topology: Topology) -> dict[str, Algorithm]:
 
 
 def choose(topology: Topology, name: str | None, several: bool, opposite: bool) -> str:
-    """Return the name of the algorithm for a user's options, or raise PillarboxError."""
+    """Return the name of the routing algorithm for a user's options, or raise PillarboxError."""
     known = algorithms(topology)
     if name is None:
         fitting = (n for n, algorithm in known.items() if algorithm.path_set or not several)

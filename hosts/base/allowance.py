@@ -16,7 +16,7 @@ class Allowance:
         self._left, self._at_s = float(at_once), now
 
     def take(self, now: float) -> bool:
-        """Take a token; return False if the bucket is empty."""
+        """Take a token from the rate limit's bucket; return False if the bucket is empty."""
         self._left = min(self.at_once, self._left + max(0.0, now - self._at_s) * self.per_s)
         self._at_s = now
         if self._left < 1:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
-# Weight of the newest sample in the exponential moving average.
+# Weight of the newest bandwidth sample in the exponential moving average.
 NEWEST = 0.5
 
 
 def mean(before: Any, newest: Any) -> Any:
-    """Return the moving average updated with the newest sample (numbers or arrays)."""
+    """Return the moving average of a bandwidth, updated with the newest sample."""
     return NEWEST * newest + (1 - NEWEST) * before
 
 
@@ -52,7 +52,9 @@ class Bandwidth:
             self._used[port, direction] = rate if used is None else mean(used, rate)
 
     def begin_anew(self) -> None:
-        """Discard the last counter values, so that the next ones start a new measurement."""
+        """Discard the last byte counter values of the ports, so that the next start a new
+        measurement.
+        """
         self._last.clear()
 
     def used_bps(self, port: int, direction: Direction) -> float:

@@ -61,16 +61,16 @@ class Bounded(Generic[Key, Value]):
         return now - self._entries[key][1]
 
     def pop(self, key: Key) -> Value | None:
-        """Remove an entry and return it; None if the key is not in the table."""
+        """Remove an entry and return its value; None for an unknown key."""
         found = self._entries.pop(key, None)
         return found[0] if found is not None else None
 
     def values(self) -> list[Value]:
-        """Return all values of the table, least recently used first."""
+        """Return all values, least recently used first."""
         return [value for value, _ in self._entries.values()]
 
     def items(self) -> list[tuple[Key, Value]]:
-        """Return all (key, value) pairs of the table, least recently used first."""
+        """Return all (key, value) pairs, least recently used first."""
         return [(key, value) for key, (value, _) in self._entries.items()]
 
     def expire(self, now: float) -> list[tuple[Key, Value]]:
@@ -85,7 +85,7 @@ class Bounded(Generic[Key, Value]):
         return expired
 
     def clear(self) -> None:
-        """Remove all entries of the table."""
+        """Remove all entries of the dict."""
         self._entries.clear()
 
 

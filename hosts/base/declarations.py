@@ -18,7 +18,7 @@ from topos.base.spec import kinds
 
 @cache
 def declared(kind: str) -> Any:
-    """Return the NETWORK of hosts/KIND; None if the network declares no routing."""
+    """Return a network's routing declaration (hosts/KIND: NETWORK); None without routing."""
     if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return None
     module = importlib.import_module(f"hosts.{kind}")
@@ -32,5 +32,5 @@ def declared(kind: str) -> Any:
 
 
 def all_declared() -> list[Any]:
-    """Return the NETWORK of every network that declares routing, in the order of `kinds`."""
+    """Return the routing declaration (NETWORK) of every network that has one, sorted by name."""
     return [found for kind in kinds() if (found := declared(kind)) is not None]

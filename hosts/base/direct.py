@@ -21,5 +21,5 @@ class Direct(HopByHop):
     watches_neighbours: ClassVar[bool] = False
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
-        """Return the hop to the destination, which is the next server."""
+        """Return the hop to the destination server, which switches connect directly."""
         return Step(PORT, destination)

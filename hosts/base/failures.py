@@ -26,7 +26,8 @@ class Failures:
     links: frozenset[Pair] = frozenset()
 
     def of_hop(self, topology: Topology, server: int, step: Step) -> tuple[int, ...] | None:
-        """Return the failed node (one number) or link (two numbers) on this hop; None if it works.
+        """Return the failed node (one number) or link (two numbers) on a hop; None if the hop
+        works.
 
         A link that is missing in a partial network counts as failed (Guo 2008, section 5).
         """
@@ -57,7 +58,7 @@ NONE = Failures()
 
 
 def _hop_switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
-    """Return the switches of a hop, avoiding failures if switches offer several paths."""
+    """Return the switches of a hop, around failed ones if the network has several switch paths."""
     try:
         return switches_between(topology, server, step, failures.nodes, failures.links)
     except ValueError:
@@ -65,7 +66,7 @@ def _hop_switches(topology: Topology, server: int, step: Step, failures: Failure
 
 
 def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
-    """Return the failures written as ``kill 0.3``, ``stop s2``, ``rack s2``, ``cut 0.3-4.0``.
+    """Parse failures from texts: ``kill 0.3``, ``stop s2``, ``rack s2``, ``cut 0.3-4.0``.
 
     Raises PillarboxError for unknown nodes and cables, and for `at` and `until`: these failures
     last from the beginning to the end.
@@ -89,7 +90,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
 
 
 def rack(topology: Topology, switch: int) -> list[int]:
-    """Return the servers of a rack: those plugged into its switch, which lose power with it."""
+    """Return the servers of a rack: the servers cabled to its switch, which share its power."""
     around = (plug.node for _, plug in topology.neighbours(switch))
     return [node for node in around if node < topology.servers]
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from topos.base.errors import PillarboxError, meant, require
 
 SILENT = "silent"
-# Verbs of the text form, and the kind of fault in records and logs.
+# Verbs in a fault's text form, each with the kind of fault in records and logs.
 KINDS = {
     "cut": "cut",
     f"cut {SILENT}": "silent cut",
@@ -29,12 +29,12 @@ KINDS = {
 }
 FORMS = {"cut": "cut A-B", "kill": "kill A", "stop": "stop SWITCH", "rack": "rack SWITCH"}
 MOMENTS = ("at", "until")
-# Verbs of the former syntax, such as link:0.3-4.0, with their present form.
+# Verbs of the former syntax of faults, such as link:0.3-4.0, with their present form.
 BEFORE = {"link": "cut", "server": "kill", "switch": "stop"}
 
 
 class Fault(NamedTuple):
-    """A fault: its kind, the names of its nodes (`what`), begin and end in seconds."""
+    """A planned fault of a lab: kind, names of its nodes (`what`), begin and end in seconds."""
 
     kind: str
     what: tuple[str, ...]
@@ -73,7 +73,7 @@ def kind_of(verb: str) -> str:
 
 
 def read(text: str | Sequence[str]) -> Fault:
-    """Return the fault parsed from one text or from its words.
+    """Return the planned fault parsed from a text such as ``cut 0.3-4.0 at 5``.
 
     >>> read("cut 0.3-4.0 silent at 2 until 4.5")
     Fault(kind='silent cut', what=('0.3', '4.0'), at_s=2.0, until_s=4.5)

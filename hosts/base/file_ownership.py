@@ -22,7 +22,9 @@ MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 
 
 def callers() -> set[int]:
-    """Return the caller of sudo, whose files this root process may run; empty without sudo."""
+    """Return the user who called sudo, whose files this root process may run; empty without
+    sudo.
+    """
     caller = os.environ.get("SUDO_UID", "")
     return {int(caller)} if caller.isdecimal() else set()
 
@@ -93,7 +95,7 @@ def _write_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str
 
 
 def _owner_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
-    """Return a description of an untrusted owner; empty if the owner is trusted."""
+    """Return the description of a file's untrusted owner; empty if the owner is trusted."""
     if status.st_uid in trusted:
         return ""
     owner, own = _user_name(status.st_uid), _user_name(max(trusted))
@@ -104,7 +106,7 @@ def _has_access_list(path: Path) -> bool:
     """Return True if the path has a POSIX access control list."""
     try:
         return bool(os.getxattr(path, ACCESS_LIST))
-    except (OSError, AttributeError):  # no access control lists on this file system or system
+    except (OSError, AttributeError):  # the file system or the system has no access control lists
         return False
 
 

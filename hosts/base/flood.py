@@ -35,8 +35,9 @@ from hosts.wire.messages import LinkState
 if TYPE_CHECKING:
     from hosts.base.router import Router
 
-RESIZED_S = 1.0  # delay after a resize until all servers know the new size, in seconds
-JITTER = 0.25  # maximum fraction of the interval by which a refresh is early
+# delay after a resize of the network until all servers know its new size, in seconds
+RESIZED_S = 1.0
+JITTER = 0.25  # maximum fraction of the interval by which a link-state refresh is early
 
 
 class Flooding:
@@ -109,7 +110,7 @@ class Flooding:
         server_of_uid = self.router.topology.server_of_uid
         origin: int = server_of_uid(header.source)
         if origin == self.router.server:
-            return self._resume_sequence(message.sequence, now)
+            return self._skip_sequence_of_last_run(message.sequence, now)
         links = [Step(port_, server_of_uid(uid)) for port_, uid in message.links]
         heard = self.states.hear(origin, message.sequence, links, now)
         self.router.counters[f"link states {heard.value}"] += 1
@@ -155,20 +156,22 @@ class Flooding:
         router.agenda.set("link state", again, self._flood)
         actions = spread(router.neighbours, self.ports, *self._message(router.server))
         back = {step.port for step in self._advertised - before}.intersection(self.ports)
-        for member in self.states.hurt() if back else ():
+        for member in self.states.members_with_failures() if back else ():
             if member != router.server:
                 actions += spread(router.neighbours, back, *self._message(member))
         return actions
 
-    def _resume_sequence(self, sequence: int, now: float) -> list[Action]:
-        """Continue from the sequence number that this server used before its restart."""
+    def _skip_sequence_of_last_run(self, sequence: int, now: float) -> list[Action]:
+        """Flood with a number above the link-state sequence number used before this server's
+        restart.
+        """
         if not newer(sequence, self._sequence):
             return []
         self._sequence = sequence
         return self._flood_soon(now)
 
     def _send_newest(self, origin: int, step: Step) -> list[Action]:
-        """Answer an outdated link state with the newest one, which travels to the origin."""
+        """Answer an outdated link state: send the origin's newest one back towards the origin."""
         if not self.router.neighbours.works(step):
             return []
         header, body = self._message(origin)
@@ -197,7 +200,7 @@ def spread(
     body: bytes,
     came_by: int | None = None,
 ) -> list[Action]:
-    """Return the actions that send a flooded packet out of these ports, except its input port.
+    """Return the actions that send a flooded packet out of these ports, except its ingress port.
 
     The TTL of a received packet is decremented.
     """

@@ -14,7 +14,7 @@ from hosts.wire.relay_keys import ByDestination
 
 
 class HopByHop(Router):
-    """A router that is defined by one method, `next_step`.
+    """Base class of routers that are defined by one method, `next_step` (the next hop).
 
     Packets carry a DCN header (Guo 2008, Fig. 10), or no added header if `plain_ip` is set: then
     relays route by the IPv4 destination address.
@@ -36,7 +36,9 @@ class HopByHop(Router):
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of the added header in bytes: a DCN header, or 0 for plain IP."""
+        """Return the size of the header before IP packets in bytes: a DCN header, or 0 for plain
+        IP.
+        """
         return 0 if cls.plain_ip else PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:

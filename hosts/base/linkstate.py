@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from hosts.base.path import Step
 from topos.base.topology import Topology
 
-SEQUENCES = 2**32  # size of the sequence number space
+SEQUENCES = 2**32  # size of the sequence number space of link states
 
 
 class ReceivedLinkState(Enum):
@@ -44,13 +44,13 @@ class ReceivedLinkState(Enum):
     NEWS = "news"
     REPEATED = "repeated"
     OUTDATED = "outdated"  # a newer link state is known
-    FOREIGN = "foreign"  # origin is not a member
+    FOREIGN = "foreign"  # the link state's origin is not in this server's flooding area
 
 
 class MemberState(NamedTuple):
-    """The newest link state of a member."""
+    """The newest link state of a member (a server in the flooding area)."""
 
-    sequence: int | None  # None for an assumed link state, which was not received
+    sequence: int | None  # None for a link state that is assumed, not received
     links: frozenset[Step]
     heard_s: float
 
@@ -94,10 +94,13 @@ class LinkStates:
             member: MemberState(None, links, now) for member, links in self._topology_links.items()
         }
         self._next_steps: dict[int, Step] = {}
-        self._computed_generation = -1  # generation for which the next hops were computed
+        # generation of the database for which the next hops were computed
+        self._computed_generation = -1
 
     def resize(self, topology: Topology, members: Iterable[int], now: float) -> None:
-        """Update the link-state members after a resize; new links count as working."""
+        """Update the members of the link-state database after a resize; new links count as
+        working.
+        """
         self.topology = topology
         before = self._topology_links
         self._topology_links = {member: _links_of(topology, member) for member in members}
@@ -118,7 +121,7 @@ class LinkStates:
         return iter(self._states)
 
     def say(self, sequence: int, links: Iterable[Step], now: float) -> None:
-        """Set the link state of this server."""
+        """Store this server's own link state in the link-state database."""
         self._store(self.server, MemberState(sequence, frozenset(links), now))
 
     def hear(
@@ -138,14 +141,14 @@ class LinkStates:
         return ReceivedLinkState.NEWS
 
     def expire(self, now: float) -> None:
-        """Mark all links of members as down whose link state was not refreshed in time."""
+        """Mark the links of members as down whose link state was not refreshed in time."""
         for member, state in self._states.items():
             if member != self.server and state.heard_s + self.timeout_s <= now:
                 self._store(member, MemberState(None, frozenset(), now))
 
     @property
     def next_expiry(self) -> float:
-        """Earliest time at which a link state can expire."""
+        """Earliest time at which a link state in the database can expire."""
         heard = (state.heard_s for member, state in self._states.items() if member != self.server)
         return min(heard, default=float("inf")) + self.timeout_s
 
@@ -164,8 +167,8 @@ class LinkStates:
                 if not self.works(member, step):
                     yield member, step
 
-    def hurt(self) -> list[int]:
-        """Return the members whose own link state has failed links."""
+    def members_with_failures(self) -> list[int]:
+        """Return the servers whose own link state lists failed links."""
         return [
             member
             for member, state in self._states.items()
@@ -180,7 +183,7 @@ class LinkStates:
 
     @property
     def next_steps(self) -> dict[int, Step]:
-        """Next hop to each other reachable member, nearest member first.
+        """Next hop to each reachable server of the link-state database, nearest first.
 
         Members at equal distance are sorted by uid.
         """
@@ -190,7 +193,7 @@ class LinkStates:
         return self._next_steps
 
     def _store(self, member: int, state: MemberState) -> None:
-        """Store a member's link state; announce a change of its links."""
+        """Store a server's link state; count a new generation if its links have changed."""
         if state.links != self._states[member].links:
             self.generation += 1
             self.on_change()
@@ -229,7 +232,7 @@ def next_steps(
         for node in previous_layer:
             for step in steps(node):
                 if step.peer not in first_hops and step.peer != server:
-                    # Hops from the source have no earlier hop: they are first hops themselves.
+                    # A hop from the source is the first hop of all paths over it.
                     first_hops[step.peer] = first_hops.get(node, step)
                     layer.append(step.peer)
         order += sorted(layer, key=rank)

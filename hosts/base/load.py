@@ -38,7 +38,7 @@ def router_for(topology: Topology, name: str) -> type[Router]:
 
 
 def blamed(name: str) -> AbstractContextManager[None]:
-    """Return the context manager for running a routing; it reports errors of a user's file."""
+    """Return a context manager that reports errors of a user's router file as messages."""
     return told_of(Path(name)) if name.endswith(".py") else nullcontext()
 
 
@@ -88,7 +88,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 @contextmanager
 def told_of(file: Path) -> Iterator[None]:
-    """Turn every exception of a user's file into a PillarboxError that names the line."""
+    """Turn exceptions of a user's Python file into a PillarboxError that names the line."""
     try:
         yield
     except PillarboxError:
@@ -102,7 +102,7 @@ def told_of(file: Path) -> Iterator[None]:
 def _line_text(error: Exception, file: Path) -> str:
     """Return the line of the user's file that caused the error, as text for a message."""
     if isinstance(error, SyntaxError):
-        return ""  # the message of a SyntaxError names the line
+        return ""  # the message of a SyntaxError names the line already
     at, trace = "", error.__traceback__
     while trace:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():

@@ -42,7 +42,7 @@ from topos.base.topology import Topology
 
 
 class Neighbours:
-    """State of every link of one server. A link is identified by its `Step`: port and peer."""
+    """State of all links of one server, each identified by its `Step` (port and neighbour)."""
 
     def __init__(
         self,
@@ -63,13 +63,14 @@ class Neighbours:
         steps = _steps(self.peers)
         self._silent_from = dict.fromkeys(steps, now + self.timeout_s)
         self._heard = set(steps)
-        self._deaf: set[Step] = set()  # neighbours that do not hear this server
-        self._stale_until: dict[Step, float] = {}  # neighbours that reported a cut cable
+        self._deaf: set[Step] = set()  # neighbours that do not receive this server's heart-beats
+        # time until which heart-beats may predate a reported cable cut
+        self._stale_until: dict[Step, float] = {}
         self._up = set(steps)
-        self.revision = 0  # version of the content of heart-beats
+        self.revision = 0  # version of the content of this server's heart-beats
 
     def leave_silence_to_others(self) -> None:
-        """Disable timeouts: the caller reports silent neighbours with `silence`."""
+        """Disable the timeouts of neighbours: the data plane reports silent ones with `silence`."""
         self.timeout_s = math.inf
         self._silent_from = dict.fromkeys(self._silent_from, math.inf)
 
@@ -112,11 +113,11 @@ class Neighbours:
         return HeartBeat(port, tuple(self._uid_of(peer) for peer in heard))
 
     def hears(self, step: Step) -> bool:
-        """Return True if the neighbour was heard within the timeout."""
+        """Return True if the neighbour's heart-beats were received within the timeout."""
         return step in self._heard
 
     def hear(self, step: Step, hears_me: bool, now: float) -> Step | None:
-        """Process a neighbour's heart-beat; `hears_me` says that its sender hears this server.
+        """Process a neighbour's heart-beat; `hears_me` is True if it receives this server's.
 
         Return the link if its state changed.
         """
@@ -134,7 +135,9 @@ class Neighbours:
         return self._update(step, now)
 
     def excuse_silence(self, now: float) -> None:
-        """Restart the timeouts of heard neighbours, after a pause without reception."""
+        """Restart the timeouts of all neighbours, after this server received nothing for a
+        while.
+        """
         for step in self._heard:
             self._silent_from[step] = max(self._silent_from[step], now + self.timeout_s)
 
@@ -157,20 +160,20 @@ class Neighbours:
         return self.silence(step, now)
 
     def lost_until(self, step: Step) -> float:
-        """Return the time until which a neighbour's heart-beats were sent before its cut."""
+        """Return the time until which a neighbour's heart-beats may predate its cable cut."""
         return self._stale_until.get(step, -math.inf)
 
     def time_out(self, now: float) -> list[Step]:
-        """Return the links that went down by timeout."""
+        """Mark links as down whose neighbour was silent for the timeout, and return these links."""
         return [step for step in sorted(self._heard) if self._update(step, now)]
 
     @property
     def next_timeout(self) -> float:
-        """Time of the next timeout if no further heart-beat arrives."""
+        """Time of the next neighbour timeout if no further heart-beat arrives."""
         return min((self._silent_from[step] for step in self._heard), default=math.inf)
 
     def _update(self, step: Step, now: float) -> Step | None:
-        """Update the state of a link; return the link if its state changed."""
+        """Recompute a link's state, up or down; return the link if its state changed."""
         heard = self._carrier[step.port] and now < self._silent_from[step]
         if heard != (step in self._heard):
             self._heard ^= {step}
@@ -188,5 +191,5 @@ def peers_of(topology: Topology, server: int) -> list[list[int]]:
 
 
 def _steps(peers: list[list[int]]) -> list[Step]:
-    """Return the links to these neighbours, which are listed by port."""
+    """Return the links of a server whose neighbours are listed by port."""
     return [Step(port, peer) for port, of_port in enumerate(peers) for peer in of_port]

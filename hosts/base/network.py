@@ -19,13 +19,13 @@ from hosts.wire.dcn import DCN
 from hosts.wire.header import Header
 from topos.base.errors import require
 
-Hop = tuple[int, int]  # sender and receiver, two neighbours
+Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 Trees = Sequence[Sequence[Hop]]
 
 
 @dataclass(frozen=True)
 class Network:
-    """Routing declaration of one network: algorithms, simulator rules, timers, headers.
+    """Routing declaration of one kind of network: algorithms, timers, packet headers.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class Network:
 
 @cache
 def headers() -> tuple[Header, ...]:
-    """Return the packet headers of all networks; each has a version number of its own.
+    """Return the packet headers of all networks; each has its own version number.
 
     >>> [header.name for header in headers()]
     ['dcn', 'bcube']

@@ -32,7 +32,7 @@ class Step(NamedTuple):
         return f"Step(port={self.port}, peer={self.peer}{via})"
 
 
-# Routing by destination only: from a server and a destination to the next hop.
+# Type of a routing by destination: function of server and destination to the next hop.
 NextStep = Callable[[int, int], Step]
 
 
@@ -69,7 +69,7 @@ class Path:
         return visited
 
     def cut(self) -> Path:
-        """Return the path from its last visit of the source to its first visit of the destination.
+        """Return the path without detours that return to its source or pass its destination.
 
         Multi-path routing concatenates paths, and the result can visit an end twice.
         """

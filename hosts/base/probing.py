@@ -30,7 +30,7 @@ from hosts.base.path import Path
 from hosts.base.rules import NONE
 
 # Paths with at least this fraction of the best path's bandwidth count as equally good.
-# Of equally good paths, the shortest is chosen (fewer links), then the path in use (no
+# Of equally good paths, the shortest is chosen (fewest links), then the path in use (no
 # oscillation).
 NEARLY_BEST = 0.9
 
@@ -45,7 +45,7 @@ class PathState(Enum):
 
 @dataclass
 class Candidate:
-    """A candidate path of a flow, with its probe state."""
+    """A candidate path of a flow, with its latest probe result."""
 
     path: Path
     state: PathState = PathState.UNTRIED
@@ -61,7 +61,7 @@ def best(
     own_bps: float = 0.0,
     slack_bps: float = 0.0,
 ) -> int | None:
-    """Return the index of the best working candidate, None if no candidate works.
+    """Return the index of the best working path by probe results, None if no path works.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def best(
 
 
 def measured(candidates: Sequence[Candidate]) -> tuple[list[float], list[bool], list[int]]:
-    """Return the free bandwidth, usability and hops of each path: the inputs of `best_of`.
+    """Return each candidate path's free bandwidth, usability and hops, as inputs of `best_of`.
 
     A reserve path is usable only while no other path works.
     """
@@ -119,7 +119,7 @@ def best_of(free: Any, works: Any, hops: Any, using: int, own: float, slack: flo
 
 
 def left(free: Any, hops: Any, path: int, using: int, own: float, slack: float) -> float:
-    """Return the bandwidth available to the flow on a path, minus the cost of its hops."""
+    """Return the bandwidth that a flow would have on a path, reduced for each extra hop."""
     available: float = free[path] + (own if path == using else 0.0) - slack * hops[path]
     return available
 
@@ -161,7 +161,7 @@ class Probing:
         return not any(candidate.waiting for candidate in self.candidates)
 
     def begin(self, paths: Iterable[Path] | None = None) -> list[int]:
-        """Begin a round, optionally with a new list of paths; return the indices to probe.
+        """Begin a probe round, optionally with new paths; return the indices of paths to probe.
 
         A path that remains a candidate keeps its state, and the path in use stays in use.
         """
@@ -182,12 +182,12 @@ class Probing:
         self.candidates += [Candidate(path, reserve=True) for path in paths]
 
     def add(self, path: Path) -> int:
-        """Add a candidate path during a round; return its index, for the caller to probe."""
+        """Add a candidate path during a probe round; return its index, for the caller to probe."""
         self.candidates.append(Candidate(path, waiting=True))
         return len(self.candidates) - 1
 
     def answer(self, round_: int, index: int, available_bps: float) -> bool:
-        """Process the answer to a probe; return False if the probe is not of this round.
+        """Record a probe answer's available bandwidth; return False if it is from another round.
 
         A late answer also marks the path as working.
         """
@@ -214,8 +214,10 @@ class Probing:
                 self.fail(index)
         return self.current is not None and self._state_of(self.current) == PathState.FAILED
 
-    def give_up(self) -> list[int]:
-        """End the round: mark unanswered paths as failed, and return their indices."""
+    def fail_unanswered(self) -> list[int]:
+        """End the probe round: mark paths whose probe got no answer as failed; return their
+        indices.
+        """
         silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]
         for index in silent:
             self.fail(index)
@@ -223,7 +225,7 @@ class Probing:
         return silent
 
     def choose(self) -> bool:
-        """Use the best working path; return True if the path in use has changed.
+        """Use the best working path by probe results; return True if the path in use has changed.
 
         If no path works, the fallback is an untried path, then a path that failed only by probe
         timeout (servers may be too busy to answer in time), then no path.
@@ -233,8 +235,9 @@ class Probing:
         if self.current is None:
             untried = (i for i, c in enumerate(self.candidates) if c.state == PathState.UNTRIED)
             self.current = next(untried, None)
-        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): unanswered paths stay usable.
-        # In the papers they have failed, so that an overloaded network would have no path.
+        # Departs from the papers (Guo 2009, 4.2; Liao 2012, 4.5.1): paths with unanswered probes
+        # stay usable.
+        # In the papers these paths have failed: an overloaded network would have no path.
         if self.current is None:
             silent = [i for i, c in enumerate(self.candidates) if c.silent]
             self.current = before if before in silent else next(iter(silent), None)
@@ -274,10 +277,10 @@ class Pace:
         if spacing_s * self.TOGETHER > self.BURST_S:
             self._burst = max(1, int(self.BURST_S / spacing_s))
         self._random = random
-        self._next_s = now  # start of the next round at the average rate
+        self._next_s = now  # start of the next probe round at the average rate
 
     def turn(self, now: float, *, urgent: bool = False) -> float:
-        """Reserve the next probe round; return its start time."""
+        """Reserve the server's next probe round under the rate limit; return its start time."""
         due = self._next_s
         self._next_s = max(now, due) + self.spacing_s
         waits_until = due - (self._burst - 1) * self.spacing_s

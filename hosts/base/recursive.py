@@ -18,19 +18,19 @@ Room: TypeAlias = MutableSequence[int]  # output buffer: a list or an array
 
 
 class Nested(NamedTuple):
-    """Cables of a recursive network by level; level-0 cables lead to a switch.
+    """Wiring of a recursive network (DCell, FiConn) by level; level-0 cables lead to a switch.
 
     Server ``rank * step + start`` of a member has the cable to the rank-th *other* member.
     """
 
-    sizes: Sequence[int]  # servers per member, by level
+    sizes: Sequence[int]  # number of servers in a sub-network of each level
     steps: Sequence[int]
     starts: Sequence[int]
     ports: Sequence[int]
 
 
 def common_level(sizes: Sequence[int], a: int, b: int) -> int:
-    """Return the lowest level of a member that contains both servers; `sizes` are by level.
+    """Return the lowest level at which one sub-network contains both servers.
 
     >>> common_level([4, 20], 2, 3), common_level([4, 20], 3, 4)
     (0, 1)
@@ -42,7 +42,7 @@ def common_level(sizes: Sequence[int], a: int, b: int) -> int:
 
 
 def link_between(net: Nested, a: int, b: int, level: int) -> tuple[int, int]:
-    """Return both ends of the level's cable between the members of two servers (getLink)."""
+    """Return the ends of the cable between two servers' sub-networks of a level (getLink)."""
     size, whole = net.sizes[level - 1], net.sizes[level]
     step, start = net.steps[level], net.starts[level]
     base = a // whole * whole
@@ -81,7 +81,7 @@ def write_hops(
     ports: Room,
     peers: Room,
 ) -> int:
-    """Write the ports and peers of all hops of a path, and return the number of hops.
+    """Write the egress ports and next servers of a path's hops; return the number of hops.
 
     The hops are the same as those of repeated calls of `next_hop`, but each cable is computed only
     once: a stack with k + 1 entries holds the ends of the cables still to cross.
@@ -91,7 +91,7 @@ def write_hops(
     near[0] = destination
     while here != destination:
         target = near[depth]
-        if here == target:  # near end of the next cable: cross the cable
+        if here == target:  # near end of the path's next cable: cross this cable
             here, level = far[depth], levels[depth]
             depth -= 1
         else:

@@ -37,26 +37,26 @@ from hosts.wire.relay_keys import RelayKey
 from topos.base.topology import Topology
 
 GIGABIT_BPS = 1e9
-IPV4_VERSION, IPV4_BYTES = 4, 20  # version field; minimum header size in bytes
+IPV4_VERSION, IPV4_BYTES = 4, 20  # IPv4 version field; minimum IPv4 header size in bytes
 MOST_REMEMBERED = 4096  # capacity of the cache from IPv4 addresses to servers
 MOST_NEWS = 256  # capacity of the log of link changes
-MOST_CHANGED = 1024  # maximum number of flows with pending invalidations
-# Rate limit of ICMP time-exceeded errors, per second, and its burst (RFC 1812, 4.3.2.8).
+MOST_CHANGED = 1024  # maximum number of flows whose cached actions are to be invalidated one by one
+# Rate limit of ICMP time-exceeded errors (RFC 1812, 4.3.2.8): errors per second, burst.
 EXPIRED_PER_S, EXPIRED_BURST = 20.0, 64
 # Limits of packets that a relay returns to their sources: rate per second, burst, size in bytes.
-# Returned packets must fit into a frame with another IP header.
-# Larger packets belong to flows that are already running, and are not returned.
+# A returned packet must fit into one frame with another IP header.
+# Larger packets are not returned: their flows are already running.
 RETURNED_PER_S, RETURNED_BURST, RETURNED_BYTES = 500.0, 512, 1480
 
 
 class Router:
-    """Router of one server; the module's docstring describes the contract."""
+    """Base class of a server's router: it turns packets, frames and timers into actions."""
 
     # False if servers send no heart-beats, since the switches do the routing.
     watches_neighbours: ClassVar[bool] = True
     # True if relays forward plain IP packets by flow, False if by destination only.
     by_flow: ClassVar[bool] = False
-    # True if an action stays valid until its `ground` is in `gone`, regardless of other links.
+    # True if a cached action stays valid until its `ground` is in `gone`, whatever links change.
     answers_outlive_links: ClassVar[bool] = False
     # True if the router must see every TCP SYN packet, not only the first packet of a flow.
     sees_connections: ClassVar[bool] = False
@@ -71,7 +71,7 @@ class Router:
         rate_bps: float = GIGABIT_BPS,
         now: float = 0.0,
     ) -> None:
-        self.topology: Any = topology  # Any: a subclass knows the type of its network
+        self.topology: Any = topology  # type Any, since a subclass knows the class of its network
         self.server = server
         self.uid: int = topology.uid(server)
         self.timers = timers or timers_for(topology)
@@ -83,14 +83,14 @@ class Router:
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # dropped packets by reason
-        # Latest link changes: time, link, True for up.
+        # Latest link changes: time, link, and True if the link went up.
         self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)
-        # A data plane may repeat an action only while `generation` stays the same.
-        # Actions for packets from this server also require that `own_generation` stays the same.
+        # The data plane may repeat a cached action only while `generation` stays the same.
+        # Cached actions for packets from this server also require an unchanged `own_generation`.
         self.generation = self.own_generation = 0
         # Flows whose actions are invalid; the data plane removes the actions and clears this set.
         self.changed_flows: set[FlowKey] = set()
-        # Grounds of actions that have changed, which makes the actions invalid.
+        # Changed states that make the actions depending on them (by `ground`) invalid.
         # An action's default ground is its hop (see actions.py), added when the link goes down.
         self.gone: set[Hashable] = set()
         self._beats_offloaded = False  # True if a data plane sends the heart-beats
@@ -145,25 +145,27 @@ class Router:
         return self._counted(actions)
 
     def poll(self, now: float) -> list[Action]:
-        """Run the timers that have expired by `now`."""
+        """Run the router's timers that have expired by `now`."""
         return self._counted(
             [action for callback in self.agenda.due(now) for action in callback(now)]
         )
 
     @property
     def next_poll(self) -> float:
-        """Time of the next call of `poll`."""
+        """Time at which the router's next timer expires, for the next call of `poll`."""
         return self.agenda.next_at
 
     # -- offloading heart-beats to a data plane --------------------------------------------------
 
     def leave_heart_beats_to_others(self) -> None:
-        """Send only immediate heart-beats; the data plane sends `heart_beats` at each interval."""
+        """Leave periodic heart-beats to the data plane, which sends `heart_beats` at each
+        interval.
+        """
         self._beats_offloaded = True
         self.agenda.cancel("heart-beat")
 
     def leave_silence_to_others(self) -> None:
-        """Disable timeouts; the data plane reports changes with `heard` and `silence`."""
+        """Leave neighbour timeouts to the data plane, which calls `heard` and `silence`."""
         self._timeouts_offloaded = True
         self.neighbours.leave_silence_to_others()
         self.agenda.cancel("neighbours")
@@ -178,11 +180,11 @@ class Router:
         ]
 
     def heard(self, step: Step, hears_me: bool, now: float) -> list[Action]:
-        """Process the report that a neighbour is heard, and whether it hears this server."""
+        """Process the data plane's report that a neighbour's heart-beats arrive."""
         return self._counted(self._update_neighbour(step, hears_me, now))
 
     def silence(self, step: Step, now: float) -> list[Action]:
-        """Process the report that a neighbour was silent for the timeout."""
+        """Process the data plane's report that a neighbour sent no heart-beat for the timeout."""
         changed = self.neighbours.silence(step, now)
         return self._counted(self._links_changed([changed], now) if changed else [])
 
@@ -238,7 +240,7 @@ class Router:
         raise NotImplementedError
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Return the actions for a link of this server that went up or down."""
+        """Return the router's actions after a link of this server went up or down."""
         return []
 
     def resized(self, now: float) -> list[Action]:
@@ -252,14 +254,14 @@ class Router:
         return [dropped, Deliver(answer)] if answer else [dropped]
 
     def foreseen(self) -> list[Action]:
-        """Return actions for future packets, with empty frames, for a data plane to repeat.
+        """Return actions for future packets, which the data plane installs in advance.
 
         A data plane calls this method once, before the first packet.
         """
         return []
 
     def keep_up(self) -> None:
-        """Determine invalid actions, if the router has deferred that."""
+        """Update the lists of invalid cached actions, if the router has deferred the update."""
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
         """Process the report of bytes of a flow that the data plane has sent without the router."""
@@ -307,12 +309,12 @@ class Router:
         return self._route_packet(decrement_ttl(packet), now)
 
     def identify(self) -> int:
-        """Return the identification of the next packet."""
+        """Return the identification field of this server's next packet."""
         self._identification = (self._identification + 1) & 0xFFFFFFFF
         return self._identification
 
     def answers_change(self) -> None:
-        """Invalidate all actions that a data plane has cached."""
+        """Invalidate all actions of this router that the data plane has cached."""
         self.generation += 1
 
     def link_states_change(self) -> None:
@@ -336,7 +338,7 @@ class Router:
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))
 
     def delivered(self, packet: bytes, key: RelayKey | None = None) -> list[Action]:
-        """Return the delivery of an IP packet, or its drop if the payload is not an IP packet."""
+        """Return the action that delivers an IP packet, or drops a payload that is no IP packet."""
         if len(packet) < IPV4_BYTES or packet[0] >> 4 != IPV4_VERSION:
             return [Drop("payload is no IP packet", packet)]
         return [Deliver(packet, key)]
@@ -365,7 +367,7 @@ class Router:
         return self.outgoing(packet, flow, destination, now)
 
     def _process_frame(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Process a received frame: heart-beats here, all others in `incoming`."""
+        """Process a received frame: a heart-beat directly, any other frame by `incoming`."""
         if frame.ethertype == ETH_DCN and frame.data[1:2] == _HEART_BEAT:
             header, body = DcnHeader.parse(frame.data)
             return self._receive_heart_beat(port, header, HeartBeat.parse(body), now)
@@ -374,7 +376,7 @@ class Router:
     def _receive_heart_beat(
         self, port: int, header: DcnHeader, message: HeartBeat, now: float
     ) -> list[Action]:
-        """Process a received heart-beat."""
+        """Process a heart-beat received from a neighbour."""
         if not self.watches_neighbours:
             return []
         if self._timeouts_offloaded:  # the data plane handles valid heart-beats and calls `heard`
@@ -383,11 +385,12 @@ class Router:
         return self._update_neighbour(step, self.uid in message.heard, now)
 
     def _update_neighbour(self, step: Step, hears_me: bool, now: float) -> list[Action]:
-        """Update the link to a heard neighbour."""
+        """Update the link's state after a neighbour's heart-beat."""
         revision = self.neighbours.revision
         changed = self.neighbours.hear(step, hears_me, now)
         if revision != self.neighbours.revision or (changed and self.neighbours.works(changed)):
-            # Immediate heart-beat, which informs the neighbour that it is heard.
+            # The immediate heart-beat informs the neighbour that this server receives its heart-
+            # beats.
             self.agenda.set("heart-beat", now, self._send_heart_beats)
         return self._links_changed([changed], now) if changed else []
 
@@ -400,7 +403,7 @@ class Router:
     def _check_timeouts(self, now: float) -> list[Action]:
         """Process neighbour timeouts and set the timer for the next check."""
         actions = self._links_changed(self.neighbours.time_out(now), now)
-        # Without heard neighbours no timeout is pending: check again after one timeout.
+        # If no neighbour is heard, no timeout is pending: check again after one timeout.
         again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
         self.agenda.set("neighbours", again, self._check_timeouts)
         return actions
@@ -420,7 +423,7 @@ class Router:
         return actions
 
     def _counted(self, actions: list[Action]) -> list[Action]:
-        """Update the counters for these actions and return the actions."""
+        """Count the router's sent, delivered and dropped packets; return the actions unchanged."""
         for action in actions:
             if isinstance(action, Drop):
                 self.drops[action.reason] += 1

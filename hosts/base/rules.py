@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 from hosts.base.path import Path, Step
 from topos.base.topology import Topology
 
-NONE = -1  # number that stands for "no server", "no path" or "no port"
+NONE = -1  # number that means "no server", "no path" or "no port"
 
 
 class Rule(NamedTuple):
-    """Routing rule that computes the hops of a path.
+    """Routing algorithm in compilable form: a function that computes the hops of a path.
 
     ``hops(*numbers, source, destination, choice)`` yields each hop's port and next server. If the
     hops visit an end more than once, the path begins at the last visit of its source and ends at
@@ -26,16 +26,17 @@ class Rule(NamedTuple):
     """
 
     hops: Callable[..., Iterator[tuple[int, int]]]
-    numbers: Callable[[Any], tuple[int, ...]]  # parameters of the network for the rule
-    most: Callable[[Any], int]  # maximum number of hops
-    # Ingress port at the next server of a hop through a switch, by egress port of the hop.
+    # function that returns the network parameters that the rule needs
+    numbers: Callable[[Any], tuple[int, ...]]
+    most: Callable[[Any], int]  # function that returns the maximum number of hops of a path
+    # Ingress port at the next server of a hop through a switch, indexed by egress port.
     # The entry is None for egress ports with a direct cable between two servers.
     arrivals: Callable[[Any], Sequence[int | None]]
     # Number of paths per pair of servers; identical paths may have several numbers.
     choices: Callable[[Any], int] = lambda _: 1
 
     def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:
-        """Return the path with number `choice`; without hops if no such path exists."""
+        """Return the path with number `choice` between two servers; without hops if none exists."""
         hops = self.hops(*self.numbers(topology), source, destination, choice)
         return Path(source, tuple(starmap(Step, hops))).cut()
 
@@ -52,7 +53,7 @@ class Rule(NamedTuple):
 
 
 class SwitchPath(NamedTuple):
-    """Routing rule that computes the path of a hop through interconnected switches.
+    """Routing rule for networks of interconnected switches: computes the links of one hop.
 
     ``links(*numbers, source, destination, choice)`` yields each node with its egress port: the
     source, then every switch of the path.
@@ -60,7 +61,7 @@ class SwitchPath(NamedTuple):
 
     links: Callable[..., Iterator[tuple[int, int]]]
     numbers: Callable[[Any], tuple[int, ...]]
-    most: Callable[[Any], int]  # maximum number of links
+    most: Callable[[Any], int]  # function that returns the maximum number of links of a path
     choices: Callable[[Any], int] = lambda _: 1
 
     def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:

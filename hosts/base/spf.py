@@ -19,7 +19,7 @@ from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from topos.base.topology import Topology
 
-EVERYBODY = broadcast(7)  # multicast address of the widest scope
+EVERYBODY = broadcast(7)  # multicast address of all servers (the widest scope)
 _LINK_STATE = bytes([Protocol.LINK_STATE])
 
 
@@ -44,7 +44,7 @@ class ShortestPath(HopByHop):
         return super().incoming(port, peer, frame, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Flood this server's link state to all servers."""
+        """Flood this server's link state to all servers after a link change."""
         return self.flooding.changed(now)
 
     def resized(self, now: float) -> list[Action]:

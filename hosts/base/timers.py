@@ -9,7 +9,7 @@ from hosts.base.declarations import declared
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-# CPU time of one control message, in seconds: at the sender, and at each receiver.
+# CPU time of sending, and of receiving, one control message, in seconds.
 # Measured on hundreds of live servers with both data planes (`pillarbox bench scale`).
 # The router takes a tenth of this time; waking a process with cold CPU caches takes the rest.
 SEND_COST_S = 190e-6
@@ -17,7 +17,7 @@ RECEIVE_COST_S = 160e-6
 # Maximum fraction of the machine's CPU time for the probes of all servers.
 # The same limit applies to heart-beats if each heart-beat wakes its receivers' processes.
 PROBE_SHARE = HEART_BEAT_SHARE = 0.1
-CPUS = 2  # default number of cores
+CPUS = 2  # default number of CPU cores of the machine
 SMALL = 64  # maximum number of servers of a small network
 
 
@@ -34,13 +34,14 @@ class Timers:
     probe_jitter_s: float  # maximum random addition to the interval, against oscillation
     probe_timeout_s: float  # time without an answer after which a probe of a known path has failed
     search_timeout_s: float  # the same timeout for a probe that searches for a path
-    failed_link_timeout_s: float  # lifetime of a failure learned from others' messages
+    # lifetime of a link failure learned from messages of other servers
+    failed_link_timeout_s: float
     flow_idle_s: float  # idle time after which a flow is removed
-    unreachable_hold_s: float  # hold time without packets to an unreachable destination
+    unreachable_hold_s: float  # time without packets to a destination after an unreachable message
     probe_spacing_s: float = 0.0  # average interval between a server's probe rounds
 
     def next_probe_s(self, random: Random) -> float:
-        """Return the randomised delay until a flow's paths are probed again, in seconds."""
+        """Return a random delay until a flow's paths are probed again, in seconds."""
         return self.probe_interval_s + self.probe_jitter_s * random.random()
 
     @property
@@ -50,7 +51,7 @@ class Timers:
 
 
 # Heart-beats and their timeout: Guo 2008, section 7.1. Probing: Guo 2009, section 4.3.
-# Timers that the papers do not specify are chosen in proportion.
+# Timers that the papers do not specify are chosen in proportion to the specified ones.
 PAPER = Timers(
     heart_beat_s=1.0,
     confirmed_heart_beat_s=1.0,
@@ -91,9 +92,9 @@ FAST = fast(PAPER)
 
 # Timers of networks with more than SMALL servers, in seconds.
 # A heart-beat costs the kernel some microseconds per receiver.
-# One heart-beat may be lost; with retransmission, three more tries follow the first.
+# One heart-beat may be lost; a retransmitted heart-beat is sent up to four times.
 MANY_HEART_BEAT_S, MANY_NEIGHBOUR_TIMEOUT_S, MANY_CONFIRMED_S = 0.13, 0.28, 0.23
-# OSPF's values (RFC 2328, appendix B): a refresh has no new information but wakes its receivers.
+# Link-state timers are those of OSPF (RFC 2328, appendix B), since a refresh wakes its receivers.
 MANY_REFRESH_S, MANY_LINK_STATE_TIMEOUT_S = 1800.0, 3600.0
 # Timers of small networks in which each heart-beat wakes its receivers' processes, in seconds.
 WAKING_HEART_BEAT_S, WAKING_NEIGHBOUR_TIMEOUT_S = 0.08, 0.18
@@ -124,7 +125,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
 
 
 def where_processes_watch(timers: Timers, topology: Topology, cpus: int = CPUS) -> Timers:
-    """Return timers with a bounded CPU load if each heart-beat wakes its receivers' processes.
+    """Return timers that bound the CPU load if user processes, not the kernel, read heart-beats.
 
     Heart-beats are less frequent and silence is detected later. In networks of more than SMALL
     servers, the interval is long enough that heart-beats use at most a tenth of the CPU time.

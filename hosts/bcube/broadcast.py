@@ -21,11 +21,11 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from topos.bcube import BCube
 
-REMEMBERED = 4096  # broadcasts in the duplicate table
+REMEMBERED = 4096  # capacity of the table of received broadcasts (duplicate detection)
 
 
 def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
-    """Yield the hops by which server `here` forwards a broadcast in the source's tree of `level`.
+    """Yield the hops by which server `here` forwards a broadcast in its source's spanning tree.
 
     The trees are those of Fig. 5. In Part I, the hop to a server changes one digit, and the server
     forwards copies in that dimension and in the later ones. In Part II, the servers that have the
@@ -45,7 +45,7 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
 
     if here == source or away(level) == 0:
         if here == source and width(bcube, level) > 1:
-            yield Step(level, turned(level))  # the tree's root
+            yield Step(level, turned(level))  # hop to the root of the level's spanning tree
         return
     dimensions = [(level + i) % (bcube.k + 1) for i in range(bcube.k + 1)]
     last = max(i for i, dimension in enumerate(dimensions) if away(dimension))

@@ -43,7 +43,7 @@ from topos.base.addressing import dotted_quad
 from topos.bcube import BCube
 
 MOST_FLOWS = 4096
-MOST_ROUND = 2**32 - 1  # limit of the probe's round field
+MOST_ROUND = 2**32 - 1  # maximum value of a probe message's round field
 # Departs from the paper: a longer path must offer more bandwidth for each extra hop, by this share
 # of a port's rate. If only available bandwidth counted, flows in a loaded network would take
 # detours and add even more load.
@@ -52,13 +52,13 @@ HOP_COST = 0.1
 # use, by this share of a port's rate plus the cost of a hop. Many flows see the same free port at
 # the same time, and would together fill that port if they all moved there.
 MOVE_GAIN = 0.25
-# Interval over which link failures are collected; short compared with detection timeouts.
+# Interval in which link failures are collected, in seconds; short compared with timeouts.
 GATHER_S = 0.002
-QUIET_S = 1.0  # a flow without packets for this time may have ended
+QUIET_S = 1.0  # time without packets after which a flow may have ended, in seconds
 
 
 class BSR(Forwarding):
-    """Router of one BCube server, as the source of its flows.
+    """BCube source routing (BSR): a server's router, which selects the paths of its own flows.
 
     Parameters
     ----------
@@ -78,10 +78,10 @@ class BSR(Forwarding):
         super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
         self.flows: Bounded[FlowKey, PairFlow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
-        # Flows of the probe rounds under way, by round number.
+        # Flows whose probe rounds are under way, by round number.
         self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)
         self._last_round = 0
-        # Failed links that no flow has been checked against yet.
+        # Newly failed links for which the flows have not been checked yet.
         self._new_failures: set[Pair] = set()
         self._gathering_until_s = now
         self._pairs = Pairs(self.flows, self.bandwidth)
@@ -107,7 +107,9 @@ class BSR(Forwarding):
         return self._send(packet, flow, serving, now)
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Deliver a packet at the end of its path, or send it to the external network."""
+        """Deliver an IP packet at the end of its source route, or send it to the external
+        network.
+        """
         destination = Ipv4Header.parse(packet)[0].destination
         if self.server_of(destination) == self.server:
             return [Deliver(packet)]
@@ -139,7 +141,9 @@ class BSR(Forwarding):
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Count the bytes of a flow; start a probe round if the flow was idle, or is large."""
+        """Count a flow's bytes sent by the data plane; start a probe round if it was idle or is
+        large.
+        """
         known = self.flows.use(flow, now)
         if known is None:
             return []
@@ -147,9 +151,9 @@ class BSR(Forwarding):
         if _timer(flow) not in self.agenda:
             return self._start_next_round(flow, now)
         large = self._pairs.is_large(flow, known, now)
-        if not (large and self._pairs.looks_ahead(flow, known, now)):
+        if not (large and self._pairs.probes_early(flow, known, now)):
             return []
-        known.looked_ahead = True
+        known.probed_early = True
         self.counters["looks ahead"] += 1
         return self._begin_round(flow, known, now, alone=True)
 
@@ -167,7 +171,7 @@ class BSR(Forwarding):
         return flow
 
     def _new_selection(self, key: FlowKey, targets: Sequence[int], now: float) -> Selection:
-        """Return the path selection for the first target with a path, else for the last target.
+        """Return the path selection of a new flow, to its first target (gateway) with a path.
 
         If failures leave no target a path, older reports are ignored: the links may work again.
         """
@@ -258,7 +262,7 @@ class BSR(Forwarding):
                 self.counters["gateway changes"] += 1
                 return self._begin_round(key, flow, now)
         pause = self.timers.next_probe_s(self.random)
-        if flow.selection.path is None:  # any working path is needed, so retry sooner
+        if flow.selection.path is None:  # the flow has no path: retry sooner
             pause = min(pause, self.timers.unreachable_hold_s)
         self.agenda.set(_timer(key), now + pause, lambda at: self._start_next_round(key, at))
         return []
@@ -280,7 +284,7 @@ class BSR(Forwarding):
         free_bps = self._pairs.left_bps(key, flow, path, response.available_bps, now)
         if not selection.answer_of(response.path, path, free_bps):
             return [Drop("answer to no probe")]
-        if not flow.probing:  # late response, after the round
+        if not flow.probing:  # late response, after the end of its probe round
             selection.settle()
         elif selection.finished:
             return self._end_round(key, flow, now)
@@ -289,7 +293,7 @@ class BSR(Forwarding):
     # -- failures --------------------------------------------------------------------------------
 
     def lost(self, link: Pair, now: float) -> None:
-        """Make all flows leave a failed link (section 4.3).
+        """Record a newly failed link, which all flows are to leave soon (section 4.3).
 
         Failures come in bursts, for example when a server dies: failures that follow within
         GATHER_S are collected, so that all flows are checked once for all of these links.
@@ -325,7 +329,9 @@ class BSR(Forwarding):
         return actions
 
     def _failures_for(self, flow: PairFlow, now: float) -> Failures:
-        """Return the failures that a flow's paths avoid; without a path, none that may be over."""
+        """Return the failures that a flow's paths avoid; a flow without a path ignores older
+        ones.
+        """
         return self.failures(now) if flow.selection.path else self.fresh_failures(now)
 
     def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
@@ -337,7 +343,9 @@ class BSR(Forwarding):
         return self._begin_round(key, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Make flows leave a link that went down; probe for flows without a path if one came up."""
+        """Move flows off a link that went down; probe for flows without a path if a link came
+        up.
+        """
         actions = super().link_changed(step, up, now)
         if up:
             for key, flow in self.flows.items():

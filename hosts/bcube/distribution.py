@@ -16,11 +16,11 @@ from hosts.bcube.paths import complete_graph, spanning_trees
 from hosts.bcube.rules import digit, with_digit
 from topos.bcube import BCube
 
-Hop = tuple[int, int]  # sender and receiver, which are neighbours
+Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 
 
 def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
-    """Return the distribution trees; each hop comes after the hop by which its sender is reached.
+    """Return the trees that distribute data to the receivers, each as hops from the source on.
 
     >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
     >>> for tree in trees(bcube, 0, [1, 4]):
@@ -49,8 +49,8 @@ def _differing_level(bcube: BCube, source: int, receiver: int) -> int | None:
 
 
 def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
-    """Return a tree per receiver, which gets its part first and sends it on to the others."""
-    # A level without a receiver needs some server as its corner; the corner's edges are not used.
+    """Return a tree per receiver: the receiver gets its part of the data first and forwards it."""
+    # A level without a receiver needs some server as its corner, whose edges are not used.
     corners = [
         with_digit(bcube.n, source, level, (digit(bcube.n, source, level) + 1) % bcube.n)
         for level in range(bcube.k + 1)
@@ -69,7 +69,7 @@ def _complete_graph_trees(bcube: BCube, source: int, receivers: Sequence[int]) -
 
 
 def _prune(tree: list[Hop], wanted: set[int]) -> list[Hop]:
-    """Prune a tree to the hops that lead to a receiver in `wanted`."""
+    """Return a distribution tree without the hops that lead to no receiver in `wanted`."""
     needed, kept = set(wanted), []
     for sender, receiver in reversed(tree):
         if receiver in needed:

@@ -51,15 +51,16 @@ from topos.base.errors import require
 from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
-MOST_PASSING = 256  # sources, counted once per link that they probe over
+MOST_PASSING = 256  # upper bound for remembered (source, link) pairs of forwarded probes
 NEXT_HOP_DOWN = "next hop is down"
-TELL_AGAIN_S = 0.01  # interval of notifications about a link; packet bursts meet it
+TELL_AGAIN_S = 0.01  # minimum time between two path-failure messages about a link, in seconds
 
 
 class Forwarding(Router):
-    """The forwarding engine of a server: relays packets, answers probes, keeps failed links."""
+    """BCube forwarding engine of a server: relays packets, answers probes, stores failed links."""
 
-    answers_outlive_links: ClassVar[bool] = True  # decisions follow the sources' paths
+    # cached actions follow the source routes, whatever links change
+    answers_outlive_links: ClassVar[bool] = True
 
     def __init__(self, topology: BCube, server: int, **common: Any) -> None:
         require(
@@ -75,11 +76,11 @@ class Forwarding(Router):
             MOST_FAILED_LINKS, self.timers.failed_link_timeout_s
         )
 
-        # The path over which a probe arrived, keyed by its source and its next hop.
+        # Paths of recently forwarded probes, by the probe's source and next hop.
         self.passing: Bounded[tuple[int, Step], tuple[Hop, ...]] = Bounded(
             MOST_PASSING, 2 * self.timers.longest_probe_interval_s
         )
-        # Path-failure messages sent recently, keyed by source and failed hop.
+        # Path-failure messages sent recently, by notified source and failed hop.
         self.notified: Bounded[tuple[int, Step], None] = Bounded(MOST_PASSING, TELL_AGAIN_S)
 
     @classmethod
@@ -90,7 +91,7 @@ class Forwarding(Router):
     # -- for the source's part to implement -------------------------------------------------------
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Handle an IPv4 packet at the end of its path."""
+        """Handle an IPv4 packet that has arrived at the end of its source route."""
         raise NotImplementedError
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
@@ -123,7 +124,9 @@ class Forwarding(Router):
         return [_send_action(neighbour.step, data, pushed)]
 
     def _send_to_neighbour(self, step: Step, data: bytes) -> Action:
-        """Send a frame to a neighbour, without an entry in the data plane."""
+        """Return the action that sends a frame to a neighbour once (not repeated by the data
+        plane).
+        """
         return _send_action(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
 
     def failures(self, now: float) -> Failures:
@@ -132,12 +135,12 @@ class Forwarding(Router):
         return Failures(links=self.table.failed_links.union(self.failed_links))
 
     def fresh_failures(self, now: float) -> Failures:
-        """Return the failures except for older reports of others: those links may work again."""
+        """Return the failed links, without those that other servers reported long ago."""
         fresh = (link for link in self.failed_links if self._is_fresh(link, now))
         return Failures(links=self.table.failed_links.union(fresh))
 
     def _is_fresh(self, link: Pair, now: float) -> bool:
-        """Return True if the report on a failed link has arrived within the hold time."""
+        """Return True if the path-failure message about a link has arrived within the hold time."""
         return self.failed_links.idle_for(link, now) < self.timers.unreachable_hold_s
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
@@ -253,7 +256,7 @@ class Forwarding(Router):
     def _report_down_hop(
         self, header: BCubeHeader, body: bytes, step: Step, now: float
     ) -> list[Action]:
-        """Notify the source of a packet or probe that its next hop is down.
+        """Send a path-failure message to the source of a packet or probe whose next hop is down.
 
         # Departs from the paper: the relay also returns the packet, and the source sends it again.
         """
@@ -267,12 +270,13 @@ class Forwarding(Router):
         return [*messages, *self.send_along(reverse(path), Protocol.RETURNED, body)]
 
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
-        """Send a returned packet again; the path-failure message has arrived before the packet."""
+        """Send a packet again that a relay has returned after its path-failure message."""
         if not self.has_sent(flow_key(packet)):
             return [Drop("returned packet of no flow", packet)]
         return self.send_again(packet, now)
 
-    # Departs from the paper: there, a source is notified when its packet meets the link (4.2).
+    # Departs from the paper: there, a source is notified when its packet meets the failed link
+    # (4.2).
     def _notify_sources(self, step: Step, now: float) -> list[Action]:
         """Notify sources whose recent probes were forwarded over a link that went down."""
         self.passing.expire(now)
@@ -299,7 +303,7 @@ class Forwarding(Router):
     def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # the neighbour is silent for an unknown reason, not because of this cable
+            return []  # the port has carrier: the neighbour is silent, but this cable is not cut
         failures = self.failures(now)
         for path in path_set(self.topology, self.server, step.peer):
             if failures.first_on(self.topology, path) is None:
@@ -328,14 +332,14 @@ class Forwarding(Router):
         return []
 
     def _clear_failures(self, path: Path | None) -> None:
-        """Remove the links of an answered probe's path from the failed links."""
+        """Remove the links of a path whose probe was answered from the failed links."""
         for link in path.links if path else ():
             self.failed_links.pop(link)
 
     # -- validation of received frames ------------------------------------------------------------
 
     def _path_of(self, header: BCubeHeader) -> Path | None:
-        """Return the path that a packet has taken so far, None if it is empty or does not exist."""
+        """Return the path by which a packet came, None if its header's path is empty or invalid."""
         return self._checked_path(header.source, header.path[: header.next_hop])
 
     def _checked_path(self, uid: int, hops: tuple[Hop, ...]) -> Path | None:

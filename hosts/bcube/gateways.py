@@ -24,7 +24,7 @@ _RANKED = struct.Struct(">IIBHHI")
 
 
 class Gateways:
-    """The gateway servers of each external prefix.
+    """Table of the gateway servers for each external IPv4 prefix.
 
     >>> gateways = Gateways(BCube(4, 1), {"0.0.0.0/0": [0, 5], "192.0.2.0/24": [7]})
     >>> gateways.serving(0xC0000201), gateways.serving(0x08080808)
@@ -43,11 +43,11 @@ class Gateways:
                     f"{bcube.servers - 1}",
                 )
             found.append((int(network.netmask), int(network.network_address), tuple(servers)))
-        # Sorted by mask in descending order, so that the longest prefix comes first.
+        # Prefixes sorted by length, longest first (longest prefix match).
         self._prefixes = sorted(found, reverse=True)
 
     def serving(self, address: int) -> tuple[int, ...]:
-        """Return the gateways of the longest prefix that contains an address, else ()."""
+        """Return the gateway servers of an external address's longest matching prefix, else ()."""
         for mask, network, servers in self._prefixes:
             if address & mask == network:
                 return servers

@@ -16,7 +16,7 @@ from topos.bcube import BCube
 
 
 class Neighbour:
-    """A table entry: `step` is the paper's OutPort and NeighborMAC, `up` its StatusFlag."""
+    """Entry of the neighbour table: `step` is the paper's OutPort and NeighborMAC."""
 
     __slots__ = ("step", "up")
 
@@ -26,7 +26,7 @@ class Neighbour:
 
 
 class NeighbourTable:
-    """The neighbour status table of one server.
+    """BCube's neighbour status table of one server, indexed by the hop byte (NHA) of headers.
 
     >>> table = NeighbourTable(BCube(4, 1), server=0)
     >>> table.look_up(Hop(level=1, value=3)).step.peer
@@ -52,11 +52,13 @@ class NeighbourTable:
         return len(self._by_step)
 
     def look_up(self, hop: Hop) -> Neighbour | None:
-        """Return the neighbour that a hop leads to, None if the hop leads to no neighbour."""
+        """Return the neighbour for a hop in a BCube header, None if the hop leads to no
+        neighbour.
+        """
         return self._entries[hop.nha]
 
     def set_status(self, step: Step, up: bool) -> None:
-        """Set the status of the neighbour that is reached by `step`."""
+        """Set the status, up or down, of the neighbour that is reached by `step`."""
         self._by_step[step].up = up
 
     def is_up(self, step: Step) -> bool:

@@ -29,11 +29,12 @@ class PairFlow:
 
     selection: Selection
     targets: tuple[int, ...]  # the destination; or the gateways that the flow may use, best first
-    since_s: float  # start time of the count in `sent_bytes`
+    since_s: float  # time since which `sent_bytes` is counted
     sent_bytes: int = 0
-    round: int = 0  # number of the last probe round, 0 for none
-    probing: bool = False  # True while that round is under way
-    looked_ahead: bool = False  # True once the flow has probed early
+    round: int = 0  # number of the flow's last probe round, 0 before the first
+    probing: bool = False  # True while the last probe round is under way
+    # True if the flow has started a probe round before its interval ended
+    probed_early: bool = False
 
 
 class Pairs:
@@ -51,10 +52,10 @@ class Pairs:
         self._large_s[key] = now
         return True
 
-    def looks_ahead(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
+    def probes_early(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
         """Return True if a large flow should start a probe round before its interval ends."""
         others = self._pair_flows(key, flow, now)
-        if flow.looked_ahead or any(one.probing for one in (flow, *others)):
+        if flow.probed_early or any(one.probing for one in (flow, *others)):
             return False
         candidates = flow.selection.candidates
         large_flows = [_flows_on(others, one.path) for one in candidates]
@@ -64,7 +65,9 @@ class Pairs:
     def left_bps(
         self, key: FlowKey, flow: PairFlow, path: Path, measured_bps: float, now: float
     ) -> float:
-        """Return the bandwidth that a path offers a flow: the measured one, or an equal share."""
+        """Return the bandwidth a path offers a flow: measured, but at most an equal share per
+        flow.
+        """
         others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
         return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))

@@ -20,7 +20,7 @@ from topos.bcube import BCube
 
 
 class Edge(NamedTuple):
-    """A directed hop: `sender` reaches `receiver` through their common switch of level `level`."""
+    """Directed edge of a BCube graph: `sender` to `receiver` through a switch of level `level`."""
 
     sender: int
     receiver: int
@@ -28,7 +28,7 @@ class Edge(NamedTuple):
 
 
 def width(bcube: BCube, level: int) -> int:
-    """Return the number of values of a digit: n, or fewer for digit k of a partial BCube."""
+    """Return the number of values of a BCube digit: n, or fewer for digit k of a partial BCube."""
     return rules.width(*numbers(bcube), level)
 
 

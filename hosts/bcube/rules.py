@@ -12,7 +12,7 @@ from typing import Any
 from hosts.base.rules import Rule
 from topos.bcube import BCube
 
-# A flow is large if its rate is at least LARGE of a port's rate, measured over at least
+# A flow is large if its rate is at least the fraction LARGE of a port's rate, over at least
 # LARGE_AFTER_S seconds; it counts as large for LATELY_S seconds (see `hosts.bcube.pairs`).
 LARGE, LARGE_AFTER_S = 0.05, 0.1
 LATELY_S = 2.0
@@ -21,12 +21,12 @@ Hops = Iterator[tuple[int, int]]  # level of the digit that a hop corrects, and 
 
 
 def numbers(bcube: BCube) -> tuple[int, int, int]:
-    """Return n, k and `first` of a BCube."""
+    """Return a BCube's n, k and number of values of the first digit, for the path rules."""
     return bcube.n, bcube.k, bcube.radices()[0]
 
 
 def digit(n: int, server: int, level: int) -> int:
-    """Return a server's digit a_level."""
+    """Return the digit at a level (a_level) of a BCube server's address."""
     weight: int = n**level
     return server // weight % n
 
@@ -43,7 +43,7 @@ def width(n: int, k: int, first: int, level: int) -> int:
 
 
 def corrected(n: int, here: int, destination: int, level: int) -> int:
-    """Return server `here` with the digit at `level` corrected to the destination's."""
+    """Return the server that differs from `here` in one digit, which is the destination's."""
     return with_digit(n, here, level, digit(n, destination, level))
 
 
@@ -74,9 +74,11 @@ def parallel(n: int, k: int, first: int, source: int, destination: int, choice: 
     level = k - choice
     own, values = digit(n, source, level), width(n, k, first, level)
     here = source
-    if own == digit(n, destination, level):  # AltDCRouting, over the neighbour with the next digit
+    # AltDCRouting: detour over the neighbour with the next value of the digit
+    if own == digit(n, destination, level):
         if values == 1:
-            source = here = destination  # no such neighbour, so the path has no hops
+            # a partial BCube lacks this neighbour, so the path has no hops
+            source = here = destination
         here = with_digit(n, here, level, (own + 1) % values)
     return corrections(n, k, source, here, destination, level)
 
@@ -87,7 +89,7 @@ def is_large(sent: float, rate: float, seconds: float) -> bool:
 
 
 def crowded(large_flows: Any, works: Any, here: int) -> bool:
-    """Return True if another working path carries fewer of the pair's large flows than `here`.
+    """Return True if a working path carries fewer large flows of a pair of servers than `here`.
 
     `here` is the number of those flows on the path in use; `large_flows` and `works` have one entry
     per path: its number of flows, and True if the path works.
@@ -100,7 +102,7 @@ def crowded(large_flows: Any, works: Any, here: int) -> bool:
 
 
 def unshared(rate: float, others: int, own: float) -> float:
-    """Return the upper bound of a flow's available bandwidth on a path, an equal share of the rate.
+    """Return the upper bound of the bandwidth available to a flow on a path: an equal share.
 
     `others` is the number of the pair's other large flows on that path; `own` is the rate at which
     the flow itself already sends there.

@@ -19,26 +19,26 @@ from hosts.bcube.rules import width
 
 
 class Net(NamedTuple):
-    """The network as a search sees it; nodes marked with the number `closed` are not visited."""
+    """The network for a path search, which does not visit nodes marked with the number `closed`."""
 
     works: Any  # True if a cable and both its ends work, by server and level
-    # By pair of servers: True if the link between them has failed although both cables may work.
-    # Empty if failures are known cable by cable.
+    # For a pair of servers: True if their link has failed although both cables may work.
+    # Empty if all failures are given as failed cables.
     apart: Any
-    closed_servers: Any  # mark, by server
-    closed_switches: Any  # mark, by level and switch
+    closed_servers: Any  # mark of each server
+    closed_switches: Any  # mark of each switch, by level
     closed: int
-    weights: Any  # n**level, by level
-    from_zero: bool  # try digits from 0 upwards, instead of from the server's digit + 1
+    weights: Any  # n**level for each level (weight of the digit)
+    from_zero: bool  # True to try digit values from 0 upwards, not from the server's digit + 1
 
 
 class Wave(NamedTuple):
-    """The state of the search from one end."""
+    """State of a bidirectional breadth-first path search, from one of its two ends."""
 
-    reached: Any  # number of the search that reached a server, by server
-    passed: Any  # number of the search that finished a switch, by level and switch
-    came_from: Any  # previous server, by server
-    came_by: Any  # level of the hop from the previous server, by server
+    reached: Any  # number of the last search that reached each server
+    passed: Any  # number of the last search that finished each switch, by level
+    came_from: Any  # previous server on the path to each server
+    came_by: Any  # level of the hop from the previous server to each server
     queue: Any  # reached servers in breadth-first order
 
 
@@ -54,7 +54,7 @@ def meeting(
     source: int,
     destination: int,
 ) -> int:
-    """Return the middle server of a shortest path of at most `most` hops, NONE without a path."""
+    """Return the server where the searches from both ends meet, NONE without a path."""
     near.queue[0], far.queue[0] = source, destination
     near.reached[source] = far.reached[destination] = number
     near_begin, near_end, far_begin, far_end = 0, 1, 0, 1
@@ -83,7 +83,7 @@ def advance(
     begin: int,
     end: int,
 ) -> tuple[int, int]:
-    """Extend a wave by one hop; return the server where waves meet, or NONE, and the new `end`."""
+    """Extend one end's search by a hop; return the server where both meet (or NONE), and `end`."""
     size = end
     for place in range(begin, end):
         server = rest = wave.queue[place]
@@ -126,7 +126,7 @@ def advance(
 def joined(
     near: Wave, far: Wave, source: int, destination: int, middle: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the hops of the path through server `middle`, where the two waves met."""
+    """Yield the hops of the path through server `middle`, where the two searches met."""
     hops, at = 0, middle
     while at != source:
         hops, at = hops + 1, near.came_from[at]

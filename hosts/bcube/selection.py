@@ -37,12 +37,12 @@ from hosts.bcube.search import Net, Wave, joined, meeting
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
-# Upper bound for candidates per probe round, so that a round ends even in a badly damaged network.
-# The next round starts from the failures learned in this round.
+# Upper bound for candidate paths per probe round, so that a round ends in any case.
+# The next probe round starts from the failures learned in this round.
 MOST_CANDIDATES = 32
-MOST_SILENCES = 3  # upper bound for timeouts per probe round
+MOST_SILENCES = 3  # upper bound for probe timeouts per probe round
 REMEMBERED = 4096  # upper bound for cached path sets, one per pair of servers
-SEARCH = 1  # mark of visited nodes; each search has its own tables
+SEARCH = 1  # search number that marks visited nodes; each search has its own tables
 
 
 def parallel_paths(
@@ -68,7 +68,7 @@ def parallel_paths(
 
 @lru_cache(REMEMBERED)
 def _path_set(bcube: BCube, source: int, destination: int) -> Sequence[Path]:
-    """Return BuildPathSet's paths, cached: they take half of the set-up time of a new flow."""
+    """Return BuildPathSet's parallel paths, cached since they cost half of a new flow's set-up."""
     return tuple(path_set(bcube, source, destination))
 
 
@@ -88,7 +88,7 @@ def _paths_around(bcube: BCube, usual: Sequence[Path], failures: Failures) -> li
 def around(
     bcube: BCube, source: int, destination: int, failures: Failures, several: bool
 ) -> Routed:
-    """Return a flow's path, or the whole set of parallel paths, with all failures known."""
+    """Return BSR's path of a flow, or all parallel paths, if the source knows all failures."""
     paths = parallel_paths(bcube, source, destination, failures)
     if not paths:
         return Routed([], f"no path of {most_hops(bcube)} hops or fewer is left")
@@ -96,7 +96,7 @@ def around(
 
 
 def most_hops(bcube: BCube) -> int:
-    """Return the maximum length of a path: the header's limit, and 2(k + 1) in larger BCubes."""
+    """Return the maximum number of hops of a path: the header's limit, or 2(k + 1) if larger."""
     return max(MOST_HOPS, 2 * (bcube.k + 1))
 
 
@@ -170,7 +170,7 @@ class _FailedLinks:
 
 
 def _inner_nodes(bcube: BCube, path: Path) -> Iterator[int]:
-    """Yield the switches and the relays of a path."""
+    """Yield the inner nodes of a path: its switches and relaying servers."""
     for server, step in zip(path.servers, path.steps, strict=False):
         yield bcube.server_plug(server, step.port).node
     for step in path.steps[:-1]:
@@ -204,7 +204,7 @@ def _turns_back(path: Path) -> bool:
 
 
 class Selection(Probing):
-    """PathSelection of one flow (Fig. 7) at its source.
+    """BCube's PathSelection (Fig. 7): probes a flow's candidate paths and chooses one.
 
     Methods that learn of failures return the indices of the candidate paths to probe next. The
     index of a path is fixed within a probe round.
@@ -234,17 +234,17 @@ class Selection(Probing):
         destination: int,
         failures: Failures,
         changed: Callable[[], None] = lambda: None,
-        slack_bps: float = 0.0,  # bandwidth that a path must offer per extra hop (see `best`)
-        gain_bps: float = 0.0,  # extra bandwidth that makes another path better than the one in use
+        slack_bps: float = 0.0,  # bandwidth that a path must offer per extra hop, in bit/s
+        gain_bps: float = 0.0,  # minimum gain for leaving the path in use, in bit/s
     ) -> None:
         self.bcube, self.source, self.destination = bcube, source, destination
-        self._changed = changed  # called when the path in use changes, or no path is left
+        self._changed = changed  # function called when the path in use changes, or no path is left
         self._usual = _path_set(bcube, source, destination)
         super().__init__(_paths_around(bcube, self._usual, failures))
         straight = (i for i, one in enumerate(self.candidates) if not _turns_back(one.path))
         self.current = next(straight, self.current)
         self.path = self.current_path  # the path in use; None if no path is left
-        self.rate_bps = 0.0  # rate of the flow's own traffic
+        self.rate_bps = 0.0  # rate of the flow's own traffic, in bit/s
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
         self._alone = False  # True if no other flow is expected to move in this round
         self.changes = 0  # number of changes of the path in use
@@ -258,7 +258,8 @@ class Selection(Probing):
         self._silences = 0
         probes = self.begin(_paths_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
-            if candidate.state == PathState.FAILED:  # failed in an earlier round: probed again
+            # the path failed in an earlier probe round: probe it again
+            if candidate.state == PathState.FAILED:
                 candidate.state = PathState.UNTRIED
         self._leave_no_gap()
         return probes
@@ -276,7 +277,9 @@ class Selection(Probing):
 
     @property
     def patience(self) -> int:
-        """Factor of the probe timeout, doubled after each one since busy servers answer late."""
+        """Factor on the probe timeout; it doubles at each timeout, since busy servers answer
+        late.
+        """
         return 1 << self._silences
 
     def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
@@ -285,11 +288,11 @@ class Selection(Probing):
             return False
         answered = self.answer(self.round, index, available_bps)
         if answered and self.path is None:
-            self.settle()  # the flow has no path yet: use this one immediately
+            self.settle()  # the flow has no path yet: use the answered one immediately
         return answered
 
     def lose(self, lost: Set[Pair]) -> bool:
-        """Mark candidates over failed links as failed; replace the path in use if necessary (4.3).
+        """Mark candidate paths over failed links as failed; replace the path in use (4.3).
 
         Return True if the path in use or any candidate not yet marked as failed has such a link.
         """
@@ -306,7 +309,7 @@ class Selection(Probing):
         return in_use or bool(failed)
 
     def replace(self, failures: Failures) -> list[int]:
-        """Add a replacement for each candidate that failed in this round; return the new indices.
+        """Add a new candidate path for each one that failed in this round; return their indices.
 
         The path in use, found in an earlier round, is the first choice if no failure on it is
         known; other replacements are searched for.
@@ -328,7 +331,7 @@ class Selection(Probing):
         return added
 
     def _leave_no_gap(self) -> None:
-        """Use an untried straight path, as a new flow does, if the flow has none."""
+        """Use a path without detours that was not probed yet, if the flow has no path."""
         if self.path is not None:
             return
         for index, one in enumerate(self.candidates):
@@ -339,7 +342,9 @@ class Selection(Probing):
                 return
 
     def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
-        """Return the path in use if it works, is not a candidate, and is parallel to `kept`."""
+        """Return the path in use if it works, is no candidate, and is disjoint from `kept`
+        paths.
+        """
         path = self.path
         if path is None or any(one.path == path for one in self.candidates):
             return None
@@ -355,14 +360,14 @@ class Selection(Probing):
         probed: the servers are too busy to answer in time, and more probes would keep them busy.
         """
         self._silences += 1
-        silent = [self.candidates[index].path for index in self.give_up()]
+        silent = [self.candidates[index].path for index in self.fail_unanswered()]
         self._suspects = self._suspects.union(*(path.links for path in silent))
         if self.path in silent:
             self.settle()
         return self.replace(failures) if self._silences < MOST_SILENCES else []
 
     def end_round(self) -> None:
-        """Use the best path found in this round; drop older failed candidates from the list."""
+        """End the probe round: use the best path found, and drop older failed candidates."""
         self.settle()
         failed = [one for one in self.candidates if one.state == PathState.FAILED]
         for one in failed[: -len(self._usual)]:
@@ -371,7 +376,7 @@ class Selection(Probing):
         self.current = places[0] if places else None
 
     def settle(self) -> bool:
-        """Use the best known path; return True if the path in use changed.
+        """Use the best path by probe results; return True if the path in use changed.
 
         # Departs from the paper: the flow's own rate counts as available bandwidth on the path in
         # use. Otherwise a flow that fills its path would always find another path better.

@@ -17,7 +17,7 @@ from topos.bcube import BCube
 
 
 def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
-    """Return the hops of a path as its header holds them.
+    """Return the hops of a path in the form of a BCube header (digit, value).
 
     >>> from hosts.bcube.paths import path
     >>> bcube = BCube(4, 1)
@@ -28,7 +28,7 @@ def hops_of(bcube: BCube, path: Path) -> tuple[Hop, ...]:
 
 
 def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
-    """Return the server that a hop leads to, None if the network has no such hop."""
+    """Return the server that a BCube header's hop leads to, None if the hop does not exist."""
     level, value = hop
     if level > bcube.k or value >= width(bcube, level) or value == digit(bcube.n, server, level):
         return None
@@ -36,7 +36,7 @@ def next_server(bcube: BCube, server: int, hop: Hop) -> int | None:
 
 
 def path_of(bcube: BCube, source: int, hops: Iterable[Hop]) -> Path | None:
-    """Return the path that a header describes, None if the network has no such path."""
+    """Return the path that a BCube header's hops describe, None if the path does not exist."""
     if not 0 <= source < bcube.servers:
         return None
     at = source

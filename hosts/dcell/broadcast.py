@@ -18,8 +18,8 @@ from hosts.base.flood import spread
 from hosts.base.router import Router
 from hosts.wire.dcn import DcnHeader, Protocol, broadcast, scope_of
 
-REMEMBERED = 4096  # broadcasts in the duplicate table
-REMEMBERED_S = 10.0  # lifetime of an entry, longer than any broadcast is under way
+REMEMBERED = 4096  # capacity of the table of received broadcasts (duplicate detection)
+REMEMBERED_S = 10.0  # lifetime of an entry in seconds, longer than any broadcast is under way
 
 
 class DCellBroadcasts:

@@ -37,18 +37,19 @@ from hosts.dcell.rules import InnerRoutes
 from topos.dcell import DCell
 
 LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (section 6.1)
-# Retry count of a new packet. Each reroute decrements the count; at 0 the packet is dropped instead
+# Retry count of a new DCell packet. Each reroute decrements the count; at 0 the packet is dropped
+# instead
 # of rerouted (section 7.1, Fig. 5).
 RETRY = 5
 TTL = 64
-REMEMBERED = 4096  # upper bound for cached views, one per server
+REMEMBERED = 4096  # upper bound for cached link-state views, one per server
 
 RETRIES_SPENT = "retry count used up"
 TTL_EXPIRED = "TTL expired"
 
 
 class View(rules.Works, Protocol):
-    """Link states and shortest paths of a server's DCell_b, as this server knows them."""
+    """A server's knowledge of its DCell_b: link states and shortest paths."""
 
     @property
     def inside(self) -> InnerRoutes:
@@ -57,11 +58,11 @@ class View(rules.Works, Protocol):
 
 
 class Heading(NamedTuple):
-    """The fields of a packet that decide its next hop, in addition to link states."""
+    """The fields of a DCell packet that determine its next hop, in addition to link states."""
 
     destination: int
     proxy: int | None = None
-    came_by: int | None = None  # arrival port; None for a packet of this server's own applications
+    came_by: int | None = None  # ingress port; None for a packet of a local application
 
 
 class ProxyHop(NamedTuple):
@@ -73,7 +74,7 @@ class ProxyHop(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """The reason why a packet has no next hop."""
+    """DFR's decision to drop a packet, with the reason why no next hop exists."""
 
     reason: str
 
@@ -98,7 +99,7 @@ def choose(dcell: DCell, b: int, server: int, heading: Heading, view: View) -> C
 
 
 def first_link(dcell: DCell, b: int, server: int, destination: int) -> tuple[int, Step] | None:
-    """Return the first link above level b on DCellRouting's path, None if there is no such link.
+    """Return DCellRouting's first link above level b on the path, None if there is none.
 
     The link (FirstLink) is returned as the server at its near end and the step over the link. In a
     partial DCell either end may be missing; its number is then `dcell.servers` or more.
@@ -129,7 +130,7 @@ def members(dcell: DCell, level: int, server: int) -> list[int]:
 
 
 def inside(dcell: DCell, b: int, next_steps: Mapping[int, Step]) -> InnerRoutes:
-    """Convert a server's next hops inside its DCell_b to the numbers that the rules work with.
+    """Convert a server's next hops inside its DCell_b to the arrays of the compiled rules.
 
     >>> inside(DCell(2, 1), 1, {1: Step(0, 1), 3: Step(0, 1)})  # server 0's table
     InnerRoutes(nearest=[1, 3], ports=[-1, 0, -1, 0, -1, -1], peers=[-1, 1, -1, 1, -1, -1])
@@ -154,7 +155,7 @@ def upper_first(step: Step) -> tuple[int, int]:
 
 
 class Converged:
-    """The view of a server whose link states include every failure in its DCell_b."""
+    """A server's knowledge (`View`) if its link states include every failure in its DCell_b."""
 
     def __init__(self, dcell: DCell, b: int, server: int, failures: Failures = NONE) -> None:
         self.dcell, self.b, self.server, self.failures = dcell, b, server, failures
@@ -181,7 +182,7 @@ class Converged:
 
 @lru_cache(REMEMBERED)
 def _converged(dcell: DCell, server: int, failures: Failures) -> Converged:
-    """Return a server's view, cached: the paths of many flows pass the same servers."""
+    """Return a server's knowledge of its DCell_b, cached since many flows pass each server."""
     return Converged(dcell, min(LEVEL_B, dcell.k), server, failures)
 
 
@@ -194,7 +195,7 @@ def walk(
     b: int = LEVEL_B,
     retry: int = RETRY,
 ) -> tuple[Path, str]:
-    """Return a packet's path, and the reason why it was lost ("" if it was delivered).
+    """Return DFR's path of a packet, and its drop reason ("" if the packet is delivered).
 
     Parameters
     ----------

@@ -41,13 +41,14 @@ def group(dcell: DCell, source: int, destination: int) -> int:
 
 
 def group_sizes(dcell: DCell) -> list[int]:
-    """Return the number of destinations per level of the first hop, in a full DCell (Theorem 6).
+    """Return the number of destinations reached by each level of first hop (Theorem 6).
 
     >>> group_sizes(DCell(4, 1))
     [15, 4]
     """
     sizes = []
     for level in range(1, dcell.k + 1):
-        beyond = dcell.servers // dcell.sizes[level]  # DCell_levels: the product of the g above
+        # number of DCell_levels in the DCell: product of g at the levels above
+        beyond = dcell.servers // dcell.sizes[level]
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]

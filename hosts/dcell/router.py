@@ -46,13 +46,14 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import BROADCASTS, FlowKey
 from hosts.wire.messages import Unreachable, Unreached
 
-CACHED = 8192  # upper bound for decisions in the forwarding cache
-# Upper bound for cached decisions that are computed again after a link change, which takes about
+CACHED = 8192  # upper bound for entries in the forwarding cache (next hops)
+# Upper bound for cached next hops that are computed again after a link change, which takes about
 # 10 ms; a larger cache is cleared.
 DECIDED_ANEW = 512
-REMEMBERED = 4096  # upper bound for unreachable destinations, and for notified sources
+REMEMBERED = 4096  # upper bound for remembered unreachable destinations, and for notified sources
 
-# The key of a decision: the uids of destination and proxy, and the port above level b by which the
+# Key of a cached next hop: the uids of destination and proxy, and the port above level b by which
+# the
 # packet entered the DCell_b.
 Ground: TypeAlias = tuple[int, int | None, int | None]
 
@@ -95,7 +96,7 @@ class Dfr(Router):
         self.view = LiveView(self.b, self.flooding.states)
         self.broadcasts = DCellBroadcasts(self)
         self.cache: Bounded[Ground, Choice] = Bounded(CACHED)
-        self._is_outdated = False  # True if a link changed after the cached decisions
+        self._is_outdated = False  # True if a link changed after the cached next hops were computed
         hold_s = self.timers.unreachable_hold_s
         self.unreachable: Bounded[int, None] = Bounded(REMEMBERED, hold_s)
         self.notified: Bounded[tuple[int, int], None] = Bounded(REMEMBERED, hold_s)
@@ -104,7 +105,7 @@ class Dfr(Router):
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of a DCN header; a header with a proxy has 4 more bytes."""
+        """Return the size of a DCN header without a proxy, in bytes; a proxy adds 4 bytes."""
         return PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
@@ -137,7 +138,7 @@ class Dfr(Router):
         return super().external(packet, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Flood this server's new link states in its DCell_b."""
+        """Flood this server's new link state in its DCell_b after a link change."""
         return self.flooding.changed(now)
 
     def resized(self, now: float) -> list[Action]:
@@ -152,7 +153,7 @@ class Dfr(Router):
         self.unreachable.clear()
 
     def link_states_change(self) -> None:
-        """Mark the forwarding cache as outdated; `keep_up` updates it before the next decision."""
+        """Mark the forwarding cache as outdated; `keep_up` updates it before the next packet."""
         self._is_outdated = True
 
     def keep_up(self) -> None:
@@ -205,7 +206,7 @@ class Dfr(Router):
         flow: FlowKey | None = None,
     ) -> list[Action]:
         self.keep_up()
-        # The decision does not depend on the arrival port if that link is inside the DCell_b.
+        # The next hop does not depend on the ingress port if its link is inside the DCell_b.
         entered_by = came_by if came_by is not None and came_by > self.b else None
         ground = header.destination, header.proxy, entered_by
         choice = self.cache.use(ground, now)
@@ -270,7 +271,7 @@ class Dfr(Router):
 
 
 class LiveView:
-    """The view of a live server: the link states that it has received."""
+    """A live server's knowledge of its DCell_b (`View`): the link states that it has received."""
 
     def __init__(self, b: int, states: LinkStates) -> None:
         self.b, self.states = b, states

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from hosts.base.recursive import Nested, common_level, far_end, link_between
 
-NONE = -1  # stands for a missing server, link or port
+NONE = -1  # number that means "no server", "no link" or "no port"
 
 
 class Works(Protocol):
@@ -26,13 +26,13 @@ class InnerRoutes(NamedTuple):
     A server's number there, its place, is its uid minus the lowest uid of the DCell_b.
     """
 
-    nearest: Sequence[int]  # places of the reachable servers, sorted by distance, then by place
-    ports: Sequence[int]  # egress port towards each server, by place, or NONE
-    peers: Sequence[int]  # next hop towards each server, by place, as a place
+    nearest: Sequence[int]  # indices of the reachable servers in the DCell_b, nearest first
+    ports: Sequence[int]  # egress port towards each server of the DCell_b, or NONE
+    peers: Sequence[int]  # next hop towards each server of the DCell_b, as an index
 
 
 class DCellHop(NamedTuple):
-    """The next hop, the proxy the packet is sent to from now on, and whether it was rerouted."""
+    """DFR's decision on a packet: next hop, proxy (intermediate server), and True if rerouted."""
 
     port: int
     peer: int
@@ -143,6 +143,6 @@ def choose(
 
 
 def _towards(inside: InnerRoutes, first: int, place: int, proxy: int, rerouted: bool) -> DCellHop:
-    """Return the first hop of the shortest path to a place in the DCell_b."""
-    # `0 +` turns a small integer type of numpy into a plain integer, so all hops have one type.
+    """Return the first hop of the shortest path to a server in the DCell_b."""
+    # `0 +` converts numpy's small integers to plain ones, so that all hops have one type (Numba).
     return DCellHop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)

@@ -30,7 +30,7 @@ from hosts.wire.header_layout import Field, HeaderLayout
 from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
-FLOWS = 4096  # upper bound for flows with a path
+FLOWS = 4096  # upper bound for the router's flows with a selected path
 
 TCP_BEGINNING = HeaderLayout(
     [
@@ -45,7 +45,7 @@ SYN = 0b10
 
 
 class Tunnelled(NamedTuple):
-    """A path, and the proxies of its tunnel."""
+    """A flow's path, and the proxies (tunnel ends) of its DPillarMP tunnel."""
 
     path: Path
     proxies: Proxies
@@ -76,12 +76,12 @@ class RandomPath(Tunnelling):
         return entry.proxies
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Withdraw this server's data plane entries, since the link may be on any flow's path."""
+        """Invalidate the data plane's cached actions: the failed link may be on any flow's path."""
         self.own_answers_change()
         return []
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if this server has a path for the flow."""
+        """Return True if this server has selected a path for the flow."""
         return flow in self.flows
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -90,7 +90,9 @@ class RandomPath(Tunnelling):
         return []
 
     def _random_tunnel(self, destination: int, now: float) -> Tunnelled | None:
-        """Return a random path; without a working one, one without a recent report of failure."""
+        """Return a random working path to a destination, else one without recent failure
+        reports.
+        """
         self.counters["paths drawn"] += 1
         every = starmap(Tunnelled, self.tunnels_to(destination).items())
         first = [entry for entry in every if self.first_works(entry.proxies)]
@@ -110,7 +112,7 @@ class RandomPath(Tunnelling):
 
 def is_try(flow: FlowKey, packet: bytes) -> bool:
     """Return True if the packet is a SYN or SYN-ACK: an attempt to establish a TCP connection."""
-    # Fragments after the first have no ports and no flags.
+    # IP fragments after the first contain no TCP ports and flags.
     if flow.protocol != TCP or not flow.source_port:
         return False
     start = 4 * LAYOUT.read(packet)[0]

@@ -54,33 +54,33 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import ProbeResponse
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
 
-DESTINATIONS = 1024  # upper bound for destinations probed at a time
-MOST_PATHS = 256  # the path number in a probe has 8 bits
-MOST_PATIENCE = 8  # upper bound of the factor on the probe timeout
+DESTINATIONS = 1024  # upper bound for destinations whose paths are probed at the same time
+MOST_PATHS = 256  # maximum paths per destination: the path number in a probe message has 8 bits
+MOST_PATIENCE = 8  # upper bound for the factor on the probe timeout
 MOST_FLOWS = 256  # upper bound for flows remembered per destination
 
 
 @dataclass
 class Destination:
-    """A destination's paths and their states; `tunnels` has the proxies of each candidate path."""
+    """Probe state of a destination server: its candidate paths, and the tunnel of each path."""
 
     probing: Probing
     tunnels: dict[Path, Proxies]
     asked_s: float = -math.inf  # start time of the last probe round
-    patience: int = 1  # factor of the probe timeout: servers may be busy
-    # Flows sent there since the path in use was chosen; a data plane may have entries for them.
+    patience: int = 1  # factor on the probe timeout, increased while servers are busy
+    # Flows to the destination since its path was chosen; the data plane may have cached them.
     flows: set[FlowKey] = field(default_factory=set)
 
     @property
     def is_in_doubt(self) -> bool:
-        """True if the destination was probed and its path in use is not known to work."""
+        """True if the destination was probed, but its path in use is not known to work."""
         return self.asked_s > -math.inf and not self.probing.works and self.probing.finished
 
 
 class FaultTolerant(Tunnelling):
-    """DPillarMP router for clockwise paths, with probes."""
+    """DPillarMP router that probes the clockwise paths and uses a working one."""
 
-    # True if paths are compared by available bandwidth; section 4.5.1 requires only a working path.
+    # True if paths are compared by available bandwidth; section 4.5.1 only requires working paths.
     by_bandwidth: ClassVar[bool] = False
 
     def __init__(self, *network: Any, **options: Any) -> None:
@@ -120,7 +120,7 @@ class FaultTolerant(Tunnelling):
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
         if len(reported) == len(some) and not self.has_reserves:
-            reported.clear()  # all paths are reported as failed: try them nevertheless
+            reported.clear()  # all paths are reported as failed: try all of them
         self._fail_paths(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
@@ -140,7 +140,7 @@ class FaultTolerant(Tunnelling):
     # -- rounds of probes ------------------------------------------------------------------------
 
     def _probe_in_turn(self, destination: int, now: float) -> list[Action]:
-        """Start a probe round when the probe rate limit allows."""
+        """Start a probe round for a destination when the probe rate limit allows."""
         turn = self._pace.turn(now)
         if turn <= now:
             return self._probe(destination, now)
@@ -148,7 +148,7 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _probe_now(self, destination: int, now: float) -> list[Action]:
-        """Start a probe round immediately, regardless of the probe rate limit."""
+        """Start a probe round for a destination immediately, regardless of the probe rate limit."""
         self._pace.turn(now, urgent=True)
         return self._probe(destination, now)
 
@@ -168,10 +168,10 @@ class FaultTolerant(Tunnelling):
             else:
                 probing.fail(index)
         self.choose(known)
-        give_up = partial(self._time_out, destination)
+        end_round = partial(self._time_out, destination)
         again = partial(self._probe_in_turn, destination)
         deadline = now + timers.probe_timeout_s * known.patience
-        self.agenda.set(("give up", destination), deadline, give_up)
+        self.agenda.set(("give up", destination), deadline, end_round)
         self.agenda.set(("probe", destination), now + timers.next_probe_s(self.random), again)
         return actions
 
@@ -196,7 +196,9 @@ class FaultTolerant(Tunnelling):
         return self._probe(destination, now)
 
     def _next_probe_s(self, known: Destination) -> float:
-        """Return the earliest time at which a destination whose path has failed is probed again."""
+        """Return the earliest start of the next probe round of a destination without working
+        path.
+        """
         timers = self.timers
         pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
         waits_s = 0.0 if known.probing.finished else timers.probe_timeout_s * known.patience
@@ -209,7 +211,7 @@ class FaultTolerant(Tunnelling):
     def _time_out(self, destination: int, now: float) -> list[Action]:
         known = self.destinations.get(destination)
         if known is not None:
-            lost = known.probing.give_up()
+            lost = known.probing.fail_unanswered()
             self.counters["probes lost"] += len(lost)
             known.patience = min(2 * known.patience, MOST_PATIENCE) if lost else 1
             if lost:
@@ -225,7 +227,7 @@ class FaultTolerant(Tunnelling):
     # -- link and path state ----------------------------------------------------------------------
 
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
-        """Process a probe response: mark the path as working."""
+        """Process a probe response from a destination: mark the probed path as working."""
         known = self.destinations.get(destination)
         available = answer.available_bps if self.by_bandwidth else 0
         searched = known is not None and not known.probing.works
@@ -238,7 +240,7 @@ class FaultTolerant(Tunnelling):
         return []
 
     def _probe_repaired(self, found: Path, now: float) -> None:
-        """Schedule probes for destinations without a path that have one over the repaired links."""
+        """Schedule probes of destinations without a path that the repaired links may reach."""
         repaired_links = set(links(found))
         for destination, known in self.destinations.items():
             if known.probing.current is None and any(
@@ -259,12 +261,12 @@ class FaultTolerant(Tunnelling):
         return []
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Leave paths whose first hop went down; probe paths whose first hop came up."""
+        """Replace paths in use whose first hop went down; probe paths whose first hop came up."""
         actions = super().link_changed(step, up, now)
         for destination, known in self.destinations.items():
             first = [path for path in known.tunnels if path.steps[0] == step]
             if first and up:
-                # Random delays keep the destinations from being probed at the same time.
+                # Random delays prevent simultaneous probe rounds of all destinations.
                 soon = now + self.random.random() * self.timers.probe_timeout_s
                 self.agenda.set(("probe", destination), soon, partial(self._probe_now, destination))
             elif first:
@@ -278,14 +280,14 @@ class FaultTolerant(Tunnelling):
         self._search_soon(known)
 
     def paths_failed(self) -> None:
-        """Handle failed paths that may be in use; here `choose` does so for each destination.
+        """Hook for failed paths; empty here, since `choose` replaces each destination's path.
 
         Withdrawing every data plane entry whenever a probe is late would send all packets through
         Python.
         """
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest working path; without any, an untried path without a reported failure.
+        """Use the shortest working path to a destination, else an untried one.
 
         Reports expire: a path that failed some time ago, and was not probed since, may work again.
         """
@@ -299,7 +301,7 @@ class FaultTolerant(Tunnelling):
             self._withdraw_flows(known)
 
     def _retry(self, known: Destination, excluded: Callable[[Candidate], bool]) -> bool:
-        """Mark failed paths as untried unless they are excluded; return True if any."""
+        """Mark failed paths to a destination as untried unless excluded; return True if any."""
         retried = [
             one
             for one in known.probing.candidates
@@ -312,7 +314,7 @@ class FaultTolerant(Tunnelling):
         return bool(retried)
 
     def _withdraw_flows(self, known: Destination) -> None:
-        """Withdraw the data plane entries of all flows to a destination."""
+        """Invalidate the data plane's cached actions for all flows to a destination."""
         for flow in known.flows:
             self.flow_answers_change(flow)
         known.flows.clear()
@@ -342,12 +344,12 @@ class FaultTolerant(Tunnelling):
         }
 
     def in_use(self) -> set[tuple[int | None, int | None]]:
-        """Return the destination and candidate index of each path in use."""
+        """Return (destination, index of the candidate path) of each path in use."""
         return {(server, known.probing.current) for server, known in self.destinations.items()}
 
 
 class MultipathCounterClockwise(FaultTolerant):
-    """DPillarMP router for counter-clockwise paths, with probes."""
+    """DPillarMP router that probes the counter-clockwise paths and uses a working one."""
 
     directions = (COUNTER_CLOCKWISE,)
 
@@ -369,7 +371,7 @@ class FarSide(BothWays):
     has_reserves = True
 
     def choose(self, known: Destination) -> None:
-        """Use the shortest working path; without any, add the reserve paths and use one of them."""
+        """Use the shortest working path to a destination, else one of the reserve paths."""
         super().choose(known)
         candidates = known.probing.candidates
         if known.probing.current is not None or any(one.reserve for one in candidates):

@@ -14,19 +14,19 @@ from hosts.base.probing import best_of
 from hosts.base.rules import NONE, Rule
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
-# A new flow counts with this share of its path's available bandwidth until its rate is measured.
+# Share of its path's available bandwidth assumed for a new flow until its rate is measured.
 NEW_FLOW_SHARE = 0.5
 
 Hops = Iterator[tuple[int, int]]
 
 
 def numbers(dpillar: DPillar) -> tuple[int, int, int]:
-    """Return k, `half` and `size` of a DPillar."""
+    """Return a DPillar's numbers k, n/2 and servers per column, for the path rules."""
     return dpillar.k, dpillar.half, dpillar.column_servers
 
 
 def symbol_set(k: int, size: int, server: int, port: int) -> int:
-    """Return the position of the symbol that the next hop through a port can set."""
+    """Return the position in the label of the symbol that the next hop through a port sets."""
     return (server // size - port) % k
 
 
@@ -51,7 +51,7 @@ def sibling(k: int, half: int, size: int, server: int, port: int, value: int) ->
 
 
 def onward(k: int, half: int, size: int, server: int, destination: int, port: int) -> int:
-    """Return the next server on DPillarSP's path (Algorithm 1).
+    """Return the next server on DPillarSP's path from a server (Algorithm 1).
 
     In the ring phase the symbol to set is already correct, so both phases use the same step: to the
     next column, with the destination's symbol.
@@ -63,7 +63,7 @@ def onward(k: int, half: int, size: int, server: int, destination: int, port: in
 def single(
     k: int, half: int, size: int, port: int, source: int, destination: int, _choice: int
 ) -> Hops:
-    """Yield the hops of DPillarSP in the direction `port`."""
+    """Yield the hops of DPillarSP's path, clockwise or counter-clockwise by `port`."""
     here = source
     while here != destination:
         here = onward(k, half, size, here, destination, port)
@@ -81,7 +81,7 @@ def proxies(
     first = symbol_set(k, size, source, port)
     last = symbol_set(k, size, destination, 1 - port)
     near = far = number
-    # Departs from the paper: if the first and the last hop set the same symbol (the destination is
+    # Departs from the paper: if a path's first and last hop set the same symbol (the destination is
     # in the next column), equal symbols are paired, as in the proof in Appendix B; with Algorithm 2
     # as printed two paths could share a server in this case.
     if first != last:
@@ -142,7 +142,7 @@ def far_side(
 
 
 def booked(free: Any, works: Any, hops: Any, using: int, own: float) -> int:
-    """Return the path for a flow, and subtract the flow's rate there in `free` (section 4.5.2).
+    """Return the best path for a flow, and subtract the flow's rate from its free bandwidth.
 
     All flows of a source see the same measurements, and would all take the same path until the next
     probe round. Therefore a flow's rate is subtracted on its new path and added on its old path.
@@ -165,7 +165,7 @@ def _single_path_rule(port: int) -> Rule:
 
 
 def _tunnel_rule(port: int, directions: int = 1) -> Rule:
-    """Return the rule of DPillarMP's paths, starting in one direction; 2 `directions` mean both."""
+    """Return the rule of DPillarMP's paths, beginning with those through `port`."""
     return Rule(
         tunnel,
         lambda d: (*numbers(d), port),

@@ -20,7 +20,7 @@ class Clockwise(HopByHop):
     direction: ClassVar[int] = CLOCKWISE
 
     def next_step(self, destination: int, came_by: int | None) -> Step:
-        """Return the next hop of Algorithm 1."""
+        """Return the next hop of DPillarSP's path (Algorithm 1)."""
         port = self.direction if came_by is None else 1 - came_by
         return sp_step(self.topology, self.server, destination, port)
 

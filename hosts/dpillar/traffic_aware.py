@@ -30,7 +30,7 @@ from hosts.dpillar.multipath import BothWays, Destination
 from hosts.dpillar.tunnel_choices import schedule
 from hosts.wire.ipv4 import FlowKey
 
-FLOWS = 4096  # upper bound for flows with a path
+FLOWS = 4096  # upper bound for the router's flows with an assigned path
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Scheduled:
 
     path: int | None
     since_s: float
-    again_s: float  # time of the next assignment
+    again_s: float  # time at which the flow is next assigned a path
     sent_bytes: int = 0
 
     def rate_bps(self, now: float) -> float:
@@ -57,7 +57,7 @@ class TrafficAware(BothWays):
         self.flows: Bounded[FlowKey, Scheduled] = Bounded(FLOWS, self.timers.flow_idle_s)
 
     def paths_failed(self) -> None:
-        """Withdraw this server's data plane entries, since any flow may use a failed path."""
+        """Invalidate the data plane's cached actions, since any flow may use a failed path."""
         self.own_answers_change()
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:
@@ -72,7 +72,7 @@ class TrafficAware(BothWays):
         return None if entry.path is None else probing.candidates[entry.path].path
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Count a flow's bytes; take the flow from the data plane when a reassignment is due."""
+        """Count a flow's bytes; invalidate its cached action when a new path assignment is due."""
         entry = self.flows.use(flow, now)
         if entry is not None:
             entry.sent_bytes += sent_bytes
@@ -91,7 +91,7 @@ class TrafficAware(BothWays):
         return Scheduled(path, now, now + timers.next_probe_s(self.random))
 
     def choose(self, known: Destination) -> None:
-        """Choose the path for new flows without measurements; other flows move one by one."""
+        """Choose a destination's path for new flows; existing flows are reassigned one by one."""
         known.probing.choose()
 
     def in_use(self) -> set[tuple[int | None, int | None]]:

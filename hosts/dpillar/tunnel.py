@@ -92,7 +92,7 @@ _IN_TUNNEL = bytes([IP_IN_IP])
 
 
 class RelayedPair(NamedTuple):
-    """A tunnel in which a relay has forwarded packets of a pair of servers."""
+    """A tunnel in which this relay has forwarded packets between a pair of servers."""
 
     source: int
     destination: int
@@ -100,7 +100,7 @@ class RelayedPair(NamedTuple):
 
 
 class TunnelledPacket(NamedTuple):
-    """A parsed packet in its tunnel, whose addresses all belong to servers of this network."""
+    """A parsed DPillarMP packet: outer and inner IP header with addresses of servers."""
 
     source: int
     destination: int
@@ -112,8 +112,9 @@ class TunnelledPacket(NamedTuple):
 class Tunnelling(Router):
     """Base class of all DPillarMP routers: forwards packets and messages in tunnels."""
 
-    directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # directions of this server's own packets
-    has_reserves: ClassVar[bool] = False  # True if there are paths to use while no other path works
+    directions: ClassVar[tuple[int, ...]] = (CLOCKWISE,)  # directions of the paths from this server
+    # True if reserve paths exist, used only while no other path works
+    has_reserves: ClassVar[bool] = False
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -140,7 +141,7 @@ class Tunnelling(Router):
         return [Drop("answer to no probe")]
 
     def failed(self, destination: int, flow: FlowKey, link: Link, now: float) -> list[Action]:
-        """Handle the report of a failed link, met by a packet or probe of a flow."""
+        """Handle a path-failure message: a packet or probe of a flow has met a failed link."""
         return [Drop("failure of no path in use")]
 
     def has_sent(self, flow: FlowKey) -> bool:
@@ -158,16 +159,18 @@ class Tunnelling(Router):
         return self.neighbours.works(Step(proxies.port, proxies.source))
 
     def has_failed(self, path: Path) -> bool:
-        """Return True if a relay has reported a failed link of a path, within the timeout."""
+        """Return True if a relay has reported a failed link on a path and the report is not
+        expired.
+        """
         return any(link in self.failed_links for link in links(path))
 
     def has_just_failed(self, path: Path, now: float) -> bool:
-        """Return True if a relay has reported a failed link of a path within the hold time."""
+        """Return True if a relay has reported a failed link on a path within the hold time."""
         known, hold_s = self.failed_links, self.timers.unreachable_hold_s
         return any(link in known and known.idle_for(link, now) < hold_s for link in links(path))
 
     def probe(self, destination: int, proxies: Proxies, round_: int, path: int) -> Action:
-        """Return the action that sends a probe in a tunnel."""
+        """Return the action that sends a probe for a path in the path's tunnel."""
         available = int(self.bandwidth.available_bps(proxies.port, Direction.OUT))
         body = Probe(round_, path, available).pack()
         self.counters["probes"] += 1
@@ -176,13 +179,13 @@ class Tunnelling(Router):
         )
 
     def path_state(self, path: Path) -> dict[str, Any]:
-        """Return a path as it is shown to users."""
+        """Return a path as plain data for display: servers and direction."""
         direction = "clockwise" if path.steps[0].port == CLOCKWISE else "counter-clockwise"
         servers = [self.topology.address(server) for server in path.servers]
         return {"servers": servers, "direction": direction}
 
     def flow_state(self, flow: FlowKey, path: Path | None) -> dict[str, Any]:
-        """Return a flow of this server's own as it is shown to users."""
+        """Return a local flow as plain data for display: addresses, ports and path."""
         destination = self.server_of(flow.destination)
         return {
             "server": None if destination is None else self.topology.address(destination),
@@ -262,13 +265,13 @@ class Tunnelling(Router):
         if backward or self.server != proxies.destination:
             onward = outer._replace(ttl=outer.ttl - 1).pack(packet)
             return [self._send_action(step, onward, Relayed(key) if is_data else None)]
-        # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
+        # A packet that leaves its tunnel is forwarded, and its TTL decremented (RFC 2003, 3.1).
         if inner.ttl <= 1:
             return self._drop_expired(inner, packet, now)
         return [self._send_action(step, decrement_ttl(packet), Unwrapped(key) if is_data else None)]
 
     def _drop_expired(self, inner: Ipv4Header, packet: bytes, now: float) -> list[Action]:
-        if inner.protocol in RESERVED:  # messages are never answered
+        if inner.protocol in RESERVED:  # control messages never cause an ICMP error
             return [Drop("TTL expired", packet)]
         return self.expired(packet, now)
 
@@ -284,7 +287,7 @@ class Tunnelling(Router):
         return header.pack(probe._replace(available_bps=available).pack())
 
     def _report_down_hop(self, inside: TunnelledPacket, step: Step, now: float) -> list[Action]:
-        """Notify the source of a packet or probe that the next hop is down.
+        """Send a path-failure message to the source of a packet or probe whose next hop is down.
 
         # Departs from the paper: the relay also returns the packet, and the source sends it again.
         """
@@ -299,7 +302,7 @@ class Tunnelling(Router):
     def _path_failure(
         self, source: int, proxies: Proxies, flow: FlowKey, failed: Step
     ) -> list[Action]:
-        """Notify the source of a flow which link its packets cannot cross (section 4.5.1)."""
+        """Send a flow's source a path-failure message about a failed link (section 4.5.1)."""
         uid, peer = self.uid, self.topology.uid(failed.peer)
         body = PathFailure(failed.port, uid, peer, flow).pack()
         messages = self._send_back(Protocol.PATH_FAILURE, source, body, proxies)
@@ -322,7 +325,7 @@ class Tunnelling(Router):
     # -- notifications without a packet that meets the failure -------------------------------------
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Notify sources and the neighbour when a link goes down (see the module's docstring)."""
+        """Notify the sources of relayed flows, and the neighbour, when a link goes down."""
         if up:
             return []
         actions = self._notify_neighbour(step)
@@ -335,14 +338,14 @@ class Tunnelling(Router):
         return actions
 
     def _pair_key(self, passed: RelayedPair) -> FlowKey:
-        """Return the flow key that stands for all flows of a pair: without protocol and ports."""
+        """Return the flow key, with zero ports, that means all flows between a pair of servers."""
         ipv4 = self.topology.ipv4
         return FlowKey(ipv4(passed.source), ipv4(passed.destination), 0, 0, 0)
 
     def _notify_neighbour(self, step: Step) -> list[Action]:
         """Notify a neighbour on a switch, by the other port, that this server's cable is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # the neighbour is silent for an unknown reason, not because of this cable
+            return []  # the port has carrier: the neighbour is silent, but this cable is not cut
         around = tunnels(self.topology, self.server, step.peer, [1 - step.port]).values()
         proxies = next(filter(self.first_works, around), None)
         if proxies is None:
@@ -377,7 +380,7 @@ class Tunnelling(Router):
         return [Drop("IP in IP in a tunnel", packet)]
 
     def _answer_probe(self, back: Step, source: int, probe: Probe, packet: bytes) -> list[Action]:
-        """Answer a probe over the reverse of the links by which it came."""
+        """Send the answer to a received probe back over the links by which the probe came."""
         proxies = tunnel_by_last(self.topology, source, self.server, back)
         if proxies is None:
             return [Drop(OFF_PATH, packet)]
@@ -398,7 +401,7 @@ class Tunnelling(Router):
         return self.failed(destination, failure.flow, link, now)
 
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
-        """Send a returned packet again; the path-failure message has arrived before the packet."""
+        """Send a packet again that a relay has returned after its path-failure message."""
         flow = flow_key(packet)
         if flow.protocol in RESERVED or not self.has_sent(flow):
             return [Drop("returned packet of no flow", packet)]

@@ -16,7 +16,7 @@ from hosts.dpillar.paths import Proxies, far_side_tunnels, mp_step, mp_tunnels
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
 
-# A directed link of a path: a server, and its hop.
+# A directed link of a path: a server, and its hop (port and next server).
 Link = tuple[int, Step]
 
 
@@ -41,7 +41,7 @@ def tunnels(
 def reserves(
     dpillar: DPillar, source: int, destination: int, ports: Iterable[int]
 ) -> dict[Path, Proxies]:
-    """Return the paths to the destination's far port that `tunnels` lacks, in the same form.
+    """Return the reserve paths, to the destination's far port, each with its tunnel.
 
     >>> dpillar = DPillar(4, 2)
     >>> s, d = dpillar.server("0.0.0"), dpillar.server("0.1.0")
@@ -75,7 +75,7 @@ def tunnel_by_last(dpillar: DPillar, source: int, destination: int, back: Step) 
 
 
 def step_back(dpillar: DPillar, server: int, origin: int, end: int, by: Proxies) -> Step | None:
-    """Return the hop from a server towards the origin of a tunnel that leads over the server.
+    """Return the hop from a relay back towards the origin of a tunnel through the relay.
 
     The hop is the reverse of the link by which packets go from `origin` to `end`, which is the
     destination, or a relay that met a failure. (DPillarSP in the opposite direction would not find
@@ -99,7 +99,7 @@ def links(path: Path) -> Iterator[Link]:
 
 
 def schedule(candidates: list[Candidate], using: int | None, own_bps: float) -> int | None:
-    """Return the path with the largest available bandwidth for a flow, and subtract its rate there.
+    """Return the path with the most available bandwidth for a flow, and subtract its rate there.
 
     Parameters
     ----------

@@ -25,6 +25,6 @@ NETWORK = Network(
             router=TarFarSide,
         ),
     },
-    # Every flow is probed every 30 seconds (Li 2009, section V).
+    # Each flow's path is probed every 30 seconds (Li 2009, section V).
     paper_timers=replace(PAPER, probe_interval_s=30.0, probe_jitter_s=0.0),
 )

@@ -30,7 +30,7 @@ from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
 from topos.ficonn import BACKUP, SWITCH
 
 REMEMBERED = 4096  # upper bound for cached next hops, and for destinations that TOR does not reach
-# Largest network in which decisions are installed in the data plane in advance, in servers.
+# Maximum number of servers for which TOR's next hops are installed in advance.
 MOST_FORESEEN = 256
 NEXT_HOP_DOWN = "next hop is down"
 NO_SERVER = "destination is no server of this network"
@@ -39,7 +39,7 @@ _TTL = LAYOUT.byte("ttl")
 
 
 class Fallback(Router):
-    """The part of TAR's router that forwards packets by TOR."""
+    """Part of TAR's router: forwards packets by TOR (traffic-oblivious routing)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -54,11 +54,11 @@ class Fallback(Router):
     # -- for a subclass to implement --------------------------------------------------------------
 
     def first_packet_came(self, flow: FlowKey, source: int, now: float) -> list[Action]:
-        """Handle the start of a flow to this server, whose source sends the probes."""
+        """Handle the first packet of a flow to this server; the flow's source sends the probes."""
         raise NotImplementedError
 
     def tor_fails(self, destination: int) -> None:
-        """Handle a failure on TOR's path to a destination."""
+        """Handle the news that TOR's path to a destination has failed."""
         raise NotImplementedError
 
     def has_sent(self, flow: FlowKey) -> bool:
@@ -68,7 +68,7 @@ class Fallback(Router):
     # -- decisions in advance of packets -----------------------------------------------------------
 
     def foreseen(self) -> list[Action]:
-        """Return TOR's decisions for all destinations, for the data plane to install in advance.
+        """Return TOR's actions for all destinations, which the data plane installs in advance.
 
         In networks with more than MOST_FORESEEN servers, the data plane asks for decisions instead.
         """
@@ -98,7 +98,8 @@ class Fallback(Router):
             return None
         header = self._header(self.server, destination, packet[_TTL])
         repeat = None
-        if packet[_TTL] > 2 ** (self.topology.k + 1):  # more than TOR's hops: the TTL cannot expire
+        # more than TOR's maximum number of hops: the TTL cannot expire
+        if packet[_TTL] > 2 ** (self.topology.k + 1):
             repeat = Pushed(flow, header.pack(b""))
         if first:
             header = header._replace(proxy=header.destination)

@@ -20,12 +20,12 @@ from topos.base.topology import Topology
 from topos.ficonn import BACKUP, SWITCH
 
 MOST_ENTRIES = 4096
-MOST_QUEUED = 1024  # queued packets of all flows
-MOST_QUEUED_OF_FLOW = 64  # queued packets of one flow
+MOST_QUEUED = 1024  # maximum number of queued packets of all flows
+MOST_QUEUED_OF_FLOW = 64  # maximum number of queued packets of one flow
 
 
 class Tag(NamedTuple):
-    """The probe that set up a path: its round, and True if the probe was itself a response."""
+    """Identification of the probe that set up a hop: its round, and True for a response."""
 
     round: int
     returning: bool
@@ -49,14 +49,14 @@ class FlowEntry:
     """
 
     settle_s: float
-    bytes: int = 0  # bytes of the flow since the last probe
+    bytes: int = 0  # bytes of the flow's packets since its last probe
     probed_s: float = 0.0
     _route_entries: list[tuple[Tag, float, RouteEntry]] = field(
         default_factory=list
     )  # oldest first, at most two
 
     def put(self, tag: Tag, route_entry: RouteEntry, now: float) -> None:
-        """Store the hops that a probe sets up, replacing earlier hops of the same probe."""
+        """Store the previous and next hop that a probe sets up for the flow."""
         others = [one for one in self._route_entries if one[0] != tag]
         if len(others) == 2:
             others = others[1:] if self._is_settled(others[1], now) else others[:1]
@@ -64,28 +64,28 @@ class FlowEntry:
         self.bytes, self.probed_s = 0, now
 
     def of(self, tag: Tag) -> RouteEntry | None:
-        """Return the hops that a probe has set up, None without them."""
+        """Return the hops that a probe has set up for the flow, None if it has set up none."""
         return next(
             (route_entry for known, _, route_entry in self._route_entries if known == tag), None
         )
 
     def current(self, works: Callable[[Step], bool], now: float) -> RouteEntry | None:
-        """Return the hops that packets use, None if no link to a next hop works."""
+        """Return the hops that the flow's packets use, None if no link to a next hop works."""
         usable = [one for one in self._route_entries if works(one[2].next)]
         if len(usable) == 2 and not self._is_settled(usable[1], now):
             return usable[0][2]
         return usable[-1][2] if usable else None
 
     def forget(self, tag: Tag) -> None:
-        """Remove the hops that a probe has set up."""
+        """Remove the hops that a probe has set up for the flow."""
         self._route_entries = [one for one in self._route_entries if one[0] != tag]
 
     def forget_all_but(self, tag: Tag | None) -> None:
-        """Remove all hops except those that a probe is setting up."""
+        """Remove all hops of the flow except those that the given probe is setting up."""
         self._route_entries = [one for one in self._route_entries if one[0] == tag]
 
     def forget_next(self, step: Step) -> list[RouteEntry]:
-        """Remove all hops that lead to `step`; return the removed ones."""
+        """Remove all of the flow's hops whose next hop is `step`; return the removed ones."""
         gone = [
             route_entry for _, _, route_entry in self._route_entries if route_entry.next == step
         ]
@@ -98,7 +98,7 @@ class FlowEntry:
 
     @property
     def route_entries(self) -> list[tuple[Tag, RouteEntry]]:
-        """All hops of the entry with the tags of their probes, oldest first."""
+        """The flow's hops with the probes that set them up, oldest first."""
         return [(tag, route_entry) for tag, _, route_entry in self._route_entries]
 
     def _is_settled(self, one: tuple[Tag, float, RouteEntry], now: float) -> bool:
@@ -106,14 +106,14 @@ class FlowEntry:
 
 
 class FlowTable(Bounded[FlowKey, FlowEntry]):
-    """The routing entries of a server, one per flow."""
+    """TAR's routing table of a server: one entry per flow."""
 
     def __init__(self, settle_s: float, idle_s: float, works: Callable[[Step], bool]) -> None:
         super().__init__(MOST_ENTRIES, idle_s)
         self.settle_s, self.works = settle_s, works
 
     def of(self, flow: FlowKey, tag: Tag) -> RouteEntry | None:
-        """Return the hops that a probe has set up for a flow, None without them."""
+        """Return the hops that a probe has set up for a flow, None if it has set up none."""
         entry = self.get(flow)
         return entry.of(tag) if entry else None
 
@@ -126,7 +126,7 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
     def set_up(
         self, flow: FlowKey, tag: Tag, route_entry: RouteEntry, now: float, *, alone: bool
     ) -> FlowKey | None:
-        """Store the hops that a probe sets up; return the flow whose entry was evicted, if any.
+        """Store the hops that a probe sets up for a flow; return the evicted flow, if any.
 
         `alone` removes all other hops of the flow.
         """
@@ -140,7 +140,7 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
         return gone
 
     def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
-        """Return the look-up key of packets that will follow a probe to `step`, None without any.
+        """Return the repeat key of the packets that follow a probe's path to `step`, else None.
 
         A source sends a burst when the probe response arrives; a data plane that has the entry in
         advance need not ask about any of these packets.
@@ -179,9 +179,10 @@ class SourceFlow:
     destination: int
     round: int
     ready: bool = False
-    # True if the other end's packets came first: its probes set up both directions
+    # True if the other end sent the first packet: its probes set up both directions
     follows: bool = False
-    announced: bool = False  # True if the other end knows, or need not know, which end came first
+    # True if the other end knows, or need not know, which end sent the first packet
+    announced: bool = False
     waiting: bool = False  # True while waiting for a probe response, or for a turn to send a probe
     # True while waiting for a turn, or for the other end's probe: no probe is outstanding
     awaits_turn: bool = False
@@ -191,11 +192,11 @@ class SourceFlow:
     tries: int = 0  # consecutive unanswered probes while there is no path
     failed: bool = False  # True if the path in use has failed and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
-    # Hops that each unanswered probe has set up, and the time at which the probe was sent.
+    # Unanswered probes: the hops that each has set up, and the time at which it was sent.
     unanswered: dict[Tag, tuple[RouteEntry, float]] = field(default_factory=dict)
 
     def rest(self) -> None:
-        """Reset the probing state after a round."""
+        """Reset the flow's probing state at the end of a probe round."""
         self.waiting = self.awaits_turn = False
         self.tries = 0
         self.failed = False
@@ -203,13 +204,13 @@ class SourceFlow:
 
     @property
     def probing(self) -> Tag | None:
-        """The tag of the outstanding probe, None without one."""
+        """The outstanding probe of the flow, None if no probe is outstanding."""
         on_its_way = self.waiting and not self.awaits_turn
         return Tag(self.round, returning=False) if on_its_way else None
 
 
 class Queues:
-    """The packets queued for their flows' paths, limited per flow and in total."""
+    """Packets queued until a path for their flow is set up, limited per flow and in total."""
 
     def __init__(self) -> None:
         self.packets = 0
@@ -250,11 +251,12 @@ class Moves:
         agenda: Agenda,
     ) -> None:
         self.next_of, self.changed, self.agenda = next_of, changed, agenda
-        self.period_s = 1.01 * settle_s  # longer than settle_s, to be safe from rounding of times
+        # slightly longer than settle_s, because of rounding errors of times
+        self.period_s = 1.01 * settle_s
         self._before: Bounded[FlowKey, Step] = Bounded(MOST_ENTRIES, settle_s)
 
     def note(self, flow: FlowKey, before: Step | None, now: float) -> None:
-        """Handle a probe that passed; the flow's packets went to `before` until then."""
+        """Record that a passing probe changed a flow's next hop, which was `before`."""
         if before is None:
             return
         if self.next_of(flow, now) != before:
@@ -276,7 +278,7 @@ class Moves:
 def free_bps(
     bandwidth: Bandwidth, own: tuple[int, float] | None, flows: int, virtual: int
 ) -> tuple[float, float]:
-    """Return the bandwidth available to a flow on the backup and level-0 link, minus virtual flows.
+    """Return the bandwidth available to a flow on a server's backup link and its level-0 link.
 
     Parameters
     ----------
@@ -293,7 +295,8 @@ def free_bps(
     if own:
         port, rate_bps = own
         free[port] += min(rate_bps, used[port])
-    volume_bps = sum(used.values()) / max(1, flows)  # rate of the average flow
+    # mean rate of a flow, assumed for each virtual flow
+    volume_bps = sum(used.values()) / max(1, flows)
     return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
 
 
@@ -302,7 +305,7 @@ def described(
     flows: Bounded[FlowKey, SourceFlow],
     route_entries: Bounded[FlowKey, FlowEntry],
 ) -> dict[str, Any]:
-    """Return the flows and entries of a server as plain data, with servers' addresses."""
+    """Return a server's flows and routing entries as plain data for display."""
 
     def name(step: Step | None) -> str | None:
         return topology.address(step.peer) if step else None

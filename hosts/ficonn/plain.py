@@ -8,7 +8,7 @@ from hosts.ficonn.paths import tor_step
 
 
 class Tor(HopByHop):
-    """Router for traffic-oblivious routing."""
+    """Router for FiConn's traffic-oblivious routing (TOR)."""
 
     plain_ip = True
 

@@ -28,7 +28,7 @@ from topos.ficonn import SWITCH
 
 
 class ProbeRelay(TarRelay):
-    """The part of TAR's router that decides where a probe goes next.
+    """Part of TAR's router: decides on the next hop of received probes (Algorithm 3).
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class ProbeRelay(TarRelay):
     def _probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
     ) -> list[Action]:
-        """Check a received probe, and pass it on or process its arrival."""
+        """Check a received path probe, and forward it or process its arrival."""
         flow, tag = message.flow, Tag(message.round, message.returning)
         ends = self.server_of(flow.source), self.server_of(flow.destination)
         if message.previous != self.topology.uid(came.peer):
@@ -95,7 +95,7 @@ class ProbeRelay(TarRelay):
             prober = probe.destination if tag.returning else probe.source
             if prober != self.server:
                 told = self._return_probe(came, flow, tag, prober, now)
-            else:  # a probe that has just been sent is handled by its sender
+            else:  # a probe of this server's own: its sender handles the failure
                 told = self._probe_stuck(flow, tag.round, now) if came else []
             return [Drop(decision.reason), *told]
         if isinstance(decision, tar.Back):
@@ -125,7 +125,7 @@ class ProbeRelay(TarRelay):
     def _return_probe(
         self, came: Step | None, flow: FlowKey, tag: Tag, prober: int, now: float
     ) -> list[Action]:
-        """Notify the sender of a probe that the probe, or its response, has no usable next hop."""
+        """Return a probe to its sender, since the probe or its response has no usable next hop."""
         self.flow_table.take_back(flow, tag, now)
         asked = flow.reversed() if tag.returning else flow
         message = PathProbe(asked, tag.round, False, self.uid, (), stuck=True)
@@ -138,7 +138,7 @@ class ProbeRelay(TarRelay):
     def _returned_probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
     ) -> list[Action]:
-        """Send a returned probe on towards its sender, and remove the entry that it has set up."""
+        """Forward a returned probe towards its sender, and remove the entry that it has set up."""
         prober = self.server_of(message.flow.source)
         if prober is None or header.destination != self.topology.uid(prober):
             return [Drop("bad probe")]
@@ -162,11 +162,13 @@ class ProbeRelay(TarRelay):
     def _process_arrival(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float
     ) -> list[Action]:
-        """Process a probe, or a response, at its destination."""
+        """Process a path probe, or a probe response, at its destination."""
         raise NotImplementedError
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return the state of this server's two links, without the traffic of the flow itself."""
+        """Return the state of this server's two links for a flow, without the flow's own
+        traffic.
+        """
         self.virtual.expire(now)
         entry, step = self.flow_table.get(flow), self.flow_table.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None

@@ -27,7 +27,7 @@ from topos.ficonn import SWITCH, FiConn
 
 
 class SetUp(NamedTuple):
-    """The outcome of a probe: the path that it set up, or the reason why it failed."""
+    """Result of a simulated path probe: the path that it set up, or the reason of its failure."""
 
     path: Path | None
     stuck: str = ""
@@ -43,7 +43,7 @@ def set_up(
     *,
     far_side: bool = False,
 ) -> SetUp:
-    """Return the path that a probe sets up, by the decision of each server on its path.
+    """Simulate a path probe: return the path that the servers' decisions set up.
 
     Parameters
     ----------

@@ -25,7 +25,7 @@ def probe_of(
 
 
 def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None:
-    """Return the PR field for received entries, None if an entry is not valid in this network.
+    """Return the PR field of a received probe, None if one of its entries is invalid.
 
     >>> progress_of(FiConn(4, 2), (BYZERO, 0)) == (rules.BYZERO, 0)
     True
@@ -38,7 +38,7 @@ def progress_of(ficonn: FiConn, entries: tuple[int, ...]) -> tar.Progress | None
 
 
 def entries_of(ficonn: FiConn, progress: tar.Progress) -> tuple[int, ...]:
-    """Return the header entries that encode a path probe's PR field on the wire.
+    """Return the entries of the path-probe message that encode a probe's PR field.
 
     >>> entries_of(FiConn(4, 2), (rules.BYONE, 0)) == (BYONE, 0)
     True

@@ -23,7 +23,7 @@ ETHERNET_BYTES = 14  # size of the Ethernet header, which port counters include
 
 
 class TarRelay(Fallback):
-    """The part of TAR's router that forwards packets by entries and reports broken paths."""
+    """Part of TAR's router: forwards packets by routing entries and reports broken paths."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
@@ -33,7 +33,7 @@ class TarRelay(Fallback):
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
 
     def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
-        """Deliver a plain IP packet, or forward it by the entry of its flow."""
+        """Deliver a plain IP packet, or forward it by the routing entry of its flow."""
         header, _ = Ipv4Header.parse(packet)
         flow = flow_key(packet)
         destination = self.server_of(header.destination)
@@ -52,13 +52,13 @@ class TarRelay(Fallback):
         told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
-        # Departs from the paper: there, a packet without a usable entry is dropped.
+        # Departs from the paper: there, a packet without a usable routing entry is dropped.
         return [*told, *self.on_by_tor(packet, source, destination, now)]
 
     def by_entry(
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
     ) -> Send | None:
-        """Return the action that sends a packet by its flow's entry, None if none is usable."""
+        """Return the action that sends a packet by its flow's routing entry, None without one."""
         entry = self.flow_table.use(flow, now)
         route_entry = entry.current(self.neighbours.works, now) if entry else None
         if entry is None or route_entry is None:
@@ -94,6 +94,6 @@ class TarRelay(Fallback):
         return [Drop("next hop is down")]
 
     def tidy(self, flow: FlowKey) -> None:
-        """Remove an entry without next hops, and withdraw the flow from the data plane."""
+        """Remove a flow's routing entry without hops, and its cached actions in the data plane."""
         self.flow_table.tidy(flow)
         self.flow_answers_change(flow)

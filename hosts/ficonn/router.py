@@ -64,9 +64,9 @@ from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure
 
-MOST_FLOWS = 1024  # upper bound for flows of this server's own
-SET_UPS = 4  # path set-up probes per probe that looks for a better path
-AT_REST_S = 1.0  # time without a packet; a busy data plane reports packets late
+MOST_FLOWS = 1024  # upper bound for the number of local flows
+SET_UPS = 4  # number of probes for new paths per probe for a better path
+AT_REST_S = 1.0  # time without a packet after which a flow is at rest, in seconds
 
 
 class Tar(ProbeRelay):
@@ -111,7 +111,7 @@ class Tar(ProbeRelay):
         return actions
 
     def incoming(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        """Forward packets by their flow's entry; process probes and path-failure messages."""
+        """Forward packets by routing entries; process path probes and path-failure messages."""
         came = Step(port, peer)
         if frame.ethertype == ETH_IP:
             return self.packet_came(came, frame.data, now)
@@ -129,7 +129,7 @@ class Tar(ProbeRelay):
         return [Drop("unknown protocol", body)]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Restart the idle timeout of a flow sent by the data plane, and count its bytes."""
+        """Restart a flow's idle timeout after the data plane sent packets, and count the bytes."""
         self.flows.use(flow, now)
         if entry := self.flow_table.use(flow, now):
             entry.bytes += sent_bytes
@@ -146,7 +146,7 @@ class Tar(ProbeRelay):
             self.flows.pop(oldest)
             self.flows.evicted += 1
             actions = self._remove(oldest, gone, "too many flows")
-        # A random first round, so that entries from before a restart of this server do not match.
+        # A random first round number, so that entries from before a restart do not match.
         own = SourceFlow(
             destination, self.random.getrandbits(32), follows=follows, announced=follows
         )
@@ -174,7 +174,7 @@ class Tar(ProbeRelay):
         return self._new_flow(answers, source, now, follows=True)[1]
 
     def tor_fails(self, destination: int) -> None:
-        """Withdraw flows to a destination from the data plane, so that their packets are queued."""
+        """Invalidate cached actions of flows to a destination, so that their packets are queued."""
         for flow, own in self.flows.items():
             if own.destination == destination and not own.ready:
                 self.flow_answers_change(flow)
@@ -188,7 +188,7 @@ class Tar(ProbeRelay):
     def _queue(
         self, flow: FlowKey, own: SourceFlow, now: float, *, urgent: bool = False
     ) -> list[Action]:
-        """Start a probe round when it is the flow's turn."""
+        """Start a flow's probe round when the window of outstanding probes allows."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
 
@@ -207,12 +207,12 @@ class Tar(ProbeRelay):
         return actions + self._give_up(flow, own, tar.NO_PATH, now)
 
     def _patience_s(self) -> float:
-        """Return the unit of timeouts and pauses in seconds, with a random part."""
+        """Return the unit of probe timeouts and pauses in seconds, with a random part."""
         round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
     def _search(self, flow: FlowKey, own: SourceFlow, now: float) -> list[Action]:
-        """Search for a path after a failure; the end that follows waits for the other's probe."""
+        """Probe for a flow's new path after a failure, or wait for the other end's probe."""
         own.failed, own.probe_from_s = True, now
         if self.flows.idle_for(flow, now) > AT_REST_S:
             return []
@@ -224,7 +224,7 @@ class Tar(ProbeRelay):
         return []
 
     def _probe_turn(self, flow: FlowKey, now: float) -> list[Action]:
-        """Probe for a flow whose turn has come, unless the flow has ended."""
+        """Probe for a flow that has waited for the window, unless the flow has ended."""
         own = self.flows.get(flow)
         if own is None:
             self.searches.end(flow)
@@ -242,7 +242,7 @@ class Tar(ProbeRelay):
     def _launch(
         self, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float, back_to: Step | None = None
     ) -> list[Action]:
-        """Send a new probe; a response may return to `back_to`, from where its probe came."""
+        """Send a new path probe, or a probe response."""
         uid = self.topology.uid(probe.destination)
         header = DcnHeader(self.uid, uid, Protocol.PATH_PROBE, self.identify(), ttl=tar.MOST_HOPS)
         return self._decide(None, header, flow, tag, probe, now, back_to)
@@ -261,7 +261,7 @@ class Tar(ProbeRelay):
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_stuck(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
-        """Handle a probe that returned without a path, which is no sign of busy servers."""
+        """Handle a flow's probe that returned without a path: try again."""
         own, tag = self.flows.get(flow), Tag(round_, returning=False)
         if own is None or tag != own.probing:
             return [Drop("answer to no probe")]
@@ -270,12 +270,15 @@ class Tar(ProbeRelay):
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_failed(self, flow: FlowKey, own: SourceFlow, tag: Tag, now: float) -> list[Action]:
-        """Remove a failed probe's entry; probe again, unless the flow has a path or gives up."""
+        """Remove a failed probe's hops; probe again, unless the flow has a path or no tries are
+        left.
+        """
         if self.flow_table.of(flow, tag):
             self.flow_table.take_back(flow, tag, now)
             self.flow_answers_change(flow)
         if own.ready and self.flow_table.next(flow, now):
-            # The path in use is not known to have failed: servers are too busy to look for another.
+            # The path in use is not known to have failed: the servers are too busy to answer
+            # probes.
             self._end_round(flow, own, now)
             return []
         own.tries += 1
@@ -291,7 +294,7 @@ class Tar(ProbeRelay):
         return self._queue(flow, own, now, urgent=bool(own.queue)) if own else []
 
     def _give_up(self, flow: FlowKey, own: SourceFlow, reason: str, now: float) -> list[Action]:
-        """Stop the search for a path: the flow uses TOR, or its next packet starts a new search."""
+        """Stop the probes for a flow's path: the flow uses TOR, or its next packet probes again."""
         self.flow_table.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
@@ -306,7 +309,7 @@ class Tar(ProbeRelay):
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
         probed_s = own.probed_s
-        if late:  # late responses are as good as timely ones: the current probe is no longer needed
+        if late:  # a late response sets up a path, too: the current probe is not needed
             route_entry, probed_s = late
             self.flow_table.set_up(flow, tag, route_entry, now, alone=True)
         if late or not own.ready:
@@ -317,7 +320,7 @@ class Tar(ProbeRelay):
         return self._send_queued(flow, own, now)
 
     def _end_round(self, flow: FlowKey, own: SourceFlow, now: float) -> None:
-        """End a probe round, and schedule the next."""
+        """End a flow's probe round, and schedule the next."""
         own.rest()
         self.searches.end(flow)
         self._refresh_later(flow, now)
@@ -327,7 +330,7 @@ class Tar(ProbeRelay):
         self.agenda.set(("probe", flow), again, lambda at: self._refresh(flow, at))
 
     def _refresh(self, flow: FlowKey, now: float) -> list[Action]:
-        """Probe for a better path if the flow sends, when the rate limit of refreshes allows."""
+        """Probe for a better path of a flow with traffic, when the rate limit allows."""
         if self.flows.idle_for(flow, now) > AT_REST_S:
             self._refresh_later(flow, now)
             return []
@@ -344,7 +347,7 @@ class Tar(ProbeRelay):
     def _process_arrival(
         self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float
     ) -> list[Action]:
-        """Process a received response, or answer a probe; both set up the reverse flow (IV.A)."""
+        """Process a probe response, or answer a path probe; both set up the reverse flow (IV.A)."""
         answers = flow.reversed()
         if tag.returning:
             return self._process_response(answers, tag.round, now)
@@ -366,7 +369,7 @@ class Tar(ProbeRelay):
     # -- failures --------------------------------------------------------------------------------
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Search for other paths of the flows that use a link that went down."""
+        """Probe for other paths of the flows whose link went down."""
         actions: list[Action] = []
         for flow, entry in [] if up else self.flow_table.items():
             leading = entry.forget_next(step)
@@ -399,13 +402,14 @@ class Tar(ProbeRelay):
         return self.send_back_to(source, previous, header, message.pack())
 
     def _path_failed(self, flow: FlowKey, came: Step, now: float) -> list[Action]:
-        """Search immediately for another path of a flow of this server's own."""
+        """Probe immediately for another path of a local flow."""
         own = self.flows.get(flow)
         if own is None:
             return []
         entry, soon_s = self.flow_table.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.flow_table.next(flow, now) and now - entry.probed_s < soon_s:
-            return [Drop("path failure of an earlier path")]  # reported late, by missed heart-beats
+            # the failure was reported late, after missed heart-beats
+            return [Drop("path failure of an earlier path")]
         self.counters["path failures"] += 1
         if entry:
             entry.forget_all_but(own.probing)

@@ -14,13 +14,14 @@ from typing import NamedTuple, Protocol
 from hosts.base.recursive import Nested, Room, common_level, far_end, link_between, next_hop
 from topos.ficonn import BACKUP, SWITCH
 
-NOWHERE = -1  # stands for a missing server or port
-# Entries of the PR field that are not servers.
+NOWHERE = -1  # number that means "no server" or "no port"
+# Special entries of a probe's PR field, which stand for no proxy server.
 BYZERO, BYONE = -1, -2
 
 ARRIVED, ONWARD, BACK, STUCK = range(4)
-# Requirements on the proxy of a bypass: its path must start with a working level-0 link; its first
-# hop must work; or its path must not lead back to this server.
+# Requirements on a bypass's proxy: the path to the proxy starts with a working level-0 link; its
+# first
+# hop works; or the path does not lead back to this server.
 BY_SWITCH, WORKING, NOT_BACK = range(3)
 
 
@@ -33,7 +34,7 @@ class Random(Protocol):
 
 
 class Mates(Protocol):
-    """Link states of the servers on one switch, including this server: True if the cable works."""
+    """Cable states of the servers on one switch, including this server: True if up."""
 
     def __getitem__(self, server: int, /) -> bool: ...
 
@@ -50,7 +51,7 @@ class Server(NamedTuple):
 
 
 class ProbeEntry(NamedTuple):
-    """A flow's entry from an earlier visit of its probe: port and server of both hops."""
+    """A flow's routing entry from an earlier visit of its probe: port and server of both hops."""
 
     back_by: int
     back: int
@@ -59,7 +60,7 @@ class ProbeEntry(NamedTuple):
 
 
 class ProbeVerdict(NamedTuple):
-    """The decision on a probe.
+    """A server's decision on a path probe: action, next hop and port.
 
     ONWARD: store previous and next hop, and send the probe on. BACK: remove both hops, and send the
     probe to the previous hop.
@@ -80,9 +81,9 @@ class ProbePlace(NamedTuple):
     own: Server
     mates: Mates
     random: Random
-    order: Room  # scratch space in which a bypass shuffles the members of a FiConn
+    order: Room  # scratch array in which the FiConns of a level are shuffled to choose a proxy
     destination: int
-    came_by: int  # hop back to the previous server, NOWHERE at the probe's source
+    came_by: int  # port to the previous server, NOWHERE at the probe's source
     came: int
 
 
@@ -128,7 +129,7 @@ def start(net: Nested, source: int, destination: int, by_far_side: bool, progres
 
 
 def decide(place: ProbePlace, entry: ProbeEntry, progress: Room) -> ProbeVerdict:
-    """Return a server's decision on a probe: lines 2 to 14, then by the port of TOR's next hop."""
+    """Return a server's decision on a path probe (Algorithm 3)."""
     net, own = place.net, place.own
     if place.destination == own.here:
         return ProbeVerdict(ARRIVED, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
@@ -165,7 +166,7 @@ def decide(place: ProbePlace, entry: ProbeEntry, progress: Room) -> ProbeVerdict
 
 
 def over_backup(place: ProbePlace, progress: Room) -> ProbeVerdict:
-    """Decide when TOR's next hop is the backup link: use it, or bypass it (lines 15 to 30)."""
+    """Decide on a probe whose TOR next hop is the backup link: use or bypass it (lines 15-30)."""
     own = place.own
     if not own.by_backup or (own.switch_works and own.better < 0):
         # Departs from the paper: a proxy whose first hop is the bypassed link, or a link that does
@@ -181,7 +182,7 @@ def over_backup(place: ProbePlace, progress: Room) -> ProbeVerdict:
 
 
 def around(place: ProbePlace, progress: Room, dead: int) -> ProbeVerdict:
-    """Decide when TOR's next hop is a server on the same switch that cannot be reached.
+    """Decide on a probe whose TOR next hop, on the same switch, cannot be reached.
 
     All links of that server count as failed, which only its neighbours know. They bypass the backup
     link that TOR would use from that server; if it is the destination, the probe has to enter it by
@@ -194,7 +195,8 @@ def around(place: ProbePlace, progress: Room, dead: int) -> ProbeVerdict:
             put(progress, level, far)
             over = starts_over(place.own.level, place.came_by, progress)
             if over and not usable(place, place.own.here, far, WORKING):
-                # From here every path to that link leads over the server itself: the probe has to
+                # Every path from here to that link leads through the unreachable server: the probe
+                # has to
                 # enter the server's FiConn_l elsewhere.
                 return route_elsewhere(place, progress)
             return reroute(place, progress, False)
@@ -210,7 +212,7 @@ def around(place: ProbePlace, progress: Room, dead: int) -> ProbeVerdict:
 
 
 def leave(place: ProbePlace, progress: Room) -> ProbeVerdict:
-    """Decide when the source uses its backup link against TOR (lines 13 and 14).
+    """Decide on a probe whose source uses its backup link against TOR (lines 13 and 14).
 
     The source prefers the backup link, or has no other link that works.
     """
@@ -250,7 +252,7 @@ def route_elsewhere(place: ProbePlace, progress: Room) -> ProbeVerdict:
 
 
 def onward(place: ProbePlace, progress: Room, port: int, peer: int) -> ProbeVerdict:
-    """Return the decision to store both hops and send the probe on (lines 16-18 and 25-27)."""
+    """Return the decision to store the flow's hops and forward the probe (lines 16-18, 25-27)."""
     # Departs from the paper: resetPR belongs to the crossing of a level-l cable (section IV.B);
     # line 17, whose indentation was lost in print, would reset at every server of level l.
     if port == BACKUP:
@@ -260,7 +262,7 @@ def onward(place: ProbePlace, progress: Room, port: int, peer: int) -> ProbeVerd
 
 
 def reroute(place: ProbePlace, progress: Room, virtual: bool) -> ProbeVerdict:
-    """Start again towards the newly chosen proxy: from this server, or by Source ReRoute."""
+    """Let the probe start again towards its new proxy: from this server or by Source ReRoute."""
     own = place.own
     if place.came != NOWHERE and not starts_over(own.level, place.came_by, progress):
         return send_back(place.came_by, place.came, virtual)
@@ -290,7 +292,8 @@ def prefers_backup(place: ProbePlace, progress: Room) -> bool:
     own = place.own
     if place.came != NOWHERE or not own.by_backup or own.better <= 0:
         return False
-    # Departs from the paper: not for a path to a proxy, and not if the backup link's far end would
+    # Departs from the paper: line 13 is not used for a path to a proxy, or if the backup link's far
+    # end would
     # send the probe straight back (the paper bypasses in that case, and Theorem 6 fails).
     return (
         may_bypass(progress, own.level)
@@ -326,19 +329,21 @@ def starts_over(level: int, came_by: int, progress: Room) -> bool:
 
 
 def may_bypass(progress: Room, level: int) -> bool:
-    """Return True if PR_level is BYZERO; a level without an entry is never bypassed."""
+    """Return True if a probe may bypass a level: its PR entry is BYZERO."""
     return 0 < level <= len(progress) and progress[level - 1] == BYZERO
 
 
 def bypasses(place: ProbePlace, progress: Room, level: int) -> bool:
-    """Return True if PR_level is a proxy in a third FiConn, off TOR's path."""
+    """Return True if a probe's PR entry of a level is a proxy in a third FiConn."""
     proxy, below = progress[level - 1], place.net.sizes[level - 1]
-    goal = leg(place.net, place.own.here, level, target(progress, level, place.destination))
+    goal = target_beyond(
+        place.net, place.own.here, level, target(progress, level, place.destination)
+    )
     return proxy >= 0 and goal != NOWHERE and proxy // below != goal // below
 
 
 def put(progress: Room, level: int, entry: int) -> None:
-    """Set PR_level, and reset the lower entries."""
+    """Set the PR entry of a level, and reset the entries of lower levels."""
     # Departs from the paper: a new PR_l resets the entries of lower levels. They belong to a
     # FiConn_{l-1} that the probe no longer crosses, or crosses again from the start.
     for lower in range(level - 1):
@@ -347,7 +352,7 @@ def put(progress: Room, level: int, entry: int) -> None:
 
 
 def target(progress: Room, above: int, destination: int) -> int:
-    """Return the proxy of the lowest level above `above`, or the destination (getPRDest)."""
+    """Return a probe's next target: the proxy of the lowest level, or the destination."""
     for level in range(above, len(progress)):
         if progress[level] >= 0:
             return int(progress[level])
@@ -358,21 +363,21 @@ def target(progress: Room, above: int, destination: int) -> int:
 
 
 def bypass(place: ProbePlace, progress: Room, at: int, wanted: int) -> bool:
-    """Choose a proxy that bypasses a server's backup link; return True if there is one.
+    """Choose a proxy so that a probe bypasses a server's backup link; return True if one exists.
 
     The proxy is in a random third FiConn, at the lowest level without a bypass so far.
     """
     net = place.net
     for level in range(max(1, level_of(net, at)), len(progress) + 1):
-        if progress[level - 1] == BYZERO and draw(place, progress, at, level, wanted):
+        if progress[level - 1] == BYZERO and draw_proxy(place, progress, at, level, wanted):
             return True
     return False
 
 
-def draw(place: ProbePlace, progress: Room, at: int, level: int, wanted: int) -> bool:
-    """Choose a random proxy of a level; return True if a usable proxy was found."""
+def draw_proxy(place: ProbePlace, progress: Room, at: int, level: int, wanted: int) -> bool:
+    """Set a probe's PR entry of a level to a random usable proxy; return True if one was found."""
     net = place.net
-    goal = leg(net, at, level, target(progress, level, place.destination))
+    goal = target_beyond(net, at, level, target(progress, level, place.destination))
     if goal == NOWHERE:
         return False
     below, size = net.sizes[level - 1], net.sizes[level]
@@ -408,14 +413,14 @@ def usable(place: ProbePlace, at: int, proxy: int, wanted: int) -> bool:
 
 
 def fall_back(place: ProbePlace, progress: Room, at: int) -> bool:
-    """Replace a bypass that met a failure by the bypassed cable; return False without a bypass.
+    """Undo a probe's bypass that met a failure; return False if there is no bypass.
 
     The proxy's place is taken by the server at the far end of that cable on TOR's path.
     """
     level = level_of(place.net, at)
     if not 0 < level <= len(progress) or progress[level - 1] != BYONE:
         return False
-    goal = leg(place.net, at, level, target(progress, level, place.destination))
+    goal = target_beyond(place.net, at, level, target(progress, level, place.destination))
     if goal == NOWHERE:
         return False
     put(progress, level, goal)
@@ -423,7 +428,7 @@ def fall_back(place: ProbePlace, progress: Room, at: int) -> bool:
 
 
 def replace_proxy(place: ProbePlace, progress: Room) -> bool:
-    """Replace the lowest proxy, which cannot be reached; return True if there is a replacement.
+    """Replace a probe's lowest proxy, which cannot be reached; return True on success.
 
     The source draws another proxy. Other servers use the cable that was to be bypassed, since two
     of them could otherwise alternate endlessly between proxies; that cable may work, and only have
@@ -435,9 +440,9 @@ def replace_proxy(place: ProbePlace, progress: Room) -> bool:
         if progress[level - 1] >= 0:
             if not bypasses(place, progress, level):
                 return False
-            if at_source and draw(place, progress, here, level, WORKING):
+            if at_source and draw_proxy(place, progress, here, level, WORKING):
                 return True
-            goal = leg(place.net, here, level, target(progress, level, place.destination))
+            goal = target_beyond(place.net, here, level, target(progress, level, place.destination))
             if at_source and not usable(place, here, goal, WORKING):
                 return False
             put(progress, level, goal)
@@ -445,8 +450,8 @@ def replace_proxy(place: ProbePlace, progress: Room) -> bool:
     return False
 
 
-def leg(net: Nested, at: int, level: int, goal: int) -> int:
-    """Return TOR's target beyond the level-`level` cable on its path from a server, else NOWHERE.
+def target_beyond(net: Nested, at: int, level: int, goal: int) -> int:
+    """Return TOR's target server after the level-`level` cable on its path, else NOWHERE.
 
     The result is the server that TOR heads for next in the FiConn_{level-1} at the cable's far end.
     """

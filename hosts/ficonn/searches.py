@@ -28,15 +28,15 @@ from hosts.base.bandwidth import mean
 from hosts.base.probing import Pace
 from hosts.wire.ipv4 import FlowKey
 
-FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # initial and maximum window, in outstanding probes
-MOST_ROUND_TRIP_S = 2.0  # upper bound for the round trip that timeouts follow
+FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # initial and maximum window, in outstanding path probes
+MOST_ROUND_TRIP_S = 2.0  # upper bound for the measured round trip that sets timeouts, in seconds
 # Delay of a probe that is not urgent: packets of flows that start together are sent first.
 GATHER_S = 2e-3
-NOW_S = 0.0  # a time in the past: due immediately
+NOW_S = 0.0  # timer value in the past, which means immediately
 
 
 class Searches:
-    """The window of outstanding probes, and the flows that wait for it.
+    """Congestion window of a server's outstanding path probes, with the flows that wait for it.
 
     Parameters
     ----------
@@ -69,7 +69,8 @@ class Searches:
     ) -> None:
         self.agenda, self.pace, self.probe = agenda, pace, probe
         self.window = FIRST_WINDOW
-        self.round_trip_s = 0.0  # smoothed round trip; 0 before the first response
+        # smoothed round trip of probes, in seconds; 0 before the first response
+        self.round_trip_s = 0.0
         self._under_way: set[FlowKey] = set()
         self._waiting: dict[FlowKey, None] = {}  # flows waiting for the window, in order
         self._rate_limited: dict[FlowKey, None] = {}  # flows waiting for the rate limit, in order
@@ -78,7 +79,7 @@ class Searches:
         return len(self._under_way)
 
     def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
-        """Probe for a flow when the window allows; an urgent flow skips the rate limit."""
+        """Send a flow's probe when the window allows; urgent flows skip the rate limit."""
         if flow in self._under_way or (urgent and self._has_room):
             return self._send_probe(flow, now)
         if urgent:
@@ -109,7 +110,7 @@ class Searches:
         self.end(flow)
 
     def end(self, flow: FlowKey) -> None:
-        """Remove a flow from the window and from the queues; probe for a waiting flow."""
+        """Remove a flow whose probe round has ended; probe for a waiting flow."""
         self._waiting.pop(flow, None)
         self._rate_limited.pop(flow, None)
         if flow in self._under_way:

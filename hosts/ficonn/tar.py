@@ -47,7 +47,7 @@ from topos.ficonn import BACKUP, SWITCH, FiConn
 # Upper bound for a probe's hops: the largest TTL of a header. FiConn_3's longest path has 53 hops;
 # Source ReRoute adds to that.
 MOST_HOPS = 255
-# A stuck or lost probe is retried, with newly drawn proxies. PROBE_TIMEOUT is the timeout of each
+# A stuck or lost probe is retried, with new random proxies. PROBE_TIMEOUT is the timeout of each
 # try and PROBE_PAUSES the pause before each try (an exponential back-off), both as multiples of the
 # search timeout, or of the measured round trip if that is longer.
 PROBE_TIMEOUT = 2
@@ -76,7 +76,7 @@ class RouteEntry(NamedTuple):
 
 
 class Sight(NamedTuple):
-    """The state of a server's own two outgoing links, for one decision."""
+    """State and available bandwidth of a server's two links, for a decision on a probe."""
 
     works: Callable[[Step], bool]
     random: random.Random
@@ -89,20 +89,21 @@ class Sight(NamedTuple):
 
     @property
     def backup_is_better(self) -> bool:
-        """True if hb > zb."""
+        """True if the backup link has more available bandwidth (hb > zb)."""
         return self.backup_bps * self.equal_share > self.switch_bps
 
     @property
     def switch_is_better(self) -> bool:
-        """True if zb > hb."""
+        """True if the level-0 link has more available bandwidth (zb > hb)."""
         return self.switch_bps * self.equal_share > self.backup_bps
 
 
 class VirtualFlows(NamedTuple):
     """The events that end a virtual flow; section IV.D can be read in several ways."""
 
-    probed: bool  # the virtual flow itself is probed again
-    level_0: bool  # any flow uses the level-0 link (Algorithm 3, lines 19 and 20)
+    probed: bool  # a virtual flow ends when the flow is probed again
+    # a virtual flow ends when any flow uses the level-0 link (Algorithm 3, lines 19 and 20)
+    level_0: bool
 
 
 READINGS = {
@@ -117,18 +118,18 @@ VIRTUAL_FLOWS = READINGS["until the next probe"]
 
 
 class Arrived(NamedTuple):
-    """Decision: the probe has reached its destination."""
+    """Decision on a probe: it has reached its destination."""
 
 
 class ForwardProbe(NamedTuple):
-    """Decision: store the entry, and send the probe to its next hop."""
+    """Decision on a probe: store the routing entry, and send the probe to its next hop."""
 
     route_entry: RouteEntry
     progress: Progress
 
 
 class Back(NamedTuple):
-    """Decision: remove the entry, and send the probe back to the previous hop."""
+    """Decision on a probe: remove the routing entry, and send the probe to the previous hop."""
 
     step: Step
     progress: Progress
@@ -136,7 +137,7 @@ class Back(NamedTuple):
 
 
 class Stuck(NamedTuple):
-    """Decision: drop the probe, which has no usable next hop."""
+    """Decision on a probe: drop it, since it has no usable next hop."""
 
     reason: str
 
@@ -206,7 +207,7 @@ def decide(
 
 @cache
 def _wiring(sizes: tuple[int, ...]) -> Nested:
-    """Return a network's wiring, cached since every probe needs it."""
+    """Return a FiConn's wiring, cached since every probe needs it."""
     return rules.nested(sizes)
 
 

@@ -24,15 +24,15 @@ from topos.base.errors import PillarboxError
 # Commands of bpf(2), from linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
-NO_EXIST = 1  # BPF_NOEXIST, a flag of MAP_UPDATE
+NO_EXIST = 1  # BPF_NOEXIST, a flag of MAP_UPDATE: insert only
 NAME = b"pillarbox"  # name of the programs assembled in this package
-TRIES, AGAIN_S = 1000, 0.001  # number of retries after ENOMEM, and delay between them in seconds
+TRIES, AGAIN_S = 1000, 0.001  # retries of bpf(2) after ENOMEM, and delay between them in seconds
 SOCKET_FILTER, SCHED_CLS = 1, 3  # program types: socket filter, traffic control
 NO_LOG = (0, 0, 0, 0, 0)  # no verifier log, no kernel version, no flags
 # Size of the attribute union in bytes, larger than in any kernel so far; unused bytes are zero.
 ATTRIBUTES = 128
-WARNING = 0  # log level, from libbpf.h
-# Read only once: the value comes from /sys, where many servers of a lab would contend for a lock.
+WARNING = 0  # log level of warnings, from libbpf.h
+# Number of CPUs, read only once: many servers of a lab would contend for a lock of /sys.
 CPUS = os.cpu_count() or 1
 KIND_ENUM = 6  # BTF type kind, from linux/btf.h
 
@@ -41,7 +41,7 @@ _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
 
 _NUMBER = struct.Struct("=I")
 
-# Separate library object, whose argument types are declared once, since this call has to be fast.
+# Separate libc object with declared argument types, since calls of bpf(2) have to be fast.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint]
 _libc.syscall.restype = ctypes.c_long
@@ -73,7 +73,7 @@ def _call_quietly(command: int, attributes: ctypes.Array[Any]) -> bool:
 
 
 def load(instructions: bytes, kind: int = SCHED_CLS) -> int:
-    """Load a program given as instructions; return its file descriptor."""
+    """Load an eBPF program, given as instructions, into the kernel; return its file descriptor."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
@@ -125,7 +125,7 @@ class Map:
         return value
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None if the key is not in the map."""
+        """Return the value of a key of an eBPF map, None if the key is not in the map."""
         self._key.raw = key
         if _call_quietly(MAP_LOOKUP, self._entry_attributes):
             return self._value.raw
@@ -159,7 +159,7 @@ class Map:
             except OSError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                ended = True  # no entries after this batch
+                ended = True  # the map has no entries after this batch
             first = position
             (count,) = struct.unpack_from("=I", attributes, 32)
             batch_keys = _pieces(keys, self.key_size, count)
@@ -186,7 +186,7 @@ class Object:
     def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
         self.programs: dict[str, int] = {}  # file descriptors of the programs
         self.maps: dict[str, Map] = {}
-        # Attributes of the inner maps, by the name of the map of maps.
+        # Attributes of the inner eBPF maps, by the name of their map of maps.
         self._inner_maps: dict[str, tuple[int, ...]] = {}
         library = _libbpf()
         _warnings.clear()
@@ -199,7 +199,7 @@ class Object:
                 table = library.bpf_object__find_map_by_name(opened, name.encode())
                 if table:
                     library.bpf_map__set_max_entries(_Pointer(table), number)
-            # Before loading, since libbpf then discards the inner maps.
+            # Recorded before loading, since libbpf then discards the inner maps.
             self._record_inner_maps(library, opened)
             failed = library.bpf_object__load(opened)
             if failed:
@@ -210,7 +210,7 @@ class Object:
 
     def _record_inner_maps(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Record the attributes of the inner maps of all maps of maps."""
-        for at in _each(library.bpf_object__next_map, opened):
+        for at in _libbpf_items(library.bpf_object__next_map, opened):
             inner = library.bpf_map__inner_map(at)
             if inner:
                 getters = (getattr(library, f"bpf_map__{name}") for name in _MAP_ATTRIBUTES)
@@ -220,17 +220,19 @@ class Object:
     def _keep_contents(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
         """Keep enums, programs and maps of a loaded object; libbpf then frees its copy."""
         self.enums = _Enums(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
-        for at in _each(library.bpf_object__next_program, opened):
+        for at in _libbpf_items(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
             self.programs[name] = _duplicated(library.bpf_program__fd(at))
-        for at in _each(library.bpf_object__next_map, opened):
+        for at in _libbpf_items(library.bpf_object__next_map, opened):
             sizes = library.bpf_map__key_size(at), library.bpf_map__value_size(at)
             fd = _duplicated(library.bpf_map__fd(at))
             name = library.bpf_map__name(at).decode()
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
 
     def add(self, tables: str, number: int, entries: int | None = None) -> Map:
-        """Create an inner map and insert it into a map of maps under a number; return the map."""
+        """Create an inner eBPF map under a number in the map of maps `tables`; return the inner
+        map.
+        """
         *attributes, default_entries, flags = self._inner_maps[tables]
         size = entries or default_entries
         made = call(MAP_CREATE, struct.pack("=5I", *attributes, size, flags))
@@ -238,7 +240,7 @@ class Object:
         return Map(made, attributes[1], attributes[2], size)
 
     def run(self, program: str) -> None:
-        """Run a program once, independent of any interface; raise BpfError if it fails.
+        """Run an eBPF program once, independent of any interface; raise BpfError if it fails.
 
         The program returns an errno. After ENOMEM it runs again: allocations in programs must not
         block, so that they occasionally fail even on machines with enough memory.
@@ -251,12 +253,12 @@ class Object:
             failed = struct.unpack_from("=i", attributes, 4)[0]
             if failed != errno.ENOMEM:
                 break
-            time.sleep(AGAIN_S)  # delay, so that the kernel can refill its memory pools
+            time.sleep(AGAIN_S)  # wait until the kernel has refilled its memory pools
         if failed:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
     def handover(self) -> tuple[dict[str, Any], list[int]]:
-        """Return a description and file descriptors that let another process use this object."""
+        """Return the data (description, file descriptors) that let another process use the maps."""
         described = {
             "enums": self.enums.names,
             "inside": self._inner_maps,
@@ -372,7 +374,7 @@ def _store_warning(level: int, pattern: bytes, arguments: int) -> int:
     return 0
 
 
-# Module-level reference, since libbpf calls it until the process ends.
+# Module-level reference to libbpf's log callback, which is called until the process ends.
 _STORE_WARNING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(
     _store_warning
 )
@@ -394,8 +396,8 @@ def refused(sentence: str, number: int, cause: str = "") -> BpfError:
     return BpfError(f"{sentence}: {why}{hint}")
 
 
-def _each(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
-    """Yield the items of an object that a libbpf iterator function returns."""
+def _libbpf_items(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
+    """Yield the programs or maps of an object file by a libbpf iterator function."""
     item = next_of(opened, None)
     while item:
         yield _Pointer(item)
@@ -403,5 +405,5 @@ def _each(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
 
 
 def _duplicated(fd: int) -> int:
-    """Return a duplicate of a file descriptor, which libbpf does not close."""
+    """Return a duplicate of a file descriptor, which stays open when libbpf closes the original."""
     return fcntl(fd, F_DUPFD_CLOEXEC, 3)

@@ -35,7 +35,7 @@ SYS_KEYCTL = {"x86_64": 250, "aarch64": 219}
 AT_FDCWD, AT_RECURSIVE = -100, 0x8000
 OPEN_TREE_CLONE, OPEN_TREE_CLOEXEC, MOVE_MOUNT_F_EMPTY_PATH = 0x1, os.O_CLOEXEC, 0x4
 SIOCETHTOOL, SO_ATTACH_FILTER = 0x8946, 26
-F_SETSIG = 10  # command number in linux/fcntl.h
+F_SETSIG = 10  # command number of fcntl(2), from linux/fcntl.h
 CLASSIC_INSTRUCTION_BYTES = 8
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -52,7 +52,7 @@ AFile = TypeVar("AFile", bound="int | HasFileno")
 
 
 def checked(result: int, action: str) -> int:
-    """Return a call's result, or raise OSError that names the failed `action`."""
+    """Return a C function's result, or raise OSError that names the failed `action`."""
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, f"cannot {action}: {os.strerror(code)}")
@@ -115,7 +115,7 @@ def new_host_name(name: str) -> int:
 
 @contextmanager
 def _namespace_context(go: Callable[[], None]) -> Iterator[None]:
-    """Switch the network namespace with `go`, and switch back afterwards if that succeeded."""
+    """Context manager: enter another network namespace with `go`, and return afterwards."""
     home = current_namespace()
     try:
         go()
@@ -154,19 +154,20 @@ def die_with_parent(number: int) -> None:
 
 
 def end_with(lifeline: int) -> None:
-    """Request that the kernel kills this process when the last writer of a pipe ends.
+    """Let the kernel kill this process when the last writer of the pipe `lifeline` ends.
 
     Unlike `die_with_parent` it works for any process that holds the pipe's reading end, whatever
     its parent, and even if this process is busy or stopped.
     """
     flags = os.O_NONBLOCK | os.O_CLOEXEC
-    own = os.open(f"/proc/self/fd/{lifeline}", flags)  # separate open file per process
+    # reopened: signal settings belong to the open file
+    own = os.open(f"/proc/self/fd/{lifeline}", flags)
     fcntl.fcntl(own, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(own, F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(own, fcntl.F_SETFL, flags | os.O_ASYNC)
     ended = select.poll()
     ended.register(own, 0)
-    if ended.poll(0):  # the writer had already ended
+    if ended.poll(0):  # the last writer of the pipe had already ended
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -188,7 +189,7 @@ def close_files(first: int) -> None:
 def leave_session_keyring() -> None:
     """Give this process an empty session keyring, so that it has none of its parent's keys."""
     number = SYS_KEYCTL.get(platform.machine())
-    if number is not None:  # errors are ignored: a kernel without keyrings has none to leave
+    if number is not None:  # ignore errors: some kernels have no keyrings
         _libc.syscall(ctypes.c_long(number), KEYCTL_JOIN_SESSION_KEYRING, None)
 
 

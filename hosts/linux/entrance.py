@@ -13,8 +13,8 @@ from hosts.linux.calls import current_namespace, inside
 from hosts.linux.instructions import entrance
 from hosts.linux.interfaces import Changes
 
-PROG_ARRAY = 3  # map type: array of programs for tail calls
-MOST_ENTRANCES = 4  # maximum number of attached programs per server
+PROG_ARRAY = 3  # eBPF map type: array of programs for tail calls
+MOST_ENTRANCES = 4  # maximum number of attached eBPF programs per server
 # Minimum descriptor number of the program array, higher than all others of the process.
 # The kernel closes the descriptors of a dead process from the highest number down.
 CLOSED_FIRST = 255
@@ -23,7 +23,7 @@ _NUMBER = struct.Struct("=I")
 
 
 class Entrance:
-    """Entry points of one server into shared programs, which work while its process lives.
+    """One server's entry programs, which tail-call the lab's shared eBPF programs.
 
     The attached programs consist of a few instructions: they store this server's numbers in the
     packet's context and make a tail call through an array of programs. The kernel empties the array
@@ -44,13 +44,14 @@ class Entrance:
         os.close(low)
         self._numbers, self._table = numbers, Map(made, 4, 4, MOST_ENTRANCES)
         self._by_filters = by_filters
-        self._entrances: dict[int, int] = {}  # descriptors of entry programs, by target program
+        # descriptors of entry programs, by the shared program that each calls
+        self._entrances: dict[int, int] = {}
         self._files = [made]
         self._attached: list[tuple[int, int, bool]] = []  # entry program, ifindex, egress
         self._namespace = -1  # descriptor of the interfaces' namespace
 
     def attach(self, program: int, ifindex: int, *, egress: bool) -> None:
-        """Attach a program to an interface's egress or ingress.
+        """Attach an eBPF program to an interface's egress or ingress.
 
         All interfaces must be in one network namespace.
         """
@@ -94,7 +95,7 @@ class Entrance:
 
     def _detach(self, fd: int, ifindex: int, egress: bool) -> None:
         """Detach an entry program from an interface."""
-        with suppress(OSError):  # the interface may be deleted already
+        with suppress(OSError):  # the interface may be deleted already, with its programs
             if self._by_filters:
                 changes = Changes()
                 changes.detach(ifindex, egress=egress)

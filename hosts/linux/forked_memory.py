@@ -16,7 +16,7 @@ import sys
 from types import CodeType
 from typing import Any
 
-_NEVER_FREED = 0xFFFFFFFF  # lower half of the reference count of an immortal object
+_NEVER_FREED = 0xFFFFFFFF  # lower half of the reference count of an immortal Python object
 _count_of = ctypes.c_uint32.from_address
 
 # Sizes in bytes of Python's allocator, which has separate pools per object size up to LARGEST.
@@ -47,7 +47,7 @@ def can_be_immortal() -> bool:
 
 
 def make_immortal() -> int:
-    """Make all existing objects immortal; return the number of changed objects."""
+    """Make all Python objects immortal, so that forked children do not write their counts."""
     changed, pending = 0, gc.get_objects()
     while pending:
         item = pending.pop()
@@ -62,18 +62,18 @@ def make_immortal() -> int:
 
 
 def _code_referents(code: CodeType) -> list[Any]:
-    """Return the referents of a code object, which the garbage collector does not track."""
+    """Return the objects that a code object refers to, which the garbage collector cannot list."""
     names = code.co_filename, code.co_name, code.co_qualname
     tables = code.co_linetable, code.co_exceptiontable
     return [code.co_consts, code.co_names, *names, *tables]
 
 
 def fill_gaps() -> None:
-    """Allocate objects of every size until a whole pool of contiguous objects is new."""
+    """Fill the gaps in Python's memory pools, so that new objects in children share no pages."""
     for size in range(STEP, LARGEST + 1, STEP):
         contiguous = last = 0
         for _ in range(MOST_FILLED // size):
-            filler = _of_size(size)
+            filler = _object_of_size(size)
             _fillers.append(filler)
             contiguous = contiguous + 1 if id(filler) == last + size else 1
             if contiguous == (POOL - POOL_HEADER) // size:
@@ -81,14 +81,15 @@ def fill_gaps() -> None:
             last = id(filler)
 
 
-def _of_size(size: int) -> object:
+def _object_of_size(size: int) -> object:
     """Return a new object that occupies `size` bytes.
 
-    >>> all(size - STEP < sys.getsizeof(_of_size(size)) <= size for size in (16, 32, 48, 256, 512))
+    >>> sizes = 16, 32, 48, 256, 512
+    >>> all(size - STEP < sys.getsizeof(_object_of_size(size)) <= size for size in sizes)
     True
     """
     if size == STEP:
         return object()
     if size == 2 * STEP:
-        return (1 << 30) + len(_fillers)  # an int that does not exist yet
+        return (1 << 30) + len(_fillers)  # a large int, which Python does not cache
     return bytes(size - sys.getsizeof(b""))

@@ -12,16 +12,16 @@ DROP = 2  # traffic-control verdict TC_ACT_SHOT
 
 R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10 = range(11)  # R1: context at first; R10: stack
 
-# Sizes of loads and stores: 32, 16, 8 and 64 bits.
+# Size codes of eBPF loads and stores: 32, 16, 8 and 64 bits.
 WORD, HALF, BYTE, DOUBLE = 0x00, 0x08, 0x10, 0x18
-# Operations on two values; the first value is a register, which receives the result.
+# Operation codes of eBPF arithmetic; the first operand is a register, which gets the result.
 ADD, SUBTRACT, MULTIPLY, DIVIDE, OR, AND, SHIFT_LEFT = 0x00, 0x10, 0x20, 0x30, 0x40, 0x50, 0x60
-# Conditions of jumps, between unsigned values.
+# Condition codes of eBPF jumps, which compare unsigned values.
 EQUAL, ABOVE, AT_LEAST, DIFFERENT, BELOW, AT_MOST = 0x10, 0x20, 0x30, 0x50, 0xA0, 0xB0
 
 
 def instruction(code: int, register: int = 0, offset: int = 0, constant: int = 0) -> bytes:
-    """Return an encoded instruction; `register` is 16 * source + destination register."""
+    """Return an encoded eBPF instruction; `register` is 16 * source + destination register."""
     return struct.pack("=BBhi", code, register, offset, constant)
 
 
@@ -30,17 +30,17 @@ def _registers(to: int, source: int) -> int:
 
 
 def set_register(register: int, constant: int, *, bits: int = 64) -> bytes:
-    """Return the instruction that loads a constant into a register."""
+    """Return the eBPF instruction that loads a constant into a register."""
     return instruction(0xB7 if bits == 64 else 0xB4, register, 0, constant)
 
 
 def copy(to: int, source: int, *, bits: int = 64) -> bytes:
-    """Return the instruction that copies a register, or its low 32 bits."""
+    """Return the eBPF instruction that copies a register, or its low 32 bits."""
     return instruction(0xBF if bits == 64 else 0xBC, _registers(to, source))
 
 
 def set_map(register: int, descriptor: int) -> bytes:
-    """Return the instructions that load a map's address, by its file descriptor."""
+    """Return the eBPF instructions that load a map's address, by its file descriptor."""
     return instruction(0x18, _registers(register, 1), 0, descriptor) + instruction(0)
 
 
@@ -66,12 +66,12 @@ def load_packet(size: int, at: int, *, beyond: int | None = None) -> bytes:
 
 
 def calculate(operation: int, to: int, constant: int) -> bytes:
-    """Return the instruction that combines a register with a constant."""
+    """Return the eBPF instruction that computes a register from itself and a constant."""
     return instruction(0x07 | operation, to, 0, constant)
 
 
 def calculate_with(operation: int, to: int, source: int) -> bytes:
-    """Return the instruction that combines a register with another one."""
+    """Return the eBPF instruction that computes a register from itself and another register."""
     return instruction(0x0F | operation, _registers(to, source))
 
 
@@ -86,17 +86,19 @@ def skip(count: int) -> bytes:
 
 
 def skip_if(condition: int, register: int, constant: int, count: int, *, bits: int = 64) -> bytes:
-    """Return the instruction that skips `count` instructions if a comparison holds."""
+    """Return the eBPF instruction that skips `count` instructions if a comparison holds."""
     return instruction((0x05 if bits == 64 else 0x06) | condition, register, count, constant)
 
 
 def skip_if_register(condition: int, register: int, other: int, count: int) -> bytes:
-    """Return the instruction that skips `count` instructions if two registers compare so."""
+    """Return the eBPF instruction that skips `count` instructions if a register comparison
+    holds.
+    """
     return instruction(0x0D | condition, _registers(register, other), count)
 
 
 def length(program: bytes) -> int:
-    """Return the number of instructions of a program, which jumps count."""
+    """Return the number of instructions of an eBPF program, the unit of jumps."""
     return len(program) // 8
 
 

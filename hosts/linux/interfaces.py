@@ -27,7 +27,7 @@ RP_FILTER, ACCEPT_LOCAL = 8, 23  # settings of net.ipv4.conf, numbered in linux/
 RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST = 254, 4, 253, 1
 TCA_KIND, TCA_OPTIONS, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS = 1, 2, 6, 7, 8
 CLSACT, CLSACT_HANDLE, DIRECT_ACTION = 0xFFFFFFF1, 0xFFFF0000, 1
-INCOMING, OUTGOING = 0xFFFFFFF2, 0xFFFFFFF3  # parent of an ingress or egress filter
+INCOMING, OUTGOING = 0xFFFFFFF2, 0xFFFFFFF3  # parent handle of an ingress or egress filter (clsact)
 FILTER, FIRST, ETH_P_ALL = 1, 1 << 16, 0x0003  # handle and priority of the filter; all protocols
 _MESSAGE = struct.Struct("=IHHII")
 _LINK_BODY = struct.Struct("=BxHiII")  # family, type, index, flags, mask of changed flags
@@ -39,7 +39,7 @@ LONGEST_ANSWER = 1 << 16  # buffer size for netlink answers, in bytes
 
 
 class _Change(NamedTuple):
-    """A netlink request, with its description for errors."""
+    """A netlink request of a batch, with its description for error messages."""
 
     kind: int
     flags: int
@@ -85,7 +85,7 @@ class Changes:
         action = f"attach a program to interface {index}"
         place = _FILTER_BODY.pack(socket.AF_UNSPEC, 0, index, CLSACT_HANDLE, CLSACT, 0)
         place += _text(TCA_KIND, b"clsact")
-        # The qdisc may exist already, possibly as an ingress qdisc only.
+        # The clsact qdisc may exist already, possibly as an ingress qdisc only.
         self._add(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, place, action, errno.EEXIST)
         options = _number(TCA_BPF_FD, program) + _text(TCA_BPF_NAME, b"pillarbox")
         options += _number(TCA_BPF_FLAGS, DIRECT_ACTION)
@@ -113,7 +113,7 @@ class Changes:
         ]
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as kernel:
             kernel.send(b"".join(parts))
-            for request in requests:  # one answer per request, in order
+            for request in requests:  # the kernel answers each request, in order
                 error = -struct.unpack_from("=i", kernel.recv(LONGEST_ANSWER), _MESSAGE.size)[0]
                 if error not in (0, request.ignored_error):
                     raise OSError(error, f"cannot {request.action}: {os.strerror(error)}")
@@ -148,7 +148,8 @@ class Interfaces:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        # Permanently open: a lab of hundreds of servers reads it hundreds of times per second.
+        # The counter file (/proc/net/dev) stays open, since a lab reads it hundreds of times per
+        # second.
         self._counters = os.open("/proc/thread-self/net/dev", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -172,7 +173,7 @@ class Interfaces:
         return counters
 
     def _flags(self, name: str) -> int:
-        """Return the IFF flags of an interface."""
+        """Return the flags (IFF_UP, ...) of an interface."""
         flags: int = struct.unpack_from("=H", self._ioctl(SIOCGIFFLAGS, name, b""), 16)[0]
         return flags
 

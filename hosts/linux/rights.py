@@ -36,7 +36,7 @@ CAPABILITIES = (
     *("wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore"),
 )
 # Machine-wide capabilities that labs do not need: kernel modules, hardware, clock, policies.
-# audit_control is not listed, since sshd needs it.
+# The list lacks the capability audit_control, since sshd needs it.
 MACHINE = (
     *("sys_module", "sys_rawio", "sys_boot", "sys_time", "sys_pacct", "sys_tty_config"),
     *("linux_immutable", "audit_read", "mac_override", "mac_admin", "syslog"),
@@ -45,21 +45,21 @@ MACHINE = (
 ALL = (1 << 64) - 1
 PR_SET_NAME, PR_CAPBSET_READ, PR_CAPBSET_DROP = 15, 23, 24
 PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
-CAPABILITY_VERSION = 0x20080522  # version 3: two 32-bit words per set
+CAPABILITY_VERSION = 0x20080522  # version 3 of capset(2): two 32-bit words per capability set
 _HEADER, _SETS = struct.Struct("=Ii"), struct.Struct("=6I")
 
 # Landlock system calls, with the same numbers on every processor.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
 READ_FILE, READ_DIRECTORY = 1 << 2, 1 << 3
-FILE_RIGHTS = (13, 14, 15, 15, 16)  # number of rights that each Landlock version knows
+FILE_RIGHTS = (13, 14, 15, 15, 16)  # number of file rights that each Landlock version knows
 READABLE = ("/usr", "/lib", "/lib64", "/proc", "/sys", "/dev")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Role(NamedTuple):
-    """The rights that a role's processes keep.
+    """The capabilities and file rights that the processes of a role (nursery, ...) keep.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ ROLES: Mapping[str, Role] = {
     "forwarder": Role("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
     "delays": Role("holds the frames of cables with a delay", ("net_admin", "net_raw")),
     "generator": Role("sends and receives the flows of a workload"),
-    # net_admin allows any congestion control for the sockets of iperf3.
+    # CAP_NET_ADMIN allows any congestion control for the sockets of iperf3.
     "iperf3": Role("sends and receives a flow", ("net_admin",), files=True),
     "watcher": Role("samples queues and processor time of a trial"),
     "canary": Role("measures scheduling and timer latency of a trial"),
@@ -114,7 +114,7 @@ PREFIX = "pb-"
 
 
 def take_role(role: str, readable: Iterable[str | Path] = (), *, rules: int | None = None) -> None:
-    """Drop all rights that `ROLES` does not list for the role.
+    """Drop all capabilities and file rights that `ROLES` does not list for a process's role.
 
     Parameters
     ----------
@@ -212,7 +212,7 @@ def rules_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
     except OSError:
         return None
     for folder in {*READABLE, sys.prefix, sys.base_prefix, *sys.path, *map(str, readable)} - {"/"}:
-        with suppress(OSError):  # missing folder, or no permission
+        with suppress(OSError):  # the folder is missing, or this process may not read it
             _allow_reading(rules, folder)
     return rules
 

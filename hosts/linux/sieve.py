@@ -31,10 +31,11 @@ from hosts.linux.instructions import (
 )
 
 SO_ATTACH_BPF = 50
-KEPT_BYTES = 65600  # accepted length of a frame in bytes: the whole frame
+KEPT_BYTES = 65600  # accepted length of a frame in bytes, larger than any frame
 # Opcodes of classic BPF, which works on an accumulator.
 LOAD_BYTE, AND_WITH, IS_EQUAL, RETURN = 0x30, 0x54, 0x15, 0x06
-_CLASSIC = struct.Struct("=HBBI")  # code, jumps if true and if false, operand
+# classic BPF instruction: code, jumps if true and if false, operand
+_CLASSIC = struct.Struct("=HBBI")
 
 
 class Byte(NamedTuple):
@@ -47,7 +48,7 @@ class Byte(NamedTuple):
 
 
 def keep(taker: socket.socket, *tests: Byte) -> None:
-    """Attach a filter to a socket that keeps only frames that pass all tests.
+    """Attach a filter to a packet socket that accepts only frames that pass all byte tests.
 
     Frames that are too short for a test are not kept.
     """
@@ -60,7 +61,7 @@ def keep(taker: socket.socket, *tests: Byte) -> None:
 
 @cache
 def shared(tests: tuple[Byte, ...]) -> int | None:
-    """Return the shared eBPF program for these tests, None if the kernel refuses eBPF."""
+    """Return the cached eBPF socket filter for these byte tests, None without eBPF."""
     try:
         return load(modern(tests), SOCKET_FILTER)
     except (OSError, BpfError):

@@ -23,8 +23,8 @@ from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call
 HURRY = Path("/sys/kernel/rcu_expedited")
 PROGRAM_ATTACH, PROGRAM_DETACH, FILE_OF_PROGRAM, INFO, PROGRAM_QUERY = 8, 9, 13, 15, 16
 INCOMING, OUTGOING = 46, 47  # attach types, from linux/bpf.h
-BEFORE = 1 << 3  # flag: attach before another program
-UNTOUCHED = 1  # revision of an attachment point that never had a program
+BEFORE = 1 << 3  # flag of bpf(2): attach before another program
+UNTOUCHED = 1  # revision number of an attachment point (TCX) that never had a program
 MOST = 64  # maximum number of programs at one attachment point
 INFO_BYTES, NAME_AT = 80, 64  # size of struct bpf_prog_info, and offset of the program's name
 LOOPBACK = 1  # the first interface of every namespace
@@ -59,7 +59,7 @@ def attach(program: int, ifindex: int, *, egress: bool, before: int | None = Non
 
 
 def attach_anew(program: int, ifindex: int, *, egress: bool) -> None:
-    """Attach a program to an interface in place of Pillarbox's programs of a dead process."""
+    """Attach an eBPF program to an interface in place of those of a dead Pillarbox process."""
     attributes = struct.pack("=6IQ", ifindex, program, _attach_type(egress), 0, 0, 0, UNTOUCHED)
     try:
         call(PROGRAM_ATTACH, attributes)
@@ -77,14 +77,14 @@ def detach(program: int, ifindex: int, *, egress: bool) -> None:
 
 
 def _attach_type(egress: bool) -> int:
-    """Return the attach type of egress or ingress."""
+    """Return the TCX attach type (from linux/bpf.h) of egress or ingress."""
     return OUTGOING if egress else INCOMING
 
 
 def _own_programs(ifindex: int, *, egress: bool) -> Iterator[int]:
     """Yield descriptors of Pillarbox's programs at an interface, each closed after its use."""
     for number in standing(ifindex, egress=egress):
-        with suppress(FileNotFoundError):  # detached in the meantime
+        with suppress(FileNotFoundError):  # the program was detached in the meantime
             program = call(FILE_OF_PROGRAM, struct.pack("=I", number))
             try:
                 if _program_name(program) == NAME:

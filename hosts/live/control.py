@@ -14,7 +14,7 @@ from typing import Any
 
 LONGEST_REQUEST = 4096
 CLIENT_TIMEOUT_S = 5.0
-MOST_CLIENTS = 64  # upper bound for open clients; the oldest is closed to make room
+MOST_CLIENTS = 64  # upper bound for open client connections; beyond it the oldest is closed
 
 Answer = Callable[[dict[str, Any]], Any]
 Watch = Callable[[int, Callable[[], None]], None]
@@ -22,12 +22,13 @@ Forget = Callable[[int], None]
 
 
 class ControlSocket:
-    """A listening Unix socket that answers requests with a function."""
+    """Control socket of a forwarder: a Unix socket whose requests a function answers."""
 
     def __init__(self, path: Path, answer: Answer, watch: Watch, forget: Forget) -> None:
         path.unlink(missing_ok=True)
         self._answer, self._watch, self._forget = answer, watch, forget
-        self._clients: dict[int, socket.socket] = {}  # oldest first
+        # open client connections by file descriptor, oldest first
+        self._clients: dict[int, socket.socket] = {}
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.bind(str(path))
         path.chmod(0o600)
@@ -59,7 +60,8 @@ class ControlSocket:
             return
         with self._stop_watching(client):
             reply = self._reply(bytes(received))
-            # The send buffer holds the whole response, so a client that does not read cannot block.
+            # A send buffer holds the whole response, so that a client that does not read cannot
+            # block.
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2 * len(reply) + LONGEST_REQUEST)
             try:
                 client.sendall(reply)
@@ -67,7 +69,7 @@ class ControlSocket:
                 return
 
     def _stop_watching(self, client: socket.socket) -> socket.socket:
-        """Stop waiting for a client's request."""
+        """Stop waiting for a control client's request."""
         self._forget(client.fileno())
         return self._clients.pop(client.fileno())
 
@@ -75,7 +77,7 @@ class ControlSocket:
         try:
             asked = json.loads(request)
             answer = self._answer(asked) if isinstance(asked, dict) else None
-        except (ValueError, RecursionError):  # invalid JSON, or nested too deeply
+        except (ValueError, RecursionError):  # the request is invalid JSON, or nested too deeply
             answer = None
         line = {"error": "ask with one line of JSON"} if answer is None else answer
         return json.dumps(line).encode() + b"\n"

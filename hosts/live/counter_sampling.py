@@ -13,18 +13,20 @@ from collections.abc import Callable, Collection
 from hosts.base.bandwidth import Bandwidth
 from hosts.live.table import DecisionTable
 
-LOOK_S = 0.25  # interval of reading under load, in seconds
-# Interval of reading under low load, and the share of the port rate that counts as low; heart-beats
+LOOK_S = 0.25  # interval of reading port counters under load, in seconds
+# Interval of reading port counters under low load, and the share of the port rate that counts as
+# low; heart-beats
 # use some of it.
 IDLE_LOOK_S, IDLE = 10.0, 0.02
-REST_S = 3600.0  # interval of reading at rest
-# Time of frequent reading after a local program has sent a packet: the program may pause for a
+REST_S = 3600.0  # interval of reading port counters at rest, in seconds
+# Time of frequent counter reading after a local program has sent a packet: the program may pause
+# for a
 # moment, and most of its packets may be forwarded without Python.
 ATTENTIVE_S = 2.0
 
 
-class Looks:
-    """The schedule of one server's counter readings.
+class CounterSchedule:
+    """Schedule of reading one server's port byte counters: often under load, rarely at rest.
 
     Parameters
     ----------
@@ -54,16 +56,16 @@ class Looks:
         self._attentive_until_s = 0.0
 
     def come(self) -> None:
-        """Read counters soon because of traffic; after a rest immediately, for a baseline."""
+        """Read the port counters soon because of traffic, and immediately after a rest."""
         self.next_s = min(self.next_s, time.monotonic() + (0.0 if self._rests else LOOK_S))
 
     def attend(self) -> None:
-        """Read counters often for a while, because a program of this server has sent a packet."""
+        """Read the port counters often for a while, since a local program has sent a packet."""
         self.come()
         self._attentive_until_s = time.monotonic() + ATTENTIVE_S
 
     def look(self, ports: Collection[tuple[int, str]], now: float) -> None:
-        """Read the counters of ports, given by number and name, and schedule the next reading."""
+        """Pass the port byte counters to the router's bandwidth, and schedule the next reading."""
         if self._rests:  # an unknown number of heart-beats passed during the rest
             self._table.rest(False)
             self._bandwidth.begin_anew()

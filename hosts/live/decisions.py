@@ -36,15 +36,15 @@ from hosts.wire.relay_keys import ByFlow, RelayKey
 
 MacOf = Callable[[Step], bytes]
 
-# Reading a used decision's counters costs about 3 us, and reading an unused one's a quarter of
+# Reading the counters of a cached action in use costs about 3 us; one not in use costs a quarter of
 # that. With hundreds of decisions the counters are read less often, so that each of many servers
 # spends less than a thousandth of a processor on them.
 COUNTING_S, LOOKING_S = 5e-3, 1.25e-3
-MOST_KNOWN = 8192  # upper bound for decisions with a known ground
+MOST_KNOWN = 8192  # upper bound for cached actions whose ground (`Send.repeat`) is recorded
 
 
 class Decisions:
-    """Installs the decisions of one router in a table.
+    """Installs a router's repeatable actions in the data plane's table, and withdraws them.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Decisions:
                     self.table.install_relay(key, Unwrap(port, self._next_hop_mac(port, peer, key)))
 
     def keep_up(self) -> None:
-        """Withdraw decisions that are no longer valid."""
+        """Withdraw the data plane's cached actions that are no longer valid."""
         self.router.keep_up()
         generations = self.router.generation, self.router.own_generation
         if generations != self._generations:
@@ -101,7 +101,7 @@ class Decisions:
     def _next_hop_mac(
         self, port: int, peer: int, key: FlowKey | RelayKey, ground: Hashable = None
     ) -> bytes:
-        """Record the ground of a decision; return the MAC address of the next hop."""
+        """Record the ground of a cached action; return the MAC address of its next hop."""
         step = Step(port, peer)
         if self.router.answers_outlive_links:
             if self._known >= MOST_KNOWN:
@@ -131,5 +131,5 @@ class Decisions:
         ]
 
     def _pause_s(self, used: int) -> float:
-        """Return the pause before counters are read again, from the number of used decisions."""
+        """Return the time until flow counters are read again, by the number of actions in use."""
         return COUNTING_S * used + LOOKING_S * (self.table.counted - used)

@@ -30,8 +30,8 @@ IFF_TUN, IFF_NO_PI = 0x0001, 0x1000
 SOL_PACKET, PACKET_IGNORE_OUTGOING, PACKET_VNET_HDR = 263, 23, 15
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 SO_TIMESTAMPNS, SO_TIMESTAMPING, SOF_TIMESTAMPING_SOFTWARE = 35, 37, 1 << 4
-NOTE_BYTES = 128  # size of ancillary data with a frame's receive time
-OLDEST_S = 1.0  # upper bound for a frame's age, in case the clock was set
+NOTE_BYTES = 128  # size of recvmsg's ancillary data, which holds a frame's receive time
+OLDEST_S = 1.0  # upper bound for a frame's age in seconds, in case the clock was set
 SOCKET_BUFFER_BYTES = 4 << 20
 # Packets with this priority bypass the classes of a shaper (HTB) with this handle, uncounted and
 # ahead of all others. Heart-beats use it: they take only some kbit/s, and classifying them would
@@ -47,7 +47,7 @@ _TIMESPEC = struct.Struct("@qq")
 TUN = Path("/dev/net/tun")
 MEND_TUN = f"load the module (modprobe tun); a container needs the device (--device {TUN})"
 SOURCE_END_AT = 11  # offset of the last byte of a frame's source MAC address
-# Sockets per port and kind; neighbours are spread over them by MAC address; a power of two.
+# Receiving sockets per port and frame kind (a power of two), chosen by source MAC address.
 SHARES = 4
 # Offset in a DCN frame: after the Ethernet header and the first byte of the DCN header.
 PROTOCOL_AT = 15
@@ -57,7 +57,7 @@ HEART_BEAT = Byte(PROTOCOL_AT, Protocol.HEART_BEAT)
 MESSAGE = Byte(PROTOCOL_AT, FIRST_MESSAGE, mask=MESSAGE_MASK)
 MESSAGES = (MESSAGE, HEART_BEAT._replace(equal=False))
 PACKETS = (MESSAGE._replace(equal=False),)
-# Socket filters that spread the neighbours over shares, by source MAC address.
+# Socket filters that distribute received frames over a port's sockets by source MAC address.
 _SHARES = [(Byte(SOURCE_END_AT, share, mask=SHARES - 1),) for share in range(SHARES)]
 
 
@@ -109,7 +109,7 @@ class Received(NamedTuple):
 
 
 class Port:
-    """One network port: sockets for `packets` and for `messages`, and one for `heart_beats`.
+    """One network port with its packet sockets for packets, control messages and heart-beats.
 
     A frame with a tunnel header counts as a packet here, even if it contains a message. On a port
     with several neighbours, each kind has one socket per share of the neighbours, by their MAC
@@ -159,11 +159,11 @@ class Port:
             each.close()
 
     def take(self, which: socket.socket) -> bytes | None:
-        """Return a socket's next raw frame, None if there is no frame."""
+        """Return the next raw frame of a port's socket, None if there is none."""
         try:
             # Unlike `recv`, `recvfrom` queries the kernel for the port's name with every frame.
             return which.recv(LARGEST_FRAME)
-        # No frame; or the port went down while frames waited, which the carrier event reports.
+        # No frame is waiting, or the port went down, which a carrier event reports.
         except OSError:
             return None
 
@@ -176,7 +176,7 @@ class Port:
                 yield Received(source, Frame(ethertype, packet))
         elif frame[:6] == self.mac or frame[0] & TO_A_GROUP:
             yield Received(source, Frame(ethertype, frame[14:]))
-        # Otherwise a learning bridge has flooded the frame to this port.
+        # Frames to other MAC addresses were flooded by a learning bridge, and are ignored.
 
     def is_link_state(self, taken: bytes) -> bool:
         """Return True if a raw frame is a link-state message, which is no sign of traffic."""
@@ -188,7 +188,7 @@ class Port:
         for _ in range(most):
             try:
                 data, notes, _, _ = self.heart_beats.recvmsg(LARGEST_FRAME, NOTE_BYTES)
-            except OSError:  # no heart-beat is left; or the port went down
+            except OSError:  # no heart-beat is waiting, or the port went down
                 return
             age_s = 0.0
             for level, kind, value in notes:
@@ -203,11 +203,11 @@ class Port:
         return destination_mac + self.mac + _ETHERTYPE.pack(frame.ethertype) + frame.data
 
     def put(self, data: bytes) -> None:
-        """Send a frame that has its Ethernet header, or raise OSError."""
+        """Send a frame including its Ethernet header out of the port, or raise OSError."""
         self._out.send(self._note + data)
 
     def send(self, destination_mac: bytes, frame: Frame) -> str:
-        """Send a frame; return the drop reason if that fails."""
+        """Send a frame out of the port; return the drop reason if that fails."""
         try:
             self.put(self.framed(destination_mac, frame))
         except OSError as error:
@@ -216,7 +216,7 @@ class Port:
 
     @staticmethod
     def refusal(error: OSError) -> str:
-        """Return the drop reason for an error of the port."""
+        """Return the drop reason of a frame for an OSError of the port."""
         if isinstance(error, BlockingIOError):
             return "port is full"
         return f"port refused the frame: {os.strerror(error.errno or 0)}"
@@ -232,7 +232,7 @@ def sender(name: str) -> socket.socket:
 
 
 def prepare() -> None:
-    """Load the socket filters once, for all servers that are forked from this process."""
+    """Load the packet sockets' filters once, for all forwarders forked from this process."""
     for kind in (MESSAGES, PACKETS, ()):
         for share in _SHARES:
             shared((*kind, *share))
@@ -264,7 +264,8 @@ class Carriers:
         )
         self.socket.bind((0, RTMGRP_LINK))
         self.socket.setblocking(False)
-        self.overrun = False  # True if events were lost, so every port's state must be read
+        # True if carrier events were lost, so that every port's state must be read
+        self.overrun = False
 
     def news(self) -> Iterator[tuple[int, bool]]:
         """Yield (interface index, live) for all pending carrier events."""

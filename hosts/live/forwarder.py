@@ -25,7 +25,7 @@ from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
 from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, Changes, Interfaces
-from hosts.live.counter_sampling import Looks
+from hosts.live.counter_sampling import CounterSchedule
 from hosts.live.decisions import Decisions
 from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
 from hosts.live.heartbeat_pacer import HeartBeats, outlets
@@ -51,12 +51,12 @@ BATCH, TURN_S = 64, 1e-3
 FILLED_S = 0.1
 # Heart-beats read from a port at a time: a full socket buffer, forged frames included.
 MOST_HEARD = 4096
-LEAST_START_S = 1.0  # minimum time before a neighbour that was never heard counts as silent
+LEAST_START_S = 1.0  # time before a neighbour that was never heard counts as silent, in seconds
 TRACES = 512  # upper bound for recorded traces of marked packets
 
 
 class Forwarder:
-    """The event loop of one server; it runs in the server's network namespace.
+    """Forwarder process of one server: event loop between ports, applications and router.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Forwarder:
         table = self.repeated or self.kernel
         assert table is not None
         self.decisions = Decisions(router, table, self._mac)
-        # Only now: attaching programs to an interface that is up makes the kernel stall all others.
+        # Interfaces go up last: attaching eBPF programs to one that is up stalls all others.
         self._configure(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
@@ -109,11 +109,11 @@ class Forwarder:
         self._watch_devices()
         self._pacer = pacer
         router.leave_heart_beats_to_others()
-        # A router that passes its frames to a student's program leaves neighbours to that program.
+        # A student's router program also handles heart-beats and neighbours.
         watched = self._programs if router.watches_neighbours else None
         self.liveness = self._watched_by_kernel(watched, start_s) if watched else None
         self.heart_beats = self._paced_heart_beats()
-        self._looks = Looks(
+        self._looks = CounterSchedule(
             router.bandwidth,
             self._interfaces.byte_counters,
             table,
@@ -236,21 +236,22 @@ class Forwarder:
         self.watch(port.heart_beats.fileno(), partial(self._process_port_heart_beats, port))
 
     def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
-        """Call `waker` whenever the descriptor is readable."""
+        """Register a file descriptor with the event loop: call `waker` whenever it is readable."""
         self._wakers[fd] = waker
         (at or self._epoll).register(fd, select.EPOLLIN)
 
     def forget(self, fd: int) -> None:
-        """Undo `watch`."""
+        """Remove a file descriptor from the event loop."""
         for each in (self._epoll, self._messages):
-            with suppress(FileNotFoundError):  # registered with the other epoll only
+            # the descriptor is registered with the other epoll only
+            with suppress(FileNotFoundError):
                 each.unregister(fd)
         del self._wakers[fd]
 
     # -- growing and shrinking -------------------------------------------------------------------
 
     def resize(self, network: str) -> None:
-        """Adapt to a network that has become larger or smaller."""
+        """Adapt the forwarder's ports and router to a network that has become larger or smaller."""
         self.topology = parse(network)
         self._carry_out(self.router.resize(self.topology, time.monotonic()))
         self.decisions.keep_up()
@@ -295,7 +296,7 @@ class Forwarder:
 
     def run(self) -> None:
         """Forward packets until the process is ended."""
-        for port in self.ports.values():  # carrier events before the socket was open
+        for port in self.ports.values():  # carrier changes before the event socket was open
             self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
         while True:
             wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
@@ -329,11 +330,12 @@ class Forwarder:
                     self.liveness.forget(step, neighbours.lost_until(step))
 
     def _process_kernel_events(self, watch: Liveness) -> None:
-        """Process the kernel's events: neighbours silent or heard again; or the end of a rest."""
+        """Process eBPF events: neighbours silent or heard again, or traffic after a rest."""
         now = time.monotonic()
         self._looks.come()
         for step, state in watch.news():
-            # Forces an update: the kernel must forget neighbours that the router rejects.
+            # Revision -1 forces an update: the kernel must forget neighbours that the router
+            # rejects.
             self._sent_revision = -1
             if state & NeighbourState.HEARD:
                 self._carry_out(self.router.heard(step, bool(state & NeighbourState.HEARS_ME), now))
@@ -425,7 +427,9 @@ class Forwarder:
             self.decisions.keep_up()
 
     def _carry_out(self, actions: list[Action], cause: bytes = b"") -> None:
-        """Carry out the router's actions; `cause` is the packet that led to them."""
+        """Execute the router's actions: send, deliver or drop; `cause` is the packet before
+        them.
+        """
         for action in actions:
             trace = trace_of(action, cause, self.topology)
             if trace:
@@ -461,7 +465,7 @@ class Forwarder:
         key = port, mac
         if key not in self._peers:
             if len(self._peers) > 4096:
-                self._peers.clear()  # source addresses are forged
+                self._peers.clear()  # too many: the source MAC addresses are forged
             node = int.from_bytes(mac[2:], "big")
             known = node < self.topology.servers and node in self.router.neighbours.peers[port]
             known = known and self._mac(Step(port, node)) == mac
@@ -488,7 +492,7 @@ class Forwarder:
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return the state of router and data plane."""
+        """Return the state of the server's router and data plane, as plain data for display."""
         return {
             **self.router.state(),
             "plane": self.plane,

@@ -27,7 +27,7 @@ class FieldPlace(NamedTuple):
 
 
 def forms_of(headers: Sequence[Header]) -> list[Form]:
-    """Return the forms of all headers, in the order of their numbers."""
+    """Return the wire forms of all packet headers, in the order of their numbers in the C code."""
     return [form for header in headers for form in header.forms]
 
 
@@ -42,12 +42,14 @@ def most_bytes(headers: Sequence[Header]) -> int:
 
 
 def counted(header: Header) -> dict[str, int]:
-    """Return the fields that some decisions count, each with its bit in an action."""
+    """Return the header fields that relays increment or decrement, each with its bit in an
+    action.
+    """
     return {name: 1 << number for number, name in enumerate(header.at_times)}
 
 
 def source(headers: Sequence[Header]) -> str:
-    """Return the generated C source."""
+    """Return the generated C source of the eBPF programs: parsing and changing of headers."""
     forms = forms_of(headers)
     structs = [_struct(form) for form in forms]
     members = "".join(f"\tstruct {form.name} {form.name};\n" for form in forms)
@@ -145,7 +147,9 @@ def _value(form: Form, field: Field) -> str:
 
 
 def _other_size(form: Form) -> int:
-    """Return the size of the header's other form, or of this form if it is the only one."""
+    """Return the size in bytes of the header's other form, or of this form if it is the only
+    one.
+    """
     return next((one.size for one in form.header.forms if one is not form), form.size)
 
 

@@ -64,12 +64,12 @@ from hosts.live.heartbeats import MOST_REPEATS, BeatPort, Round, Segment, Tick
 from hosts.live.liveness import HeardTable, Liveness
 from topos.base.topology import Topology
 
-TICK_S = 0.005  # duration of a tick
-MOST_PORTS = 250  # limit of sockets in one message
+TICK_S = 0.005  # duration of a tick of the heart-beat pacer, in seconds
+MOST_PORTS = 250  # maximum number of sockets in one registration message
 LONGEST_MESSAGE = 1 << 18
-PRIORITY = 1  # real-time priority
+PRIORITY = 1  # real-time priority of the heart-beat pacer
 RLIMIT_RTTIME = 15  # number of this limit in sys/resource.h
-CATCH_UP = 1.5  # upper bound for the clock's progress in one tick, in ticks
+CATCH_UP = 1.5  # upper bound for the sending clock's progress in one tick, in ticks
 HEARD_WITHIN = 3  # ticks after which an unreceived heart-beat is sent again
 REGISTERED_S = 0.5  # upper bound for all forwarders to register with a restarted pacer
 MOST_LATE_S = 1.0  # limit of the clock's lag that the kernel accepts (MOST_LATE_NS of liveness.h)
@@ -113,7 +113,7 @@ def outlets(
 
 
 class HeartBeats:
-    """The connection of one server's forwarder to the pacer.
+    """Connection of one server's forwarder to the heart-beat pacer.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ class _SentTick(NamedTuple):
 
     to_all: Sequence[Segment] = ()
     round: Round | None = None
-    at_ns: int = 0  # start time of the round, in ns
+    at_ns: int = 0  # start time of sending the tick's heart-beats, in ns
 
 
 @dataclass(eq=False)
@@ -217,7 +217,7 @@ class SendingClock:
         self._to_s = now_s
 
     def after_tick(self, now_s: float) -> float:
-        """Return the clock's time after the work of a tick."""
+        """Return the sending clock's time after the work of a tick."""
         self._to_s = min(now_s, self._to_s + CATCH_UP * TICK_S)
         return self._to_s
 
@@ -239,12 +239,13 @@ class HeartbeatPacer:
 
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
-        self._servers: dict[int, _Server] = {}  # keys: descriptors of the connections
+        # registered servers by the file descriptor of their connection
+        self._servers: dict[int, _Server] = {}
         self._segments: dict[int, Segment] = {}
         self._ticks: list[Tick] = []
         # Segments with new frames, which are sent in the next tick.
         self._changed: set[Segment] = set()
-        # Heart-beats of the last ticks, oldest first.
+        # Heart-beats sent in the last ticks, oldest first.
         self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
         self._clock_memory = memoryview(bytearray(8)).cast("Q")
         self._heard_table: HeardTable | None = None
@@ -263,7 +264,7 @@ class HeartbeatPacer:
             if readable([self._events], wait_s):
                 self._process_messages()
             began_s = time.monotonic()
-            if wait_s is None:  # no server was registered, so the clock need not catch up
+            if wait_s is None:  # no server was registered, so the sending clock need not catch up
                 due_s = began_s
                 if not self._awaited:
                     self._clock = SendingClock(began_s)
@@ -311,7 +312,8 @@ class HeartbeatPacer:
             before = [port.frame for port in server.ports]
             if server.learn():
                 for port, frame in zip(server.ports, before, strict=True):
-                    # Unchanged frames are news, too: perhaps a neighbour does not hear this server.
+                    # Unchanged heart-beats are sent, too: perhaps a neighbour does not hear this
+                    # server.
                     self._segments[port.segment].begin_anew()
                     if port.frame not in (frame, b""):
                         self._changed.add(self._segments[port.segment])
@@ -415,5 +417,5 @@ def prefer() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))
-    with suppress(PermissionError):  # some containers forbid it: normal priority remains
+    with suppress(PermissionError):  # some containers forbid real-time priority
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(PRIORITY))

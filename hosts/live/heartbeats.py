@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 from hosts.live.liveness import LONGEST_ANSWER, HeardTable
 
-MAC_AT, MAC_END = 6, 12  # bytes of a frame's source MAC address
+MAC_AT, MAC_END = 6, 12  # first and end byte of a frame's source MAC address
 TO_ALL = 20  # broadcasts after a missed heart-beat, before heart-beats go round again
-MOST_REPEATS = 3  # upper bound for repetitions of one broadcast
-MOST_MADE = 64  # upper bound for prepared rounds per tick
+MOST_REPEATS = 3  # upper bound for repetitions of one heart-beat broadcast
+MOST_MADE = 64  # upper bound for prepared rounds of heart-beats per tick
 
 
 @dataclass(eq=False)
@@ -59,7 +59,7 @@ class Burst(NamedTuple):
         return cls(sockets, ends, memoryview(bytes(text)), array("I", places))
 
     def send(self) -> int:
-        """Send all heart-beats of the burst; return the start time in ns."""
+        """Send the burst's heart-beats; return the time at which sending started, in ns."""
         now_ns, begin = time.monotonic_ns(), 0
         for descriptor, end in zip(self.sockets, self.ends, strict=True):
             frame, begin = self.frames[begin:end], end
@@ -83,13 +83,13 @@ class Segment:
     to_all: int = 0  # remaining broadcasts before heart-beats go round
     goes_round: bool = False
     _each_hears_all: bool = False
-    _burst: Burst | None = None  # the prepared broadcast
+    _burst: Burst | None = None  # the prepared broadcast of the segment's heart-beats
 
     def __post_init__(self) -> None:
         self.tick.segments.append(self)
 
     def join(self, port: BeatPort) -> None:
-        """Add a port to the segment."""
+        """Add a port to the segment's members."""
         self.ports.append(port)
         self._update_members()
 
@@ -102,16 +102,16 @@ class Segment:
         here, others = {port.server for port in self.ports}, len(self.ports) - 1
         self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         self._each_hears_all = all(len(port.hears) == others for port in self.ports)
-        self.cell = 0  # links of removed ports still refer to the old cell
+        self.cell = 0  # links of removed ports still refer to the old cell number
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Return to broadcasting, after a port's heart-beat has changed."""
+        """Broadcast the segment's heart-beats again, after one of them has changed."""
         self.tick.put(self, goes_round=False)
         self._burst = None
 
     def beat(self) -> None:
-        """Broadcast the heart-beats of all ports."""
+        """Broadcast the heart-beats of all ports of the segment."""
         self.sent_ns = self._broadcast.send()
 
     @property
@@ -126,7 +126,9 @@ class Segment:
         return self._burst
 
     def is_missed(self, table: HeardTable) -> bool:
-        """Return True if the last broadcast must be repeated; else let it go round when due."""
+        """Return True if the last broadcast must be repeated; else let heart-beats go round when
+        due.
+        """
         places = self._broadcast.places
         if self.is_whole and self._each_hears_all and table.are_well(places, self.sent_ns):
             self.to_all -= 1
@@ -203,8 +205,8 @@ class Tick:
     def __init__(self) -> None:
         self.segments: list[Segment] = []  # segments that broadcast
         self._rotating: list[Segment] = []  # segments where heart-beats go round
-        self._count = 0  # number of the last round
-        self._period = 1  # number of different rounds
+        self._count = 0  # number of the last round of heart-beats
+        self._period = 1  # number of different rounds of heart-beats
         self._prepared_rounds: dict[int, Round] = {}
 
     def __len__(self) -> int:

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 from hosts.base.network import headers
 from hosts.linux.bpf import Map
 from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
-from hosts.live.lab_programs import FORWARD, Alone, Programs
+from hosts.live.lab_programs import FORWARD, Programs, SingleServerPrograms
 from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, Unwrap, Usage
 from hosts.wire import ipv4
 from hosts.wire.header import ByHeader
@@ -43,7 +43,7 @@ Key = TypeVar("Key")
 
 
 class KeyKind(IntEnum):
-    """Kinds of look-up keys, by the fields of a frame that they contain."""
+    """Kinds of look-up keys of cached actions, by the fields of a frame that they contain."""
 
     DESTINATION = 1
     FLOW = 2
@@ -51,7 +51,7 @@ class KeyKind(IntEnum):
 
 
 class ActionKind(IntEnum):
-    """Kinds of actions on a packet."""
+    """Kinds of cached actions of the eBPF data plane."""
 
     SEND = 1
     DELIVER = 2
@@ -81,7 +81,7 @@ class TablePort(NamedTuple):
 
 
 class KernelTable:
-    """The decisions of one server in the kernel, and the programs that carry them out.
+    """eBPF data plane of one server: cached actions in kernel maps, and programs applying them.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class KernelTable:
         self._rests = False
         self.counted = 0
         self._forms = forms_of(headers())
-        self.programs = programs or Alone(FORWARD)
+        self.programs = programs or SingleServerPrograms(FORWARD)
         own = self.programs.add
         self._flows, self._relays = (
             _KernelMap(own("flows", ENTRIES)),
@@ -150,15 +150,15 @@ class KernelTable:
         del self._numbers[self._ports.pop(number).ifindex]
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Install a decision on the packets of a flow of this server's applications."""
+        """Install the cached action for packets of a local application's flow."""
         self._flows.install(_WORDS.pack(*_flow_words(flow)), self._push(push))
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install a decision on the received frames with a look-up key."""
+        """Install the cached action for received frames with a look-up key."""
         self._relays.install(self._key(key), self._action(key, action))
 
     def forget(self, flow: FlowKey) -> None:
-        """Withdraw the decisions on one flow, if decisions are by flow."""
+        """Remove the cached actions for one flow, if actions are cached by flow."""
         words = _flow_words(flow)
         self._flows.forget(_WORDS.pack(*words))
         if self._by_flow:
@@ -166,20 +166,20 @@ class KernelTable:
                 self._relays.forget(self._packed_key(KeyKind.FLOW, port, *words))
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Withdraw the decision with a look-up key, if it exists."""
+        """Remove the cached action with a look-up key, if it exists."""
         if isinstance(key, FlowKey):
             self._flows.forget(_WORDS.pack(*_flow_words(key)))
         else:
             self._relays.forget(self._key(key))
 
     def flush(self, *, relays: bool = True) -> None:
-        """Withdraw all decisions, or only those on packets of this server's applications."""
+        """Remove all cached actions, or only those for packets of local applications."""
         for table in (self._flows, self._relays) if relays else (self._flows,):
             table.generation = (table.generation + 1) & 0xFFFFFFFF
         self._configure()
 
     def rest(self, rests: bool) -> None:
-        """Enable or disable the bell, which rings once at the next forwarded packet."""
+        """Enable or disable the eBPF event that reports the next forwarded packet."""
         self._rests = rests
         self._configure()
 
@@ -189,7 +189,7 @@ class KernelTable:
         self._configs[self.programs.key] = _CONFIG.pack(*config)
 
     def counters(self) -> dict[str, int]:
-        """Return packet counts by treatment; a super-packet counts once.
+        """Return the eBPF programs' packet counts by treatment; a super-packet (GSO) counts once.
 
         "done ...": forwarded by the kernel; "slow ...": passed to Python; "drop ...": dropped, by
         reason.
@@ -302,9 +302,9 @@ class _KernelMap:
 
     def __init__(self, entries: Map) -> None:
         self._entries = entries
-        self.generation = 0  # decisions with another generation are invalid
+        self.generation = 0  # cached actions with another generation are invalid
         self._counts_then: dict[bytes, tuple[int, int]] = {}
-        self._touched = False  # False while the table is empty, so that the kernel is not queried
+        self._touched = False  # False while the kernel table is empty, which avoids queries
 
     def install(self, key: bytes, action: bytes) -> None:
         """Install an entry; an entry that is replaced passes on its counters."""
@@ -324,7 +324,9 @@ class _KernelMap:
         self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, DecisionUse], int]:
-        """Return the counts of used entries since the last call, and the number of entries."""
+        """Return the packet counts of entries used since the last call, and the number of
+        entries.
+        """
         if not self._touched:
             return {}, 0
         found = {}

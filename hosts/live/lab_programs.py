@@ -43,12 +43,12 @@ OWN = ("flows", "relays", "bells")  # tables of tables, with one table per serve
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
 BY_SERVER = ("budgets",)  # tables whose keys start with the server's number
 BY_LINK = ("links", "answers")  # tables with the same number of entries for each server
-# Table entries per link: the kernel then almost always finds a link within two probes.
+# Hash table entries per link, so that the kernel usually finds a link within two probes.
 LINKS_ROOM = 1.5
 
 
 class LabPrograms:
-    """The loaded programs of all servers of a lab.
+    """The loaded eBPF programs and maps that all servers of a lab share.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ class Programs:
         self._own: list[Map] = []
 
     def add(self, name: str, entries: int | None = None) -> Map:
-        """Create this server's own table of that name."""
+        """Create this server's own eBPF map of that name."""
         made = self.maps[name] = self.lab.loaded.add(name, self.server, entries)
         self._own.append(made)
         return made
@@ -133,8 +133,8 @@ class Programs:
         self._own = []
 
 
-class Alone(Programs):
-    """Programs loaded for a single server."""
+class SingleServerPrograms(Programs):
+    """eBPF programs loaded for a single server (tests)."""
 
     def __init__(self, source: Path, links: int = 1) -> None:
         super().__init__(LabPrograms(source, 1, links), 0)
@@ -149,7 +149,7 @@ def available(source: Path | None = None) -> str:
     """Return the reason why eBPF is unusable on this machine, "" if a test in a namespace works."""
     try:
         with nowhere():
-            loaded = Alone(source or FORWARD)
+            loaded = SingleServerPrograms(source or FORWARD)
             try:
                 loaded.attach("port_in", LOOPBACK, egress=False)
             finally:
@@ -160,7 +160,7 @@ def available(source: Path | None = None) -> str:
 
 
 def build(source: Path = FORWARD) -> Path:
-    """Return a source's object file, compiled if it is missing."""
+    """Return the eBPF object file of a C source, compiled if it is missing."""
     found = object_file(source)
     if found.exists():
         return found
@@ -168,7 +168,7 @@ def build(source: Path = FORWARD) -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         made = found.with_suffix(f".{os.getpid()}")
         compile_into(made, source)
-        made.replace(found)  # a concurrent build has the same content
+        made.replace(found)  # a concurrent build writes the same content
     except FileNotFoundError:
         raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
     except OSError as error:
@@ -176,7 +176,7 @@ def build(source: Path = FORWARD) -> Path:
     return found
 
 
-@cache  # called once per server of a lab
+@cache  # cached, since each server of a lab calls it
 def object_file(source: Path = FORWARD) -> Path:
     """Return the path of the object file, which contains a hash of sources and network headers."""
     files = [source, *sorted(source.parent.glob("*.h"))]

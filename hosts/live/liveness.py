@@ -33,7 +33,8 @@ _TIMES, _NUMBERS, _STATE, _SEGMENT = (
 SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # hash parameters, as in liveness.h
 _ANSWER = struct.Struct("=I252x")
 LONGEST_ANSWER = _ANSWER.size - 4
-_WATCH = struct.Struct("=16xQII")  # after the timer
+# struct watch in liveness.h after its timer: timeout and two numbers
+_WATCH = struct.Struct("=16xQII")
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
@@ -84,7 +85,7 @@ class HeardTable:
         self._vouched_ns = memoryview(memory).cast("Q")
         self._answers = mmap.mmap(answers, _whole_pages(entries * _ANSWER.size))
         self._free = range(1, entries)
-        self._taken: set[int] = set()  # cells of an earlier pacer
+        self._taken: set[int] = set()  # cell numbers that an earlier heart-beat pacer has assigned
 
     def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
         """Return True if the neighbour of an up link was not heard since `since_ns`."""
@@ -129,7 +130,8 @@ class HeardTable:
     def answer(self, link: int, frame: bytes) -> None:
         """Set the frame sent in response to a link's heart-beats, b"" for no response."""
         at = link * _ANSWER.size
-        _ANSWER.pack_into(self._answers, at, 0)  # disabled while the frame is written
+        # length 0 disables the answer while the frame is written
+        _ANSWER.pack_into(self._answers, at, 0)
         self._answers[at + 4 : at + 4 + len(frame)] = frame
         _INDEX.pack_into(self._answers, at, len(frame))
 
@@ -144,7 +146,7 @@ def _whole_pages(size: int) -> int:
 
 
 class Liveness:
-    """The links of one server, watched by programs on its ports.
+    """Links of one server whose heart-beats the eBPF programs on its ports record.
 
     Parameters
     ----------
@@ -218,7 +220,7 @@ class Liveness:
                 yield step, NeighbourState(state)
 
     def quiet(self) -> None:
-        """Stop the bell."""
+        """Stop the eBPF events about neighbours."""
         self._heard_to[: _POSITION.size] = self._rung_to[: _POSITION.size]
 
     def forget(self, step: Step, until_s: float) -> None:

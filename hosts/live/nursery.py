@@ -62,7 +62,7 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
-MOST_FILES = 250  # limit of open files in one message
+MOST_FILES = 250  # maximum number of open files in one message to the nursery
 # Minimum interval between two starts of the pacer, in case it fails immediately.
 LEAST_APART_S = 0.2
 SPARED = "-500"  # oom_score_adj: the kernel kills the programs on servers first
@@ -74,7 +74,7 @@ REHEARSALS = 10
 
 
 class Prepared(NamedTuple):
-    """Data that all servers of a network share."""
+    """Data prepared before forking, which all servers of a network share in memory."""
 
     network: Any
     settings: LabSettings
@@ -97,8 +97,8 @@ class Nursery:
         self._prepared_networks: dict[str, Prepared] = {}  # shared data, by network
         self._programs: LabPrograms | None = None
         self._servers: dict[int, int] = {}  # running servers, by process
-        self._pacer = 0  # process number
-        self._pacer_due_s = math.inf  # start time of the next pacer
+        self._pacer = 0  # process id of the heart-beat pacer, 0 without one
+        self._pacer_due_s = math.inf  # start time of the next heart-beat pacer
         self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
         self._continues = False  # True if an earlier nursery has ended
         self._adopted: dict[int, int] = {}  # processes of the earlier nursery, by descriptor
@@ -187,7 +187,7 @@ class Nursery:
             _run_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
         finally:
             if sys.exc_info()[0]:
-                traceback.print_exc()  # written to the server's log
+                traceback.print_exc()  # stderr is the server's log
             sys.stderr.flush()
             os._exit(1)
 
@@ -210,7 +210,7 @@ class Nursery:
 
     def _reap_children(self) -> None:
         """Reap and report all children that have ended."""
-        with suppress(ChildProcessError):  # no children are left
+        with suppress(ChildProcessError):  # the nursery has no children left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._process_ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
 
@@ -229,7 +229,7 @@ class Nursery:
     # ------------------------------------------------------
 
     def _hand_over(self) -> None:
-        """Send the lab the state that a later nursery needs."""
+        """Send the lab command the state that the next nursery needs to take over."""
         assert self._pacer_ends is not None
         programs, files = self._programs.handover() if self._programs else (None, [])
         message = {"event": "handover", "pacer": self._pacer, "programs": programs}
@@ -275,7 +275,7 @@ def _prepare(name: str, settings: LabSettings) -> Prepared:
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
         for server in range(min(REHEARSALS, network.servers)):
-            with suppress(Exception):  # each server meets and reports the error itself
+            with suppress(Exception):  # each server's forwarder reports the error itself
                 _router(server, prepared, seed=0)
     return prepared
 
@@ -356,11 +356,12 @@ def _router(server: int, prepared: Prepared, seed: int) -> Router:
 def main(channel: int, lifeline: int) -> None:
     """Run the nursery of the lab that holds the other ends of channel and lifeline."""
     end_with(lifeline)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is meant for the prompt
-    with suppress(OSError):  # read-only in some containers
+    # Ctrl-C is for the lab's prompt, not for the nursery
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with suppress(OSError):  # the file is read-only in some containers
         Path("/proc/self/oom_score_adj").write_text(SPARED)
     take_role("nursery")
-    with suppress(ConnectionError):  # the lab has ended with unread messages
+    with suppress(ConnectionError):  # the lab command has ended without reading all messages
         Nursery(socket.socket(fileno=channel), lifeline).serve()
 
 

@@ -28,7 +28,7 @@ from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
 from hosts.wire.marks import TRACED
 from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 
-MOST = 4096  # upper bound for decisions of each kind
+MOST = 4096  # upper bound for cached actions of each kind
 MOST_BYTES = 0xFFFF
 
 IP = 0x45  # first byte of an IPv4 header without options
@@ -65,7 +65,7 @@ class PacketOutlet(Protocol):
 
 
 class RepeatedDecision:
-    """One decision: prepended bytes, egress, and counts of packets and bytes."""
+    """One cached action: prepended bytes, egress, and counts of packets and bytes."""
 
     __slots__ = (
         "action",
@@ -102,7 +102,7 @@ class RepeatedDecision:
 
 
 class PythonTable:
-    """The decisions that one forwarder carries out without its router.
+    """Python data plane: cached actions that a forwarder executes without its router.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class PythonTable:
     # -- decisions -------------------------------------------------------------------------------
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Install a decision on the packets of a flow of this server's applications."""
+        """Install the cached action for packets of a local application's flow."""
         if flow.protocol in (TCP, UDP):
             form = self._forms.get(push.header[0]) if push.header else None
             repeated = self._egress_decision(flow, push, ETH_DCN if form else ETH_IP)
@@ -148,7 +148,7 @@ class PythonTable:
             self._flows[_flow_bytes(flow)] = repeated
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install a decision on the received frames with a look-up key."""
+        """Install the cached action for received frames with a look-up key."""
         if isinstance(key, ByFlow) and key.flow.protocol not in (TCP, UDP):
             return
         if len(self._relays) >= MOST:
@@ -171,7 +171,7 @@ class PythonTable:
         return RepeatedDecision(key, action, port, front)
 
     def forget(self, flow: FlowKey) -> None:
-        """Withdraw the decisions on one flow, if decisions are by flow."""
+        """Remove the cached actions for one flow, if actions are cached by flow."""
         self._flows.pop(_flow_bytes(flow), None)
         for port in self._ports:
             self._relays.pop(self._relay_key(ByFlow(flow, port)), None)
@@ -189,14 +189,14 @@ class PythonTable:
                 return ByTunnel, direction, ends
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Withdraw the decision with a look-up key, if it exists."""
+        """Remove the cached action with a look-up key, if it exists."""
         if isinstance(key, FlowKey):
             self._flows.pop(_flow_bytes(key), None)
         else:
             self._relays.pop(self._relay_key(key), None)
 
     def flush(self, *, relays: bool = True) -> None:
-        """Withdraw all decisions, or only those on packets of this server's applications."""
+        """Remove all cached actions, or only those for packets of local applications."""
         self._flows.clear()
         if relays:
             self._relays.clear()

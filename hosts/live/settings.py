@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-UNLIMITED_BPS = 10e9  # port rate that routers assume without a limit
-MOST_AT_ONCE = 64  # servers started with one message
+UNLIMITED_BPS = 10e9  # port rate in bit/s that routers assume if a lab sets no rate limit
+MOST_AT_ONCE = 64  # maximum number of servers started with one message to the nursery
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +24,14 @@ class LabSettings:
     loss: float | None = None  # packet loss of every cable, in percent
     mtu: int = 1500
     queue: str = "droptail"  # queue of every port: droptail, codel, fq_codel or ecn
-    queue_length: str = ""  # length in packets, bytes or time: "100 packets", "150 kB", "10ms"
+    # queue length in packets, bytes or time: "100 packets", "150 kB", "10ms"
+    queue_length: str = ""
     # Burst of a port, as a time at its rate: a port at rest sends this much immediately, and a
     # small flow may finish before a cable would have carried it. A port's timer may be late by half
     # of this time before the rate suffers.
     catch_up: str = "3ms"
-    options: Mapping[str, Any] = field(default_factory=dict)  # options of the router
+    # options of the routing algorithm, passed to the router
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rate_bps(self) -> float:

@@ -21,7 +21,7 @@ from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
 
 class Push(NamedTuple):
-    """Send an application's packet to a neighbour, with a header prepended.
+    """Cached action: send an application's packet to a neighbour, with a header prepended.
 
     The header is that of DCN or BCube, or the outer one of a tunnel, as the router has written it
     for any packet of the flow: length, identification and checksum are set for each packet. If the
@@ -34,7 +34,9 @@ class Push(NamedTuple):
 
 
 class RelayDecision(NamedTuple):
-    """Forward a frame: decrement its TTL, or advance BCube's hop index, and apply `change`."""
+    """Cached action: forward a frame with decremented TTL (or next BCube hop index) and
+    `change`.
+    """
 
     port: int
     peer: bytes
@@ -42,55 +44,55 @@ class RelayDecision(NamedTuple):
 
 
 class Unwrap(NamedTuple):
-    """Remove a packet's tunnel header and forward the packet, with its own TTL decremented."""
+    """Cached action: remove a packet's tunnel header and forward it with TTL decremented."""
 
     port: int
     peer: bytes
 
 
 class DeliverDecision(NamedTuple):
-    """Deliver a packet, without its header, to this server's applications."""
+    """Cached action: deliver a packet, without its header, to this server's applications."""
 
 
 Action: TypeAlias = RelayDecision | Unwrap | DeliverDecision
 
 
 class DecisionUse(NamedTuple):
-    """Packets and bytes that a decision was used for; a super-packet counts as its segments."""
+    """Packets and bytes handled by a cached action; a super-packet (GSO) counts as its segments."""
 
     packets: int
     bytes: int
 
 
 class Usage(NamedTuple):
-    """The decisions that were used, with their packets and bytes."""
+    """Cached actions that were used, with their packets and bytes."""
 
     flows: dict[FlowKey, DecisionUse]
     relays: dict[RelayKey, DecisionUse]
 
 
 class DecisionTable(Protocol):
-    """The operations of a data plane's table that `Decisions` uses."""
+    """Table of cached actions of a data plane (eBPF or Python)."""
 
     counted: int  # entries read by the last call of flows_used or relays_used
 
     def install_flow(self, flow: FlowKey, push: Push) -> None:
-        """Install a decision on the packets of a flow of this server's applications."""
+        """Install the cached action for packets of a local application's flow."""
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install a decision on the received frames with a look-up key."""
+        """Install the cached action for received frames with a look-up key."""
 
     def forget(self, flow: FlowKey) -> None:
-        """Withdraw the decisions on one flow, if decisions are by flow."""
+        """Remove the cached actions for one flow, if actions are cached by flow."""
 
     def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Withdraw the decision with a look-up key, if it exists."""
+        """Remove the cached action with a look-up key, if it exists."""
 
     def flush(self, *, relays: bool = True) -> None:
-        """Withdraw all decisions, or only those on packets of this server's applications."""
+        """Remove all cached actions, or only those for packets of local applications."""
 
     def counters(self) -> dict[str, int]:
-        """Return packet counts by treatment."""
+        """Return the data plane's packet counts by treatment."""
 
     def repeated(self) -> int:
         """Return the number of packets forwarded without the router."""

@@ -14,7 +14,7 @@ from hosts.wire.frame import Frame
 
 
 class FrameHop(NamedTuple):
-    """A frame in flight: from a server, out of a port, to one peer."""
+    """A frame in flight in a simulated network: from a server, out of a port, to one peer."""
 
     server: int
     port: int
@@ -35,7 +35,7 @@ class Device(Protocol):
         ...
 
 
-class _Chance:
+class _RandomEffect:
     def __init__(self, probability: float, seed: int = 0) -> None:
         self.probability = probability
         self.random = random.Random(seed)
@@ -44,7 +44,7 @@ class _Chance:
         return self.random.random() < self.probability
 
 
-class Loss(_Chance):
+class Loss(_RandomEffect):
     """Loses frames at random."""
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
@@ -53,7 +53,7 @@ class Loss(_Chance):
             yield 0.0, hop.frame
 
 
-class Duplicate(_Chance):
+class Duplicate(_RandomEffect):
     """Duplicates frames at random."""
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
@@ -63,7 +63,7 @@ class Duplicate(_Chance):
             yield 0.0, hop.frame
 
 
-class Corrupt(_Chance):
+class Corrupt(_RandomEffect):
     """Flips one bit of a frame at random, among its first `within_bytes` bytes."""
 
     def __init__(self, probability: float, seed: int = 0, within_bytes: int = 2**16) -> None:
@@ -103,7 +103,7 @@ class OneProcessor:
 
     def __init__(self, cost_s: Callable[[Frame], float]) -> None:
         self.cost_s = cost_s
-        self._free_s: dict[int, float] = {}  # time at which a server's processor is free again
+        self._free_s: dict[int, float] = {}  # time at which each server's processor is free again
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield the frame with the delay until the server has handled it."""

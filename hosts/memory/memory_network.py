@@ -72,9 +72,9 @@ class MemoryNetwork:
         self.failures = Failures()
         self.trips: list[Trip] = []
         self.losses: Counter[str] = Counter()  # frames lost in the network itself, by reason
-        # Extra load by (server, port): in, out.
+        # Simulated background load by (server, port): in and out, in bit/s.
         self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}
-        # Bytes, by (server, port).
+        # Byte counters (received, sent) by (server, port).
         self._received: dict[tuple[int, int], float] = defaultdict(float)
         self._sent: dict[tuple[int, int], float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -169,7 +169,7 @@ class MemoryNetwork:
     # -- faults ----------------------------------------------------------------------------------
 
     def fail(self, more: Failures) -> None:
-        """Add failures, which no port notices."""
+        """Add failures without changing the carrier of any port."""
         self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
         self._loss_reasons.clear()
 
@@ -291,7 +291,7 @@ class MemoryNetwork:
         self._act(hop.peer, actions)
 
     def _loss_reason(self, server: int, step: Step) -> str:
-        """Return the reason why a frame cannot cross a hop, "" if it can."""
+        """Return the reason why failures lose a frame on a hop, "" if the hop works."""
         key = server, step
         if key not in self._loss_reasons:
             reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""

@@ -26,7 +26,7 @@ ARRIVAL_S = 1.0
 def network_of(
     topology: Topology, router: type[Router], failures: Failures = NONE, seed: int = 0
 ) -> MemoryNetwork:
-    """Return a network that has run until its routers know the failures.
+    """Return a network in memory that has run until its routers know the failures.
 
     Servers are not notified of failures: they detect missing heart-beats.
     """
@@ -55,7 +55,7 @@ def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
 
 @dataclass
 class TryoutSummary:
-    """Results of one packet between each of many pairs of servers."""
+    """Results of sending a packet between each of many pairs of servers (lost, hops)."""
 
     pairs: int = 0
     arrived: int = 0

@@ -29,7 +29,7 @@ BEGIN = [("version", 4), ("dhl", 4), ("protocol", 8), ("payload_length", 16)]
 
 
 class Route(NamedTuple):
-    """Names of the fields that hold a path in the header.
+    """Names of the header fields that hold a source route (BCube).
 
     A hop is one byte that identifies the next server among a server's neighbours.
     """
@@ -40,7 +40,7 @@ class Route(NamedTuple):
 
 
 class Form:
-    """One of a header's forms on the wire.
+    """One of a packet header's forms on the wire, such as DCell's with or without proxy.
 
     Attributes
     ----------
@@ -84,7 +84,7 @@ class Form:
         return fields[first : first + fields[names.index(route.length)].most]
 
     def template(self, values: Sequence[int]) -> int:
-        """Return the header as one number: its constants, these key values, and zeros.
+        """Return a header form as one number: constants, these key fields' values, else zeros.
 
         >>> from hosts.wire.dcn import DCN
         >>> DCN.forms[1].template((5, 9)).to_bytes(24, "big").hex(" ", 4)

@@ -159,7 +159,7 @@ class HeaderLayout:
         bits = sum(field.bits for field in fields)
         self.size = bits // 8
         self.values = tuple(field for field in fields if field.is_value)
-        # Constants and checksum are handled on the header as one number: masks and shift of them.
+        # Masks and shift of constants and checksum, for the header as one number.
         self._constant_bits = self._constants = 0
         self._checksum_shift: int | None = None
         for offset, field in self.places():
@@ -171,7 +171,7 @@ class HeaderLayout:
                 if offset % 16 or bits % 16:
                     raise ValueError(f"the checksum of the {title} is not a word among words")
                 self._checksum_shift = shift
-        # Words with several values: index of the first value, and shift and mask of each value.
+        # Struct words with several fields: index of the first field, shift and mask of each field.
         self._splits: list[tuple[int, list[tuple[int, int]]]] = []
         self._struct = struct.Struct(">" + "".join(self._formats()))
         split = {first + i for first, parts in self._splits for i in range(len(parts))}
@@ -233,7 +233,7 @@ class HeaderLayout:
             for field, value in zip(self.values, values, strict=True):
                 if not 0 <= value <= field.most:
                     raise field.refusal(value) from None
-            raise  # a value is not an int: programming error
+            raise  # programming error: a field's value is not an int
         if self._checksum_shift is not None:
             covered = number + _padded_number(rest) if rest else number
             number |= checksum_of(covered) << self._checksum_shift
@@ -256,7 +256,7 @@ class HeaderLayout:
             rest = number - (stored << self._checksum_shift)
             if covered > size:
                 rest += _padded_number(data[size:covered])
-            # Compared instead of summed to zero, which would accept 0xFFFF for 0 (RFC 1624, 3).
+            # The checksum is compared, since a sum of zero would accept 0xFFFF for 0 (RFC 1624, 3).
             checksum_ok = stored == checksum_of(rest)
         if number & self._constant_bits != self._constants or not checksum_ok:
             raise self._unpack_error(number, checksum_ok)
@@ -303,7 +303,7 @@ class HeaderLayout:
         """Yield the lines of the drawing below its first border."""
         row, filled = "", 0
         for field in self.fields:
-            if field.bits > ROW_BITS:  # no borders inside a field of several rows
+            if field.bits > ROW_BITS:  # the drawing has no borders inside a field of several rows
                 lines = 2 * field.bits // ROW_BITS - 1
                 for i in range(lines):
                     text = field.title if i == lines // 2 else ""
@@ -350,7 +350,7 @@ class Body:
         self._count = next((i for i, f in enumerate(self.head.values) if f.name == COUNT), None)
 
     def pack(self, *values: int, entries: Iterable[tuple[int, ...]] = ()) -> bytes:
-        """Return the body with these head values (without the count) and entries."""
+        """Return the message body with these head values (without the entry count) and entries."""
         if self.each is None or self._count is None:
             return self.head.pack(*values)
         packed = [self.each.pack(*entry) for entry in entries]

@@ -40,7 +40,7 @@ def udp_payload(serial: int) -> bytes:
 
 
 def serial_of(data: bytes) -> int | None:
-    """Return the serial number of a packet contained in these bytes, None if not found.
+    """Return the serial number of a traced packet in a frame, None if the packet has none.
 
     >>> import topos
     >>> serial_of(b"any header" + udp_packet(topos.parse("bcube,4,1"), 0, 5, serial=7))

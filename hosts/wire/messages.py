@@ -107,13 +107,13 @@ class HeartBeat(NamedTuple):
     heard: tuple[int, ...]
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
 
     @classmethod
-    @lru_cache(maxsize=256)  # neighbours repeat identical messages
+    @lru_cache(maxsize=256)  # cached, since neighbours repeat identical heart-beats
     def parse(cls, data: bytes) -> HeartBeat:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (port,), heard = HEART_BEAT.unpack(data)
         return cls(port, tuple([uid for (uid,) in heard]))
 
@@ -145,12 +145,12 @@ class LinkState(NamedTuple):
     links: tuple[tuple[int, int], ...]
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return LINK_STATE.pack(self.sequence, entries=[(uid, port) for port, uid in self.links])
 
     @classmethod
     def parse(cls, data: bytes) -> LinkState:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (sequence,), links = LINK_STATE.unpack(data)
         return cls(sequence, tuple([(port, uid) for uid, port in links]))
 
@@ -184,12 +184,12 @@ class Probe(NamedTuple):
     available_bps: int
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return PROBE.pack(self.path, self.round, self.available_bps)
 
     @classmethod
     def parse(cls, data: bytes) -> Probe:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (path, number, available_bps), _ = PROBE.unpack(data)
         return cls(number, path, available_bps)
 
@@ -202,12 +202,12 @@ class ProbeResponse(NamedTuple):
     available_bps: int
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return Probe(*self).pack()
 
     @classmethod
     def parse(cls, data: bytes) -> ProbeResponse:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         return cls(*Probe.parse(data))
 
 
@@ -247,13 +247,13 @@ class PathFailure(NamedTuple):
     flow: FlowKey | None
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         flows = [] if self.flow is None else [self.flow]
         return PATH_FAILURE.pack(self.port, self.server, self.peer, entries=flows)
 
     @classmethod
     def parse(cls, data: bytes) -> PathFailure:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (port, server, peer), flows = PATH_FAILURE.unpack(data)
         return cls(port, server, peer, FlowKey(*flows[0]) if flows else None)
 
@@ -279,12 +279,12 @@ class Unreachable(NamedTuple):
     reason: int
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return UNREACHABLE.pack(self.reason, self.destination)
 
     @classmethod
     def parse(cls, data: bytes) -> Unreachable:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (reason, destination), _ = UNREACHABLE.unpack(data)
         return cls(destination, reason)
 
@@ -307,12 +307,12 @@ class CableCut(NamedTuple):
     port: int
 
     def pack(self) -> bytes:
-        """Return the message encoded as a body."""
+        """Return the body that encodes this control message."""
         return CABLE_CUT.pack(self.port)
 
     @classmethod
     def parse(cls, data: bytes) -> CableCut:
-        """Return the message encoded in a body, or raise WireError."""
+        """Return the control message parsed from its body, or raise WireError."""
         (port,), _ = CABLE_CUT.unpack(data)
         return cls(port)
 
@@ -354,7 +354,7 @@ def protocol_of(message: Message) -> Protocol:
 
 
 def parse_message(protocol: int, body: bytes) -> Message:
-    """Return the message encoded in a body, by protocol number, or raise WireError.
+    """Return the control message parsed by its protocol number, or raise WireError.
 
     >>> parse_message(Protocol.HEART_BEAT, HeartBeat(1, (4,)).pack())
     HeartBeat(port=1, heard=(4,))

@@ -65,4 +65,4 @@ class HeaderChange(NamedTuple):
     counts: tuple[str, ...] = ()
 
 
-HOP = HeaderChange()  # no change except the counters of every hop
+HOP = HeaderChange()  # header unchanged, except fields that change at every hop

@@ -27,11 +27,11 @@ class UidAddresses:
     ip_prefix_length: ClassVar[int] = 8
 
     def uid(self, server: Number) -> Number:
-        """Return the paper's number (uid) of a server; it differs only in some partial networks."""
+        """Return a server's uid (its number in the paper), which differs only in partial DCells."""
         return server
 
     def server_of_uid(self, uid: Number) -> Number:
-        """Return the server with that uid."""
+        """Return the server whose number in the paper is `uid`."""
         return uid
 
     def check_addressable(self) -> None:
@@ -52,7 +52,7 @@ class UidAddresses:
         return self.server_of_uid(ipv4 - FIRST_HOST)
 
     def switch_ipv4(self, switch: int) -> int:
-        """Return the IPv4 address of a routing switch; these addresses follow the servers'."""
+        """Return the IPv4 address of a routing switch; they follow the servers' addresses."""
         return FIRST_HOST + self.servers + switch
 
     def ip(self, server: int) -> str:
@@ -62,7 +62,8 @@ class UidAddresses:
     def server_of_ip(self, ip: str) -> int:
         """Return the server with that IPv4 address, or raise PillarboxError."""
         number = parse_dotted_quad(ip)
-        # Several addresses can decode to the same digits: accept only the server's canonical one.
+        # Several IPv4 addresses can decode to the same server: accept only the one that `ipv4`
+        # returns.
         server = self.server_of_ipv4(number) if number >= NETWORK else -1
         if 0 <= server < self.servers and self.ipv4(server) == number:
             return server

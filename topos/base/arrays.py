@@ -16,7 +16,7 @@ BLOCK = 1 << 15
 
 
 class CableArrays(NamedTuple):
-    """All cables as one array per field; `topos.base.topology.Cable` describes the fields."""
+    """All cables of a network: one array per field of `topos.base.topology.Cable`."""
 
     a: NDArray[numpy.integer[Any]]
     a_port: NDArray[numpy.integer[Any]]
@@ -36,7 +36,7 @@ class Side(NamedTuple):
 def cable_arrays(
     spec: str, cables: int, servers: Side, switches: Side, *, switches_interconnect: bool
 ) -> CableArrays:
-    """Return all cables, each field as an array of the smallest sufficient integer type."""
+    """Return a network's cables, one array of the smallest sufficient integer type per field."""
     node_type = numpy.min_scalar_type(servers.nodes + switches.nodes)
     port_type = numpy.min_scalar_type(max(servers.ports, switches.ports))
     types = (node_type, port_type, node_type, port_type, numpy.uint8)
@@ -59,7 +59,7 @@ def cable_arrays(
 
 
 def _blocks(side: Side, first_node: int) -> Iterator[CableArrays]:
-    """Yield this side's cables to higher-numbered nodes, in blocks of at most BLOCK nodes."""
+    """Yield cables from servers (or switches) to higher-numbered nodes, BLOCK nodes at a time."""
     for first in range(0, side.nodes, BLOCK):
         numbers = numpy.arange(first, min(first + BLOCK, side.nodes))
         for port in range(side.ports):
@@ -69,10 +69,10 @@ def _blocks(side: Side, first_node: int) -> Iterator[CableArrays]:
 def _upward_cables(
     nodes: NDArray[numpy.int64], port: int, plug: tuple[Any, Any, Any]
 ) -> CableArrays:
-    """Return the cables from this port of the nodes to higher-numbered nodes."""
+    """Return the cables that lead from one port of each node to higher-numbered nodes."""
     far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
     cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)
-    keep = far > nodes  # excludes NOTHING as well, which is below every node number
-    if keep.all():  # always true from servers to switches; saves five array copies
+    keep = far > nodes  # excludes ports without a cable, too: NOTHING is below every node number
+    if keep.all():  # cables from servers to switches: avoids five array copies
         return cables
     return CableArrays(*(column[keep] for column in cables))

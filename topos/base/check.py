@@ -14,7 +14,7 @@ from topos.base.topology import Plug, Topology
 
 
 def problems(topology: Topology) -> list[str]:
-    """Return a sentence for each violation of the Topology contract; empty if it is met."""
+    """Return a sentence for each rule of class Topology that the network violates."""
     sentences: list[str] = []
     for check in (
         _cable_problems,
@@ -32,7 +32,7 @@ def problems(topology: Topology) -> list[str]:
 
 
 def _cable_problems(topology: Topology) -> Iterator[str]:
-    """Check that both ends of every cable name each other and that the cable count is right."""
+    """Yield cables whose ends do not name each other, and a wrong number of cables."""
     plugs = 0
     for node in range(topology.nodes):
         name = topology.node_name(node)
@@ -61,7 +61,7 @@ def _cable_problems(topology: Topology) -> Iterator[str]:
 
 
 def _scalar_problems(topology: Topology) -> Iterator[str]:
-    """Check that methods called for one server return plain ints, and that no bound is negative."""
+    """Yield methods that do not return plain ints for one server, and negative bounds."""
     for server in range(topology.servers):
         answers = [*topology.digits(server), topology.uid(server), topology.ipv4(server)]
         for port in range(topology.ports):
@@ -80,7 +80,7 @@ def _scalar_problems(topology: Topology) -> Iterator[str]:
 
 
 def _adjacent_servers(topology: Topology, server: int, far: int) -> set[int]:
-    """Return the server at the far end of a cable, or all other servers on the far switch."""
+    """Return a cable's far server, or the other servers on its far switch."""
     if far < topology.servers:
         return {far} - {NOTHING}
     around = {plug.node for _, plug in topology.neighbours(far)}
@@ -92,7 +92,7 @@ def _ints(array: Any) -> list[int]:
 
 
 def _address_problems(topology: Topology) -> Iterator[str]:
-    """Check that addresses of each kind are unique and map back to their server."""
+    """Yield IPv4 addresses and digits that are not unique or do not map back to their server."""
     seen_addresses = set()
     for server in range(topology.servers):
         text = topology.address(server)
@@ -121,7 +121,7 @@ def _cable_ends(topology: Topology) -> Iterator[tuple[int, int]]:
 
 
 def _array_problems(topology: Topology) -> Iterator[str]:
-    """Check that methods called with an array return the same values as single calls."""
+    """Yield methods that return other values for an array of nodes than for single nodes."""
     servers = numpy.arange(topology.servers)
     digits = topology.digits(servers)
     if list(zip(*map(_ints, digits), strict=True)) != [topology.digits(int(s)) for s in servers]:
@@ -151,12 +151,12 @@ def _array_problems(topology: Topology) -> Iterator[str]:
 
 
 def _normalised(plug: Plug) -> Plug:
-    """Return the plug with port and level set to 0 if no cable is plugged in."""
+    """Return a port's far end, with port and level set to 0 if the port has no cable."""
     return Plug(NOTHING, 0, 0) if plug.node == NOTHING else plug
 
 
 def _name_problems(topology: Topology) -> Iterator[str]:
-    """Check that names are unique, fit Linux's limits, and map back to their node."""
+    """Yield names of nodes that are not unique, too long for Linux, or not parsed back."""
     names = [topology.interface(*end) for end in _cable_ends(topology)]
     if len(set(names)) != len(names):
         yield "two interfaces have the same name"

@@ -28,7 +28,7 @@ class EmulatedTopo(Topo):
         link: Mapping[str, Any] | None = None,
         nodes: Container[int] | None = None,
     ) -> None:
-        """Add servers, switches and cables; `link` holds Mininet's link options."""
+        """Add a network's nodes and cables to the Mininet graph; `link` holds link options."""
         topology.check_addressable()
         require(
             topology.nodes <= MOST_EMULATED,
@@ -69,7 +69,7 @@ def emulated(
     link: Mapping[str, Any] | None = None,
     nodes: Container[int] | None = None,
 ) -> EmulatedTopo:
-    """Return the network as a Mininet Topo.
+    """Return a network's graph of hosts, switches and links, for Mininet (class Topo).
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def mininet_constructor(kind: str) -> Callable[..., EmulatedTopo]:
         try:
             return emulated(parse(",".join(words)))
         except PillarboxError as error:
-            # Other exceptions make mn print a traceback and clean up the whole machine.
-            # That clean-up of mn also deletes bridges of other users.
+            # Exceptions other than SystemExit make mn print a traceback and clean up the machine.
+            # Mininet's clean-up (mn -c) also deletes bridges of other users.
             raise SystemExit(f"pillarbox: {error}") from None
 
     return construct

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class PillarboxError(ValueError):
-    """A request that cannot be carried out with this network, name, option or machine."""
+    """Error of a request that this network, name, option or machine does not allow."""
 
 
 class InvalidValueError(PillarboxError):
-    """A setting of an experiment or lab has an invalid value.
+    """Error of an invalid value in the settings of an experiment or lab.
 
     Attributes
     ----------

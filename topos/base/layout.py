@@ -24,7 +24,7 @@ class Box:
     nodes: list[int]
     name: str = ""
     margin: float = 0.62  # distance from the centres of the outermost nodes to the frame
-    foot: float = 0.0  # additional height below the nodes, for names
+    foot: float = 0.0  # additional height of the frame below the nodes, for node names
 
 
 @dataclass
@@ -45,13 +45,13 @@ class Note(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Upper bound for the width of the text, in units of the layout."""
+        """Upper bound for the width of a drawing's text, in units of the layout."""
         return LETTER * self.size * len(self.text)
 
 
 @dataclass
 class Layout:
-    """Positions of nodes (one unit is about one server's width; y grows upwards) and frames.
+    """Drawing of a network: positions of nodes (unit: about one server's width) and frames.
 
     `repeated` holds the second position of nodes that are drawn twice: DPillar's Fig. 2 draws
     column 0 on both sides. `wrapped` lists the (server, switch) pairs whose cable ends at the
@@ -71,7 +71,7 @@ class Layout:
     styles: tuple[str, ...] = ()
 
     def sides(self, box: Box) -> tuple[float, float, float, float]:
-        """Return the left, lower, right and upper side of a rectangular frame."""
+        """Return the coordinates of a frame's left, lower, right and upper side."""
         xs, ys = zip(*(self.positions[node] for node in box.nodes), strict=True)
         return (
             min(xs) - box.margin,
@@ -81,7 +81,7 @@ class Layout:
         )
 
     def name_rows(self, rows: Sequence[tuple[float, str]]) -> None:
-        """Write the name of each row of nodes, given by its height, to the left of all nodes."""
+        """Add the name of each row (y coordinate, name) of nodes at the left of a drawing."""
         xs = [x for x, _ in [*self.positions.values(), *self.repeated.values()]]
         heights = sorted(y for y, _ in rows)
         apart = min((high - low for low, high in pairwise(heights)), default=ROW_HEIGHT)
@@ -92,7 +92,7 @@ class Layout:
 
 
 def name_size(width: float) -> float:
-    """Return the letter height of names that is readable in a drawing of this width."""
+    """Return the letter height at which node names are readable in a drawing of this width."""
     return max(NAME, width / ACROSS)
 
 
@@ -112,17 +112,17 @@ def circle(count: int, radius: float, centre: Point = (0.0, 0.0), turn: float = 
 
 
 def polar(centre: Point, radius: float, turn: float) -> Point:
-    """Return the point `radius` from the centre, `turn` radians clockwise from the top."""
+    """Return a point on a circle, `turn` radians clockwise from the circle's top."""
     return centre[0] + radius * math.sin(turn), centre[1] + radius * math.cos(turn)
 
 
 def row_height(width: float) -> float:
-    """Return the distance between rows of nodes: larger in wide drawings, for steep cables."""
+    """Return the distance between a drawing's rows of nodes; wide drawings need a larger one."""
     return max(ROW_HEIGHT, width / 7)
 
 
 def grid_layout(servers: int, switches: int) -> Layout:
-    """Return the default layout: servers in one row, switches in a second row above."""
+    """Return a network's default drawing: servers in one row, switches in a row above."""
     width = max(servers, 1.6 * switches, 1)
 
     def row(count: int, y: float) -> list[Point]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     IntArray: TypeAlias = NDArray[numpy.signedinteger[Any]]
 
-# An int or an integer array: functions with this type return the same kind that they are given.
+# A node number or a numpy array of node numbers; functions return the type that they receive.
 Number = TypeVar("Number", int, "IntArray")
 
 # Node number that wiring functions return for a port without a cable.
@@ -36,7 +36,7 @@ def select(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def remove_digit(number: Any, weight: Any, base: int) -> tuple[Any, Any]:
-    """Return the number without the digit at `weight`, and that digit; higher digits move down.
+    """Remove the digit at `weight` from a number; return the remaining number and the digit.
 
     >>> remove_digit(4321, weight=10, base=10)
     (431, 2)
@@ -48,7 +48,7 @@ def remove_digit(number: Any, weight: Any, base: int) -> tuple[Any, Any]:
 
 
 def insert_digit(number: Any, weight: Any, base: int, digit: Any) -> Any:
-    """Return the number with a digit inserted at `weight`; higher digits move up.
+    """Return a number with a digit inserted at `weight`; higher digits are shifted up.
 
     >>> insert_digit(431, weight=10, base=10, digit=2)
     4321

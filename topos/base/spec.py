@@ -15,11 +15,12 @@ from functools import cache
 from topos.base.errors import PillarboxError, meant, require
 from topos.base.topology import Topology
 
-# The parent package, already loaded; an import statement would be circular.
+# The package topos, which is already loaded; an import statement would be circular.
 TOPOS = sys.modules["topos"]
 # Files of topos/ that do not define a network: custom.py is for Mininet's --custom option.
 NOT_NETWORKS = {"custom"}
-LEAST_SERVERS = 8  # preferred minimum size of the examples that `small` returns
+# preferred minimum number of servers of the example networks that `small` returns
+LEAST_SERVERS = 8
 
 
 def kinds() -> list[str]:
@@ -67,7 +68,7 @@ def network(kind: str) -> type[Topology]:
 
 
 def parse(spec: str) -> Topology:
-    """Return the topology that the spec describes, or raise PillarboxError.
+    """Return the network that a spec such as ``bcube,4,1`` describes, or raise PillarboxError.
 
     >>> parse("bcube,4,1").servers
     16
@@ -102,7 +103,7 @@ def parse(spec: str) -> Topology:
     return network_class(*numbers, **options)
 
 
-@cache  # called for every parsed spec
+@cache  # cached, since `parse` calls this for every spec
 def usage(network_class: type[Topology]) -> str:
     """Return the spec syntax of a network, with an example: ``write tree,n,m,[servers=..]``."""
     names = [
@@ -115,9 +116,9 @@ def usage(network_class: type[Topology]) -> str:
 
 
 def _number(word: str, spec: str, network_class: type[Topology]) -> int:
-    """Return a parameter of a spec as an int, or raise PillarboxError."""
+    """Return a parameter of a network's spec as an int, or raise PillarboxError."""
     digits = word.removeprefix("-")
-    # Limit of 18 digits: larger than any network; int() of a megabyte of digits takes minutes.
+    # At most 18 digits, enough for any network: int() of a megabyte of digits takes minutes.
     require(
         digits.isascii() and digits.isdecimal() and len(digits) <= 18,
         f"{spec!r}: {word!r} is not a whole number; {usage(network_class)}",

@@ -37,14 +37,14 @@ class Plug(NamedTuple):
     `node` is NOTHING if the port has no cable; `port` and `level` are then undefined.
     """
 
-    # Any: int for a query about one node, numpy array for a query about many nodes.
+    # Type Any: an int in a query about one node, a numpy array in a query about many nodes.
     node: Any
     port: Any
     level: Any
 
 
 class Cable(NamedTuple):
-    """One cable with both ends: ``a`` is a server, or the switch of lower number than ``b``."""
+    """One cable: ``a`` is its server, or, between two switches, the lower-numbered switch."""
 
     a: int
     a_port: int
@@ -54,7 +54,7 @@ class Cable(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A bound that the paper gives for the whole network: value, formula and source.
+    """A network property according to its paper: value or bound, formula and source.
 
     `value` is None if the paper proves no bound, as for some partial networks.
     """
@@ -65,23 +65,24 @@ class Bound(NamedTuple):
 
 
 class Topology(UidAddresses, ABC):
-    """A network of servers and switches; the module's docstring describes the model.
+    """Base class of all networks of servers and switches, with their addresses and cables.
 
     The parameters of a subclass's ``__init__`` are those of its spec: whole numbers, the optional
     ones None by default. The subclass checks the parameters, passes them to this class, sets the
     counts below, and calls `check_size` last.
     """
 
-    # Specs of small instances, used by contract tests, help texts and documentation.
+    # Specs of small example networks, for tests, help texts and documentation.
     examples: ClassVar[tuple[str, ...]] = ()
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    # True if cables may join two switches.
+    # True if the network has cables between switches.
     switches_interconnect: ClassVar[bool] = False
-    # Growth step of a partial network, in servers; 0 if the paper defines no partial networks.
+    # Servers by which a partial network grows; 0 if the paper defines no partial networks.
     growth: int = 0
 
-    parameters: dict[str, int]  # parameters of the spec by name; optional ones only if given
+    # parameters of the network's spec by name; optional parameters only if given
+    parameters: dict[str, int]
     servers: int
     switches: int
     cables: int
@@ -130,11 +131,11 @@ class Topology(UidAddresses, ABC):
 
     @cached_property
     def whole(self) -> Topology:
-        """The full network that contains a partial one; the same network if it is already full."""
+        """The full network of which a partial network is a part; a full network returns itself."""
         return type(self)(**{n: v for n, v in self.parameters.items() if n != "servers"})
 
     def resized(self, servers: int) -> Topology:
-        """Return the network with another number of servers, or raise PillarboxError.
+        """Return the partial network of `servers` servers, or raise PillarboxError.
 
         Servers of both networks keep their numbers, addresses and ports: growth requires no
         re-addressing and no re-cabling (Guo 2008, section 5).
@@ -205,7 +206,7 @@ class Topology(UidAddresses, ABC):
         return self.switch_plug(node - self.servers, port)
 
     def ports_of(self, node: int) -> int:
-        """Return the number of ports of a node, with or without cables."""
+        """Return the number of ports of a server or switch, including ports without cables."""
         return self.ports if node < self.servers else self.switch_ports
 
     def neighbours(self, node: int) -> Iterator[tuple[int, Plug]]:
@@ -236,7 +237,7 @@ class Topology(UidAddresses, ABC):
         return sorted(peers - {server})
 
     def links(self) -> Iterator[Cable]:
-        """Yield every cable once, without storing the list.
+        """Yield every cable of the network once, without storing all cables.
 
         End `a` is the server if the other end is a switch, and otherwise the node of lower number.
         """
@@ -246,7 +247,7 @@ class Topology(UidAddresses, ABC):
                     yield Cable(node, port, *plug)
 
     def cable_arrays(self) -> CableArrays:
-        """Return all cables as arrays ``a, a_port, b, b_port, level``."""
+        """Return all cables of the network as arrays ``a, a_port, b, b_port, level``."""
         from topos.base.arrays import Side, cable_arrays
 
         return cable_arrays(
@@ -316,7 +317,7 @@ class Topology(UidAddresses, ABC):
         return self.address(node) if node < self.servers else self.node_name(node)
 
     def interface(self, node: int, port: int) -> str:
-        """Return the interface name of a port; raise PillarboxError above 15 characters."""
+        """Return a port's Linux interface name; raise PillarboxError above 15 characters."""
         name = f"{self.node_name(node)}-eth{port}"
         require(
             len(name) <= 15,
@@ -339,12 +340,12 @@ class Topology(UidAddresses, ABC):
         )
 
     def servers_text(self) -> str:
-        """Return the number of servers as text, with the full network's number if partial."""
+        """Return the number of servers as text; for a partial network also the full network's."""
         of_whole = f" of {self.whole.servers}" if self.whole.servers != self.servers else ""
         return f"{self.servers}{of_whole} server{'s' if self.whole.servers != 1 else ''}"
 
     def layout(self) -> Layout:
-        """Return the positions of nodes in a drawing; subclasses follow their paper's figure."""
+        """Return the drawing of the network; subclasses follow a figure of their paper."""
         return grid_layout(self.servers, self.switches)
 
 

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from topos.base.polymorphic import IntArray
 
 GUO = "Guo 2008, Table 3"
-# Maximum size: enough for a comparison with networks of 2^32 servers, without 64-bit overflow.
+# Maximum number of nodes: enough to compare with 2^32 servers, without 64-bit overflow.
 MOST_NODES = 2**40
 
 
 class Claim(NamedTuple):
-    """A published property of a structure: its value, formula and source.
+    """A property of a graph according to a paper: its value, formula and source.
 
     `value` is None if the paper gives only an order of magnitude, such as O(N log N).
     """
@@ -34,14 +34,14 @@ class Claim(NamedTuple):
 
 
 class Structure(ABC):
-    """A structure of one size from a row of a paper's table, with computed edges."""
+    """A graph (mesh, ring, tree, ...) of one size from a paper's comparison table of networks."""
 
     title: ClassVar[str] = ""
     # Names of the parameters of __init__ in spec order, and the spec of a small instance.
     parameters: ClassVar[tuple[str, ...]] = ()
     example: ClassVar[str] = ""
 
-    # True if edges carry traffic only from the owner to the far end.
+    # True if the graph is directed: an edge leads from its owner to its far end only.
     directed: ClassVar[bool] = False
 
     nodes: int

@@ -10,7 +10,7 @@ from topos.base.topology import Topology
 
 
 def nested_circles(topology: Topology, name: str) -> Layout:
-    """Return the layout of a recursive network: circles of cells, down to servers at a switch.
+    """Return a recursive network's drawing: nested circles of cells, servers around switches.
 
     Positions follow from the digits of the servers; a cell of level l is labelled `name` with
     subscript l. With a single circle, servers of a cell are on an arc that faces its centre; with
@@ -27,7 +27,7 @@ def nested_circles(topology: Topology, name: str) -> Layout:
     else:
         spread = 2 * math.pi * (servers - 1) / servers
         radius = max(1.3, servers * 1.1 / (2 * math.pi))
-    radii = [radius]  # radius of the circle of a cell's members, by level
+    radii = [radius]  # radius of the circle on which a cell's sub-cells are drawn, by level
     reach = [radius + 0.65]  # outer radius of a cell's drawing, by level
     for level, count in enumerate(reversed(radices[:-1])):
         room = reach[-1] + (0.35 if level == 0 else 1.0)
@@ -70,7 +70,7 @@ def nested_circles(topology: Topology, name: str) -> Layout:
             x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
             preferred.append(math.atan2(x, y) if turns else None)
         if facing:
-            # The switch is on the outer side, the servers face the other cells.
+            # A cell's switch is drawn on the outer side, so that its servers face the other cells.
             centre = polar(centre, 0.42 * radius, turn)
             slots = [
                 turn + math.pi + spread * (i / max(servers - 1, 1) - 0.5) for i in range(len(group))
@@ -84,7 +84,7 @@ def nested_circles(topology: Topology, name: str) -> Layout:
 
 
 def _bracketed(cell: Sequence[int]) -> str:
-    """Return the digits of a cell's address in brackets."""
+    """Return a cell's address as digits in brackets, such as ``[0,1]``."""
     return f"[{','.join(map(str, cell))}]"
 
 
@@ -94,7 +94,7 @@ def direction(start: Point, end: Point) -> float:
 
 
 def _assign_angles(slots: list[float], preferred: list[float | None], facing: bool) -> list[float]:
-    """Return an angle for each server, close to its preferred angle.
+    """Return an angle on the cell's circle for each server, close to its preferred angle.
 
     A server without a preferred angle keeps its slot. Unless the servers are `facing` one
     direction, their slots form a full circle, which may be rotated as a whole.
@@ -109,7 +109,8 @@ def _assign_angles(slots: list[float], preferred: list[float | None], facing: bo
     order = sorted(movable, key=from_middle)
     phase = 0.0
     if not facing and order:
-        # Rotation of the whole circle: the vector sum of all rotations is longest for the best fit.
+        # Best rotation of the whole circle: the mean direction (vector sum) of all servers'
+        # rotations.
         best = -1.0
         for first in range(len(order)):
             turning = order[first:] + order[:first]

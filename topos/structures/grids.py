@@ -32,15 +32,17 @@ class FullMesh(Structure):
         return select(far < self.nodes, far, NOTHING)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """Return the diameter: one edge."""
+        """Return the full mesh's diameter: one edge."""
         return 1
 
     def bisection(self) -> int:
-        """Return the bisection width: all edges between the nodes of two halves."""
+        """Return the full mesh's bisection width: all edges between two halves of the nodes."""
         return (self.nodes // 2) * ((self.nodes + 1) // 2)
 
     def bottleneck(self) -> float:
-        """Return the bottleneck degree 1: an edge carries only the flow between its two ends."""
+        """Return the full mesh's bottleneck degree, 1: each edge carries only the flow of its
+        ends.
+        """
         return 1.0
 
     def degree_claim(self) -> Claim:
@@ -83,11 +85,11 @@ class Ring(Structure):
         return (node + 1 + slot) % self.nodes
 
     def diameter(self) -> int:
-        """Return the diameter: half the ring."""
+        """Return the ring's diameter: half the number of nodes."""
         return self.nodes // 2
 
     def bisection(self) -> int:
-        """Return the bisection width: a ring is cut at two edges."""
+        """Return the ring's bisection width: 2 edges."""
         return 2
 
     def bottleneck(self) -> float:
@@ -142,11 +144,11 @@ class Torus(Structure):
         return (row + 1) % self.side * self.side + column
 
     def diameter(self) -> int:
-        """Return the diameter: half the ring in both coordinates."""
+        """Return the torus's diameter: half a ring in each of the two dimensions."""
         return 2 * (self.side // 2)
 
     def bisection(self) -> int:
-        """Return the bisection width: 2 edges per ring, and 2 of the middle row if side is odd."""
+        """Return the torus's bisection width: 2 edges per row, and 2 of a column if side is odd."""
         return 2 * self.side + 2 * (self.side % 2)
 
     def bottleneck(self) -> float:
@@ -189,16 +191,18 @@ class Hypercube(Structure):
         self.edge_count = dimension * self.nodes // 2
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of a node's edge: bit `slot` set; NOTHING if it is set already."""
+        """Return the node whose number has bit `slot` set too; NOTHING if the bit is set
+        already.
+        """
         bit = 2**slot
         return select(node // bit % 2 == 0, node + bit, NOTHING)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """Return the diameter: one edge per bit."""
+        """Return the hypercube's diameter: one edge per bit of a node number."""
         return self.dimension
 
     def bisection(self) -> int:
-        """Return the bisection width: the edges of one dimension."""
+        """Return the hypercube's bisection width: the number of edges of one dimension."""
         return self.nodes // 2
 
     def bottleneck(self) -> float:

@@ -37,7 +37,7 @@ class Tree(Structure):
                 f"leaves are no multiple of that at every height: try {d * (d - 1) ** 2}",
             )
             counts.append(count)
-        self.counts = (*counts, 1)  # number of nodes at each height
+        self.counts = (*counts, 1)  # number of nodes at each height of the tree
         self.nodes = sum(self.counts)
         self.check_size()
         self.degree = max(counts[-1], d if len(counts) > 1 else 1)
@@ -49,7 +49,7 @@ class Tree(Structure):
         return len(self.counts) - 1
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of a node's edge: its parent, or NOTHING."""
+        """Return the parent of a tree's node, NOTHING for the root."""
         far, first = NOTHING, 0
         for height, count in enumerate(self.counts[:-1]):
             above = first + count
@@ -66,11 +66,11 @@ class Tree(Structure):
         return 1
 
     def diameter(self) -> int:
-        """Return the diameter: up to the root and down."""
+        """Return the tree's diameter: from a leaf up to the root and down to another leaf."""
         return 2 * self.height
 
     def degree_claim(self) -> Claim:
-        """Return no value: the paper gives no degree; leaves have one edge, switches d."""
+        """Return a claim without a value: the paper gives no node degree of the tree."""
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:
@@ -116,7 +116,7 @@ class FatTree(Tree):
         return 1 << height
 
     def degree_claim(self) -> Claim:
-        """Return no value: the paper gives no degree of the fat tree."""
+        """Return a claim without a value: the paper gives no node degree of the fat tree."""
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:

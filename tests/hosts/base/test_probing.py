@@ -87,7 +87,7 @@ def test_silence_is_failure_and_then_an_untried_path_before_none() -> None:
     rounds = probing(2, 2)
     rounds.begin()
     assert rounds.add(path(7)) == 2
-    assert rounds.give_up() == [0, 1, 2]
+    assert rounds.fail_unanswered() == [0, 1, 2]
     rounds.candidates.append(Candidate(path(8)))
     assert rounds.choose()
     assert rounds.current == 3
@@ -134,7 +134,7 @@ def test_nobody_waits_for_the_answer_of_a_path_that_is_told_to_have_failed_again
     rounds.begin()
     assert not rounds.finished
     rounds.fail_where(lambda _: True)
-    assert rounds.finished and rounds.give_up() == []
+    assert rounds.finished and rounds.fail_unanswered() == []
 
 
 def test_a_round_with_other_paths_keeps_what_is_known_of_those_that_stay() -> None:
@@ -183,7 +183,7 @@ def test_best_works_is_nearly_best_and_shortest_of_those(
 def test_departs_a_path_from_which_only_no_answer_came_is_used_before_none() -> None:
     rounds = probing(2, 2)
     rounds.begin()
-    rounds.give_up()
+    rounds.fail_unanswered()
     rounds.choose()
     assert rounds.current is not None and not rounds.works
     for index in range(2):
@@ -195,7 +195,7 @@ def test_departs_a_path_from_which_only_no_answer_came_is_used_before_none() -> 
 def test_an_answer_that_comes_late_brings_its_path_back() -> None:
     rounds = probing(2, 2)
     number = rounds.begin() and rounds.round
-    rounds.give_up()
+    rounds.fail_unanswered()
     assert rounds.answer(number, 1, 5e8)
     assert rounds.choose() and rounds.current == 1 and rounds.works
     rounds.fail(0)  # not for silence, but because somebody said so

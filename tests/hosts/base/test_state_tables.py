@@ -38,7 +38,7 @@ PROBE_EVENTS: dict[str, Callable[[Probing], object]] = {
     "begin": lambda rounds: rounds.begin(),
     "answer": lambda rounds: rounds.answer(rounds.round, 0, 1e9),
     "fail": lambda rounds: rounds.fail(0),
-    "give up": lambda rounds: rounds.give_up(),
+    "give up": lambda rounds: rounds.fail_unanswered(),
 }
 
 

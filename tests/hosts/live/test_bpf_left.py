@@ -285,7 +285,7 @@ def test_mistakes_are_told_in_one_sentence(decided):
 def test_a_missing_interface_is_told(decided):
     lab, _ = decided
     with lab.servers[A].entered():
-        loaded = lab_programs.Alone(lab_programs.FORWARD)
+        loaded = lab_programs.SingleServerPrograms(lab_programs.FORWARD)
         try:
             with pytest.raises(kernel.BpfError, match="cannot be attached to interface 4000: "):
                 loaded.attach("port_in", 4000, egress=False)

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hosts.base.bandwidth import Bandwidth, Direction
-from hosts.live.counter_sampling import ATTENTIVE_S, IDLE, IDLE_LOOK_S, LOOK_S, Looks
+from hosts.live.counter_sampling import ATTENTIVE_S, IDLE, IDLE_LOOK_S, LOOK_S, CounterSchedule
 
 RATE_BPS = 1e6
 PORTS = [(0, "eth0")]
@@ -27,7 +27,7 @@ class Server:
         self._rests = False
         self.bandwidth = Bandwidth(1, RATE_BPS)
         table = cast(Any, self)
-        self.looks = Looks(self.bandwidth, self._bytes_of, table, can_rest=can_rest)
+        self.looks = CounterSchedule(self.bandwidth, self._bytes_of, table, can_rest=can_rest)
 
     def repeated(self) -> int:
         return self._forwarded

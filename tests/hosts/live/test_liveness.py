@@ -15,7 +15,7 @@ import pytest
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.lab_programs import LIVENESS, Alone, Programs
+from hosts.live.lab_programs import LIVENESS, Programs, SingleServerPrograms
 from hosts.live.liveness import HeardTable, Liveness, NeighbourLink, NeighbourState, begin
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
@@ -78,7 +78,7 @@ class Watched:
 
 def _watching(interfaces: list[int], links: int) -> Programs:
     """Let the program that only watches see what comes in by these interfaces."""
-    programs = Alone(LIVENESS, links)
+    programs = SingleServerPrograms(LIVENESS, links)
     for index in interfaces:
         programs.attach("port_in", index, egress=False)
     return programs

@@ -125,8 +125,8 @@ class PlainBsr(Plain):
         for number in asking:
             self.flows[number].probing = True
         for number, flow in large:
-            if self.pairs.looks_ahead(number, flow, self.now):
-                asking[number] = flow.looked_ahead = flow.probing = True
+            if self.pairs.probes_early(number, flow, self.now):
+                asking[number] = flow.probed_early = flow.probing = True
         self.answers = {number: self.begun(number, asking[number]) for number in sorted(asking)}
 
     def begun(self, number: int, alone: bool) -> list[float]:
