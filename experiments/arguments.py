@@ -16,7 +16,7 @@ from hosts.linux.rights import take_role
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-# Object of the click context in a process that runs a single command and ends.
+# Marks the click context of a process that runs a single command and ends.
 OWN_PROCESS = "own process"
 
 
@@ -35,7 +35,7 @@ def complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 def take_role_as_root(role: str, readable: Sequence[Path] = ()) -> None:
-    """Drop root privileges that a role does not need, in a process that runs a single command."""
+    """Drop root privileges that a command does not need, if the process ends after it."""
     ctx = click.get_current_context(silent=True)
     if ctx and ctx.find_root().obj == OWN_PROCESS and os.geteuid() == 0:
         take_role(role, readable)
@@ -92,7 +92,7 @@ class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8
 
 SPEC = Spec()
 SCHEMA = 2  # Version of --json output; increased when a key is removed or changes its meaning.
-MORE = "..."  # Marks JSON output with further keys.
+MORE = "..."  # Stands for further keys in the description of a command's JSON output.
 WHOLE = 1000  # Length limit of summaries in the help, in characters: longer than any summary.
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
@@ -171,7 +171,7 @@ class JsonOption(click.Option):
 
 
 def json_option(*keys: str) -> Callable[[Any], Any]:
-    """Return the click option ``--json`` of a command whose output has these keys."""
+    """Return the click option ``--json``; its help lists the keys of the command's JSON output."""
     about = "Print one JSON object."
     return click.option("--json", "as_json", cls=JsonOption, keys=keys, is_flag=True, help=about)
 

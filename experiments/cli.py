@@ -23,7 +23,7 @@ from topos.base.errors import PillarboxError, meant
 
 BAD_INPUT = 2  # Exit code for bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
-# Modules by the extra of setup.py that installs them.
+# Python modules by the extra of setup.py that installs them, as [sim].
 EXTRAS = {
     "sim": ("highspy", "matplotlib", "networkx", "numba", "pandas", "pyarrow", "scipy"),
     "live": ("aiohttp", "jinja2", "rich"),
@@ -55,7 +55,7 @@ SECTIONS = {
     "Teaching": ("grade-all", "sheets"),
     "Maintenance": ("setup", "clean", "test"),
 }
-# Commands that neither start nor use a running lab.
+# Subcommands that neither start nor use a running lab.
 WITHOUT_LAB = {
     *("topo", "path", *SECTIONS["Networks without a lab"]),
     *("report", "compare-runs", "follow", "dissector"),
@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: list[str] | None) -> NoReturn:
-    # Without this, numpy starts OpenBLAS threads in each process, which busy-wait for a while.
+    # One OpenBLAS thread: numpy would start more in each process, which busy-wait for a while.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     interpreter.use_own_home()
     interpreter.ignore_plot_settings()
@@ -150,7 +150,7 @@ def _run(arguments: list[str] | None) -> NoReturn:
 
 
 def _install_part(error: ModuleNotFoundError) -> None:
-    """Restart this command with ./pillarbox, which installs the part with the missing module.
+    """Restart this command with ./pillarbox, which installs the missing Python module.
 
     Return if the module is in none of PARTS, or if ./pillarbox did not create this environment.
     """
@@ -169,7 +169,7 @@ def _install_part(error: ModuleNotFoundError) -> None:
 
 
 def missing(error: ModuleNotFoundError) -> str:
-    """Return a message that names the package to install, or raise the error if none is known."""
+    """Return a message that names the package with a missing module, or raise the error."""
     module = (error.name or "").partition(".")[0]
     if module == "mininet":
         site = sysconfig.get_path("purelib")

@@ -15,7 +15,7 @@ import click
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-MOST = 500  # Upper bound for the words that are offered to a shell.
+MOST = 500  # Maximum number of words that Tab completion offers.
 
 Known = Callable[[click.Context], Iterable[str]]
 Completion = Callable[[click.Context, click.Parameter, str], list[str]]

@@ -97,7 +97,7 @@ class Reporter:
         self._config, self._pipe = config, pipe
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send a test report to the parent process."""
+        """Send a pytest report of a test from a worker to the parent process."""
         hook = self._config.hook
         self._pipe.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 
@@ -126,7 +126,7 @@ def _run_parallel(session: pytest.Session, items: list[pytest.Item], workers: in
                 config.hook.pytest_runtest_logreport(report=report)
                 if report.when == "teardown":
                     del running[pipe]
-    if left:  # Workers have died before they ran these tests.
+    if left:  # Tests that no worker has run, as workers have died.
         assert len(left) < len(items), "all workers have died before their first test"
         _run_parallel(session, [*left.values()], workers)
 
@@ -174,7 +174,7 @@ def _run_worker(
     plugins.register(Reporter(session.config, pipe))
     place = shares.take(worker)
     while place is not None:
-        # The next test is taken now, so that fixtures of both tests are not torn down in between.
+        # pytest gets the next test now: it keeps fixtures that both tests share.
         following = shares.take(worker)
         item = items[place]
         nextitem = None if following is None else items[following]
@@ -186,7 +186,7 @@ def _run_worker(
 
 @contextmanager
 def _exclusive_turn(item: pytest.Item) -> Iterator[None]:
-    """Wait until no other test marked `in_turn` runs, if this test is marked so."""
+    """Wait until no other worker runs a test marked `in_turn`, if this test is marked `in_turn`."""
     if not _is_marked(item, "in_turn"):
         yield
         return

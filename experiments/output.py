@@ -56,7 +56,7 @@ class Output(io.TextIOWrapper):
         return len(text)
 
     def flush(self) -> None:
-        """Write the buffered text to the stream."""
+        """Write the buffered text to standard output or standard error."""
         with self._errors_as_lost():
             super().flush()
 
@@ -73,7 +73,7 @@ class Output(io.TextIOWrapper):
 
         Otherwise Python would try to write the text again at its exit, and print an error.
         """
-        self._needed = False  # Errors from now on are ignored.
+        self._needed = False  # The stream's later write errors are ignored.
         buffer = self.detach()
         try:
             buffer.flush()

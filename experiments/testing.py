@@ -27,7 +27,7 @@ WHOLE_BENCHES = ("fuzz", "fuzz-readers", "fuzz-routers", "soak")
 
 
 class TestStep(NamedTuple):
-    """A step of the test run: a command, and its name in the list of failures."""
+    """A step of `pillarbox test`: a command, and its name in the list of failures."""
 
     name: str
     command: list[str]
@@ -89,7 +89,7 @@ def _pytest_step(caches: Path | None, args: list[str], *, everything: bool) -> T
     if args:
         return TestStep("pytest", [*command, *args])
     many = ["--hypothesis-profile=many", "-m", ""] if everything else []
-    # More workers than processors: tests of live networks wait longer than they compute.
+    # More test workers than processors: tests of live labs wait longer than they compute.
     workers = ["--side-by-side", str((os.cpu_count() or 1) + 3)]
     return TestStep("pytest", [*command, *many, "-p", "experiments.forked_tests", *workers])
 
@@ -111,7 +111,7 @@ def _run_step(step: TestStep, caches: Path | None) -> int:
 
 
 def _start_step(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
-    """Start a step in the background; its output is buffered until `_failed_steps` prints it."""
+    """Start a static check or the tests in the background, with buffered output."""
     return subprocess.Popen(
         step.command,
         cwd=CHECKOUT,
@@ -123,7 +123,7 @@ def _start_step(step: TestStep, caches: Path | None) -> subprocess.Popen[str]:
 
 
 def _failed_steps(started: dict[str, subprocess.Popen[str]]) -> list[str]:
-    """Wait for started steps and print their output; return the names of the failed steps."""
+    """Wait for static checks and tests, print their output; return the names of failed ones."""
     for name, process in started.items():
         printed, _ = process.communicate()
         print(f"\n== {name}\n{printed}", end="", flush=True)
@@ -137,7 +137,8 @@ def _environment(caches: Path | None) -> dict[str, str]:
     if caches:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         environment["HYPOTHESIS_STORAGE_DIRECTORY"] = str(caches / "hypothesis")
-        environment["NUMBA_CACHE_DIR"] = str(caches / "numba")  # All workers share this cache.
+        # All test workers share Numba's cache.
+        environment["NUMBA_CACHE_DIR"] = str(caches / "numba")
     return environment
 
 

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-WIDTH = 120  # Width of tables in characters.
+WIDTH = 120  # Maximum width of text tables in characters.
 GAP = "  "
 LEAST_CELL = 13  # Least width of a column in characters.
 LONGEST = 400  # Length limit of a foreign text, such as a file name, in characters.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Change(NamedTuple):
-    """A change of a lab, and the detection delay of each server in ms."""
+    """A fault or repair in a lab, and the time each server took to detect it, in ms."""
 
     did: str
     noticed_ms: dict[str, float]
@@ -26,9 +26,9 @@ class PacketPath(NamedTuple):
 
     servers: list[str]
     delivered: bool
-    dropped: str  # reason of the drop
+    dropped: str  # reason why a server dropped the packet, or ""
     lost_to: str  # next hop of a packet that never arrived there
-    computed: list[str]  # path that the routing computes
+    computed: list[str]  # path that the routing computes, for comparison
 
     def __str__(self) -> str:
         """Return the addresses on the path, and the reason if the packet was lost."""
@@ -62,7 +62,7 @@ class Link(NamedTuple):
 
     source: str  # sending server or switch
     destination: str
-    port: int  # port number of the source
+    port: int  # number of the sender's port
     mbit: float  # throughput in Mbit/s
     share: float | None  # fraction of the cable's rate; None if the rate is unlimited
 

@@ -24,11 +24,11 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     import pandas as pd
 
-END_S = 30.0  # upper bound for a lab to end, in seconds
+END_S = 30.0  # time limit for a lab's process to end, in seconds
 
 
 class Lab:
-    """A running network, in a separate process.
+    """A running lab (emulated network), in a separate process.
 
     Parameters
     ----------
@@ -160,12 +160,12 @@ class Lab:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel then kills everything in the sandbox
+            self._process.kill()  # the kernel then kills the sandbox's processes
             self._process.wait()
         self._process.stdout.close()
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
-        """Return the answer to a verb of the prompt, as data."""
+        """Run a command of the lab's prompt, such as ``ping``; return the answer as data."""
         require(self._process.poll() is None, "this lab has ended: start another")
         answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
         return answer
@@ -339,7 +339,7 @@ class Lab:
         return Iperf(*(found[name] for name in Iperf._fields))
 
     def run(self, traffic: Traffic) -> pd.DataFrame:
-        """Send flows; return a table with one row per flow, in the form of docs/records.md.
+        """Send flows between servers; return a table with one row per flow.
 
         The ``attrs`` of the table describe the trial: ``valid`` and ``verdict``, ``goodput_bps``,
         ``ideal_bps``.

@@ -111,7 +111,7 @@ class Server(NamedTuple):
         )
 
     def _words(self, command: Command) -> list[str]:
-        """Return the arguments of ``exec``; raise PillarboxError if the server is dead."""
+        """Return the command line of ``pillarbox exec``; raise an error if the server is dead."""
         require(bool(command), "the command is empty: name a program")
         found = ask(LABS / str(self.lab), ask="enter", server=self.address)
         if not isinstance(command, str):
@@ -121,7 +121,7 @@ class Server(NamedTuple):
 
 
 class Capture:
-    """A running capture; its block, `stop`, or its limit (see `wait`) ends it."""
+    """A running capture of frames; it ends with its block, by `stop`, or at its limit."""
 
     def __init__(self, words: Sequence[str | int]) -> None:
         self._captured: CaptureFile | None = None

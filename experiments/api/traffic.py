@@ -12,11 +12,11 @@ from topos.base.errors import PillarboxError, require
 BYTES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 
 Tool = Literal["generator", "iperf3", "auto"]
-Servers = int | Sequence[str]  # number of servers to draw, or their addresses
+Servers = int | Sequence[str]  # number of servers to choose at random, or server addresses
 
 
 class Traffic:
-    """Flows between servers, given by the name of a traffic pattern.
+    """Flows between a lab's servers, given by the name of a traffic pattern.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Traffic:
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class UsualTraffic(Traffic):
-    """Traffic of a usual pattern; each subclass names its pattern and adds its options."""
+    """Base class of the usual traffic patterns, such as `AllToAll`, with their options."""
 
     pattern: ClassVar[str]
     volume: str | int | None = None
@@ -106,7 +106,7 @@ class OneToOne(UsualTraffic):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class OneToSeveral(UsualTraffic):
-    """One server sends to several others, given by address or as a number of servers to draw."""
+    """One server sends to several others: given addresses, or a number of random servers."""
 
     pattern = "one-to-several"
     source: str | None = None
@@ -115,7 +115,7 @@ class OneToSeveral(UsualTraffic):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class SeveralToOne(UsualTraffic):
-    """Several servers, given by address or as a number to draw, send to one server."""
+    """Several servers (addresses, or a number of random servers) send to one server."""
 
     pattern = "several-to-one"
     senders: Servers = 2
@@ -124,7 +124,7 @@ class SeveralToOne(UsualTraffic):
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class Burst(UsualTraffic):
-    """Every server of one group sends to every server of another."""
+    """Every server of one group sends to every server of another group."""
 
     pattern = "burst"
     senders: Servers | None = None
@@ -132,7 +132,7 @@ class Burst(UsualTraffic):
 
 
 def _bytes(volume: str | int) -> int:
-    """Return a volume in bytes.
+    """Parse an amount of data, as ``10 MB``; return it in bytes.
 
     >>> _bytes("1.5MB"), _bytes(70)
     (1500000, 70)

@@ -38,7 +38,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
     bench = frame.find(name)
     require_modules("pytest", "numba", "distributed")
     machine = frame.machine()
-    # `timeout` sends SIGTERM: it ends the benchmark as Ctrl-C does.
+    # SIGTERM, as sent by timeout(1), ends the benchmark as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows = _StreamedRows(bench.run(quick))
     if as_json:
@@ -59,7 +59,7 @@ def command(name: str | None, as_json: bool, quick: bool) -> int:
 
 
 class _StreamedRows:
-    """Rows of a benchmark until the user stops it; a terminal shows the finished cases."""
+    """Result rows of a benchmark until Ctrl-C; a terminal shows the number of finished cases."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
         self._rows = rows

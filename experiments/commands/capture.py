@@ -162,5 +162,5 @@ def _parsed_ports(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]
 
 
 def _lab_facts(status: dict[str, Any]) -> dict[str, Any]:
-    """Return the facts of a lab that `pillarbox follow` needs, for the capture's comment."""
+    """Return the lab's network, routing and faults for the comment of a capture file."""
     return {key: status[key] for key in ("network", "routing", "failures")}

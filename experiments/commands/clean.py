@@ -33,7 +33,7 @@ def command(dry_run: bool) -> int:
     for setting in kernel_settings.left(remove=not dry_run):
         click.echo(f"{done} a kernel setting ({setting})")
     if not dry_run:
-        cgroups.remove_dead(cgroups.parents())  # Cgroups of dead labs are empty by now.
+        cgroups.remove_dead(cgroups.parents())  # Removes cgroups of dead labs, which are empty now.
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in lab_registry.remove_dead(remove=False)]
     for remaining in left if not dry_run else sweep.unexplained():

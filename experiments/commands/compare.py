@@ -93,7 +93,8 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
         part, _, unit = option.partition("_")
         name = f"{part}_{'usd' if unit == 'price' else 'w'}"
         changed: Any = {}
-        if isinstance(value, tuple):  # Values of switches and cards are given by number of ports.
+        # Prices of switches and cards are given as (number of ports, price).
+        if isinstance(value, tuple):
             words = f"--{option.replace('_', '-')}"
             changed = {name: prices.with_entries(getattr(found, name), value, words)}
         elif value is not None:

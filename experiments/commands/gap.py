@@ -99,7 +99,7 @@ def command(
 
 
 def _table(found: Gap) -> str:
-    """Return the table of routings with their throughput, the optimum and other bounds."""
+    """Return a table of routings: throughput, share of the optimum, and upper bounds."""
     from experiments.text import records
 
     rows = [_routing_row(one, found) for one in found.reached]

@@ -25,7 +25,7 @@ def command(run: Path, out: Path | None, opened: bool) -> None:
     pillarbox report quick-20260301-101500-seed1
     pillarbox report quick-20260301-101500-seed1 --open
     """
-    # Imported first: its error names the extra that contains all packages of the report.
+    # This import fails first without the extra [report], and names it in the error.
     import experiments.reporting.report_page as reporting
     from experiments.page.runs import save_beside
 

@@ -133,7 +133,7 @@ def command(
 
     trials = sum(len(block) for block in blocks(experiment) if block[0].repeat < experiment.repeats)
     folder = resume or out or new_name(experiment)
-    orders_of(experiment)  # Raises PillarboxError before the display starts.
+    orders_of(experiment)  # Raises errors of the experiment before the progress display starts.
     try:
         with Live(trials, experiment.name) as live, _trial_runner(experiment, folder) as measure:
             if when_quiet:
@@ -206,7 +206,7 @@ def _machines_of(cluster: str) -> int:
 
 
 def _overrides(given: dict[str, Any]) -> list[str]:
-    """Convert short options, such as --repeats, to overrides of an experiment."""
+    """Convert command-line options, such as --repeats, to settings of an experiment."""
     names = {"duration": "workload.duration_s"}
     return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
 
@@ -214,7 +214,7 @@ def _overrides(given: dict[str, Any]) -> list[str]:
 def _experiment(
     name: str | None, changes: list[str], resume: Path | None, load: str | None, *, root: bool
 ) -> Experiment:
-    """Return the experiment to run, from its name or file, or from the run to resume."""
+    """Return the experiment that `run` is to run: by name, from a file, or of a resumed run."""
     from experiments.trials import loading
     from experiments.trials.plans.overrides import overridden
     from experiments.trials.runs import records

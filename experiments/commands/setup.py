@@ -18,7 +18,7 @@ class Shell(NamedTuple):
     """A shell's completion file, relative to the data folder of all users or of one user."""
 
     file: str
-    note: str = ""  # Further step that a user has to take.
+    note: str = ""  # Text of a further step for the shell's user.
 
 
 SHELLS = {
@@ -44,7 +44,7 @@ def command() -> None:
 
 
 def _data_folder(folder: Path | None) -> Path:
-    """Return the data folder to install to: that of all users for root, else of this user."""
+    """Return the folder for completions and man pages: /usr/local/share for root, or the user's."""
     return folder or (SYSTEM if os.geteuid() == 0 else OWN.expanduser())
 
 

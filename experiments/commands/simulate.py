@@ -269,7 +269,7 @@ def _simulated(
     cable_bps: float,
     tcp: Tcp | None,
 ) -> Iterator[dict[str, Any]]:
-    """Simulate one load with the fluid model and with TCP; yield the figures of each."""
+    """Simulate flows at one load with the fluid model and with TCP; yield slowdowns of each."""
     from experiments.analysis.arrivals.simulated_arrivals import simulate
 
     routing, choice, seed = paths

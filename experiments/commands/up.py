@@ -161,7 +161,7 @@ def command(
         require(not excluded, f"{option} cannot be combined with {' '.join(excluded)}")
     require(bool(not weights or machines or cluster), "--weights needs --machines or --cluster")
     if machines or cluster:
-        # Modules may have to be installed, which needs the network that the sandbox lacks.
+        # Checked before the sandbox, which has no network to install missing Python packages.
         require_modules("distributed", "cryptography")
     if detach:
         code = detached.detached()
@@ -229,7 +229,7 @@ def _over_machines(
     seed: int,
     weights: tuple[int, ...],
 ) -> LabOverMachines:
-    """Return a lab distributed over machines; imports Dask only when needed."""
+    """Return a lab whose servers are distributed over several machines."""
     from experiments.machines.cluster_registry import NamedCluster
     from experiments.machines.distributed_lab import LabOverMachines
 
@@ -244,7 +244,8 @@ def _wait_converged(lab: Lab) -> None:
     """Wait until servers know their neighbours, so that the first packet is not lost."""
     try:
         lab.wait_converged()
-    except PillarboxError as error:  # Cables with high packet loss: the lab runs all the same.
+    # Servers detect no steady links on cables with high loss: the lab still runs.
+    except PillarboxError as error:
         click.echo(f"pillarbox: {error}", err=True)
 
 

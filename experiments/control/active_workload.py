@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from experiments.trials.runs.order import PathSample, TrialOrder
     from experiments.trials.trust.watch import Watch
 
-LOOK_S = 0.1  # sampling interval in seconds, the same as for the rows of a trial
-MOST_ROWS = 300  # number of rows kept for late clients
-MOST_FLOWS = 400  # upper bound for reporting flows individually; above it only the sum is reported
-# Time of the first verdict in seconds, and the growth of the trial's duration between verdicts: a
+LOOK_S = 0.1  # sampling interval of delivered bytes in seconds, as in trials
+MOST_ROWS = 300  # number of samples of delivered bytes kept for clients that connect late
+MOST_FLOWS = 400  # number of flows above which clients get only the sum of all flows
+# Time of a workload's first verdict in seconds, and growth of its duration between verdicts: a
 # verdict costs the watchers CPU time, and the cost grows with the number of readings.
 VERDICT_S, VERDICT_SHARE = 1.5, 0.1
 
 RATE_S = 1.0  # averaging interval of the reported goodput, in seconds
-END_S = 0.5  # time for threads to stop, in seconds; a slower verdict is abandoned
+END_S = 0.5  # time limit for a workload's threads to stop, in seconds
 
-# Timestamp, bytes delivered per flow (or in total), and bytes the paths could have delivered.
+# Sample: time, bytes delivered per flow (or in total), bytes the paths could have delivered.
 Row = tuple[float, list[int], float | None]
 
 _LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
@@ -47,12 +47,12 @@ _BEGINNING = threading.Lock()
 
 
 class UnderWay:
-    """One workload, from before its flows connect until after they end."""
+    """A workload that runs in a lab, from before its flows connect until after they end."""
 
     def __init__(
         self,
         lab: Lab,
-        order: TrialOrder,  # flows, and when and how they are sent
+        order: TrialOrder,  # flows of the workload, and when and how they are sent
         what: str,  # command line of the workload
     ) -> None:
         self._lab, self._order, self.what = lab, order, what
@@ -63,9 +63,10 @@ class UnderWay:
         self._sampler: PathSampler | None = None
         self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
-        self._sampled: PathSample | None = None  # sample the bound was computed from
+        # sample of paths from which the upper bound was computed
+        self._sampled: PathSample | None = None
         self._bound: PathBound | None = None
-        self._possible_bytes = 0.0  # upper bound of bytes delivered while paths were known
+        self._possible_bytes = 0.0  # upper bound of the bytes that the flows can have delivered
         has_volume = order.workload.volume_bytes is not None
         self._so_far = IdealSoFar(self._bound_between, has_volume=has_volume)
         self._ideal: dict[str, Any] | None = None
@@ -82,7 +83,7 @@ class UnderWay:
             _LAST[lab] = self
 
     def begun(self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float) -> None:
-        """Start to follow the sending tool and the watch, from the start barrier on."""
+        """Start to record the traffic generator's progress, from the start barrier on."""
         self._tool, self._watch, self._sampler = tool, watch, sampler
         self._barrier_s = barrier_s
         self.phase = "sending"
@@ -98,7 +99,7 @@ class UnderWay:
         self._said, self.phase = said, "ended"
 
     def finish(self) -> None:
-        """End flows that have a duration now."""
+        """End now all flows of the workload that have a duration."""
         tool: object = self._tool
         require(tool is not None, f"{self.what} is connecting: try again")
         if self._order.workload.duration_s is None or not isinstance(tool, Finishing):
@@ -108,7 +109,7 @@ class UnderWay:
     # -- following -------------------------------------------------------------------------------
 
     def _follow(self) -> None:
-        """Record the delivered bytes of the flows and the bytes the paths could have delivered."""
+        """Record periodically the bytes delivered by flows and those that paths allowed."""
         assert self._tool is not None
         at_s, before = self._barrier_s, numpy.zeros(len(self._order.flows))
         while not self._over.wait(LOOK_S):
@@ -127,7 +128,7 @@ class UnderWay:
     def _possible_bytes_until(
         self, delivered_bytes: Any, active: Any, lasted_s: float
     ) -> float | None:
-        """Return the number of bytes that could have been delivered since the barrier.
+        """Return the number of bytes that flows could have delivered since the start barrier.
 
         The result is None if the paths in use are currently unknown.
         """
@@ -162,7 +163,7 @@ class UnderWay:
         elif self._sampled is None or sample[1:] != self._sampled[1:]:
             self._sampled = sample
             self._bound = bound_of_paths(self._lab, self._order, sample)
-            self._ideal = self._ideal_now()
+            self._ideal = self._fair_rates_now()
 
     def _bound_between(self, before: PathSample, after: PathSample) -> PathBound | None:
         """Return the upper bound of the rates between two samples; None if it is unknown."""
@@ -174,8 +175,8 @@ class UnderWay:
     def _reports_each_flow(self) -> bool:
         return len(self._order.flows) <= MOST_FLOWS
 
-    def _ideal_now(self) -> dict[str, Any]:
-        """Return the fair shares of the paths in use, 0 bit/s if the paths are unknown."""
+    def _fair_rates_now(self) -> dict[str, Any]:
+        """Return the max-min fair rates of the flows on their paths, 0 bit/s if unknown."""
         flows: list[int] = []
         if self._bound:
             fair = self._bound.rates_bps(numpy.zeros(len(self._order.flows)))
@@ -185,12 +186,12 @@ class UnderWay:
 
     def _update_verdict(self, now_s: float) -> None:
         assert self._watch is not None
-        with suppress(PillarboxError):  # the workload is ending
+        with suppress(PillarboxError):  # the watch cannot be read while the workload is ending
             readings = self._watch.so_far()
             if readings is None:
                 return
             total = self._so_far.total
-            known = total.ideal_bps > 0  # false for NaN: the paths of no span are known yet
+            known = total.ideal_bps > 0  # NaN (false) while the paths of all spans are unknown
             compared = (total.ideal_bps, total.achieved_bps) if known else (None, None)
             verdict = judge(readings, *compared).as_json()
             del verdict["figures"]
@@ -213,7 +214,7 @@ class UnderWay:
         return f"{self.what}: {max(0.0, now_s - self._barrier_s):.0f} s{rate}, {ended}"
 
     def news(self, since_s: float) -> dict[str, Any]:
-        """Return the state of the workload, and its news since a time of CLOCK_MONOTONIC.
+        """Return the workload's progress and its samples since a time of CLOCK_MONOTONIC.
 
         ``flows``, the address pairs, is included only if the workload began after that time.
         Each of the ``rows`` has a timestamp, the bytes delivered until then by each flow (by all
@@ -246,7 +247,7 @@ def bound_of_paths(
     if rate_mbit is None or lab.routing.endswith(".py"):
         return None
     if workload.arrivals or workload.options.get("distribute") or is_collective(workload):
-        return None  # the flows of these workloads are not all active simultaneously
+        return None  # no bound: the flows of such workloads are not all active simultaneously
     from experiments.analysis.fluid.path_bound import PathBound
 
     pairs = [(flow.source, flow.destination) for flow in order.flows]
@@ -259,19 +260,19 @@ def bound_of_paths(
 
 
 def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
-    """Return the state of the lab's last workload, None if there was none."""
+    """Return the progress of the flows that ran last in a lab, None if none ran."""
     last = _LAST.get(lab)
     return last.news(since_s) if last else None
 
 
 def line_of(lab: Lab) -> str:
-    """Return the progress of the active workload in one line, "" if there is none."""
+    """Return the progress of the flows that run in a lab in one line, "" without flows."""
     last = _LAST.get(lab)
     return last.line() if last and last.phase != "ended" else ""
 
 
 def finish(lab: Lab) -> str:
-    """End the active workload; return its command line."""
+    """End the flows of the workload that runs in a lab; return its command line."""
     last = _LAST.get(lab)
     require(last is not None and last.phase != "ended", "no `run` is under way")
     assert last is not None

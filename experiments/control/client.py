@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from topos.base.errors import PillarboxError, require
 
 NAME = "lab.sock"
-PROTOCOL = 1  # protocol version, increased by every incompatible change
-NAMESPACES = ("mnt", "pid")  # kinds of the lab's namespaces in an answer
-MOST_FILES = 2 + len(NAMESPACES)  # files in an answer: network and UTS namespace first
+PROTOCOL = 1  # version of the control socket's protocol, increased by incompatible changes
+NAMESPACES = ("mnt", "pid")  # namespaces of the lab whose files an answer carries
+MOST_FILES = 2 + len(NAMESPACES)  # maximum number of files in an answer to `enter`
 CONNECT_S = 5.0
 
 
@@ -33,15 +33,15 @@ class LabEntrance(NamedTuple):
 
 
 def ask(folder: Path, **request: Any) -> Any:
-    """Return a running lab's answer; raise PillarboxError if it refuses or has ended."""
-    answer, files = _asked(folder, request)
+    """Send a request to a running lab's control socket; return the answer or raise its error."""
+    answer, files = _answer_and_files(folder, request)
     for descriptor in files:
         os.close(descriptor)
     return answer
 
 
 def entrance(folder: Path, server: str) -> LabEntrance:
-    """Return the entrance of a live server on this computer."""
+    """Return the open namespaces of a live server on this computer, to run a program in."""
     found = entrance_anywhere(folder, server)
     require(
         not found.reach,
@@ -52,18 +52,19 @@ def entrance(folder: Path, server: str) -> LabEntrance:
 
 
 def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
-    """Return the entrance of a live server on any computer."""
-    answer, files = _asked(folder, {"ask": "enter", "server": server})
+    """Return the open namespaces of a live server, or the command that reaches its computer."""
+    answer, files = _answer_and_files(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
     return LabEntrance(answer["network"], files, reach, group, answer["prompt"])
 
 
-def _asked(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
+def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[int]]:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(CONNECT_S)
             client.connect(str(folder / NAME))
-            client.settimeout(None)  # answers have no timeout; a lab that ends closes the socket
+            # no timeout for the answer; a lab that ends closes its control socket
+            client.settimeout(None)
             client.sendall(json.dumps(request).encode() + b"\n")
             data, files, _, _ = socket.recv_fds(client, 1 << 16, MOST_FILES)
             while not data.endswith(b"\n"):

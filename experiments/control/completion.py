@@ -17,8 +17,8 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import fields_of
 from topos.base.topology import Topology
 
-MOST_CABLES = 2000  # upper bound of cable names computed per key press
-# Command forms that are not verbs of a lab.
+MOST_CABLES = 2000  # maximum number of cables that Tab completes
+# Forms of the prompt's commands that are not verbs of a lab, for Tab completion.
 FORMS = {
     "link": "link A B up|down",
     "switch": "switch SWITCH start|stop",
@@ -32,9 +32,9 @@ FORMS = {
 
 
 def words_for(topology: Topology, form: str, given: list[str], begun: str) -> list[str]:
-    """Return the words that can follow `given` in a command and begin with `begun`."""
+    """Return the words that Tab completes in a command, from its form and the words so far."""
     kinds = form.replace("[", "").replace("]", "").split()[1:]
-    if "|" in kinds:  # alternatives for a single word
+    if "|" in kinds:  # alternatives for one argument, as up|down
         kinds = ["|".join(kind for kind in kinds if kind != "|")]
     if given[:1] and "NAME=VALUE..." in kinds:
         return _with_prefix(_options(given[0]), begun)
@@ -54,14 +54,14 @@ def addresses(topology: Topology) -> list[str]:
 
 
 def after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
-    """Return the words that can follow a server: a program, then addresses and files."""
+    """Return the words that Tab completes after a server: a program, then addresses and files."""
     if not given or given[-1] in {"|", ";", "&&", "||", "sudo", "time"}:
         return _with_prefix(programs(os.environ.get("PATH", "")), begun)
     return _with_prefix(addresses(topology), begun) + files(begun)
 
 
 def files(begun: str) -> list[str]:
-    """Return the file paths with a prefix; folders end in a slash."""
+    """Return the paths of files that begin with a prefix, for Tab completion."""
     folder, _, name = begun.rpartition("/")
     place = Path(folder or ("/" if begun.startswith("/") else "."))
     try:
@@ -87,7 +87,7 @@ def programs(path: str) -> tuple[str, ...]:
 
 
 def patterns() -> list[str]:
-    """Return the patterns of `run`: flow patterns, then collective operations."""
+    """Return the traffic patterns that `run` accepts: flow patterns, then collective operations."""
     return [*PATTERNS, *ALGORITHMS]
 
 

@@ -11,7 +11,7 @@ from typing import NoReturn
 from experiments.emulation.lab_registry import LabFolder
 from hosts.linux.calls import close_files
 
-READY = b"\0"  # marks the end of the lab's start messages: the lab is ready
+READY = b"\0"  # byte after a lab's start messages: the lab is ready
 
 
 def end_by_signal() -> None:
@@ -37,7 +37,7 @@ def detached() -> int | None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for descriptor, place in ((nothing, 0), (says, 1), (says, 2)):
             os.dup2(descriptor, place)
-        close_files(3)  # open files of the caller, such as locks, end with the caller
+        close_files(3)  # the lab must not keep the caller's locks and files open
         return None
     os.close(says)
     text = b""
@@ -56,7 +56,7 @@ def detached() -> int | None:
 
 
 def leave_alone(log: Path) -> None:
-    """Report that the lab is ready, and redirect further messages into a log file."""
+    """Report to the caller that the lab is ready, and redirect further messages to a log file."""
     sys.stdout.flush()
     os.write(1, READY)
     words = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -65,7 +65,7 @@ def leave_alone(log: Path) -> None:
 
 
 def ready(place: LabFolder, detach: bool) -> None:
-    """Report that the lab is ready, and wait for its end."""
+    """Report that a lab without a prompt is ready, and wait for its end."""
     if detach:
         leave_alone(place.folder / "lab.log")
         while True:

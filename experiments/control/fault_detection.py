@@ -12,7 +12,7 @@ from hosts.base.path import Step
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_S = {"fast": 2.0, "paper": 0.5}  # longest wait in seconds; the papers' timeout is 5 s
+MOST_S = {"fast": 2.0, "paper": 0.5}  # longest wait for servers to detect a fault, in seconds
 LOOK_S = 0.01
 MOST_NAMED = 4
 
@@ -21,11 +21,11 @@ Links = dict[int, dict[Step, bool]]  # changed links by server; True if the link
 
 def noticed(
     lab: Lab,
-    before: Failures,  # failures before the change
-    at_s: float,  # time of the change, by CLOCK_MONOTONIC
+    before: Failures,  # failures of the network before the change
+    at_s: float,  # time of the fault or repair, by CLOCK_MONOTONIC
 ) -> tuple[dict[str, Any], str]:
-    """Wait until servers have detected a change; return the delays as data and as text."""
-    if not lab.forwarders:  # servers that do not relay detect no faults
+    """Wait until servers detect failed or repaired links; return delays as data and text."""
+    if not lab.forwarders:  # only servers with a forwarder detect faults
         return {}, ""
     missing, found = _changed_links(lab, before), dict[int, float]()
     deadline = time.monotonic() + MOST_S[lab.settings.timers]
@@ -40,11 +40,11 @@ def noticed(
         time.sleep(LOOK_S if missing else 0)
     data = {lab.name(server): round(ms, 2) for server, ms in sorted(found.items())}
     waiting = [lab.name(server) for server in sorted(missing)]
-    return {"noticed_ms": data, "not_noticed": waiting}, _text(data, waiting)
+    return {"noticed_ms": data, "not_noticed": waiting}, _delays_text(data, waiting)
 
 
 def _changed_links(lab: Lab, before: Failures) -> Links:
-    """Return the changed links of live servers, True for a link that came up."""
+    """Return the links of live servers that have failed, or (True) come up again."""
     old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
     found: Links = {}
     for server in (old.keys() | new.keys()) - lab.dead:
@@ -55,7 +55,7 @@ def _changed_links(lab: Lab, before: Failures) -> Links:
 
 
 def _event_times_s(lab: Lab, server: int, links: dict[Step, bool], at_s: float) -> list[float]:
-    """Return the times at which a server recorded an event of these links."""
+    """Return the times at which a server detected that these links failed or came up."""
     return [
         one["at_s"]
         for one in lab.state(server).get("news", [])
@@ -64,7 +64,7 @@ def _event_times_s(lab: Lab, server: int, links: dict[Step, bool], at_s: float) 
     ]
 
 
-def _text(found: dict[str, float], waiting: list[str]) -> str:
+def _delays_text(found: dict[str, float], waiting: list[str]) -> str:
     if not found:
         return f"not noticed yet by {_joined_names(waiting)}" if waiting else ""
     first, last = min(found.values()), max(found.values())

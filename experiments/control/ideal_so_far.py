@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from experiments.analysis.fluid.path_bound import PathBound
     from experiments.trials.runs.order import PathSample
 
-    # Upper bound of the rates between two samples, None if the paths are unknown.
+    # Function from two path samples to the upper bound of flow rates between them, None if unknown.
     BoundBetween = Callable[[PathSample, PathSample], PathBound | None]
 
-MOST_ROWS = 100  # number of recent rows kept, enough for the time that sampling the paths takes
+MOST_ROWS = 100  # number of recent samples of delivered bytes kept, until the paths are sampled
 
 
 class IdealSoFar:
-    """Goodput, and the upper bound of it, in all complete spans.
+    """Goodput of a workload so far, and its upper bound on the paths in use.
 
     Rows are added by one thread, and samples by another.
     """
@@ -36,21 +36,21 @@ class IdealSoFar:
     def __init__(self, bound_between: BoundBetween, *, has_volume: bool) -> None:
         self.total = IdealTotal(has_volume)
         self._bound_between = bound_between
-        # time after the barrier in seconds, and delivered bytes of each flow
+        # seconds after the start barrier, and bytes delivered by each flow
         self._rows: deque[tuple[float, NDArray[numpy.int64]]] = deque(maxlen=MOST_ROWS)
         self._last: PathSample | None = None
         self._begin: tuple[float, Any] | None = None
-        self._used = 0  # number of samples used
+        self._used = 0  # number of path samples used
 
     def add_row(self, at_s: float, delivered_bytes: NDArray[numpy.int64]) -> None:
         """Add the bytes that each flow has delivered until a time after the barrier."""
         self._rows.append((at_s, delivered_bytes))
 
     def add_samples(self, samples: Sequence[PathSample]) -> None:
-        """Add the spans that end with new samples; `samples` are all samples of the workload."""
+        """Add the goodput and its bound up to each new path sample; `samples` are all so far."""
         for sample in samples[self._used :]:
             rows = [row for row in list(self._rows) if row[0] <= sample.at_s]
-            if not rows:  # the first sample is taken before the first row
+            if not rows:  # no bytes are known yet: the first path sample is earlier
                 self._used += 1
                 self._last = sample
                 continue

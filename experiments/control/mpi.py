@@ -21,8 +21,8 @@ from typing import NoReturn
 
 MPIRUN = ("mpirun.openmpi", "mpirun")
 INTERFACE = "dcn0"
-FAR_START = "--mpirun"  # option passed to `experiments.machines.part_program`
-PACKAGES = Path(__file__).parents[2]  # import path of this package
+FAR_START = "--mpirun"  # option of `experiments.machines.part_program` for MPI
+PACKAGES = Path(__file__).parents[2]  # folder from which Python imports Pillarbox
 
 
 def mpirun() -> str | None:
@@ -36,15 +36,15 @@ def command(
     scratch: Path,  # folder for the session files of Open MPI
     hosts: Sequence[str],  # names of servers, each followed by a colon and its slots
 ) -> list[str]:
-    """Return the command that starts Open MPI, to be followed by the user's arguments."""
+    """Return the mpirun command line, to be followed by the user's arguments."""
     from experiments.interpreter import script_command
 
     agent = " ".join(script_command(Path(__file__).resolve())) + f" {folder}"
     settings = {
-        "plm": "^slurm",  # remote shell launcher: `rsh` in Open MPI 4, `ssh` in 5
+        "plm": "^slurm",  # launch by a remote shell: `rsh` in Open MPI 4, `ssh` in 5
         "plm_rsh_agent": agent,
         "plm_ssh_agent": agent,
-        "plm_rsh_no_tree_spawn": "1",  # mpirun reaches all servers directly
+        "plm_rsh_no_tree_spawn": "1",  # mpirun starts all servers' daemons itself
         "plm_ssh_no_tree_spawn": "1",
         "btl": "tcp,self",
         "pml": "ob1",
@@ -57,7 +57,7 @@ def command(
         "oob_tcp_keepalive_probes": "4",
         "orte_tmpdir_base": str(scratch),
         "prte_tmpdir_base": str(scratch),
-        # All servers share the same cores: a waiting process must yield its core.
+        # All servers share the machine's cores: a waiting MPI process must yield its core.
         "mpi_yield_when_idle": "1",
     }
     words = [program, "--allow-run-as-root", "--bind-to", "none", "--host", ",".join(hosts)]
@@ -80,14 +80,14 @@ def run(folder: Path, namespaces: Sequence[int], hosts: Sequence[str], words: Se
     scratch = Path(tempfile.mkdtemp(prefix="mpi-", dir=folder))
     try:
         start = command(found, folder, scratch, hosts)
-        # The program and all its daemons end with the command that started it.
+        # The MPI program and Open MPI's daemons end with `pillarbox mpirun`.
         return run_within(namespaces, [*start, *words], partial(die_with_parent, signal.SIGTERM))
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """Act as the remote shell with arguments FOLDER HOST COMMAND...; COMMAND is a line for sh."""
+    """Act as Open MPI's remote shell: FOLDER HOST COMMAND... runs a line of sh on a server."""
     from experiments.control.client import entrance_anywhere
     from hosts.linux.calls import die_with_parent, enter
     from topos.base.errors import PillarboxError
@@ -102,7 +102,7 @@ def main(words: Sequence[str]) -> NoReturn:
     if found.reach:
         command = [*found.reach, *shell]
         os.execv(command[0], command)
-    for namespace in found.files[:2]:  # the process is already in the lab's other namespaces
+    for namespace in found.files[:2]:  # network and UTS; mpirun has entered the lab's others
         enter(namespace, any_kind=True)
     for namespace in found.files:
         os.close(namespace)

@@ -23,7 +23,7 @@ def nodes(topology: Topology) -> str:
 
 
 def net(topology: Topology) -> str:
-    """Return the far end of each port.
+    """Return a text with each port of each node and the port at its cable's far end.
 
     >>> import topos
     >>> print(net(topos.parse("dcell,2,1")).splitlines()[1])

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 REQUEST, REPLY = 8, 0
 WAIT_S = 1.0
-BODY = b"pillarbox".ljust(56, b".")  # payload of the same size as that of ping
+BODY = b"pillarbox".ljust(56, b".")  # payload of an ICMP echo, of ping's default size
 LARGEST = 1 << 16
-_SERIALS = count(os.getpid())  # each echo is a separate flow, as with ping
+_SERIALS = count(os.getpid())  # ICMP identifiers: each echo is a separate flow, as with ping
 
 
 def echoes(
     lab: Lab, source: int, destinations: Sequence[int], wait_s: float = WAIT_S
 ) -> dict[int, float | None]:
-    """Send an echo to each destination; return round-trip times in ms, None after a timeout."""
+    """Send ICMP echoes from a server; return round-trip times in ms, None after a timeout."""
     if not lab.whole:
         how = {"destinations": list(destinations), "wait_s": wait_s}
         answers = lab.ask_part(source, ask="echo", **how)
@@ -62,7 +62,7 @@ def _request(serial: int) -> bytes:
 
 
 def _replier(packet: bytes, serial: int) -> int:
-    """Return the IPv4 address that has sent a reply, 0 if the packet is not a matching reply."""
+    """Return the IPv4 address that has sent an ICMP echo reply, 0 for any other packet."""
     try:
         header, body = Ipv4Header.parse(packet)
     except WireError:

@@ -13,7 +13,8 @@ from hosts.linux.rights import CAPABILITIES, MACHINE, PREFIX, ROLES
 
 PROC = Path("/proc")
 KEYS = ["process", "user", "effective", "bounding", "seccomp", "no_new_privs", "namespaces"]
-KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")  # kinds of namespaces
+# kinds of Linux namespaces, as in /proc/PID/ns
+KINDS = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 
 
@@ -22,7 +23,7 @@ def processes_of(lock: Path) -> list[dict[str, Any]]:
     parents = _parents()
     holders = set(_processes_holding(lock, parents)) - {os.getpid()}
     members = holders.union(*(_descendants(process, parents) for process in holders))
-    # A program of `exec` has a parent outside the lab, but is in the lab's process namespace.
+    # A program of `exec` has a parent outside the lab, but is in the lab's pid namespace.
     inside = {_namespace(process, "pid") for process in members} - {_namespace("self", "pid"), ""}
     members |= {process for process in parents if _namespace(process, "pid") in inside}
     found = _rights_of(members)
@@ -38,7 +39,7 @@ def processes_below(process: int) -> list[dict[str, Any]]:
 
 
 def rows(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
-    """Return a table of processes; processes with the same rights share a row."""
+    """Return a table of processes with user, capabilities, namespaces; equal ones share a row."""
     alike: Counter[tuple[str, ...]] = Counter()
     files: dict[tuple[str, ...], list[int]] = {}
     for one in processes:
@@ -119,7 +120,7 @@ def _text_of(file: Path) -> str:
 
 
 def capabilities(mask: str) -> list[str]:
-    """Return the capabilities of a mask in hexadecimal.
+    """Return the names of the Linux capabilities in a hexadecimal mask of /proc.
 
     In long lists, "all" stands for all capabilities of this kernel, and "-machine" means that
     those in `MACHINE` are missing.

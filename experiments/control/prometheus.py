@@ -18,12 +18,12 @@ from topos.base.topology import Topology
 
 CONTENT = "text/plain; version=0.0.4; charset=utf-8"
 PATH = "/metrics"
-CLIENT_S = 5.0  # timeout for a client's request, in seconds
-MOST_CLIENTS = 32  # simultaneous clients; a further client replaces the oldest
+CLIENT_S = 5.0  # timeout for a client's HTTP request, in seconds
+MOST_CLIENTS = 32  # simultaneous HTTP clients; a further client replaces the oldest
 
 
 class Metric(NamedTuple):
-    """A metric: its type, its labels, and its description."""
+    """A Prometheus metric: its type, its labels, and its description."""
 
     kind: str
     labels: tuple[str, ...]
@@ -72,7 +72,7 @@ def scraped(folder: Path) -> str:
 
 def as_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> str:
     """Return a lab's sample (`Sampler.sample`) and status in Prometheus' text format."""
-    values = _values(topology, sample, status)
+    values = _metric_rows(topology, sample, status)
     lines = []
     for name, rows in values.items():
         family = FAMILIES[name]
@@ -84,7 +84,9 @@ def as_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) 
 Rows = list[tuple[tuple[str, ...], float]]
 
 
-def _values(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> dict[str, Rows]:
+def _metric_rows(
+    topology: Topology, sample: dict[str, Any], status: dict[str, Any]
+) -> dict[str, Rows]:
     name = topology.name
     faults = Counter(kind for kind, *_ in sample["faults"])
     rate_mbit = sample["rate_mbit"]
@@ -113,7 +115,7 @@ def _values(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) 
 
 
 def _directions(topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield both directions of each cable, in the order of a sample."""
+    """Yield sender and receiver of both directions of each cable, in the order of a sample."""
     for cable in topology.links():
         yield cable.a, cable.b
         yield cable.b, cable.a
@@ -139,10 +141,10 @@ class MetricsServer(ThreadingHTTPServer):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self._clients: dict[Any, None] = {}  # connected clients, oldest first
+        self._clients: dict[Any, None] = {}  # sockets of connected HTTP clients, oldest first
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a client, and disconnect the oldest one if there are too many."""
+        """Answer an HTTP client; disconnect the oldest client if too many are connected."""
         if len(self._clients) >= MOST_CLIENTS:
             with suppress(OSError, StopIteration):  # the oldest client has just been answered
                 next(iter(self._clients)).shutdown(socket.SHUT_RDWR)
@@ -155,7 +157,7 @@ class MetricsServer(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Print no traceback: clients that disconnect early cause errors."""
+        """Print no traceback when an HTTP client disconnects before it has read the answer."""
 
 
 def server_at(address: str, folder: Path) -> ThreadingHTTPServer:

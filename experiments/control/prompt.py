@@ -38,31 +38,32 @@ OWN = (
     ("page", "open the lab's page and print its address, for a browser on this machine"),
 )
 CAPTURE_S = 5  # default duration of a capture at the prompt, in seconds
-WIDE = 120  # maximum width of the help text, in characters
-QUICK_S = 1.0  # time for a window to report that it cannot be opened, in seconds
+WIDE = 120  # maximum width of the prompt's help text, in characters
+QUICK_S = 1.0  # time for xterm to report that it cannot open a window, in seconds
 
 
 class Prompt(CLI):
-    """Interpreter of commands; a server is given by its address or its host name."""
+    """Prompt of a running lab; commands name servers by address or host name."""
 
     prompt = "pillarbox> "
 
     def __init__(
         self,
         lab: Lab,
-        script: Path | None = None,  # file of command lines to run instead of the prompt
-        out: TextIO | None = None,  # output of answers
-        open_page: Callable[[], str] | None = None,  # opens the page and returns its addresses
+        script: Path | None = None,  # file of command lines to run without a prompt
+        out: TextIO | None = None,  # file to which answers are written
+        # opens the lab's web page and returns its addresses
+        open_page: Callable[[], str] | None = None,
     ) -> None:
         self.lab = lab
         self._open_page = open_page
-        self.failed = 0  # number of failed lines
+        self.failed = 0  # number of command lines that have failed
         self._reading = 0  # nesting depth of `source` files
         options = {"script": str(script)} if script else {}
         super().__init__(lab.net, **({"stdout": out} if out else {}), **options)
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; errors are printed, and the prompt continues."""
+        """Run a command line of the prompt; print its errors and continue."""
         if line.lstrip().startswith("#"):
             return None
         first, _, rest = line.strip().partition(" ")
@@ -86,13 +87,13 @@ class Prompt(CLI):
             return answer(self.lab, verb, words).said
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
-        """Return the commands, servers and switches that begin with a prefix."""
+        """Return the commands, servers and switches that complete a word, for Tab."""
         topology = self.lab.topology
         names = [*self._commands(), *map(topology.name, range(topology.nodes))]
         return sorted({name for name in names if name.startswith(text)} - {"EOF"}, key=names.index)
 
     def completedefault(self, text: str, line: str, begin: int, _end: int) -> list[str]:
-        """Return the words that can follow a command or a server."""
+        """Return the words that complete a command's argument at the prompt, for Tab."""
         from experiments.control import completion
 
         first, *given = line[:begin].split()
@@ -220,7 +221,7 @@ class Prompt(CLI):
         self.stdout.flush()
         capturing = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.stdout)
         while capturing.returncode is None:
-            with suppress(KeyboardInterrupt):  # the program also receives the signal, and ends
+            with suppress(KeyboardInterrupt):  # the capturing program receives Ctrl-C too, and ends
                 capturing.wait()
         self.failed += capturing.returncode != 0
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LOAD_S = 1.0
 BUSIEST = 12
-AT_ONCE = 8  # servers that ping simultaneously; more would wait for the forwarders
+AT_ONCE = 8  # number of servers that ping simultaneously
 LONGEST_S = 3600.0  # longest duration of an iperf, in seconds
 LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a log
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
@@ -47,7 +47,8 @@ def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) 
     from experiments.analysis.fluid.disjoint import node_disjoint_paths
 
     node_paths = node_disjoint_paths(topology, source, destination, failures)
-    nodes = topology.nodes if topology.ports == 1 else topology.servers  # nodes named in paths
+    # servers only, or all nodes: those named in paths
+    nodes = topology.nodes if topology.ports == 1 else topology.servers
     paths = [[topology.name(node) for node in path if node < nodes] for path in node_paths]
     return {"by": "max-flow", "paths": paths}
 
@@ -72,7 +73,7 @@ def path_text(found: dict[str, Any]) -> str:
 
 
 def outcome(found: dict[str, Any]) -> str:
-    """Return the outcome of a traced packet as a short phrase."""
+    """Return whether and where a traced packet was delivered or lost, as a short phrase."""
     if found["delivered"]:
         return "arrived"
     if found["dropped"]:
@@ -84,7 +85,7 @@ def outcome(found: dict[str, Any]) -> str:
 
 
 def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return the trace of a packet, with the reasons for its outcome as sentences."""
+    """Trace a packet between two servers; return why it arrives or is lost, as sentences."""
     dead = [lab.name(end) for end in (source, destination) if end in lab.dead]
     because = [f"{name} is dead: revive {name}" for name in dead]
     found: dict[str, Any] = {}
@@ -97,7 +98,9 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
             because += _detour(lab, usual, found["path"])
         elif not dead:
             because += _remedies(lab, source, destination)
-    because += [f"in effect: {fault} (to repair: {_repair(fault)})" for fault in in_effect(lab)]
+    because += [
+        f"in effect: {fault} (to repair: {_repair_command(fault)})" for fault in in_effect(lab)
+    ]
     others = [lab.name(server) for server in sorted(lab.dead)]
     because += [f"dead: {name} (to repair: revive {name})" for name in others if name not in dead]
     return {**found, "because": because}
@@ -111,12 +114,12 @@ def in_effect(lab: Lab) -> list[Fault]:
     ]
 
 
-def _repair(fault: Fault) -> str:
+def _repair_command(fault: Fault) -> str:
     return f"heal {'-'.join(fault.what)}"
 
 
 def _detour(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
-    """Yield a sentence with the fault-free path if a packet has taken a different path."""
+    """Yield a sentence that names a packet's path without faults, if its path differs."""
     if lab.failures() != Failures() and usual and usual != path:
         yield f"that is a detour: without faults the path is {' '.join(usual)}"
 
@@ -134,7 +137,7 @@ def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
 
 
 def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
-    """Yield the known failures between a packet's last position and its next hop."""
+    """Yield the failures of cables and nodes between a lost packet's last node and next hop."""
     at = lab.node(found["path"][-1])
     if found["delivered"]:
         return
@@ -185,7 +188,7 @@ def _routings_around(lab: Lab, source: int, destination: int) -> Iterator[str]:
 
 
 def load(lab: Lab) -> list[dict[str, Any]]:
-    """Return the load of each server's ports during the next second, busiest first."""
+    """Measure for one second the load of each server's ports; return the busiest first."""
     before, start_s = lab.bytes_sent(), time.monotonic()
     time.sleep(LOAD_S)
     after, seconds = lab.bytes_sent(), time.monotonic() - start_s
@@ -229,7 +232,8 @@ def pingall(lab: Lab) -> dict[str, Any]:
         ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
         return {lab.name(server): value for server, value in ms.items()}
 
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # timeouts for a dead server overlap
+    # several servers ping in parallel, as timeouts are slow
+    with ThreadPoolExecutor(AT_ONCE) as pool:
         rows = dict(zip(map(lab.name, servers), pool.map(row, servers), strict=True))
     sent = sum(map(len, rows.values()))
     received = sum(value is not None for row in rows.values() for value in row.values())

@@ -15,7 +15,7 @@ from experiments.linux.unprivileged import NOT_FOUND, Account, run_as
 from hosts.linux.calls import close_files, die_with_parent, enter
 from topos.base.errors import require
 
-AS_USER = "--user"  # option passed to `experiments.machines.part_program`, before a user name
+AS_USER = "--user"  # option of `experiments.machines.part_program`; a user name follows
 
 
 def run_within(
@@ -48,7 +48,7 @@ def run_within(
     if account and account.uid:
         return run_as(account, words, folder)
     os.chdir(folder)
-    # Ctrl-C is left to the program; an interrupted wait could lose the program's exit code.
+    # Only the program handles Ctrl-C: an interrupted wait could lose its exit code.
     at_interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Only a child process is in the lab's process namespace, and therefore ends with the lab.
     child = os.fork()
@@ -72,14 +72,14 @@ def run_within(
 
 
 def exit_code(code: int, killed: str) -> int:
-    """Return a shell's exit code for that of `run_within`; raise `killed` if the lab has ended."""
+    """Return a program's exit code as a shell does; raise an error if its lab has ended."""
     require(code != -signal.SIGKILL, killed)
     sys.stdout.flush()
     return code if code >= 0 else 128 - code
 
 
 def end_as(code: int) -> NoReturn:
-    """End this process with an exit code, or with a signal if the code is negative."""
+    """End this process as a program ended: with its exit code, or with its signal (negative)."""
     if code < 0:
         with suppress(OSError):  # SIGKILL and SIGSTOP have no handlers
             signal.signal(-code, signal.SIG_DFL)

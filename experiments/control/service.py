@@ -36,7 +36,7 @@ Further: TypeAlias = "Callable[[dict[str, Any]], Any]"
 
 
 class Service:
-    """Server at the lab's control socket; it answers in its own threads until it is closed.
+    """Answers requests at a lab's control socket, in threads, until it is closed.
 
     Parameters
     ----------
@@ -78,12 +78,12 @@ class Service:
         while True:
             try:
                 client, _ = self._socket.accept()
-            except OSError:  # the socket is closed
+            except OSError:  # the control socket is closed
                 return
             self._places.acquire()
-            threading.Thread(target=self._attend, args=[client], daemon=True).start()
+            threading.Thread(target=self._handle_client, args=[client], daemon=True).start()
 
-    def _attend(self, client: socket.socket) -> None:
+    def _handle_client(self, client: socket.socket) -> None:
         try:
             with client:
                 client.settimeout(CLIENT_S)
@@ -201,7 +201,8 @@ class Service:
 def _request(line: bytes) -> dict[str, Any]:
     try:
         asked = json.loads(line)
-    except (ValueError, RecursionError):  # invalid JSON, or too deeply nested brackets
+    # the request is no JSON, or has too deeply nested brackets
+    except (ValueError, RecursionError):
         asked = None
     known = isinstance(asked, dict) and isinstance(asked.get("ask"), str)
     require(known, "write the request as one line of JSON")

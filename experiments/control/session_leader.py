@@ -12,15 +12,16 @@ import os
 import signal
 import sys
 
-# Signals that the leader ignores, since it takes the terminal back.
+# Signals of a terminal (Ctrl-C, Ctrl-Z) that this process ignores, unlike its job.
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # signals that Python ignores
-TERMINAL = 0  # file descriptor
+OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # signals that Python ignores, reset for programs
+TERMINAL = 0  # file descriptor of the terminal: standard input
 
 
 def run(line: str) -> int:
     """Run a command line at the terminal; return its exit code, 128 + N after signal N."""
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # The line's programs inherit this.
+    # programs of the line also survive the terminal's end
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for number in OF_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
     job = os.fork()

@@ -8,7 +8,8 @@ from typing import Any
 from experiments.text import columns
 
 MOST_ROWS = 12
-FIRST = ("server", "plane", "links", "dead")  # keys of a server's state that are printed separately
+# keys of a server's state that the status text prints first
+FIRST = ("server", "plane", "links", "dead")
 
 
 def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
@@ -57,7 +58,7 @@ def _is_counts(value: Any) -> bool:
 
 
 def _counts(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
-    """Return a list with one table of the nonzero counters, empty if there are none."""
+    """Return a table of a server's nonzero counters as a list item, or an empty list."""
     rows = [
         [title, name, f"{value:,}"]
         for title, counts in groups
@@ -68,7 +69,7 @@ def _counts(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 
 
 def _listed(title: str, values: list[Any], server: str) -> str:
-    """Return a table of a list's first rows."""
+    """Return a table of a server's state, such as routes, with its first rows only."""
     shown = values[:MOST_ROWS]
     if all(isinstance(one, dict) for one in shown):
         keys = list(dict.fromkeys(key for one in shown for key in one))

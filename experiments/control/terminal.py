@@ -21,7 +21,7 @@ from experiments.interpreter import script_command
 from experiments.linux.terminals import CHUNK, copy, raw, same_size
 
 ADOPT_TERMINAL = ["setsid", "--ctty"]
-# Commands that make a program in the background outlive the terminal of its command line.
+# Commands whose program continues in the background when its terminal is closed.
 UNHANGED = 'trap "" HUP\n'
 LEADER = script_command(Path(session_leader.__file__))
 
@@ -58,7 +58,7 @@ def run_line(
         stdin=subprocess.DEVNULL,
         stdout=shown,
         stderr=subprocess.STDOUT,
-        # Ctrl-C reaches only programs in the foreground.
+        # The terminal sends Ctrl-C only to programs in the foreground.
         start_new_session=in_background(line),
     )
     while True:
@@ -67,7 +67,7 @@ def run_line(
 
 
 def in_background(line: str) -> bool:
-    """Return True if a line leaves its last program in the background.
+    """Return True if a shell command line ends in ``&``: its last program runs on.
 
     >>> in_background("iperf3 -s &"), in_background("true && true")
     (True, False)
@@ -93,10 +93,10 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Progr
 
 
 def _unread(terminal: int) -> tuple[str, ...]:
-    """Return the input lines that no program has read."""
+    """Return the lines typed at a terminal that no program has read."""
     os.set_blocking(terminal, False)
     lines = b""
     with suppress(BlockingIOError):
-        while line := os.read(terminal, CHUNK):  # each read returns a single line
+        while line := os.read(terminal, CHUNK):  # a terminal returns a single line for each read
             lines += line
     return tuple(lines.decode(errors="replace").splitlines())

@@ -14,14 +14,14 @@ from experiments.emulation import lab_registry
 
 
 def asked(number: int | None, verb: str, words: Iterable[str]) -> tuple[dict[str, Any], str]:
-    """Return a running lab's answer to a verb, as data and as text."""
+    """Send a command such as ``cut`` to a running lab; return the answer as data and text."""
     found = ask(lab_registry.folder_of(number), ask=verb, words=list(words))
     said = found.pop("said")
     return found, said
 
 
 def command_of(verb: str) -> click.Command:
-    """Return the command that runs a verb in a running lab."""
+    """Return the command-line command that runs a verb, such as ``cut``, in a running lab."""
     form, about, keys = VERBS[verb].form, VERBS[verb].about, VERBS[verb].keys
 
     takes = form.partition(" ")[2]

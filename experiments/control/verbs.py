@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """The answer to a verb: data, and a text for users."""
+    """Answer to a command of a running lab (a verb, as ``cut``): data, and a text for users."""
 
     data: dict[str, Any]
     said: str
 
 
 class Verb(NamedTuple):
-    """A verb: its form with arguments, description, function, and keys of its answer."""
+    """A command of a running lab: form with arguments, description, function, answer's keys."""
 
     form: str
     about: str
     do: Callable[[Lab, list[str]], Answer]
-    keys: tuple[str, ...]  # keys of the answer's data
+    keys: tuple[str, ...]  # keys of the data that the command returns
 
 
 def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
-    """Run a verb and return its answer; raise PillarboxError if it fails."""
+    """Run a command (``cut``, ``ping``) in a lab and return its answer, or raise an error."""
     if verb not in VERBS:
         hint = meant(verb, VERBS)
         raise PillarboxError(f"there is no {verb!r}: {hint}")
@@ -152,7 +152,7 @@ def _setting(word: str) -> tuple[str, Any]:
 
 
 def _change_answer(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
-    """Return the answer to a change, with the delays after which servers have detected it."""
+    """Return the answer to a fault or repair, with the delays until servers detect it."""
     data, news = noticed(lab, before, at_s)
     return Answer({"did": said, **data}, f"{said}; {news}" if news else said)
 
@@ -255,7 +255,7 @@ def _finish(lab: Lab, words: list[str]) -> Answer:
 
 
 def _fault(verb: str, words: list[str]) -> Written:
-    """Return the fault given by a command, which begins now."""
+    """Return the fault that a command such as ``cut 0.3-4.0`` describes, to begin now."""
     fault = read([verb, *words])
     require(
         (fault.at_s, fault.until_s) == (0.0, None),
@@ -277,7 +277,7 @@ def _server(lab: Lab, words: list[str], verb: str) -> int:
 
 
 def _optional_number(words: list[str], verb: str) -> int | None:
-    """Return the only argument as a number, None if there are no arguments."""
+    """Return a command's only argument as a number, None without arguments."""
     require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {VERBS[verb].form}")
     return int(words[0]) if words else None
 

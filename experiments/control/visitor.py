@@ -9,20 +9,20 @@ from typing import NoReturn
 from experiments.linux import unprivileged
 
 SHELL = ("bash", "--norc")
-# The terminal of the page (web/screen.js) understands the control sequences of the Linux console.
+# The lab's page (web/screen.js) displays control sequences of the Linux console.
 SETTINGS = {"TERM": "linux", "LANG": "C.UTF-8"}
 MOST_OPEN_FILES = 512
 
 
 def give_up_rights() -> None:
-    """Permanently take on the rights of `least_account`: no capabilities, few open files."""
+    """Reduce this process's rights for a web visitor: no capabilities, few open files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN_FILES, MOST_OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     unprivileged.give_up_rights(unprivileged.least_account())
 
 
 def execute_shell(prompt: str) -> NoReturn:
-    """Replace this child process, on a server, with a visitor's shell at its standard input.
+    """Replace this child process by a shell on a server, for a visitor of the lab's page.
 
     The standard input becomes the terminal of the shell's session, if it is a terminal.
     """

@@ -45,7 +45,7 @@ def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
 
 @contextmanager
 def one_interrupt() -> Iterator[None]:
-    """Let the first Ctrl-C end the block; ignore further ones while its programs are ended."""
+    """Let the first Ctrl-C end a workload; ignore further ones while its programs are ended."""
 
     def first(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NAME = "run"
-# upper bound for many flows to begin and to end, in addition to their duration, in seconds
+# time limit for flows to connect and to end, in addition to their duration, in seconds
 GRACE_S = 30.0
-# Default amounts: a duration for flow patterns, a size for collective operations.
+# Default amount of traffic: a duration for flow patterns, a size for collective operations.
 USUAL_DURATION, USUAL_VOLUME = {"duration_s": 3.0}, {"volume_bytes": 1_000_000}
 
 
 def run(lab: Lab, words: list[str]) -> dict[str, Any]:
-    """Send the flows of a pattern, with values as ``volume_bytes=1000000``; return the records.
+    """Send the flows of a traffic pattern in a lab, with ``name=value`` options; return records.
 
     The records are those of an experiment's trial: the content of trial.json, and the rows of its
     flows.
@@ -51,7 +51,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
 
 
 def said_of(record: dict[str, Any]) -> str:
-    """Return the result of a workload in one line, with the first reason if it is not valid."""
+    """Return the goodput of a workload in one line, with a reason if the trial is not valid."""
     goodput, ideal = (
         with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")
     )
@@ -63,7 +63,7 @@ def said_of(record: dict[str, Any]) -> str:
 
 
 def _workload(words: list[str]) -> Workload:
-    """Return the workload; values that are not fields of `Workload` are pattern options."""
+    """Return the workload that the words of ``run`` describe: a pattern and its options."""
     known = [*PATTERNS, *ALGORITHMS]
     require(
         bool(words), f"write: run PATTERN, such as run all-to-all; there are {', '.join(known)}"

@@ -11,13 +11,13 @@ from experiments.doctor.finding import OK, Finding, Probe, finding
 from experiments.linux.cgroups import CONTROLLERS, parent_of
 
 LEAST_CPUS, LEAST_MEMORY_GIB, LEAST_DISK_GIB = 2, 3.5, 2.0
-REPORT_PORT = 8000  # port of a virtual machine's reports on its host: see vagrant/Vagrantfile
+REPORT_PORT = 8000  # TCP port on which a Vagrant machine serves its reports to its host
 WANTED_CONTROL = "cubic"
 PROC = Path("/proc/sys/net/ipv4")
 
 
 def probes() -> list[Probe]:
-    """Return this module's probes in the order of the report."""
+    """Return `doctor`'s checks of processors, memory, disk and cgroups, in report order."""
     return [processors, memory, disk, cgroups, pressure, congestion, report_port]
 
 

@@ -11,7 +11,7 @@ OK, LESS, MISSING, UNKNOWN = "ok", "less", "missing", "unknown"
 
 @dataclass(frozen=True)
 class Finding:
-    """State of one requirement of labs on this machine.
+    """`doctor`'s finding on one requirement of labs: present, missing, and how to install it.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Finding:
     mend: str = ""
 
     def plain(self) -> dict[str, Any]:
-        """Return the finding as plain data."""
+        """Return `doctor`'s finding as JSON data."""
         return asdict(self)
 
 
@@ -40,7 +40,7 @@ Probe = Callable[[], Finding]
 
 
 def finding(name: str, found: str, lack: str, costs: str, mend: str, state: str = LESS) -> Finding:
-    """Return a finding that is ``ok``, or in `state` if `lack` describes a deficiency.
+    """Return `doctor`'s finding: ``ok``, or `state` if `lack` describes a missing feature.
 
     >>> finding("iperf3", "3.12", "", "no TCP tests", "install iperf3").state
     'ok'

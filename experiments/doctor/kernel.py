@@ -17,7 +17,7 @@ MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(una
 
 
 def probes() -> list[Probe]:
-    """Return this module's probes in the order of the report."""
+    """Return `doctor`'s checks of kernel features, in the order of the report."""
     at_ports = [programs_at_ports, programs_by_themselves]
     return [root, namespaces, cables, bridges, rates, bursts, delays, *at_ports, tun, ebpf]
 
@@ -84,7 +84,7 @@ def rates() -> Finding:
 
 
 def bursts() -> Finding:
-    """Return whether ports can send queued packets in bursts (HTB's hysteresis)."""
+    """Return whether HTB's hysteresis can be enabled: ports then send queued packets in bursts."""
     if os.geteuid() != 0:
         return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
     from experiments.linux import shaping
@@ -133,7 +133,7 @@ def programs_at_ports() -> Finding:
 
 
 def programs_by_themselves() -> Finding:
-    """Return whether programs can be attached without filters (TCX), and without a long wait."""
+    """Return whether BPF programs can be attached to ports by TCX, and quickly."""
     if os.geteuid() != 0:
         return Finding("TCX", UNKNOWN, NEEDS_ROOT)
     from hosts.linux import tcx
@@ -176,7 +176,7 @@ def _scratch() -> Iterator[Any]:
 def _tried(
     name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
 ) -> Finding:
-    """Return the finding of an attempt to use a kernel feature."""
+    """Try a kernel feature; return `doctor`'s finding on the feature."""
     if os.geteuid() != 0:
         return Finding(name, UNKNOWN, NEEDS_ROOT)
     try:

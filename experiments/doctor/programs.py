@@ -14,7 +14,7 @@ ASK_S = 10.0
 
 
 def probes() -> list[Probe]:
-    """Return this module's probes in the order of the report."""
+    """Return `doctor`'s checks of installed programs, in the order of the report."""
     return [mininet, iperf3, tools, open_vswitch, openflow, tshark]
 
 
@@ -84,7 +84,7 @@ def tshark() -> Finding:
 def _kernel_has_ovs() -> bool:
     if Path("/sys/module/openvswitch").exists():
         return True
-    try:  # -n: dry run
+    try:  # modprobe -n: only checks that the module exists
         asked = subprocess.run(
             ["modprobe", "-n", "openvswitch"], capture_output=True, check=False, timeout=ASK_S
         )

@@ -31,7 +31,7 @@ from topos.base.errors import require
 
 @dataclass(frozen=True)
 class ActiveFault:
-    """A fault in effect.
+    """A fault of a cable, switch or rack that is in effect in a lab.
 
     Attributes
     ----------
@@ -62,38 +62,38 @@ class Faults:
 
     @property
     def active(self) -> list[ActiveFault]:
-        """Active faults of the network, oldest first."""
+        """Faults now in effect in the network, oldest first."""
         return list(self._cables)
 
     def cut(self, a: str, b: str) -> ActiveFault:
         """Cut the cable between two nodes: both ends lose their carrier."""
-        return self._begin("cut", (a, b), self._cables_between(a, b))
+        return self._inject_fault("cut", (a, b), self._cables_between(a, b))
 
     def cut_silently(self, a: str, b: str) -> ActiveFault:
         """Cut the cable between two nodes silently: all frames are lost, the carrier stays up."""
-        return self._begin("silent cut", (a, b), self._cables_between(a, b))
+        return self._inject_fault("silent cut", (a, b), self._cables_between(a, b))
 
     def stop_switch(self, switch: str) -> ActiveFault:
         """Power off a switch."""
         self._check_switch(switch)
-        return self._begin("switch", (switch,), self._cables_at({switch}))
+        return self._inject_fault("switch", (switch,), self._cables_at({switch}))
 
     def stop_rack(self, switch: str) -> ActiveFault:
         """Power off a switch and all servers attached to it."""
         self._check_switch(switch)
         servers = {node.name for link in self._cables_at({switch}) for node in _nodes(link)}
         rack = {switch} | (servers & {host.name for host in self.net.hosts})
-        return self._begin("rack", (switch, *sorted(rack - {switch})), self._cables_at(rack))
+        return self._inject_fault("rack", (switch, *sorted(rack - {switch})), self._cables_at(rack))
 
     def undo(self, fault: ActiveFault) -> float:
-        """Repair a fault; return the time of the repair, by CLOCK_MONOTONIC."""
+        """Repair a cable, switch or rack; return the time of the repair, by CLOCK_MONOTONIC."""
         require(
             fault in self._cables, f"the {fault.kind} of {' '.join(fault.what)} is already repaired"
         )
         silent = fault.kind == "silent cut"
-        before = self._affected(silent)
+        before = self._affected_ends(silent)
         del self._cables[fault]
-        released = before - self._affected(silent)
+        released = before - self._affected_ends(silent)
         at_s = self._effective_time_s()
         if silent:
             self._stop_dropping(released)
@@ -103,13 +103,13 @@ class Faults:
 
     # -- implementation ------------------------------------------------------------------------
 
-    def _begin(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
+    def _inject_fault(self, kind: str, what: tuple[str, ...], cables: list[Any]) -> ActiveFault:
         silent = kind == "silent cut"
-        before = self._affected(silent)
+        before = self._affected_ends(silent)
         at_s = self._effective_time_s()
         fault = ActiveFault(kind, what, at_s)
         self._cables[fault] = cables
-        broken = self._affected(silent) - before
+        broken = self._affected_ends(silent) - before
         if silent:
             self._drop_frames(broken)
         else:
@@ -117,11 +117,11 @@ class Faults:
         return fault
 
     def _effective_time_s(self) -> float:
-        """Return the time at which a change requested now takes effect, by CLOCK_MONOTONIC."""
+        """Return the time at which a fault or repair requested now takes effect, in seconds."""
         return time.monotonic()
 
-    def _affected(self, silent: bool) -> set[Any]:
-        """Return the taps that drop frames (silent faults), or the interfaces that are down."""
+    def _affected_ends(self, silent: bool) -> set[Any]:
+        """Return the cable ends that drop frames (silent faults), or those that are set down."""
         return {
             held
             for fault, cables in self._cables.items()
@@ -166,17 +166,17 @@ def _nodes(link: Any) -> tuple[Any, Any]:
 
 
 def switch(interfaces: Iterable[int], *, up: bool) -> None:
-    """Set the given cable ends in the fabric up or down, and so the carrier of the cables."""
+    """Set cable ends in the switches' namespace up or down, and so the carrier of the cables."""
     deed = "repair a cable" if up else "cut a cable"
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
 def drop(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Drop all frames at the given taps."""
+    """Attach BPF programs that drop all frames of cables (a silent cut)."""
     fabric().places.run(cable_programs.drop(), taps, cable_programs.CUT, "cut a cable silently")
 
 
 def let_pass(taps: Iterable[cable_programs.CableTap]) -> None:
-    """Stop dropping frames at the given taps."""
+    """Detach the BPF programs that drop all frames of cables, after a silent cut."""
     for tap in sorted(taps):
         fabric().places.take(tap, cable_programs.CUT, "repair a cable")

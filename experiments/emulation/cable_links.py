@@ -48,7 +48,7 @@ delay_line = DelayLine()
 
 
 class LabLink(Link):
-    """A cable between two nodes.
+    """A Mininet link of a lab: a veth pair between the ports of two servers or switches.
 
     Parameters
     ----------
@@ -83,15 +83,16 @@ class LabLink(Link):
         refuse_options({name: params[name] for name in params.keys() - LINK_OPTIONS})
         self.mtu = mtu
         self.delay = shaping.checked_delay(delay, jitter)
-        self.cuts: list[int] = []  # fabric interfaces of the cable; set down to cut the cable
+        # the cable's interfaces in the switches' namespace; set down to cut it
+        self.cuts: list[int] = []
         self._indexes: dict[tuple[Any, str], int] = {}
         self._taps: list[
             cable_programs.CableTap
-        ] = []  # taps passed by frames from the first and the second node
+        ] = []  # interfaces for BPF programs that see frames of the first and of the second node
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[cable_programs.CableTap] = set()
-        # Fabric interface that receives a host port's frames, by port; those with the OWN program.
+        # Switch port that receives a host port's frames, by host port; switch ports with `bpf.own`.
         self._arrivals: dict[int, int] = {}
         self._owning: set[int] = set()
         for key in ("intf", "cls1", "cls2"):
@@ -101,11 +102,11 @@ class LabLink(Link):
 
     @property
     def taps(self) -> tuple[cable_programs.CableTap, ...]:
-        """Taps at which frames of either direction can be dropped."""
+        """Interfaces at which BPF programs can drop the cable's frames, one for each direction."""
         return tuple(self._taps)
 
     def index_of(self, node: Any, name: str) -> int:
-        """Return the index of the interface with a name on one of the two nodes."""
+        """Return the kernel's interface index of the cable's end on one of its two nodes."""
         return self._indexes[node, name]
 
     def makeIntfPair(  # noqa: N802 - as Mininet calls it
@@ -118,7 +119,7 @@ class LabLink(Link):
         node2: Any = None,
         deleteIntfs: bool = True,  # noqa: N803
     ) -> None:
-        """Make both interfaces in their nodes' namespaces."""
+        """Create both end interfaces of a cable in the network namespaces of its nodes."""
         home = fabric()
         nodes = (node1, node2)
         ports = []
@@ -126,11 +127,11 @@ class LabLink(Link):
             namespace = _namespace(node)
             ports.append(netlink.End(name, home.new_index(), namespace.descriptor, mac))
             self._indexes[node, name] = ports[-1].ifindex
-        self._make(ports, nodes)
+        self._create_ports(ports, nodes)
         for node, port in zip(nodes, ports, strict=True):
             awaited = isinstance(node, LabHost) and ApplicationIntf.NAME in node.nameToIntf
             if awaited and home.places.by_filters:
-                # Prepare the hook of the forwarder's program before the port is up: later, the
+                # Add the clsact for the forwarder's BPF program before the port is up: later, the
                 # kernel would first stop all queues, and block changes of all other interfaces.
                 incoming = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS, alone=True)
                 _namespace(node).send(cable_programs.hook(incoming))
@@ -141,19 +142,20 @@ class LabLink(Link):
         for index in self.cuts if self._panel else ():
             home.send(netlink.change(index, up=True))
 
-    def _make(self, ports: list[netlink.End], nodes: Any) -> None:
-        """Make the two ports of the cable, and the interfaces between them."""
+    def _create_ports(self, ports: list[netlink.End], nodes: Any) -> None:
+        """Create the two ports of the cable, and the interfaces that connect the ports."""
         hosts = [_namespace(node) is not fabric() for node in nodes]
         by_process = self.delay is not None and not shaping.kernel_has_netem()
         self._panel = all(hosts) or by_process
         if self._panel:
             self._make_panel(ports, nodes, by_process)
         else:
-            self._make_cable(ports, nodes, hosts)
+            self._create_veth_pair(ports, nodes, hosts)
 
-    def _make_cable(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
+    def _create_veth_pair(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
         home = fabric()
-        first, second = (1, 0) if hosts[0] else (0, 1)  # a switch's port is created in its bridge
+        # creates the switch's port first: it joins its bridge in the same request
+        first, second = (1, 0) if hosts[0] else (0, 1)
         master = getattr(nodes[first], "bridge", 0)
         home.send(
             netlink.cable(
@@ -163,7 +165,7 @@ class LabLink(Link):
         self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
         if any(hosts):
             switch = self.cuts[0]
-            # Listeners at the port, such as Open vSwitch, would also receive the clones.
+            # Open vSwitch, or a capture at the port, would also receive the clones of `bpf.own`.
             self._arrivals = {ports[second].ifindex: switch} if master else {}
             incoming, outgoing = (
                 cable_programs.CableTap(switch, cable_programs.INGRESS),
@@ -181,7 +183,7 @@ class LabLink(Link):
         sides = []
         for port, other in zip(ports, reversed(ports), strict=True):
             name = panel_name(port.name)
-            # The panel's end has the MAC address of the opposite port, and accepts frames to it.
+            # The patch panel's interface has the MAC address of the port at the other end.
             side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
             sides.append(side)
@@ -205,7 +207,7 @@ class LabLink(Link):
                 home.places.run(program, [tap], cable_programs.PATCH, f"patch {target.name}")
 
     def rename(self, intf: LabIntf, name: str, mac: str) -> None:
-        """Change the name and MAC address of one end while the cable is in use."""
+        """Rename the interface at one end of a cable and set its MAC address, while in use."""
         deed = f"rename {intf.name}"
         fresh = name if name != intf.name else None
         fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
@@ -230,7 +232,7 @@ class LabLink(Link):
         loss: float | None,
         max_queue_size: int | None,
     ) -> None:
-        """Replace the shape of one end's sending direction; without `loss`, keep the loss."""
+        """Set the rate, delay and loss of one direction of a cable; default: keep the loss."""
         wanted = shaping.checked_delay(delay, jitter)
         by_process = self._panel and self.delay is not None and not shaping.kernel_has_netem()
         if wanted and by_process:
@@ -246,15 +248,15 @@ class LabLink(Link):
             intf.ifindex, bw, by_kernel, max_queue_size, self.mtu + 14, self.queue
         )
         self._shaped = self._shaped | {intf} if bw or by_kernel else self._shaped - {intf}
-        self._own_frames(intf, bw is not None)
+        self._detach_frames_from_sockets(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
         if messages and _is_application_side(intf):
             intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
         if loss is not None:
             self._set_loss(intf, loss)
 
-    def _own_frames(self, intf: LabIntf, wanted: bool) -> None:
-        """Make a host's frames wait in the switches' queues, not in its sockets, or undo that."""
+    def _detach_frames_from_sockets(self, intf: LabIntf, wanted: bool) -> None:
+        """Have a host's frames wait in its switch's queue, not in TCP's sockets, or undo that."""
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = (
@@ -268,7 +270,7 @@ class LabLink(Link):
             self._owning ^= {arrival}
 
     def _side_of(self, intf: LabIntf) -> int:
-        """Return the side of an interface: 0 for the first node's end, 1 for the second's."""
+        """Return the cable end of an interface: 0 at the first node, 1 at the second."""
         return list(self._indexes.values()).index(intf.ifindex)
 
     def _set_loss(self, intf: LabIntf, percent: float) -> None:
@@ -291,13 +293,13 @@ class LabLink(Link):
 
 
 def panel_name(port: str) -> str:
-    """Return the name of the panel's interface for a port."""
+    """Return the name of the patch panel's interface that is connected to a node's port."""
     return port[: LONGEST_NAME - 1] + PANEL_MARK
 
 
 @functools.cache
 def _owning_program() -> int:
-    """Load the program of `bpf.own` once, for all cables, until the end of the lab."""
+    """Load the BPF program that detaches frames from sockets, once for all cables of a lab."""
     return cable_programs.load(cable_programs.own(by_filter=fabric().places.by_filters))
 
 

@@ -16,7 +16,7 @@ class CableShape(NamedTuple):
     loss: float | None
 
     def __str__(self) -> str:
-        """Return the shape as text.
+        """Return a cable's rate, delay and loss as text.
 
         >>> str(CableShape(20.0, "5ms", None)), str(CableShape(None, None, 1.5))
         ('20 Mbit/s, 5ms late', 'any rate, loses 1.5 %')
@@ -28,7 +28,7 @@ class CableShape(NamedTuple):
 
 
 class CableShapes:
-    """The shapes of one network's cables; nodes are given by their Mininet names.
+    """Rate, delay and loss of each cable of a network; nodes are given by their Mininet names.
 
     Attributes
     ----------
@@ -43,11 +43,11 @@ class CableShapes:
         self.changed: dict[frozenset[str], CableShape] = {}
 
     def of(self, a: str, b: str) -> CableShape:
-        """Return the shape of the cable between two nodes."""
+        """Return the rate, delay and loss of the cable between two nodes."""
         return self.changed.get(frozenset([a, b]), self.usual)
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
-        """Set and record the shape of the cable between two nodes, in both directions."""
+        """Set the rate, delay and loss of the cable between two nodes, in both directions."""
         self.shape(self.links(a, b), wanted)
         self.note(a, b, wanted)
 
@@ -60,7 +60,7 @@ class CableShapes:
         return links
 
     def shape(self, links: list[Any], wanted: CableShape) -> None:
-        """Set the shape of cables at those ends that are in this process's fabric."""
+        """Set the rate, delay and loss of cables at those ends that are on this machine."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
         for link in links:
@@ -69,14 +69,14 @@ class CableShapes:
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
 
     def note(self, a: str, b: str, wanted: CableShape) -> None:
-        """Record the shape of the cable between two nodes."""
+        """Record the rate, delay and loss that the cable between two nodes has now."""
         self.changed.pop(frozenset([a, b]), None)
         if wanted != self.usual:
             self.changed[frozenset([a, b])] = wanted
 
 
 def _check(wanted: CableShape, links: list[Any]) -> None:
-    """Raise PillarboxError if a shape is invalid, before anything is changed."""
+    """Raise PillarboxError if a cable's new rate, delay or loss is invalid."""
     shaping.check_rate(wanted.rate_mbit)
     shaping.check_loss(wanted.loss)
     delay = shaping.checked_delay(wanted.delay, None)

@@ -28,7 +28,7 @@ from topos.base.topology import Topology
 ETH_IP = 0x0800
 PRIORITY = 1
 HASH_BASES = 1 << 16
-# Constants of Open vSwitch's extensions (nicira-ext.h), the same in both kits.
+# Constants of Open vSwitch's OpenFlow extensions (nicira-ext.h), equal in os-ken and Ryu.
 ADDRESSES_AND_PORTS = 3  # NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP
 HIGHEST_RANDOM_WEIGHT = 1  # NX_BD_ALG_HRW
 
@@ -39,7 +39,7 @@ Application: Any = application()
 
 
 class TableKeeper(Application):
-    """The application that keeps every switch's entries equal to the routing's tables."""
+    """OpenFlow application that installs the routing's tables as entries of the switches."""
 
     OFP_VERSIONS = (protocol.OFP_VERSION,)
 
@@ -49,26 +49,28 @@ class TableKeeper(Application):
         super().__init__(*args, **others)
         self.topology, self.routing, self.seed = topology, routing, seed
         self._wanted = tables(topology, routing)
-        self._datapaths: dict[int, Any] = {}  # connections of the connected switches
-        self._entries: dict[int, Table] = {}  # installed tables of the connected switches
-        self._down: dict[int, set[int]] = {}  # ports without a carrier, by switch
-        self._ready: set[int] | None = set()  # switches with a table; None after all had one
+        self._datapaths: dict[int, Any] = {}  # OpenFlow connections, by switch
+        # forwarding tables installed in the switches, by switch
+        self._entries: dict[int, Table] = {}
+        self._down: dict[int, set[int]] = {}  # ports that have lost their carrier, by switch
+        # switches that have their forwarding table; None once all had one
+        self._ready: set[int] | None = set()
 
     @handler.set_ev_cls(events.EventOFPPortDescStatsReply, handler.CONFIG_DISPATCHER)
     def connected(self, event: Any) -> None:
-        """Register a new switch with its ports, and install its table."""
+        """Register a switch that has connected by OpenFlow, and install its forwarding table."""
         datapath = event.msg.datapath
         switch = datapath.id - 1
         self._datapaths[switch], self._entries[switch] = datapath, {}
         self._down[switch] = {port.port_no - 1 for port in event.msg.body if _is_down(port)}
-        datapath.send_msg(self._delete(datapath))
+        datapath.send_msg(self._delete_entry_request(datapath))
         self._failures_changed()
-        self._bring(switch)
+        self._update_flow_entries(switch)
         datapath.send_msg(datapath.ofproto_parser.OFPBarrierRequest(datapath))
 
     @handler.set_ev_cls(events.EventOFPBarrierReply, handler.MAIN_DISPATCHER)
     def has_table(self, event: Any) -> None:
-        """Print ``ready`` when the last switch has its table."""
+        """Print ``ready`` when the last switch confirms its forwarding table (barrier reply)."""
         if self._ready is not None:
             self._ready.add(event.msg.datapath.id - 1)
             if len(self._ready) == self.topology.switches:
@@ -77,7 +79,7 @@ class TableKeeper(Application):
 
     @handler.set_ev_cls(events.EventOFPPortStatus, handler.MAIN_DISPATCHER)
     def port_changed(self, event: Any) -> None:
-        """Record that a port has lost or regained its carrier."""
+        """Record that a switch's port has lost or regained its carrier (OpenFlow port status)."""
         switch, port = event.msg.datapath.id - 1, event.msg.desc
         change = self._down[switch].add if _is_down(port) else self._down[switch].discard
         change(port.port_no - 1)
@@ -93,29 +95,30 @@ class TableKeeper(Application):
         if adapts(self.topology, self.routing):
             self._wanted = tables(self.topology, self.routing, self._failures())
             for switch in self._datapaths:
-                self._bring(switch)
+                self._update_flow_entries(switch)
 
     def _failures(self) -> Failures:
         servers, links = self.topology.servers, set()
         for switch, ports in self._down.items():
             for port in ports:
-                if 0 <= port < self.topology.switch_ports:  # skips the bridge's local port
+                # skips OpenFlow's local port, which is no cable
+                if 0 <= port < self.topology.switch_ports:
                     far = self.topology.switch_plug(switch, port).node
                     links.add(frozenset((servers + switch, far)))
         return Failures(links=frozenset(links))
 
-    def _bring(self, switch: int) -> None:
-        """Send a switch its missing entries, and delete obsolete ones."""
+    def _update_flow_entries(self, switch: int) -> None:
+        """Send a switch its missing OpenFlow entries, and delete its obsolete entries."""
         before, wanted = self._entries[switch], self._wanted[switch]
         datapath = self._datapaths[switch]
         for server in before.keys() - wanted.keys():
-            datapath.send_msg(self._delete(datapath, server))
+            datapath.send_msg(self._delete_entry_request(datapath, server))
         for server, ports in wanted.items():
             if before.get(server) != ports:
-                datapath.send_msg(self._entry(datapath, server, ports))
+                datapath.send_msg(self._add_entry_request(datapath, server, ports))
         self._entries[switch] = wanted
 
-    def _entry(self, datapath: Any, server: int, ports: Ports) -> Any:
+    def _add_entry_request(self, datapath: Any, server: int, ports: Ports) -> Any:
         parser = datapath.ofproto_parser
         actions = [parser.OFPActionDecNwTtl()]
         if self.topology.switch_plug(datapath.id - 1, ports[0]).node == server:
@@ -123,17 +126,17 @@ class TableKeeper(Application):
         if len(ports) == 1:
             actions.append(parser.OFPActionOutput(ports[0] + 1))
         else:
-            actions.append(self._spread(datapath, ports))
+            actions.append(self._multipath_action(datapath, ports))
         instruction = parser.OFPInstructionActions(protocol.OFPIT_APPLY_ACTIONS, actions)
         return parser.OFPFlowMod(
             datapath,
             priority=PRIORITY,
-            match=self._to(datapath, server),
+            match=self._match_of_server(datapath, server),
             instructions=[instruction],
         )
 
-    def _spread(self, datapath: Any, ports: Ports) -> Any:
-        """Return the action that spreads flows over those ports that are up."""
+    def _multipath_action(self, datapath: Any, ports: Ports) -> Any:
+        """Return the OpenFlow action that spreads flows over those switch ports that are up."""
         basis = crc32(b"%d %d" % (self.seed, datapath.id)) % HASH_BASES
         return datapath.ofproto_parser.NXActionBundle(
             algorithm=HIGHEST_RANDOM_WEIGHT,
@@ -146,17 +149,17 @@ class TableKeeper(Application):
             slaves=[port + 1 for port in ports],
         )
 
-    def _delete(self, datapath: Any, server: int | None = None) -> Any:
-        """Return the request to delete the entry for a server, or all entries."""
+    def _delete_entry_request(self, datapath: Any, server: int | None = None) -> Any:
+        """Return the OpenFlow request to delete a switch's entry for a server, or all entries."""
         return datapath.ofproto_parser.OFPFlowMod(
             datapath,
             command=protocol.OFPFC_DELETE,
             out_port=protocol.OFPP_ANY,
             out_group=protocol.OFPG_ANY,
-            match=None if server is None else self._to(datapath, server),
+            match=None if server is None else self._match_of_server(datapath, server),
         )
 
-    def _to(self, datapath: Any, server: int) -> Any:
+    def _match_of_server(self, datapath: Any, server: int) -> Any:
         match = datapath.ofproto_parser.OFPMatch
         return match(eth_type=ETH_IP, ipv4_dst=self.topology.ip(server))
 

@@ -12,8 +12,8 @@ from hosts.base.path import Step
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-CONVERGED_S = 30.0  # upper bound for servers to detect all working links, in seconds
-POLL_S = 0.02  # interval between two queries of a server, in seconds
+CONVERGED_S = 30.0  # upper bound for servers to receive heartbeats on all links, in seconds
+POLL_S = 0.02  # interval between queries of a server's link states, in seconds
 
 
 def wait_converged(

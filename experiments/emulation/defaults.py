@@ -9,7 +9,7 @@ from topos.base.topology import Topology
 
 
 def chosen_plane(wanted: str) -> str:
-    """Return the plane, ``python`` or ``ebpf``; for ``auto``, the faster one available here."""
+    """Return the forwarding plane, ``python`` or ``ebpf``; ``auto`` chooses the faster one."""
     require(
         wanted in ("auto", "python", "ebpf"), f"there is no plane {wanted!r}: auto, python, ebpf"
     )

@@ -29,14 +29,15 @@ NAME = "outside"
 ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: documentation
 LOOPBACK = 1
 SYSCTLS = {
-    "net/ipv4/fib_multipath_hash_policy": "1",  # hash policy: per flow
+    # multipath hash of addresses and ports: one path per flow
+    "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv4/conf/default/ignore_routes_with_linkdown": "1",
 }
 
 
 def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[str, Any]:
-    """Return the routers' options for the gateways; raise PillarboxError if unsupported."""
+    """Return routing options for gateway servers to an external network, or raise an error."""
     parameters = inspect.signature(router_for(topology, routing)).parameters
     require(
         "gateways" in parameters,
@@ -46,7 +47,7 @@ def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[st
 
 
 class Outside:
-    """The outside of a lab's network.
+    """The external network of a lab, reached through gateway servers.
 
     Parameters
     ----------
@@ -89,6 +90,6 @@ class Outside:
             node.send(spread("10.0.0.0", 8, hops, "route the servers outside"))
 
     def set_alive(self, server: int, alive: bool) -> None:
-        """Set a gateway's uplink up or down: the uplink of a dead server has no carrier."""
+        """Set the link of a gateway server to the external network up, or down if it is dead."""
         for index in self._links[server].cuts if server in self._links else ():
             fabric().send(netlink.change(index, up=alive, deed="switch an uplink"))

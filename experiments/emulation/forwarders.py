@@ -27,12 +27,12 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 LONGEST_MESSAGE = 1 << 16
-LONGEST_LINE = 4096  # upper bound for the last line of a log, in bytes
-# Time limit for starting all forwarders, and per forwarder in large networks, in seconds.
+LONGEST_LINE = 4096  # bytes read from the end of a forwarder's log to find its last line
+# Time limits for starting all forwarders, and for each forwarder of many, in seconds.
 START_S, START_EACH_S = 60.0, 0.1
 END_S = 5.0
-MOST_FILES = 250  # maximum number of open files in one message of the nursery
-MOST_RESTARTS = 5  # maximum restarts of the nursery; more indicate a permanent defect
+MOST_FILES = 250  # maximum number of file descriptors that one Unix socket message carries
+MOST_RESTARTS = 5  # maximum restarts of the nursery, the process that starts forwarders
 NURSERY_ENDED = (
     "the process that starts forwarders has ended and cannot be started again, so no server can be "
     "revived: end this lab and start it again"
@@ -73,13 +73,16 @@ class Forwarders:
         check_tun()
         self.topology, self.settings, self.seed, self.folder = topology, settings, seed, folder
         self._namespace_of, self._on_event = namespace_of, on_event
-        self._kernel = KernelSettings()  # must be set before the nursery reads them
+        # set before the process that starts forwarders reads the settings
+        self._kernel = KernelSettings()
         self.pids: dict[int, int] = {}
         self._ready: set[int] = set()
-        self._asked: dict[int, float] = {}  # start time limits of servers not yet ready, in s
-        self._handover: tuple[dict[str, Any], list[int]] | None = None  # state for the next nursery
+        # time limits in s of forwarders that are starting, by server
+        self._asked: dict[int, float] = {}
+        # state and files that a restarted nursery continues with
+        self._handover: tuple[dict[str, Any], list[int]] | None = None
         self._restarts = 0
-        self._lost = False  # the nursery has ended and cannot be restarted
+        self._lost = False  # the process that starts forwarders has ended for good
         self._closing = False
         self._news = threading.Condition()
         # The kernel ends nursery, pacer and forwarders when this process no longer holds it.
@@ -87,7 +90,7 @@ class Forwarders:
         self._begin_nursery()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-        self._request([], 0.0)  # preparation runs while cables are made
+        self._request([], 0.0)  # loads the forwarder's code while the lab makes its cables
 
     def _begin_nursery(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -136,7 +139,7 @@ class Forwarders:
         )
 
     def _request(self, servers: list[int], start_s: float) -> None:
-        """Request the start of servers' forwarders; with an empty list, request the preparation.
+        """Ask the nursery to start the forwarders of servers, or with an empty list to prepare.
 
         The time limit `start_s` applies to all forwarders that start together.
         """
@@ -158,20 +161,23 @@ class Forwarders:
             "settings": self.settings.plain(),
         }
         namespaces = [self._namespace_of(server) for server in servers]
-        with suppress(BrokenPipeError, ConnectionResetError):  # the next nursery gets the request
+        # the nursery has ended: its successor gets the request
+        with suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
 
     def _wait(self, servers: list[int], most: int, end_s: float) -> None:
-        """Wait until all but at most `most` servers are ready, or until one has failed."""
+        """Wait until all forwarders except at most `most` are ready, or until one has failed."""
         with self._news:
-            self._news.wait_for(lambda: self._is_decided(servers, most), end_s - time.monotonic())
+            self._news.wait_for(
+                lambda: self._are_ready_or_failed(servers, most), end_s - time.monotonic()
+            )
 
-    def _is_decided(self, servers: list[int], most: int) -> bool:
+    def _are_ready_or_failed(self, servers: list[int], most: int) -> bool:
         failed = any(self.pids.get(server) == 0 for server in servers)
         return self._lost or failed or len(set(servers) - self._ready) <= most
 
     def kill(self, server: int) -> None:
-        """Kill a forwarder, as a power failure would."""
+        """Kill a server's forwarder, as a power failure would."""
         with self._news:
             pid = self.pids.get(server)
             require(bool(pid), f"server {self.topology.address(server)} is dead already")
@@ -184,7 +190,7 @@ class Forwarders:
         return bool(self.pids.get(server))
 
     def ask(self, server: int, what: str, **details: str) -> Any:
-        """Return a forwarder's answer to ``state`` or another query; None if it is dead."""
+        """Return the answer of a server's forwarder to ``state`` or another query, None if dead."""
         if not self.alive(server):
             return None
         try:
@@ -193,7 +199,7 @@ class Forwarders:
             return None
 
     def resize(self, topology: Topology, servers: list[int]) -> None:
-        """Set the size of the network for the given servers, and for all servers started later."""
+        """Set the new size of the network in running forwarders, and in those started later."""
         self.topology = topology
         for server in servers:
             answer = self.ask(server, "resize", network=topology.spec)
@@ -207,8 +213,8 @@ class Forwarders:
         """End all forwarders of the lab, and the nursery that starts them."""
         with self._news:
             self._closing = True
-            self._channel.shutdown(socket.SHUT_RDWR)  # the nursery ends with its channel
-        os.close(self._lifeline_end)  # the other processes end with the lifeline
+            self._channel.shutdown(socket.SHUT_RDWR)  # closing its control channel ends the nursery
+        os.close(self._lifeline_end)  # closing this pipe ends pacer and forwarders
         self._watcher.join()
         self._channel.close()
         os.close(self._lifeline)
@@ -245,7 +251,7 @@ class Forwarders:
     # -- news ------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Process the nursery's messages, and restart the nursery whenever it ends."""
+        """Read messages about forwarders from the nursery, and restart the nursery if it ends."""
         while True:
             while message := self._receive_message():
                 data, files = message
@@ -266,12 +272,12 @@ class Forwarders:
         flags = socket.MSG_CMSG_CLOEXEC
         try:
             data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES, flags)
-        except ConnectionResetError:  # the nursery ended before it had read all requests
+        except ConnectionResetError:  # the nursery has ended with requests unread
             return None
         return (data, files) if data else None
 
     def _restart_nursery(self) -> bool:
-        """Restart the nursery with the state of the previous one; return False if impossible."""
+        """Restart the process that starts forwarders with its former state; False if it cannot."""
         self._nursery.wait()
         self._restarts += 1
         if self._handover is None or self._restarts > MOST_RESTARTS:
@@ -284,7 +290,7 @@ class Forwarders:
             handed = json.dumps({**message, "running": running}).encode()
             socket.send_fds(self._channel, [handed], files)
         asked = [server for server in self._asked if not self.pids.get(server)]
-        self._send([], 0.0)  # prepares the nursery before the first server is revived
+        self._send([], 0.0)  # loads the forwarder's code again before a server is revived
         for server in asked:
             self._send([server], self._asked[server])
         return True
@@ -301,7 +307,8 @@ class Forwarders:
             return
         server, pid = news.pop("server", None), news.get("pid", 0)
         if event == "started":
-            self.pids.setdefault(server, pid)  # a forwarder's first message can arrive earlier
+            # the forwarder's own message may have recorded it earlier
+            self.pids.setdefault(server, pid)
         elif event == "ready":
             self.pids[server] = pid
             self._ready.add(server)
@@ -315,7 +322,7 @@ class Forwarders:
 
 
 def start_limit_s(servers: int) -> float:
-    """Return the time limit for starting a number of forwarders, in seconds.
+    """Return the time limit for starting the forwarders of a number of servers, in seconds.
 
     >>> start_limit_s(420), start_limit_s(2000)
     (60.0, 200.0)

@@ -10,18 +10,18 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-KITS = ("os_ken", "ryu")  # os-ken is maintained, Ryu is not
+KITS = ("os_ken", "ryu")  # OpenFlow controller frameworks: os-ken is maintained, Ryu is not
 CHOICE = "PILLARBOX_KIT"
 
 
 def kits() -> list[str]:
-    """Return the package names of the available kits, the preferred kit first."""
+    """Return the installed OpenFlow controller frameworks (os-ken, Ryu), the preferred first."""
     wish = os.environ.get(CHOICE)
     return [kit for kit in KITS if kit == (wish or kit) and find_spec(kit)]
 
 
 def missing_kit() -> str:
-    """Return the reason why no kit is available, "" if one is."""
+    """Return why no OpenFlow controller framework can be used, "" if one can."""
     if kits():
         return ""
     wish = os.environ.get(CHOICE)
@@ -32,27 +32,27 @@ def missing_kit() -> str:
 
 
 def application() -> Any:
-    """Return the base class of the kit's applications."""
+    """Return the base class of OpenFlow applications in os-ken or Ryu."""
     manager = kit_module("base.app_manager")
     return getattr(manager, "OSKenApp", None) or manager.RyuApp
 
 
 def kit_module(name: str) -> Any:
-    """Return a module of the selected kit."""
+    """Return a module of the OpenFlow framework in use, os-ken or Ryu."""
     kit = kits()[0]
     if kit == "ryu":
-        # Ryu 4.34 imports a name that eventlet had until 0.30.2.
+        # Ryu 4.34 imports ALREADY_HANDLED, which eventlet had until version 0.30.2.
         wsgi = importlib.import_module("eventlet.wsgi")
         wsgi.ALREADY_HANDLED = object()  # type: ignore[attr-defined]
     return importlib.import_module(f"{kit}.{name}")
 
 
 def serve(module: str, port: str, **network: Any) -> None:
-    """Run a module's application for switches at a loopback port until the process ends."""
+    """Run an OpenFlow controller for switches at a loopback port until the process ends."""
     options = ["--ofp-listen-host=127.0.0.1", f"--ofp-tcp-listen-port={port}"]
     kit_module("cfg").CONF(args=options, project="pillarbox", version="")
     applications = kit_module("base.app_manager").AppManager.get_instance()
-    # The module is loaded by name, not as __main__: the kit searches the named module for classes.
+    # Loaded by its name, not as __main__: os-ken and Ryu search that module for applications.
     applications.load_apps([module])
     contexts = applications.create_contexts()
     kit_module("lib.hub").joinall(applications.instantiate_apps(**contexts, **network))

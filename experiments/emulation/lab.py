@@ -43,13 +43,13 @@ from hosts.live.settings import LabSettings
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-# Largest number of servers, in a network without relays, that get static entries of all MAC
-# addresses. The kernel accepts at most 1024 learned entries (gc_thresh3) of all servers together.
+# Largest number of servers, in a network without relays, that get static ARP entries of all
+# servers. The kernel accepts at most 1024 learned ARP entries (gc_thresh3) of all servers.
 MOST_STATIC_ARP = 256
 
 
 class Lab:
-    """A network with live servers; use it in a ``with`` statement.
+    """A running emulated network with a forwarder per server; use it in a ``with`` statement.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ class Lab:
         Servers with an uplink to the outside (see `outside`).
     """
 
-    whole = True  # True if the whole lab is in this process's fabric
+    whole = True  # True if no part of the lab runs on another machine
     machines = 1
     means: Any = None  # trial backend of labs on several machines (`trials.runs.means`)
     ahead_s = 0.0  # lead time of a fault request before the fault takes effect, in seconds
@@ -176,15 +176,15 @@ class Lab:
         server_names.make_known(self.topology, map(self.host, self.here()))
 
     def about_machines(self) -> str:
-        """Return the number of machines as a short phrase, "" for a single machine."""
+        """Return the number of machines of a lab as a short phrase, "" for a single machine."""
         return ""
 
     def here(self) -> list[int]:
-        """Return the servers in this process: all servers, unless it runs a machine's part."""
+        """Return the servers emulated by this process: all, unless the lab spans machines."""
         return list(range(self.topology.servers))
 
     def stop(self) -> None:
-        """End the lab with all its processes."""
+        """End the lab: all programs, forwarders, servers, switches and cables."""
         self.log("down")
         if self.forwarders:
             self.forwarders.close()
@@ -194,7 +194,7 @@ class Lab:
         self._events.close()
 
     def nodes_here(self) -> list[int]:
-        """Return the servers and switches in this process."""
+        """Return the servers and switches that this process emulates."""
         return list(range(self.topology.nodes))
 
     def wait_converged(self) -> None:
@@ -241,13 +241,13 @@ class Lab:
         return fault
 
     def _inform_switches(self) -> None:
-        """Report failures to switches that route, except for silent cuts."""
+        """Report faults of the network, except silent cuts, to switches that route."""
         if self.switches:
             loud = [fault for fault in self.faults.active if fault.kind != "silent cut"]
             self.switches.set_failures(self._failures(loud, set()))
 
     def names_in(self, fault: ActiveFault) -> list[str]:
-        """Return the nodes of a fault, as server addresses and switch names."""
+        """Return the nodes affected by a fault, as server addresses and switch names."""
         return [self.name(self.node(name)) for name in fault.what]
 
     def failures(self) -> Failures:
@@ -283,7 +283,7 @@ class Lab:
     # -- servers ---------------------------------------------------------------------------------
 
     def host(self, server: int) -> Any:
-        """Return the Mininet host of a server."""
+        """Return the Mininet host that emulates a server."""
         return self.net[self.topology.node_name(server)]
 
     def namespace_of(self, server: int) -> int:
@@ -291,11 +291,11 @@ class Lab:
         return int(self.host(server).live_namespace().descriptor)
 
     def reach(self, server: int) -> list[str]:
-        """Return the command prefix for programs on a server, empty on this machine."""
+        """Return the command prefix that starts programs on a server of another machine."""
         return []
 
     def ask_part(self, server: int, **request: Any) -> Any:
-        """Query the part of the lab that runs a server, in labs with parts (not `whole`)."""
+        """Send a request to the machine that emulates a server, in labs over several machines."""
         raise NotImplementedError
 
     def kill(self, server: int) -> None:
@@ -306,7 +306,7 @@ class Lab:
             self.log("kill", server=self.name(server))
             if self.forwarders:
                 self.forwarders.kill(server)
-            else:  # otherwise the server's kernel would continue to answer
+            else:  # no forwarder: a link that is down stops the replies of the server's kernel
                 self.host(server).intfs[0].ifconfig("down")
             if self.outside:
                 self.outside.set_alive(server, False)
@@ -355,14 +355,14 @@ class Lab:
             staying = range(min(before.servers, after.servers))
             alive = [server for server in staying if server not in self.dead]
             if after.servers > before.servers:
-                self._add(after, alive)
+                self._add_servers(after, alive)
             else:
-                self._remove(after, alive)
+                self._remove_servers(after, alive)
             self._name_servers()
             self.log("resized", network=after.spec, before=before.spec)
         self.wait_converged()
 
-    def _add(self, after: Topology, alive: list[int]) -> None:
+    def _add_servers(self, after: Topology, alive: list[int]) -> None:
         assert self.forwarders
         new = range(self.topology.servers, after.servers)
         resize(self.net, after)
@@ -374,7 +374,7 @@ class Lab:
         self.dead.difference_update(new)
         self.forwarders.resize(after, alive)
 
-    def _remove(self, after: Topology, alive: list[int]) -> None:
+    def _remove_servers(self, after: Topology, alive: list[int]) -> None:
         assert self.forwarders
         leaving = set(range(after.servers, self.topology.servers))
         self.forwarders.resize(after, alive)
@@ -385,7 +385,7 @@ class Lab:
         self.dead -= leaving
 
     def bytes_sent(self) -> dict[str, int]:
-        """Return the number of bytes sent by each port of each server."""
+        """Return the number of bytes sent by each port of each server, by interface name."""
         counted = (port for server in self.here() for port in sent_by(self.host(server)).items())
         return {name: octets for name, (octets, _) in counted}
 
@@ -405,13 +405,13 @@ class Lab:
         return self._tracer.trace(source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
-        """Return the path that the routing computes with all failures known."""
+        """Return the path between two servers that the routing computes with all failures known."""
         return computed(self.topology, self.routing, source, destination, self.failures())
 
     # -- the log ---------------------------------------------------------------------------------
 
     def log(self, event: str, at_s: float | None = None, **details: Any) -> None:
-        """Log an event; its time is now, unless `at_s` is given."""
+        """Write an event with its time (default: now) to the lab's log of events."""
         line = {"at_s": at_s or time.monotonic(), "wall_s": time.time(), "event": event, **details}
         self._events.write(json.dumps(line) + "\n")
 
@@ -441,7 +441,7 @@ class Lab:
         }
 
     def _on_forwarder_event(self, server: int | None, event: str, details: dict[str, Any]) -> None:
-        """Log and print an event; the server of an ended forwarder is marked as dead."""
+        """Log and print an event of a forwarder; mark the server of an ended forwarder as dead."""
         if server is None:
             self.log(event, **details)
             if event == "nursery lost":
@@ -458,7 +458,7 @@ class Lab:
                 )
 
     def _print_event(self, sentence: str) -> None:
-        """Print a spontaneous event at the lab's terminal."""
+        """Print an event that no command has caused at the lab's terminal."""
         print(f"*** {sentence}", file=sys.stderr, flush=True)
 
 
@@ -470,7 +470,7 @@ def running(
     seed: int = 0,
     gateways: Sequence[int] = (),
 ) -> Iterator[Lab]:
-    """Run a lab until the block ends."""
+    """Run a lab with a control socket until the block ends."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with Lab(topology, settings, folder, seed, gateways) as lab:
         yield lab

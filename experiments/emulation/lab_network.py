@@ -39,7 +39,7 @@ MOST_OPEN_FILES = 1 << 20
 
 
 class LabNet(Mininet):
-    """A running network.
+    """The Mininet network of a lab: its hosts, switches and cables.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ class LabNet(Mininet):
         allow_open_files()
         self._kernel = KernelSettings()
         self.cable["queue"] = queue._replace(in_bursts=shaping.in_bursts())
-        Mininet.inited = True  # skips Mininet's init, which changes machine settings
+        Mininet.inited = True  # skips Mininet's init, which changes the machine's sysctls
         try:
             super().__init__(topo=topo, **options)
         except BaseException:
@@ -113,7 +113,7 @@ class LabNet(Mininet):
 
     @property
     def queue_bytes(self) -> int | None:
-        """Queue limit of a port in bytes; None if cables have no rate limit."""
+        """Queue limit of every switch and server port in bytes; None without a rate limit."""
         if self.rate_mbit is None:
             return None
         cable = self.cable
@@ -131,7 +131,7 @@ class LabNet(Mininet):
     # -- up ------------------------------------------------------------------------------------
 
     def build(self) -> None:
-        """Make all nodes and cables in one batch, or none of them."""
+        """Create all hosts, switches and cables by one batch of netlink requests, or none."""
         try:
             with fabric().batch():
                 super().build()
@@ -141,13 +141,13 @@ class LabNet(Mininet):
             raise
 
     def tell_bridges(self) -> None:
-        """Give every bridge its entries for the servers' ports; repeated calls have no effect."""
+        """Install the MAC addresses of the servers' ports in every bridge's forwarding table."""
         if self.topology is None or self.spanning_tree:
             return
         ports: dict[LabSwitch, dict[str, int]] = {}
         for node, port, mac in fdb_entries(self.topology):
             switch = self.nameToNode.get(self.topology.node_name(node))
-            if switch and switch.bridge:  # switches need not be bridges (see `switching`)
+            if switch and switch.bridge:  # switches may also be routers or Open vSwitch
                 ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
         for switch, each in ports.items():
             switch.tell(each)
@@ -192,7 +192,7 @@ class LabNet(Mininet):
 
     def bound_super_packets(self) -> None:
         """Limit the size of TCP's super-packets on dcn0; requires running forwarders."""
-        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # MTU of TCP's packets
+        mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # MTU of interface dcn0
         for host in self.hosts:
             index = index_in(host, ApplicationIntf.NAME)
             if index:
@@ -233,7 +233,7 @@ def allow_open_files() -> None:
     """Raise this process's limit of open files, for networks with many namespaces."""
     require(os.geteuid() == 0, "a network that runs needs root: use sudo")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for most in (max(hard, MOST_OPEN_FILES), hard):  # the machine may refuse a higher hard limit
+    for most in (max(hard, MOST_OPEN_FILES), hard):  # a container may refuse a higher hard limit
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         except ValueError:
@@ -242,7 +242,7 @@ def allow_open_files() -> None:
 
 
 def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
-    """Yield the forwarding entries of all bridges for the servers' ports: node, port, MAC.
+    """Yield the forwarding table entries of all bridges: switch node, port, server's MAC.
 
     Every switch that a frame can reach gets an entry. If cables between switches form a loop, the
     spanning tree determines the paths, and there are no entries.
@@ -260,7 +260,7 @@ def fdb_entries(topology: Topology) -> Iterator[tuple[int, int, str]]:
 
 
 def _switch_ports_towards(topology: Topology, plug: Plug) -> Iterator[tuple[int, int]]:
-    """Yield each switch that can reach a server's plug, with the port towards it."""
+    """Yield each switch that can reach a server's port, with the switch port towards it."""
     pending = [(plug.node, plug.port)]
     while pending:
         switch, towards = pending.pop()
@@ -281,15 +281,15 @@ def end_programs_in(descriptors: set[int]) -> None:
     places = {os.fstat(descriptor).st_ino for descriptor in descriptors}
     group = cgroups.existing()
     with group.no_new_processes() if group else nullcontext():
-        _kill_in(places)
+        _kill_processes_in(places)
 
 
-def _kill_in(places: set[int]) -> None:
+def _kill_processes_in(places: set[int]) -> None:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal() and int(entry.name) != os.getpid():
             try:
                 if (entry / "ns/net").stat().st_ino in places:
                     os.kill(int(entry.name), signal.SIGKILL)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                # The process has ended, or the container denies root access to it.
+                # The process has ended, or a container denies root access to its /proc entry.
                 continue

@@ -23,7 +23,7 @@ LOCK = "lock"
 
 
 class LabFolder(NamedTuple):
-    """The folder of a lab; the process that holds `lock` open owns the folder."""
+    """Folder of a running lab in /run/pillarbox; its owner is the process that holds `lock`."""
 
     number: int
     folder: Path
@@ -53,7 +53,7 @@ def leave(place: LabFolder) -> None:
 
 
 def may_look() -> bool:
-    """Return True if this process has access to labs."""
+    """Return True if this process may read the labs' folders, as root."""
     return os.geteuid() == 0
 
 
@@ -79,7 +79,7 @@ def remove_dead(*, remove: bool = True) -> list[int]:
     dead = [number for number in dead if number not in living_labs()]
     for number in dead if remove else ():
         lock = _locked(LABS / str(number))
-        if lock:  # otherwise a new lab has taken the folder
+        if lock:  # None: a new lab has taken the dead lab's folder
             leave(LabFolder(number, LABS / str(number), lock))
     return dead
 
@@ -89,14 +89,14 @@ def folder_of(number: int | None = None) -> Path:
     require(os.geteuid() == 0, "only root can reach a lab: use sudo")
     numbers = living_labs()
     if number is not None:
-        require(number in numbers, f"lab {number} is not running: {_listed(numbers)}")
+        require(number in numbers, f"lab {number} is not running: {_lab_numbers_text(numbers)}")
         return LABS / str(number)
     require(len(numbers) > 0, "no lab is running: start one with `sudo pillarbox up SPEC`")
-    require(len(numbers) == 1, f"{_listed(numbers)}: choose one with --lab NUMBER")
+    require(len(numbers) == 1, f"{_lab_numbers_text(numbers)}: choose one with --lab NUMBER")
     return LABS / str(numbers[0])
 
 
-def _listed(numbers: list[int]) -> str:
+def _lab_numbers_text(numbers: list[int]) -> str:
     if not numbers:
         return "none is"
     if len(numbers) == 1:
@@ -105,7 +105,7 @@ def _listed(numbers: list[int]) -> str:
 
 
 def _locked(folder: Path) -> IO[str] | None:
-    """Return the folder's lock, None if another process holds it."""
+    """Return the lock file of a lab's folder, locked; None if another process holds the lock."""
     folder.mkdir(mode=0o700, exist_ok=True)
     lock = (folder / LOCK).open("w")
     try:
@@ -113,7 +113,8 @@ def _locked(folder: Path) -> IO[str] | None:
     except BlockingIOError:
         lock.close()
         return None
-    if not os.fstat(lock.fileno()).st_nlink:  # the owner has just removed the file
+    # the lab has removed its lock file since it was opened
+    if not os.fstat(lock.fileno()).st_nlink:
         lock.close()
         return None
     return lock

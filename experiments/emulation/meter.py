@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 RTM_GETSTATS, STATS_LINK_64 = 94, 1
 _ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
-# Interface index, then packets received and sent, and bytes received and sent.
+# Kernel's link message: interface index, packets received and sent, bytes received and sent.
 _STATS = struct.Struct("=4xI4x4x2Q2Q")
 
 
 class MeterReading(NamedTuple):
-    """The counters at one point in time."""
+    """Counters of cables and servers at one point in time."""
 
     at_s: float  # time by CLOCK_MONOTONIC
-    topology: Topology  # topology at that time
+    topology: Topology  # topology of the network at that time
     # Bytes sent, bytes waiting in the port's queue, and packets dropped by the queue (the last two
     # are 0 without a rate limit): 2 i is cable i of `Topology.links` from end a, 2 i + 1 from b.
     directions: dict[int, tuple[int, int, int]]
@@ -40,14 +40,14 @@ class MeterReading(NamedTuple):
 
 
 class Meter:
-    """Reader of the counters of those cables and servers that are in this process's fabric."""
+    """Reads byte counters of the cables and servers that are on this machine."""
 
     def __init__(self, net: LabNet) -> None:
         self._net = net
         self._lock = threading.Lock()
         self._topology: Topology | None = None
-        self._files: dict[int, FileIO] = {}  # netstat file of each server's kernel
-        # Tap at which a direction of a cable is counted, and the sender's namespace and port.
+        self._files: dict[int, FileIO] = {}  # open /proc/net/netstat of each server's namespace
+        # Interface that counts a direction of a cable, and the sender's namespace and port.
         self._ends: dict[int, tuple[cable_programs.CableTap, Namespace, int]] = {}
 
     def read(self) -> MeterReading:
@@ -89,7 +89,7 @@ class Meter:
         self._topology = topology
 
     def _received(self, server: int, topology: Topology) -> int:
-        """Return the bytes of IP packets that a server's kernel has received.
+        """Return the bytes of IP packets that a server has received, from its netstat file.
 
         A file of /proc/net reports on the namespace in which it was opened.
         """

@@ -23,11 +23,11 @@ from experiments.emulation.kits import application, kit_module, serve
 from experiments.emulation.ovs import chassis_port
 from topos.base.topology import Topology
 
-UNKNOWN, KNOWN = 0, 1  # priorities of flow entries
+UNKNOWN, KNOWN = 0, 1  # priorities of OpenFlow entries for unknown and known MAC addresses
 HEADER_BYTES = 64  # bytes of each frame sent to the controller
 GROUP_BIT = "01:00:00:00:00:00"  # group (multicast) bit of a MAC address
-PRESENT = 0x1000  # OFPVID_PRESENT
-SECOND = 1  # table of destinations, after the table of sources
+PRESENT = 0x1000  # OFPVID_PRESENT: the frame has a VLAN tag
+SECOND = 1  # number of the OpenFlow table of destinations, after that of sources
 ETH_VLAN = 0x8100
 
 events = kit_module("controller.ofp_event")
@@ -37,7 +37,7 @@ Application: Any = application()
 
 
 class MiniSwitches(Application):
-    """The application that configures every bridge according to `kind`."""
+    """OpenFlow application that configures mini-switches: learning, static, or VLANs."""
 
     OFP_VERSIONS = (protocol.OFP_VERSION,)
 
@@ -50,10 +50,10 @@ class MiniSwitches(Application):
     def connected(self, event: Any) -> None:
         """Install the OpenFlow entries of a bridge that has connected."""
         bridge = event.msg.datapath
-        getattr(self, f"_{self.kind}")(bridge)
+        getattr(self, f"_install_{self.kind}_entries")(bridge)
         bridge.send_msg(bridge.ofproto_parser.OFPBarrierRequest(bridge))
 
-    # The answer may arrive before the kit itself has queried the bridge's ports.
+    # A barrier reply may arrive before os-ken or Ryu itself has queried the bridge's ports.
     @handler.set_ev_cls(
         events.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
     )
@@ -65,43 +65,43 @@ class MiniSwitches(Application):
 
     @handler.set_ev_cls(events.EventOFPPacketIn, handler.MAIN_DISPATCHER)
     def frame_came(self, event: Any) -> None:
-        """Install an entry for a frame's source address at its incoming port."""
+        """Install an OpenFlow entry for a frame's source MAC address at its incoming port."""
         bridge, port = event.msg.datapath, event.msg.match["in_port"]
         source = event.msg.data[6:12].hex(":")
         out = bridge.ofproto_parser.OFPActionOutput(port)
-        self._add(bridge, KNOWN, {"eth_dst": source}, [out], SECOND)
-        self._add(bridge, KNOWN, {"in_port": port, "eth_src": source}, then=SECOND)
+        self._add_entry(bridge, KNOWN, {"eth_dst": source}, [out], SECOND)
+        self._add_entry(bridge, KNOWN, {"in_port": port, "eth_src": source}, then=SECOND)
 
-    def _learning(self, bridge: Any) -> None:
+    def _install_learning_entries(self, bridge: Any) -> None:
         output = bridge.ofproto_parser.OFPActionOutput
         tell = output(protocol.OFPP_CONTROLLER, HEADER_BYTES)
-        self._add(bridge, UNKNOWN, {}, [tell], then=SECOND)
-        everywhere = [output(port + 1) for port, _ in self._plugged(bridge.id - 1)]
-        self._add(bridge, UNKNOWN, {}, everywhere, SECOND)
+        self._add_entry(bridge, UNKNOWN, {}, [tell], then=SECOND)
+        everywhere = [output(port + 1) for port, _ in self._connected_ports(bridge.id - 1)]
+        self._add_entry(bridge, UNKNOWN, {}, everywhere, SECOND)
 
-    def _static(self, bridge: Any) -> None:
+    def _install_static_entries(self, bridge: Any) -> None:
         output = bridge.ofproto_parser.OFPActionOutput
-        outs = {mac: output(port + 1) for port, mac in self._plugged(bridge.id - 1)}
+        outs = {mac: output(port + 1) for port, mac in self._connected_ports(bridge.id - 1)}
         for mac, out in outs.items():
-            self._add(bridge, KNOWN, {"eth_dst": mac}, [out])
-        self._add(bridge, KNOWN, {"eth_dst": (GROUP_BIT, GROUP_BIT)}, list(outs.values()))
+            self._add_entry(bridge, KNOWN, {"eth_dst": mac}, [out])
+        self._add_entry(bridge, KNOWN, {"eth_dst": (GROUP_BIT, GROUP_BIT)}, list(outs.values()))
 
-    def _vlan(self, bridge: Any) -> None:
+    def _install_vlan_entries(self, bridge: Any) -> None:
         parser = bridge.ofproto_parser
         for switch in range(self.topology.switches):
             tag = PRESENT | (switch + 1)
             on = [parser.OFPActionPushVlan(ETH_VLAN), parser.OFPActionSetField(vlan_vid=tag)]
             everywhere = [parser.OFPActionPopVlan()]
-            for port, mac in self._plugged(switch):
+            for port, mac in self._connected_ports(switch):
                 number = chassis_port(self.topology, switch, port)
-                self._add(bridge, KNOWN, {"in_port": number}, on, then=SECOND)
+                self._add_entry(bridge, KNOWN, {"in_port": number}, on, then=SECOND)
                 out = [parser.OFPActionPopVlan(), parser.OFPActionOutput(number)]
-                self._add(bridge, KNOWN, {"vlan_vid": tag, "eth_dst": mac}, out, SECOND)
+                self._add_entry(bridge, KNOWN, {"vlan_vid": tag, "eth_dst": mac}, out, SECOND)
                 everywhere.append(parser.OFPActionOutput(number))
             several = {"vlan_vid": tag, "eth_dst": (GROUP_BIT, GROUP_BIT)}
-            self._add(bridge, KNOWN, several, everywhere, SECOND)
+            self._add_entry(bridge, KNOWN, several, everywhere, SECOND)
 
-    def _plugged(self, switch: int) -> Iterator[tuple[int, str]]:
+    def _connected_ports(self, switch: int) -> Iterator[tuple[int, str]]:
         """Yield a mini-switch's ports with a cable, and the MAC address at each cable's other end.
 
         Output to all these ports differs from OpenFlow's "flood", which includes the bridge's own
@@ -110,7 +110,7 @@ class MiniSwitches(Application):
         for port, plug in self.topology.neighbours(self.topology.servers + switch):
             yield port, self.topology.mac(plug.node, plug.port)
 
-    def _add(
+    def _add_entry(
         self,
         bridge: Any,
         priority: int,

@@ -37,11 +37,12 @@ from experiments.linux.namespaces import (
 )
 from topos.base.errors import PillarboxError, require
 
-MOST_STRAIGHT_ON = 64  # maximum number of addresses; each is compared with a frame's
+# maximum number of MAC addresses in a bridge's BPF program, which tests them in turn
+MOST_STRAIGHT_ON = 64
 PROMPT = chr(127)  # prompt of Mininet's shells, the end mark of a command's output
 # Mininet's attributes of a node that exist only after its shell has started.
 SHELL_ATTRIBUTES = {"shell", "pid", "stdin", "stdout", "pollOut"}
-# The shell gets a private mount namespace, which ends with it, and a /sys of its network namespace.
+# A node's shell gets a private mount namespace, with the /sys of its network namespace.
 OWN_SYS = ["unshare", "--mount", "--propagation", "private", "sh", "-c"]
 OWN_SYS += ['mount -t sysfs sysfs /sys && exec "$@"', "sh"]
 
@@ -52,12 +53,13 @@ class LabNode(Node):
     namespace: Namespace | None = None
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802
-        """Make the namespace; the shell starts at its first use."""
+        """Create a node's network namespace; its Mininet shell starts at the first use."""
         self.namespace = Namespace() if self.inNamespace else fabric()
         self.popens: list[subprocess.Popen[bytes]] = []
         self._shell_options = "-cd" if mnopts is None else mnopts
         for name in SHELL_ATTRIBUTES:
-            del self.__dict__[name]  # __getattr__ then handles the first use
+            # `__getattr__` then starts the shell when Mininet first uses it
+            del self.__dict__[name]
 
     def __getattr__(self, name: str) -> Any:
         if name not in SHELL_ATTRIBUTES:
@@ -94,13 +96,14 @@ class LabNode(Node):
         self.outToNode[self.stdout.fileno()] = self.inToNode[self.stdin.fileno()] = self
         self.execed, self.lastCmd, self.lastPid, self.readbuf = False, None, None, ""
         self.waiting = True
-        self.waitOutput()  # wait for the first prompt
+        self.waitOutput()  # wait for the shell's first prompt
         self.cmd("unset HISTFILE; stty -echo; set +m")
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """Start a program in the node's namespace, in a new session."""
         if self.privateDirs or "mncmd" in kwargs:
-            return super().popen(*args, **kwargs)  # uses the shell's mounts
+            # Mininet runs the program in the shell's mount namespace
+            return super().popen(*args, **kwargs)
         options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | kwargs
         in_shell = options.pop("shell", False)
         if len(args) == 1 and isinstance(args[0], str):
@@ -135,7 +138,7 @@ class LabNode(Node):
         lo: str = "up",
         **_params: Any,
     ) -> dict[str, Any]:
-        """Set addresses and the default route, and the loopback interface up or down."""
+        """Set a node's IP and MAC addresses and default route, and its loopback up or down."""
         results: dict[str, Any] = {}
         self.setParam(results, "setMAC", mac=mac)
         self.setParam(results, "setIP", ip=ip)
@@ -179,7 +182,7 @@ class LabNode(Node):
         self.namespace = None
 
     def cleanup(self) -> None:
-        """Close the shell's terminal; the node has no shell afterwards."""
+        """Close the pseudo-terminal of a node's shell; the node has no shell afterwards."""
         if self.has_shell:
             descriptor = self.stdin.fileno()
             self.outToNode.pop(descriptor, None)
@@ -243,12 +246,12 @@ class LabSwitch(LabNode, LinuxBridge):
 
     @classmethod
     def setup(cls) -> None:
-        """Check for settings that would block frames between ports of bridges."""
+        """Raise an error if the machine's firewall would filter frames between ports of bridges."""
         check_bridges_pass_frames()
 
     def start(self, _controllers: Any) -> None:
         """Start the switch: add ports of other links, and set the bridge up."""
-        # The ports of a LabLink were created in the bridge; ports of other links are added now.
+        # A LabLink has created its port in the bridge; ports of other Mininet links are added.
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
         for intf in others:
             port = index_in(self, intf.name)
@@ -256,7 +259,7 @@ class LabSwitch(LabNode, LinuxBridge):
         self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
     def tell(self, ports: Mapping[str, int]) -> None:
-        """Set the port of each MAC address.
+        """Install a bridge's forwarding entries: the port of each MAC address.
 
         The bridge gets an entry for each address. If eBPF programs can be attached to the ports
         directly, frames to these addresses bypass the bridge; the bridge receives all others.
@@ -274,12 +277,12 @@ class LabSwitch(LabNode, LinuxBridge):
         home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
 
     def delIntf(self, intf: Any) -> None:  # noqa: N802
-        """Remove a port; the bridge then forwards all frames until the next call of `tell`."""
+        """Remove a port of a bridge; frames then pass through the bridge, not past it by BPF."""
         super().delIntf(intf)
         self.see_all()
 
     def see_all(self) -> None:
-        """Send all frames through the bridge, without bypass; the bridge's entries stay."""
+        """Send all frames through the bridge, not past it by BPF programs."""
         for port in set(self.told.values()):
             tap, deed = (
                 cable_programs.CableTap(port, cable_programs.INGRESS),
@@ -330,7 +333,7 @@ class LabIntf(Intf):
         max_queue_size: int | None = None,
         **others: Any,
     ) -> dict[str, Any]:
-        """Set address, state and shape; `delay`, `jitter` and `loss` apply to the whole link."""
+        """Set an interface's address, state and rate; delay and loss apply to the whole cable."""
         results: dict[str, Any] = super().config(mac=mac, ip=ip, ifconfig=ifconfig, up=up)
         refuse_options(others)
         if self.link is not None:
@@ -379,25 +382,25 @@ class LabIntf(Intf):
         """Return True if the interface is up; with `setUp`, set it up first."""
         if setUp:
             return not self.ifconfig("up")
-        found = self._found()
+        found = self._kernel_interface()
         return found is not None and found.up
 
     def has_carrier(self) -> bool:
         """Return True if the cable has a carrier: this end and the other end are up."""
-        found = self._found()
+        found = self._kernel_interface()
         return found is not None and found.up and found.carrier
 
     def status(self) -> str:
         """Return OK or MISSING, as Mininet does."""
-        return "OK" if self._found() else "MISSING"
+        return "OK" if self._kernel_interface() else "MISSING"
 
-    def _found(self) -> netlink.Interface | None:
+    def _kernel_interface(self) -> netlink.Interface | None:
         fabric().flush_batch()
         links = self.node.live_namespace().netlink.links()
         return next((link for link in links if link.name == self.name), None)
 
     def delete(self) -> None:
-        """Remove the interface, and with it the cable."""
+        """Delete the interface at one end of a cable, and with it the whole cable."""
         if self.ifindex and self.node.namespace is not None:
             gone = netlink.delete(self.ifindex, f"delete {self.name}")
             self.node.live_namespace().send(gone, ignore={errno.ENODEV})
@@ -417,25 +420,25 @@ class ApplicationIntf(LabIntf):
     def __init__(self, node: Any) -> None:
         super().__init__(self.NAME, node, port=-1, moveIntfFn=lambda *_: None, up=None)
 
-    def _present(self) -> bool:
+    def _device_exists(self) -> bool:
         self.ifindex = index_in(self.node, self.name)
         return self.ifindex != 0
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
-        """Store the address, and set it if the device exists."""
-        if self._present():
+        """Store the IP address of dcn0, and set it if the forwarder has created dcn0."""
+        if self._device_exists():
             return super().setIP(ipstr, prefixLen)
         ip, _, length = ipstr.partition("/")
         self.ip, self.prefixLen = ip, length or prefixLen
         return ""
 
     def setMAC(self, macstr: str) -> str:  # noqa: N802
-        """Do nothing: the interface carries IP packets, not frames."""
+        """Do nothing: interface dcn0 carries IP packets and has no MAC address."""
         return ""
 
     def ifconfig(self, *args: Any) -> str:
-        """Run Mininet's ifconfig command if the device exists."""
-        if self._present():
+        """Run Mininet's ifconfig command for dcn0, if the forwarder has created dcn0."""
+        if self._device_exists():
             return super().ifconfig(*args)
         return f"{self.node}: {self.name} exists only while a forwarder runs\n"
 
@@ -462,7 +465,7 @@ def index_in(node: Any, name: str) -> int:
 
 
 def sent_by(node: Any) -> dict[str, tuple[int, int]]:
-    """Return the bytes and the frames sent by each of a node's own ports."""
+    """Return the bytes and the frames sent by each port of a node, by interface name."""
     with node.live_namespace():
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
     sent = {}

@@ -35,7 +35,7 @@ SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 CONTROLLER_PORT = 6653
 VLAN, CHASSIS, MOST_VLANS = "vlan", "chassis", 4094
 KINDS = ("learning", "static", VLAN)
-USERSPACE, KERNEL = "netdev", "system"  # Open vSwitch's names of datapaths
+USERSPACE, KERNEL = "netdev", "system"  # Open vSwitch's names of its userspace and kernel datapath
 STOP_S, READY_S = 5.0, 60.0
 LONGEST_SOCKET_PATH = 107
 # Log message of a userspace datapath that accepts TCP's super-packets, as in builds of OVS with
@@ -46,7 +46,7 @@ ALL_OFFLOADS = ("tx-checksum-ip-generic", "tx-checksum-sctp", *UDP_SEGMENTS)
 
 
 class OvsSwitch(SwitchNode):
-    """A switch whose ports are in the fabric, as ports for Open vSwitch."""
+    """Mininet switch without a bridge: its ports are interfaces that Open vSwitch uses."""
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         super().__init__(name, *args, **params | {"inNamespace": False})
@@ -72,7 +72,8 @@ class OpenVSwitch(Switches):
             len(str(self._database)) <= LONGEST_SOCKET_PATH,
             f"the folder {folder} has too long a name for sockets: choose a shorter one",
         )
-        self._running: dict[str, subprocess.Popen[bytes]] = {}  # processes by log name
+        # Open vSwitch's daemons and the controller, by log name
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def controller(self) -> list[str]:
         """Return the controller's module and its arguments, except for the port."""
@@ -98,7 +99,7 @@ class OpenVSwitch(Switches):
             self._start_daemons()
             self._make_bridges()
             if self.datapath == USERSPACE:
-                self._adapt(net)
+                self._disable_offloads(net)
             self._wait_ready(controller)
         except BaseException:
             self.stop()
@@ -110,7 +111,7 @@ class OpenVSwitch(Switches):
         if self.datapath == KERNEL and running:
             # A terminated daemon would leave its switches in the kernel.
             with suppress(PillarboxError):  # the daemon may not have started
-                self._run("ovs-appctl", "-t", self._control, "exit", "--cleanup")
+                self._run_tool("ovs-appctl", "-t", self._control, "exit", "--cleanup")
         for process in reversed(running):
             process.terminate()
             try:
@@ -126,7 +127,7 @@ class OpenVSwitch(Switches):
     def _start_daemons(self) -> None:
         database = self.folder / "ovs.db"
         database.unlink(missing_ok=True)
-        self._run("ovsdb-tool", "create", str(database), str(SCHEMA))
+        self._run_tool("ovsdb-tool", "create", str(database), str(SCHEMA))
         remote = f"--remote=punix:{self._database}"
         own = f"--unixctl={self.folder}/ovsdb.ctl"
         self._start(["ovsdb-server", str(database), remote, own], "ovsdb")
@@ -135,12 +136,13 @@ class OpenVSwitch(Switches):
             self._check_running()
             require(time.monotonic() < deadline, "Open vSwitch's database does not start")
             time.sleep(0.01)
-        # The database's socket exists before the database listens.
+        # The socket of Open vSwitch's database exists before the database listens.
         self._vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
-        option = "other_config:userspace-tso-enable=true"  # 8 times the throughput, if built in
+        # 8 times the throughput, if OVS is built with DPDK
+        option = "other_config:userspace-tso-enable=true"
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
-        # Without the kernel's module, the daemon must not search for it.
+        # Without its kernel module, Open vSwitch's daemon must not search for the kernel datapath.
         system = ["--disable-system"] if self.datapath == USERSPACE else []
         # Higher priority than all programs of the lab: a delayed switch loses heartbeats.
         first = ["nice", "-n", "-15"] if self.datapath == USERSPACE else []
@@ -175,14 +177,14 @@ class OpenVSwitch(Switches):
             "controller.log and vswitchd.log"
         )
 
-    def _adapt(self, net: Any) -> None:
-        """Disable offloads that the userspace datapath does not support; group its interfaces."""
+    def _disable_offloads(self, net: Any) -> None:
+        """Disable offloads that OVS's userspace datapath lacks; put its interfaces in a group."""
         said = (self.folder / "vswitchd.log").read_text()
         offloads = UDP_SEGMENTS if TAKES_SUPER_PACKETS in said else ALL_OFFLOADS
         for host in net.hosts:
             for port in range(self.topology.ports):
                 switch_off(host, host.intfs[port].name, offloads)
-        # The bridges' own interfaces outlive the daemon; their group is removed with the lab.
+        # OVS's bridge interfaces outlive the daemon; the lab's end deletes their device group.
         home = fabric()
         for name in ("ovs-netdev", *self.bridges()):
             body = netlink.interface(interface_index(name))
@@ -192,7 +194,7 @@ class OpenVSwitch(Switches):
     # -- processes -------------------------------------------------------------------------------
 
     def _start(self, words: list[str], name: str, out: int | None = None) -> Any:
-        """Start a process that runs until the lab ends; its messages go to a separate log."""
+        """Start a daemon or the controller until the lab ends; its messages go to its own log."""
         with (self.folder / f"{name}.log").open("wb") as log:
             started = subprocess.Popen(
                 words,
@@ -211,9 +213,9 @@ class OpenVSwitch(Switches):
             require(not ended, f"the {name} has ended: see {self.folder}/{name}.log")
 
     def _vsctl(self, *words: str) -> None:
-        self._run("ovs-vsctl", f"--db=unix:{self._database}", *words)
+        self._run_tool("ovs-vsctl", f"--db=unix:{self._database}", *words)
 
-    def _run(self, *words: str) -> None:
+    def _run_tool(self, *words: str) -> None:
         ran = subprocess.run(
             words, capture_output=True, text=True, check=False, env=self._environment()
         )
@@ -255,7 +257,7 @@ class OvsMiniSwitches(OpenVSwitch):
         }
 
     def admit(self, net: Any, server: int) -> None:
-        """Do nothing: a server's addresses are set by its forwarder."""
+        """Do nothing when a server starts: its forwarder sets the addresses of its ports."""
 
     def servers_plane(self, asked: str) -> str:
         """Return the forwarding plane of servers on Open vSwitch, chosen from the request."""

@@ -28,13 +28,13 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.emulation.lab_network import LabNet
 
-TRACE_PORT = 9  # port of the "discard" service, which needs no listener
+TRACE_PORT = 9  # UDP port of marked packets: the "discard" service
 TRACE_S = 2.0
 NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
 
 
 class Tracer:
-    """Sender and follower of marked packets in a network; `dead` is the set of dead servers."""
+    """Sends marked packets in a network and finds their paths; `dead` are the dead servers."""
 
     def __init__(
         self,
@@ -69,15 +69,15 @@ class Tracer:
         with ExitStack() as listening:
             listeners = []
             if destination not in self._dead:
-                # The bound socket prevents an ICMP message about a closed port.
+                # A socket bound to the destination port prevents ICMP "port unreachable".
                 listeners.append(listening.enter_context(self.listener(destination)))
             self.send(serial, source, destination, source_port)
             self._wait(listeners)
             deadline = time.monotonic() + TRACE_S
-            found = self._followed(self._forwarders, serial, source)
+            found = self._trace_from_records(self._forwarders, serial, source)
             while not (found["delivered"] or found["dropped"]) and time.monotonic() < deadline:
                 time.sleep(0.02)
-                found = self._followed(self._forwarders, serial, source)
+                found = self._trace_from_records(self._forwarders, serial, source)
         return found
 
     def listener(self, server: int) -> Any:
@@ -91,7 +91,7 @@ class Tracer:
             sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
 
     def _wait(self, listeners: list[Any]) -> None:
-        """Wait briefly for an arrival; the recorded hops decide whether the packet arrived."""
+        """Wait briefly for a marked packet at its destination, before its hops are read."""
         readable(listeners, TRACE_S / 20)
 
     def _trace_switches(
@@ -105,7 +105,7 @@ class Tracer:
         ):
             try:
                 sender.sendto(udp_payload(serial), (target, TRACE_PORT))
-            except OSError as error:  # the port is down
+            except OSError as error:  # the sender's port is down
                 dropped = f"{name} cannot send: {error.strerror}"
                 return {**NOWHERE, "path": [name], "dropped": dropped}
             arrived = bool(readable([listener], TRACE_S))
@@ -121,8 +121,10 @@ class Tracer:
         made.bind((address, port))
         return made
 
-    def _followed(self, forwarders: Forwarders, serial: int, source: int) -> dict[str, Any]:
-        """Return the trace assembled from the servers' records; both ends of a hop have a record.
+    def _trace_from_records(
+        self, forwarders: Forwarders, serial: int, source: int
+    ) -> dict[str, Any]:
+        """Return a packet's trace, assembled from the records of all servers that it passed.
 
         A server without a record of the packet was not reached.
         """
@@ -134,7 +136,7 @@ class Tracer:
             own = [one for one in traces if one["serial"] == serial]
             if len(own) <= seen[at]:
                 return found
-            if found["lost_to"]:  # the packet arrived at this hop
+            if found["lost_to"]:  # no: the next server has recorded the packet
                 path.append(found["lost_to"])
                 found["lost_to"], found["lost_port"] = "", None
             what = own[seen[at]]

@@ -37,7 +37,7 @@ def resize(net: LabNet, after: Topology) -> None:
         return
     _renumber(net, before, after)
     try:
-        _add(net, after)
+        _add_nodes(net, after)
     except BaseException:
         _shrink(net, after, before)
         raise
@@ -83,7 +83,7 @@ def _renumber(net: LabNet, before: Topology, after: Topology) -> None:
                 switch.nameToIntf[intf.name] = intf
 
 
-def _add(net: LabNet, after: Topology) -> None:
+def _add_nodes(net: LabNet, after: Topology) -> None:
     """Add the missing hosts, switches and cables, and start them."""
     topo = emulated(after)
     with fabric().batch():
@@ -105,12 +105,12 @@ def _add(net: LabNet, after: Topology) -> None:
 
 
 def _shrink(net: LabNet, before: Topology, after: Topology) -> None:
-    _remove(net, before, after)
+    _remove_nodes(net, before, after)
     _renumber(net, before, after)
     net.tell_bridges()
 
 
-def _remove(net: LabNet, before: Topology, after: Topology) -> None:
+def _remove_nodes(net: LabNet, before: Topology, after: Topology) -> None:
     """Remove the hosts, switches and cables that are not in the smaller network."""
     kept = renumbered(before, after)
     names = {before.node_name(server) for server in range(after.servers, before.servers)}

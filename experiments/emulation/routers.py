@@ -41,18 +41,19 @@ HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
 
 ROUTER_SYSCTLS = {
     "net/ipv4/ip_forward": "1",
-    "net/ipv4/fib_multipath_hash_policy": "1",  # addresses and ports, not addresses alone
+    # multipath hash over addresses and ports, not addresses alone
+    "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv4/conf/all/send_redirects": "0",
     "net/ipv4/conf/default/send_redirects": "0",
-    "net/ipv4/icmp_ratelimit": "0",  # no limit: traceroute gets every answer
+    "net/ipv4/icmp_ratelimit": "0",  # no limit of ICMP errors: traceroute gets every answer
 }
 
 
 class SwitchNode(LabNode):
     """A switch that is not a kernel bridge; its start needs no action."""
 
-    bridge = 0  # index 0: no bridge
+    bridge = 0  # interface index of its bridge; 0: the switch has none
 
     def start(self, _controllers: Any) -> None:
         """Do nothing: the switch needs no start."""
@@ -83,10 +84,11 @@ class Switches:
         self.topology, self.routing, self.seed = topology, routing, seed
 
     def start(self, net: Any) -> None:
-        """Set the gateway of all servers to their switch; subclasses also start routing."""
+        """Set each server's default gateway to its switch; subclasses also start routing."""
         with fabric().batch():
             for server in range(self.topology.servers):
-                if self.topology.node_name(server) in net:  # other servers are on other machines
+                # servers of other machines have no host here
+                if self.topology.node_name(server) in net:
                     self.admit(net, server)
 
     def admit(self, net: Any, server: int) -> None:
@@ -94,18 +96,18 @@ class Switches:
         use_gateway(net, self.topology, server)
 
     def servers_plane(self, asked: str) -> str:
-        """Return the plane of servers that relay."""
+        """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
         return chosen_plane(asked)
 
     def stop(self) -> None:
         """End processes that do not end with the namespaces."""
 
     def set_failures(self, failures: Failures) -> None:
-        """Report failures to switches that do not detect them."""
+        """Report failures of cables and nodes to switches that do not detect failures."""
 
 
 class LabRouter(SwitchNode):
-    """A switch that routes: a separate namespace in which the kernel forwards."""
+    """A switch that is a Linux router: a network namespace in which the kernel forwards IP."""
 
     def __init__(self, name: str, *args: Any, **params: Any) -> None:
         super().__init__(name, *args, **params | {"inNamespace": True})
@@ -116,7 +118,7 @@ class LabRouter(SwitchNode):
 
 
 class Routers(Switches):
-    """Switches as Linux routers, with their addresses and their tables."""
+    """Switches of a lab that are Linux routers, with IP addresses and kernel routing tables."""
 
     name = "routers"
     node = LabRouter
@@ -127,17 +129,17 @@ class Routers(Switches):
         self._tables: list[Table] = [{} for _ in range(topology.switches)]
 
     def start(self, net: Any) -> None:
-        """Install the neighbour entries of every node, and the table of every switch."""
+        """Install ARP entries in every node, and the routing table of every switch."""
         self._net = net
         with fabric().batch():
             super().start(net)
             for switch in range(self.topology.switches):
                 if f"s{switch}" in net:
-                    self._prepare(switch)
+                    self._set_addresses(switch)
             self.set_failures(Failures())
 
     def set_failures(self, failures: Failures) -> None:
-        """Replace routes that the routing changes because of failures."""
+        """Replace those kernel routes of switches that the routing changes because of failures."""
         if self._net is None or (any(self._tables) and not adapts(self.topology, self.routing)):
             return
         wanted = tables(self.topology, self.routing, failures)
@@ -146,16 +148,18 @@ class Routers(Switches):
                 if f"s{switch}" not in self._net:
                     continue
                 before = self._tables[switch]
-                gone = [self._unrouted(server) for server in before.keys() - table.keys()]
+                gone = [
+                    self._delete_route_request(server) for server in before.keys() - table.keys()
+                ]
                 new = [
-                    self._route(switch, server, ports)
+                    self._add_route_request(switch, server, ports)
                     for server, ports in table.items()
                     if before.get(server) != ports
                 ]
                 self._node(switch).send(*gone, *new)
         self._tables = wanted
 
-    def _prepare(self, switch: int) -> None:
+    def _set_addresses(self, switch: int) -> None:
         node = self._node(switch)
         own = dotted_quad(self.topology.switch_ipv4(switch))
         node.send(netlink.add_address(LOOPBACK, own, 32))
@@ -172,13 +176,13 @@ class Routers(Switches):
         with node.live_namespace():
             write_sysctl(HASH_SEED, str(1 + crc32(b"%d %d" % (self.seed, switch)) % 0xFFFFFFFF))
 
-    def _route(self, switch: int, server: int, ports: Ports) -> Message:
+    def _add_route_request(self, switch: int, server: int, ports: Ports) -> Message:
         intfs, ip = self._node(switch).intfs, self.topology.ip(server)
         plugs = ((port, self.topology.switch_plug(switch, port)) for port in ports)
         hops = ((self._ip(plug), intfs[port].ifindex) for port, plug in plugs)
         return spread(ip, 32, hops, f"route {ip} on s{switch}")
 
-    def _unrouted(self, server: int) -> Message:
+    def _delete_route_request(self, server: int) -> Message:
         ip = self.topology.ip(server)
         return Message(RTM_DELROUTE, 0, _to(ip), f"remove the route to {ip}")
 

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_LOG_BYTES = 1 << 16  # maximum size of the log in one sample; the next sample continues
+MOST_LOG_BYTES = 1 << 16  # maximum bytes of the lab's log in one sample
 
 
 class LabSampler:
-    """Sampler of a lab's traffic counters, faults and log; thread-safe."""
+    """Samples a lab's traffic counters, faults and log for the lab's page; thread-safe."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab, self._meter = lab, lab.meter()
 
     def sample(self, log_from: int = 0) -> dict[str, Any]:
-        """Return the lab's state at this moment.
+        """Return the lab's counters, faults and new log lines at this moment.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class LabSampler:
         self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:
-        """Return the log's complete lines from an offset, and the offset of the next line."""
+        """Return complete lines of the lab's log from an offset, and the offset after them."""
         with (self._lab.folder / "events.jsonl").open("rb") as file:
             file.seek(start)
             text = file.read(MOST_LOG_BYTES)

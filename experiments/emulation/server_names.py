@@ -23,19 +23,19 @@ from experiments.linux import sandbox
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-# A server address in a command argument: also in root@4.3, http://4.3:80/ and 4.3:/folder.
+# Matches a server address in a command argument, as in root@4.3, http://4.3:80/, 4.3:/folder.
 _MENTION = re.compile(
     r"((?:[a-z+]+://)?(?:[\w.+-]+@)?)(\d+(?:\.\d+)+|h\d+)((?:[:/].*)?)", re.DOTALL
 )
-# Programs whose arguments are hosts: for these, an address without a server is an error.
+# Programs whose arguments are hosts: an address that no server has is an error in these.
 _ASK_HOSTS = {"ping", "traceroute", "tracepath", "mtr", "iperf", "iperf3", "curl", "wget", "ssh"}
 _ASK_HOSTS |= {"scp", "sftp", "nc", "ncat", "telnet", "netperf", "arping", "nping", "hping3", "ab"}
 _IPV4_NUMBERS = 4
-# Programs and options before a time or a rate: a number with one dot after them is not a server.
+# Programs and options that take a time or rate: the argument 0.5 is then no server address.
 _TIMED = {"sleep", "timeout", "-i", "-t", "-w", "-W", "-m", "-b", "-O", "--bitrate"}
 _TIMED |= {"--interval", "--time", "--timeout", "--max-time", "--connect-timeout"}
 _UNUSUAL = re.compile(r"[^a-z0-9-]")  # characters not allowed in a host name
-# Words of a shell command line; quoted parts are not changed.
+# Matches words and quoted parts of a shell command line; only words are changed.
 _WORDS = re.compile(r"(?:[^\s'\"\\;|&<>()]|'[^']*'|\"(?:\\.|[^\"])*\"|\\.)+")
 
 

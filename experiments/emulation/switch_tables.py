@@ -22,17 +22,17 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 Ports = tuple[int, ...]
-Table = dict[int, Ports]  # ports of a switch to each reachable server
-PORT = 0  # only port of a server attached to routing switches
+Table = dict[int, Ports]  # forwarding table of a switch: its ports to each reachable server
+PORT = 0  # number of a server's only port, where switches route
 
 
 def adapts(topology: Topology, routing: str) -> bool:
-    """Return True if the routing's tables change with failures."""
+    """Return True if a routing's switch tables change when cables or switches fail."""
     return routing == SHORTEST or algorithms(topology)[routing].around is not None
 
 
 def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[Table]:
-    """Return the table of every switch.
+    """Return the forwarding table of every switch under a routing.
 
     Parameters
     ----------
@@ -58,13 +58,13 @@ def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[
     if routing == SHORTEST:
         return _equal_cost(topology, failures, failures)
     if adapts(topology, routing):
-        # As in the algorithm, only paths as short as without failures are used.
+        # As in the routing's algorithm, a path with failures is never longer than without.
         return _equal_cost(topology, NONE, failures)
     return _computed(topology, routing)
 
 
 def _computed(topology: Topology, routing: str) -> list[Table]:
-    """Return the tables that implement the computed paths."""
+    """Return the switches' forwarding tables for the paths that a routing computes."""
     found: list[Table] = [{} for _ in range(topology.switches)]
     edges = _servers_of_edges(topology)
     for servers in edges.values():
@@ -88,7 +88,7 @@ def _computed(topology: Topology, routing: str) -> list[Table]:
 
 
 def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> list[Table]:
-    """Return the tables with every port on a shortest working path.
+    """Return the switches' forwarding tables with every port on a shortest working path (ECMP).
 
     Paths are as short as with the `lasting` failures alone, and work with all `failures`.
     """
@@ -107,7 +107,7 @@ def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> li
 def _ports_to(
     topology: Topology, edge: int, lasting: Failures, failures: Failures
 ) -> dict[int, Ports]:
-    """Return the ports of each switch on working paths to an edge switch, nearest first."""
+    """Return each switch's ports on working paths to an edge switch, nearest switch first."""
     distances = _distances(topology, edge, lasting)
     found: dict[int, Ports] = {} if edge in failures.nodes else {edge: ()}
     for switch, distance in distances.items():
@@ -134,7 +134,7 @@ def _distances(topology: Topology, edge: int, failures: Failures) -> dict[int, i
 def _switches_around(
     topology: Topology, switch: int, failures: Failures
 ) -> Iterator[tuple[int, int]]:
-    """Yield the ports with a working cable to a working switch."""
+    """Yield those ports of a switch that lead to a working switch by a working cable."""
     for port, plug in topology.neighbours(switch):
         works = plug.node not in failures.nodes and (
             frozenset((switch, plug.node)) not in failures.links

@@ -24,7 +24,7 @@ BRIDGES, OVS = "bridges", OpenVSwitch.name
 def switches_of(
     topology: Topology, settings: LabSettings, routing: str, seed: int, folder: Path
 ) -> Switches | None:
-    """Return the switches of a network; None for bridges."""
+    """Return the object that runs a network's routing switches; None if they are bridges."""
     kind = settings.switches
     if topology.ports > 1:
         return None if kind == BRIDGES else OvsMiniSwitches(topology, kind, folder)
@@ -45,11 +45,11 @@ def switches_of(
 
 
 def servers_plane(switches: Switches | None, asked: str) -> str:
-    """Return the plane of servers that relay."""
+    """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
     return switches.servers_plane(asked) if switches else chosen_plane(asked)
 
 
 def has_loops(topology: Topology) -> bool:
-    """Return True if there are more cables between switches than in a tree."""
+    """Return True if the cables between a network's switches form loops, unlike in a tree."""
     between = sum(cable.a >= topology.servers for cable in topology.links())
     return between > max(topology.switches - 1, 0)

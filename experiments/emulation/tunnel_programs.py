@@ -26,17 +26,17 @@ _CABLE, _SIDE, _NUMBER, _COUNT = (struct.Struct(form) for form in ("=III4s4s", "
 
 
 class EncapsulatedHalf(NamedTuple):
-    """The interfaces of a half cable, and the parameters of its tunnel."""
+    """Interfaces and VXLAN tunnel of this machine's half of a cable to another machine."""
 
     far_end: int
-    device: int  # interface index of the tunnel
-    of_host: bool  # True if the near end is in another namespace
+    device: int  # interface index of the VXLAN device
+    of_host: bool  # True if this machine's end is a host's port
     vni: int
-    machine: int  # machine of the other half
+    machine: int  # number of the machine with the other half of the cable
 
 
 def missing() -> str:
-    """Return the reason why super-packets cannot be packed here, "" if they can."""
+    """Return why TCP's super-packets cannot be packed into tunnels here, "" if they can."""
     try:
         Object(build(TUNNELS)).close()
     except BpfError as error:
@@ -45,7 +45,7 @@ def missing() -> str:
 
 
 class TunnelPrograms:
-    """The eBPF programs of all half cables of a lab's part, and the trunk.
+    """eBPF programs that carry TCP's super-packets through the VXLAN tunnels of this machine.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class TunnelPrograms:
         home = fabric()
         self._trunk = home.new_index()
         here = End(TRUNK, self._trunk, home.descriptor)
-        there = End(AT_MACHINE, 0, underlay.namespace)  # the kernel assigns the index
+        there = End(AT_MACHINE, 0, underlay.namespace)  # index 0: the kernel assigns an index
         home.netlink.send(
             [
                 netlink.cable(here, there, mtu=TRUNK_MTU, group=home.group),
@@ -83,26 +83,26 @@ class TunnelPrograms:
         self._maps["card"][_NUMBER.pack(0)] = _NUMBER.pack(underlay.card.ifindex)
 
     def add(self, half: EncapsulatedHalf) -> None:
-        """Enable packing of a half cable's super-packets, and repair of their segments."""
+        """Pack the super-packets of a cable to another machine, and repair their segments."""
         self._halves.append(half)
-        self._lead(half)
+        self._set_tunnel_addresses(half)
         side = _SIDE.pack(half.far_end, half.of_host)
         self._maps["sides"][_NUMBER.pack(half.device)] = side
 
-    def _lead(self, half: EncapsulatedHalf) -> None:
+    def _set_tunnel_addresses(self, half: EncapsulatedHalf) -> None:
         addresses = self._underlay.addresses
         ends = (addresses[self._underlay.machine], addresses[half.machine])
         cable = half.vni, half.device, self._trunk, *map(socket.inet_aton, ends)
         self._maps["cables"][_NUMBER.pack(half.far_end)] = _CABLE.pack(*cable)
 
     def move(self, machine: int) -> None:
-        """Redirect all tunnels to a machine to its current address."""
+        """Redirect the eBPF programs' tunnels to a machine to that machine's current IP address."""
         for half in self._halves:
             if half.machine == machine:
-                self._lead(half)
+                self._set_tunnel_addresses(half)
 
     def tallies(self) -> dict[str, int]:
-        """Return the numbers of super-packets packed, segments repaired, and frames refused."""
+        """Return the numbers of packets that the tunnels' eBPF has packed, repaired and refused."""
         names = "packed", "mended", "refused"
         values = (self._maps["tallies"][_NUMBER.pack(one)] for one in range(len(names)))
         return {name: _COUNT.unpack(one)[0] for name, one in zip(names, values, strict=True)}

@@ -13,18 +13,18 @@ from experiments.linux.shaping import HEADER_ROOM
 from hosts.linux.calls import current_namespace
 from topos.base.errors import require
 
-PORT = 14789  # UDP port, not VXLAN's 4789, which clouds and containers use
+PORT = 14789  # UDP port of the lab's VXLAN tunnels; clouds and containers use 4789
 LOOPBACK = 1  # index of the loopback interface in every namespace
-TUNNEL_BYTES = 14 + 8 + 8 + 20  # inner Ethernet, VXLAN, UDP, IPv4
+TUNNEL_BYTES = 14 + 8 + 8 + 20  # headers of a tunnel: inner Ethernet, VXLAN, UDP, IPv4
 GONE = {
     errno.ENOENT,
     errno.EINVAL,
     errno.ENODEV,
-}  # kernel's error numbers for objects that were already removed
+}  # kernel's errors when an interface or hook is already removed
 
 
 class Underlay:
-    """The machine's side of all crossing cables, opened in the machine's own namespace.
+    """A machine's network card and namespace, as the base of VXLAN tunnels to other machines.
 
     Parameters
     ----------
@@ -59,21 +59,21 @@ class Underlay:
         )
 
     def guard(self) -> None:
-        """Restrict tunnels to packets of these machines, on all cards; VXLAN does not check."""
+        """Drop tunnel packets that do not come from the lab's machines, by BPF on all cards."""
         program = cable_programs.load(cable_programs.only_from(PORT, self.addresses))
         for tap in self._taps():
             try:
                 self.netlink.send([cable_programs.hook(tap, new=True)])
                 self._hooked.add(tap)
             except netlink.NetlinkError as error:
-                if error.errno != errno.EEXIST:  # the hook exists: other programs use it
+                if error.errno != errno.EEXIST:  # a clsact exists already, for other software
                     raise
             deed = f"guard interface {tap.ifindex} against other tunnels"
             self.netlink.send([cable_programs.attach(tap, cable_programs.GUARD, program, deed)])
         os.close(program)
 
     def unguard(self) -> None:
-        """Detach the guards, and remove the hooks that were created for them if they are empty."""
+        """Detach the BPF programs of `guard` from all cards, and remove clsacts left empty."""
         for tap in self._taps():
             gone = cable_programs.detach(
                 tap, cable_programs.GUARD, f"remove the guard of interface {tap.ifindex}"
@@ -88,11 +88,11 @@ class Underlay:
         return [cable_programs.CableTap(link.ifindex, cable_programs.INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
-        """Store the new address of another machine, and update the guard of tunnels."""
+        """Store another machine's new IP address, and accept tunnel packets from this address."""
         self.addresses[machine] = address
         self.guard()
 
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
-        """Create this machine's end of a tunnel to another machine."""
+        """Create this machine's VXLAN device for the cable to another machine."""
         outside = VxlanTunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
         self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])

@@ -34,8 +34,10 @@ from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Cable, Topology
 
-WHOLE, PACKED, SINGLE = "whole", "packed", "single"  # modes of super-packets in tunnels
-MOST_PACKET = 65535 - 1024  # maximum super-packet with all inner and outer headers, in bytes
+# how tunnels carry TCP's super-packets: unchanged, packed by eBPF, or not
+WHOLE, PACKED, SINGLE = "whole", "packed", "single"
+# maximum super-packet in bytes; leaves 1 KiB of 64 KiB to all headers
+MOST_PACKET = 65535 - 1024
 
 
 class Elsewhere(LabNode):
@@ -46,7 +48,7 @@ class Elsewhere(LabNode):
 
 
 class CrossLink(LabLink):
-    """The near half of a cable to another machine; the second node is `Elsewhere`."""
+    """One machine's half of a cable to another machine; the second node is `Elsewhere`."""
 
     def __init__(
         self,
@@ -67,10 +69,10 @@ class CrossLink(LabLink):
             "this kernel has no netem, so cables between machines can have no delay: leave it out",
         )
 
-    def _make(self, ports: list[End], nodes: Any) -> None:
+    def _create_ports(self, ports: list[End], nodes: Any) -> None:
         home, (port, side) = fabric(), ports
         of_host = port.namespace != home.descriptor
-        # The device has the port's MAC address: it accepts only frames to the port.
+        # The VXLAN device has the port's MAC address, and so accepts only frames to the port.
         device = End(f"x{self.vni}", home.new_index(), home.descriptor, port.mac)
         if of_host:
             home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
@@ -93,7 +95,7 @@ class CrossLink(LabLink):
             cable_programs.CableTap(index, cable_programs.INGRESS)
             for index in (side.ifindex, device.ifindex)
         ]
-        # Bypasses the far end's queue where the kernel can: the peer must be in another namespace.
+        # The kernel can skip the receive queue of a veth's far end in another namespace.
         arrive = (
             cable_programs.hand_to_peer(side.ifindex)
             if of_host
@@ -119,18 +121,18 @@ class CrossLink(LabLink):
             home.send(netlink.change(one.ifindex, up=True))
 
     def move(self) -> None:
-        """Redirect the tunnel to the current address of its machine."""
+        """Redirect a cable's VXLAN tunnel to the current IP address of the other machine."""
         remote = self._underlay.addresses[self.machine]
         fabric().send(netlink.redirect_tunnel(self._device, remote))
 
     def shape(self, intf: LabIntf, *how: Any) -> None:
-        """Shape the sending direction of the near end; the far end shapes the other direction."""
+        """Set the rate, delay and loss of the frames that this machine's end of a cable sends."""
         if not isinstance(intf.node, Elsewhere):
             super().shape(intf, *how)
 
 
 class PartNet(LabNet):
-    """The part of a network on one machine.
+    """The servers, switches and cables of a lab's network that are on one machine.
 
     Parameters
     ----------
@@ -171,10 +173,10 @@ class PartNet(LabNet):
         for number, cable in enumerate(self.topology.links()):
             machines = self._machine_of[cable.a], self._machine_of[cable.b]
             if machines[0] != machines[1] and self._underlay.machine in machines:
-                self.crossing[number] = self._half(elsewhere, number, cable, machines)
+                self.crossing[number] = self._add_half_cable(elsewhere, number, cable, machines)
 
     def move(self, machine: int, address: str) -> None:
-        """Redirect all tunnels to another machine to its new address."""
+        """Redirect all VXLAN tunnels to another machine to that machine's new IP address."""
         self._underlay.move(machine, address)
         for link in self.crossing.values():
             if link.machine == machine:
@@ -194,7 +196,7 @@ class PartNet(LabNet):
                     found[number] = link
         return found
 
-    def _half(
+    def _add_half_cable(
         self, elsewhere: Elsewhere, number: int, cable: Cable, machines: tuple[int, int]
     ) -> CrossLink:
         assert self.topology

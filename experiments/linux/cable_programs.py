@@ -36,26 +36,27 @@ from topos.base.errors import PillarboxError
 
 RTM_NEWQDISC, RTM_DELQDISC, RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 36, 37, 44, 45, 46
 CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
-INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # directions at an interface
+INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # tc handles of an interface's two directions
 TCA_KIND, TCA_OPTIONS = 1, 2
 TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 7, 8, 1
 ETH_P_ALL = 0x0003
 
-ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # next program; drop; drop without counting
+ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # verdicts: next program; drop; drop without counting
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
 TO_INGRESS = 1
-# Offsets in a packet's context (struct __sk_buff).
+# Offsets of fields in a packet's BPF context (struct __sk_buff).
 PROTOCOL, PRIORITY, IFINDEX, SOCKET = 16, 32, 40, 168
-# Offsets in an Ethernet frame.
+# Offsets of protocol numbers in an Ethernet frame.
 ETHERTYPE_AT, DCN_PROTOCOL_AT, IP_PROTOCOL_AT, INNER_PROTOCOL_AT = 12, 14 + 1, 14 + 9, 14 + 20 + 9
 
-# first 16 bits of the MAC addresses of `mac_of_peer`, which are locally administered
+# first 16 bits of the locally administered MAC addresses of `mac_of_peer`
 NAMED_PEER = 0x0670
 
-# Priorities of the lab's programs at an interface, all before a forwarder's.
+# Order in which the lab's BPF programs run at an interface, all before a forwarder's.
 OWN, CUT, LOSS, PATCH, STRAIGHT_ON = 1, 2, 3, 4, 5
-GUARD = 14789  # priority at a machine's own cards, where other software may have programs too
-CONTROL, MARKING = 1, 2  # priorities of filters at a queue
+# priority of tunnel filters at a machine's cards, where other software has programs too
+GUARD = 14789
+CONTROL, MARKING = 1, 2  # priorities of tc filters that select a packet's queue
 
 
 def drop() -> bytes:
@@ -64,7 +65,7 @@ def drop() -> bytes:
 
 
 def _end(verdict: int) -> bytes:
-    """Return the instructions that end a program with a verdict."""
+    """Return the instructions that end a BPF program with a verdict: drop or continue."""
     return ebpf.set_register(R0, verdict) + ebpf.EXIT
 
 
@@ -74,7 +75,7 @@ def drop_some(probability: float) -> bytes:
     low = struct.unpack("=i", struct.pack("=I", threshold))[0]
     return (
         ebpf.call_helper(GET_PRANDOM_U32)
-        + ebpf.copy(R0, R0, bits=32)  # clears the upper half
+        + ebpf.copy(R0, R0, bits=32)  # clears the upper 32 bits of the random number
         + ebpf.set_register(R1, low, bits=32)
         + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(_end(ACT_UNSPEC)))
         + _end(ACT_UNSPEC)
@@ -83,7 +84,7 @@ def drop_some(probability: float) -> bytes:
 
 
 def own(*, by_filter: bool) -> bytes:
-    """Return the BPF program that detaches incoming packets from the socket that sent them.
+    """Return the BPF program that detaches packets from the TCP socket that sent them.
 
     Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
     until they arrive: over veth and bridge, that is the whole path through all switches, whose
@@ -102,16 +103,16 @@ def own(*, by_filter: bool) -> bytes:
     owned = again + _end(ACT_STOLEN if by_filter else ACT_SHOT)
     has_no_socket = ebpf.load(ebpf.DOUBLE, R2, R1, SOCKET)
     has_no_socket += ebpf.skip_if(ebpf.EQUAL, R2, 0, ebpf.length(owned))
-    return _heart_beats_past_shapers() + has_no_socket + owned + _end(ACT_UNSPEC)
+    return _bypass_of_heart_beats() + has_no_socket + owned + _end(ACT_UNSPEC)
 
 
 def hurry() -> bytes:
     """Return the BPF program that only lets heart-beats bypass the shapers."""
-    return _heart_beats_past_shapers() + _end(ACT_UNSPEC)
+    return _bypass_of_heart_beats() + _end(ACT_UNSPEC)
 
 
-def _heart_beats_past_shapers() -> bytes:
-    """Return the start of a program: heart-beats end here, other packets go on, R1 unchanged."""
+def _bypass_of_heart_beats() -> bytes:
+    """Return the start of a BPF program that lets heart-beats bypass the shapers."""
     past = ebpf.set_register(R1, PAST_SHAPERS) + ebpf.store(ebpf.WORD, R6, PRIORITY, R1)
     past += _end(ACT_UNSPEC)
     is_beat = ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT)
@@ -122,12 +123,12 @@ def _heart_beats_past_shapers() -> bytes:
 
 
 def hand_to_peer(index: int) -> bytes:
-    """Return the BPF program that passes a packet to the far end of interface `index`."""
+    """Return the BPF program that passes a packet to the peer of veth interface `index`."""
     return ebpf.set_register(R1, index) + _redirect(REDIRECT_PEER)
 
 
 def mac_of_peer(index: int) -> str:
-    """Return the MAC address by which `hand_to_named_peer` finds interface `index`'s far end.
+    """Return the MAC address that encodes a veth interface's index for `hand_to_named_peer`.
 
     >>> mac_of_peer(258)
     '06:70:00:00:01:02'
@@ -136,7 +137,7 @@ def mac_of_peer(index: int) -> str:
 
 
 def _redirect(helper: int) -> bytes:
-    """Return the end of a program that passes the packet to the interface with index R1."""
+    """Return the BPF instructions that pass a packet to the interface with index R1."""
     return ebpf.set_register(R2, 0) + ebpf.call_helper(helper) + ebpf.EXIT
 
 
@@ -184,10 +185,11 @@ def is_control() -> bytes:
         [
             ebpf.copy(R6, R1),
             ebpf.load_packet(ebpf.HALF, ETHERTYPE_AT),
-            ebpf.skip_if(ebpf.EQUAL, R0, ETH_DCN, 5),  # jump to the load of DCN's protocol
+            # DCN header: jump to the load of its protocol
+            ebpf.skip_if(ebpf.EQUAL, R0, ETH_DCN, 5),
             ebpf.skip_if(ebpf.DIFFERENT, R0, ETH_IP, 9),  # no match
             ebpf.load_packet(ebpf.BYTE, IP_PROTOCOL_AT),
-            ebpf.skip_if(ebpf.DIFFERENT, R0, IP_IN_IP, 3),  # check the outer protocol
+            ebpf.skip_if(ebpf.DIFFERENT, R0, IP_IN_IP, 3),  # no IP in IP: check the outer protocol
             ebpf.load_packet(ebpf.BYTE, INNER_PROTOCOL_AT),
             ebpf.skip(1),
             ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT),
@@ -210,7 +212,7 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
         (ebpf.load_packet(ebpf.BYTE, IP_PROTOCOL_AT), socket.IPPROTO_UDP),
         (
             ebpf.load_packet(ebpf.BYTE, 14)
-            + ebpf.calculate(ebpf.AND, R0, 0x0F)  # header length in words
+            + ebpf.calculate(ebpf.AND, R0, 0x0F)  # length of the IP header in words
             + ebpf.calculate(ebpf.SHIFT_LEFT, R0, 2)
             + ebpf.copy(R7, R0)
             + ebpf.load_packet(ebpf.HALF, 14 + 2, beyond=R7),
@@ -218,10 +220,10 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
         ),
     ]
     end = ebpf.load_packet(ebpf.WORD, 14 + 12)
-    for at, one in enumerate(known):  # equal: jump to the last two instructions
+    for at, one in enumerate(known):  # known source address: jump to the verdict
         end += ebpf.skip_if(ebpf.EQUAL, R0, one, len(known) - at + 1, bits=32)
     end += _end(ACT_SHOT)
-    for read, wanted in reversed(tests):  # different: jump to the last two instructions
+    for read, wanted in reversed(tests):  # other ports and protocols: jump to the verdict
         end = read + ebpf.skip_if(ebpf.DIFFERENT, R0, wanted, ebpf.length(end)) + end
     return end + _end(ACT_UNSPEC)
 
@@ -238,15 +240,15 @@ def load(program: bytes) -> int:
 
 
 class CableTap(NamedTuple):
-    """An interface and direction at which a program intercepts one direction of a cable."""
+    """Interface and direction at which a BPF program intercepts one direction of a cable."""
 
-    ifindex: int  # index of an interface of the fabric
+    ifindex: int  # index of an interface in the switches' namespace
     hook: int  # INGRESS or EGRESS
-    alone: bool = False  # no program is ever attached in the other direction
+    alone: bool = False  # True if only this direction ever gets programs
 
 
 def hook(tap: CableTap, *, new: bool = False) -> Message:
-    """Return the request for the queueing discipline (clsact) to which programs are attached.
+    """Return the request for an interface's clsact, to which tc attaches BPF programs.
 
     The clsact stays when the last program is detached: other software may have programs there. It
     serves both directions, or only the ingress: the kernel keeps an entry per direction in a list
@@ -254,18 +256,18 @@ def hook(tap: CableTap, *, new: bool = False) -> Message:
     clsact exists.
     """
     incoming_alone = tap.alone and tap.hook == INGRESS
-    body = _place(tap) + text(TCA_KIND, "ingress" if incoming_alone else "clsact")
+    body = _clsact_header(tap) + text(TCA_KIND, "ingress" if incoming_alone else "clsact")
     flags = NLM_F_CREATE | (NLM_F_EXCL if new else 0)
     return Message(RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
 
 
 def unhook(tap: CableTap) -> Message:
     """Return the request that removes the clsact of an interface with all programs."""
-    return Message(RTM_DELQDISC, 0, _place(tap), f"leave interface {tap.ifindex} as it was")
+    return Message(RTM_DELQDISC, 0, _clsact_header(tap), f"leave interface {tap.ifindex} as it was")
 
 
 def is_empty(kernel: Netlink, tap: CableTap) -> bool:
-    """Return True if no program, of any owner, is attached at an interface."""
+    """Return True if an interface's clsact has no BPF program or filter of any owner."""
     deed = f"list the programs at interface {tap.ifindex}"
     places = (
         struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, direction, 0)
@@ -274,35 +276,35 @@ def is_empty(kernel: Netlink, tap: CableTap) -> bool:
     return not any(kernel.dump(RTM_GETTFILTER, place, deed) for place in places)
 
 
-def _place(tap: CableTap) -> bytes:
+def _clsact_header(tap: CableTap) -> bytes:
     return struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
 
 
 def attach(tap: CableTap, priority: int, program: int, deed: str) -> Message:
-    """Return the request that attaches a loaded program; its file may be closed afterwards."""
+    """Return the tc request that attaches a loaded BPF program to an interface."""
     options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
     options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
-    body = _filter(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
+    body = _filter_header(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
     return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
 
 
 def detach(tap: CableTap, priority: int, deed: str) -> Message:
-    """Return the request that detaches the lab's program of a priority."""
-    body = _filter(tap, priority) + text(TCA_KIND, "bpf")
+    """Return the tc request that detaches a BPF program from an interface, by its priority."""
+    body = _filter_header(tap, priority) + text(TCA_KIND, "bpf")
     return Message(RTM_DELTFILTER, 0, body, deed)
 
 
 def classify(
     index: int, queue: int, band: int, program: int, deed: str, priority: int = CONTROL
 ) -> Message:
-    """Return the request that lets a loaded program select packets for a class of a queue."""
+    """Return the request for a BPF filter that selects packets for a class of a port's queue."""
     options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
     options += text(TCA_BPF_NAME, "pillarbox")
-    body = _filter(CableTap(index, queue), priority) + text(TCA_KIND, "bpf")
+    body = _filter_header(CableTap(index, queue), priority) + text(TCA_KIND, "bpf")
     body += attribute(TCA_OPTIONS, options)
     return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
 
 
-def _filter(tap: CableTap, priority: int) -> bytes:
+def _filter_header(tap: CableTap, priority: int) -> bytes:
     protocol = struct.unpack("=H", struct.pack("!H", ETH_P_ALL))[0]
     return struct.pack("=BxHiIII", 0, 0, tap.ifindex, 1, tap.hook, priority << 16 | protocol)

@@ -30,16 +30,16 @@ from pathlib import Path
 from experiments.linux.processes import proc_field
 
 NAME = "pillarbox.programs-"
-BESIDE_A_RUN = "-programs"  # suffix of a run's cgroup name (see `sweep`)
+BESIDE_A_RUN = "-programs"  # suffix of the name of the cgroup for programs on servers
 CONTROLLERS = {"cpu": "processor time", "memory": "memory", "pids": "the number of processes"}
-# relative to the defaults 1024 and 100 of other cgroups and sessions
+# CPU weights of programs; other cgroups and sessions have 1024 (version 1) and 100
 CPU_SHARES, CPU_WEIGHT = 512, 50
-MEMORY_SHARE = 0.75  # fraction of the machine's memory, or of the parent cgroup's limit
+MEMORY_SHARE = 0.75  # programs' memory limit: fraction of the machine's or parent's memory
 MOST_PROCESSES = 4096
-NICE, SESSION_NICE = 10, 19  # nice values where the CPU controller is missing
-KILLED_FIRST = 500  # oom_score_adj of programs
+NICE, SESSION_NICE = 10, 19  # programs' nice values, where cgroups have no CPU controller
+KILLED_FIRST = 500  # oom_score_adj: programs on servers are killed before forwarders
 END_S = 5.0
-DYING_S = 0.5  # upper bound for killed processes to leave a group that is to be removed
+DYING_S = 0.5  # time limit for killed processes to leave a cgroup, in seconds
 PROC = Path("/proc")
 
 
@@ -55,15 +55,15 @@ class ProgramGroup:
     """
 
     def __init__(self, name: str, proc: Path = PROC) -> None:
-        self._folders: dict[str, Path] = {}  # folders by controller
-        self._locks: dict[Path, int] = {}  # open, locked folders by path
-        self.missing: dict[str, str] = {}  # reason of each missing controller
+        self._folders: dict[str, Path] = {}  # cgroup folders by controller (cpu, memory, pids)
+        self._locks: dict[Path, int] = {}  # locked file descriptors of cgroup folders, by path
+        self.missing: dict[str, str] = {}  # why a controller is missing, by its name
         for controller in CONTROLLERS:
             parent = parent_of(controller, proc)
             if parent is None:
                 self.missing[controller] = "the kernel offers no such control group"
                 continue
-            hands_down = parent / "cgroup.subtree_control"  # cgroup version 2
+            hands_down = parent / "cgroup.subtree_control"  # exists in cgroup version 2 only
             try:
                 if hands_down.exists():
                     hands_down.write_text(f"+{controller}")
@@ -85,7 +85,7 @@ class ProgramGroup:
                 if folder.is_dir():
                     return folder
                 os.close(self._locks.pop(folder))
-            # another lab checks whether the folder is a dead lab's, or has removed it
+            # another lab checks if this cgroup is a dead lab's, or has removed it
             except OSError:
                 if time.monotonic() > deadline:
                     raise
@@ -159,7 +159,7 @@ class ProgramGroup:
 
 
 def join(lists: Sequence[str]) -> None:
-    """Move this process into the cgroup with these `lists`; ignore a cgroup that is gone."""
+    """Move this process into a cgroup, by its `cgroup.procs` files; ignore removed cgroups."""
     for each in lists:
         with suppress(OSError):
             Path(each).write_text("0")
@@ -168,7 +168,7 @@ def join(lists: Sequence[str]) -> None:
 
 
 def parent_of(controller: str, proc: Path = PROC) -> Path | None:
-    """Return the folder of the cgroup below which a controller is available, None without it."""
+    """Return the cgroup folder in which a lab can create cgroups with a controller, or None."""
     mounts = proc / "self/mounts"
     for line in mounts.read_text().splitlines() if mounts.exists() else ():
         _, place, kind, options, *_ = line.split()
@@ -192,7 +192,7 @@ def _own_path(controller: str, proc: Path) -> str:
 
 
 def _limit(controller: str, folder: Path, proc: Path) -> None:
-    """Set a cgroup's limit, in the file of the version in use."""
+    """Set the CPU, memory or process limit of a lab's cgroup, in cgroup version 1 or 2."""
     memory = str(int(MEMORY_SHARE * _memory_bytes(folder.parent, proc)))
     values = {
         "cpu": {"cpu.weight": str(CPU_WEIGHT), "cpu.shares": str(CPU_SHARES)},
@@ -243,7 +243,7 @@ def remove_dead(within: Iterable[Path]) -> None:
 
 def _remove_if_dead(folder: Path) -> None:
     """Remove a cgroup without processes whose owner has ended."""
-    with suppress(OSError):  # locked, gone, or not empty
+    with suppress(OSError):  # the cgroup is locked by its owner, removed, or not empty
         lock = _locked(folder)
         try:
             folder.rmdir()
@@ -266,7 +266,7 @@ def remove_when_free(folder: Path) -> None:
 # -- this process's cgroup -------------------------------------------------------------------------
 
 _name = ""
-# ID of the process that created the cgroup, and the cgroup
+# ID of the process that created the programs' cgroup, and the cgroup
 _group: tuple[int, ProgramGroup] | None = None
 
 

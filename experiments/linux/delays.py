@@ -40,7 +40,7 @@ FULL = {errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM}
 
 
 class DelayLine:
-    """Handle of the lab on the process that delays frames."""
+    """Starts and controls the process that delays frames of cables if the kernel has no netem."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[str] | None = None
@@ -77,7 +77,7 @@ class DelayLine:
         """End the process; the next cable starts a new process."""
         process, self._process = self._process, None
         if process is not None:
-            process.communicate()  # closes standard input, which ends the process
+            process.communicate()  # closing its standard input ends the process
 
 
 class DelayedDirection:
@@ -91,7 +91,7 @@ class DelayedDirection:
         self.last_due = 0.0
 
     def take(self, frame: bytes, now: float) -> None:
-        """Queue a frame until it is due; frames are never reordered."""
+        """Queue a frame until the cable's delay has passed; frames are never reordered."""
         if self.held_bytes + len(frame) > MOST_HELD_BYTES:
             return
         jitter = random.uniform(-self.jitter_s, self.jitter_s) if self.jitter_s else 0.0
@@ -111,30 +111,30 @@ class DelayedDirection:
             try:
                 self.target.send(frame)
             except OSError as error:
-                # A full queue or a cut cable drops the frame.
+                # A full port queue or a cut cable drops the frame.
                 if error.errno not in GONE | FULL:
                     raise
         return float("inf")
 
 
 class Element:
-    """The process that delays frames: waits for frames, orders and due times."""
+    """Main loop of the process that delays frames of cables."""
 
     def __init__(self) -> None:
         self.ports: dict[int, socket.socket] = {}
         self.directions: dict[
             int, DelayedDirection
-        ] = {}  # directions by their source's file descriptor
+        ] = {}  # delayed directions of cables, by the descriptor of the source's socket
         self.poll = select.epoll()
         self.poll.register(sys.stdin.fileno(), select.EPOLLIN)
 
     def run(self) -> None:
-        """Forward frames until standard input is closed."""
+        """Forward the cables' frames after their delays until standard input is closed."""
         wake_punctually()
         next_due = float("inf")
         while True:
             wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())
-            readable([self.poll], wait_s)  # the poll's own timeout has a resolution of 1 ms
+            readable([self.poll], wait_s)  # finer than the poll's own timeout of whole ms
             for descriptor, _ in self.poll.poll(0):
                 if descriptor in self.directions:
                     self._read(descriptor)
@@ -160,7 +160,7 @@ class Element:
         except OSError as error:
             if error.errno not in GONE:
                 raise
-            # The failed read has cleared the socket's error: a repaired cable works again, and a
+            # The failed read has cleared the socket's error: a cable works after its repair; a
             # deleted cable stays silent.
 
     def _handle_order(self) -> bool:
@@ -169,7 +169,10 @@ class Element:
             return False
         order: dict[str, Any] = json.loads(line)
         try:
-            source, target = self._port(order["source"]), self._port(order["target"])
+            source, target = (
+                self._open_packet_socket(order["source"]),
+                self._open_packet_socket(order["target"]),
+            )
         except OSError as error:
             answer = str(error)
         else:
@@ -183,7 +186,7 @@ class Element:
         sys.stdout.flush()
         return True
 
-    def _port(self, index: int) -> socket.socket:
+    def _open_packet_socket(self, index: int) -> socket.socket:
         if index not in self.ports:
             port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
             for option in (PACKET_VNET_HDR, PACKET_IGNORE_OUTGOING):

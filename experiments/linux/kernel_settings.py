@@ -33,18 +33,18 @@ from hosts.linux import tcx
 from hosts.linux.calls import current_namespace, nowhere
 from topos.base.errors import require
 
-HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab
+HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab while it runs
 OWN_FILE = 0o600  # mode of the lock file: any user who can open it could lock it
-# Any nonzero value enables a setting; this value shows that a lab has set it.
+# Nonzero values enable a kernel setting; this value shows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
 ENDED_S = 1.0  # upper bound for a killed process to close its files, in seconds
 REMOVED_S = 60.0  # upper bound for the kernel to remove a dead lab's namespaces, in seconds
-# wait for the lock before a message, and upper bound of the wait, in seconds
+# seconds of waiting for the lock until a message, and until an error
 SAY_S, LOCK_S = 1.0, 90.0
 
 
 class KernelSettings:
-    """A lab's hold on the kernel settings, from construction to `end`."""
+    """Kernel settings of the machine that labs change, from construction until `end`."""
 
     def __init__(self) -> None:
         self._held: IO[str] | None = None
@@ -52,7 +52,7 @@ class KernelSettings:
         wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_known() else [])]
         wanted = [setting for setting in wanted if os.access(setting, os.W_OK)]
         if not wanted:
-            return  # a container, perhaps: tc filters and ports without bursts work as well
+            return  # read-only settings, as in a container: labs work without
         self._held = _locked()
         for setting in wanted:
             if setting.read_text().strip() == "0":
@@ -65,22 +65,23 @@ class KernelSettings:
         self.end()
 
     def end(self) -> None:
-        """Release the settings; restore them if no other lab runs. Safe to call twice."""
+        """Restore the machine's kernel settings if no other lab runs. Safe to call twice."""
         if self._held:
-            with self._held, suppress(BlockingIOError):  # other labs still run
+            # other labs still run and need the settings
+            with self._held, suppress(BlockingIOError):
                 fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 _restore(self._held)
         self._held = None
 
 
 def left(*, remove: bool) -> list[Path]:
-    """Return settings that a killed lab has left changed; restore them if `remove` is set."""
+    """Return kernel settings that a killed lab has left; restore them if `remove` is set."""
     if not HELD.exists():
         return []
     with _lock_file() as held:
         if not _lock_if_free(held):
             return []
-        ours = _set_by_labs()  # labs in a container may have set or restored them
+        ours = _set_by_labs()  # kernel settings that still have a lab's value
         if remove:
             if tcx.HURRY in ours:
                 _wait_for_removals()
@@ -98,7 +99,7 @@ def _set_by_labs() -> list[Path]:
 
 
 def _lock_if_free(held: IO[str]) -> bool:
-    """Take the lock and return True if no lab holds it, after a grace period for killed labs."""
+    """Take the settings' lock; return False if labs hold it even after a grace period."""
     deadline = time.monotonic() + ENDED_S
     while time.monotonic() < deadline:
         with suppress(BlockingIOError):
@@ -109,7 +110,7 @@ def _lock_if_free(held: IO[str]) -> bool:
 
 
 def _wait_for_removals() -> None:
-    """Wait until namespaces that ended so far are removed, which is slow with HURRY off.
+    """Wait until the kernel has removed dead labs' namespaces, which HURRY makes faster.
 
     The kernel removes namespaces in the order in which they end. So this creates a namespace that
     ends last, with the far end of a cable, and waits until the near end disappears.
@@ -134,7 +135,7 @@ def _restore(held: IO[str]) -> None:
 
 
 def _locked() -> IO[str]:
-    """Return the lock file with a shared lock; wait while another lab restores the settings."""
+    """Return the lock file with a shared lock; wait while a lab restores kernel settings."""
     began, said = time.monotonic(), False
     while True:
         held = _lock_file()
@@ -155,7 +156,7 @@ def _locked() -> IO[str]:
             continue
         if os.fstat(held.fileno()).st_nlink:
             return held
-        held.close()  # the last lab removed the file between open and lock
+        held.close()  # another lab removed the lock file before it was locked
 
 
 def _holder(held: IO[str]) -> str:
@@ -176,6 +177,6 @@ def _lock_file() -> IO[str]:
         made = os.open(HELD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
         if is_private(os.fstat(made)):
             return os.fdopen(made, "a+")
-        # Earlier versions left the file open to every user, so any user may have locked it.
+        # Earlier versions let every user open and thus lock this file: replace it.
         os.close(made)
         HELD.unlink(missing_ok=True)

@@ -28,7 +28,7 @@ CHILD = f"from {__name__} import child; child(sys.argv[1])"  # Python code of a 
 
 
 class CaseResult(NamedTuple):
-    """Result of a case: its value and peak memory, or the failure that prevented them."""
+    """Result of a benchmark's case: its value and peak memory, or the reason of its failure."""
 
     value: Any = None
     peak_mib: float | None = None
@@ -40,7 +40,7 @@ def interleaved(
     rounds: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
-    """Return the duration of each case in each round, in seconds.
+    """Run the cases of a benchmark in turn; return their durations by case, in seconds.
 
     A case's return value stays alive until its time is taken, and is freed with all earlier garbage
     before the next case. The collector stays on: it is part of the cost of a million objects.
@@ -57,12 +57,12 @@ def interleaved(
 
 
 def medians(seconds: dict[str, list[float]]) -> dict[str, float]:
-    """Return the median of each case."""
+    """Return the median duration of each benchmark case, in seconds."""
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
 def ratios(values: dict[str, float], against: str) -> dict[str, float]:
-    """Return each case's value divided by the value of the case `against`.
+    """Return each benchmark case's value as a ratio to the value of case `against`.
 
     >>> ratios({"ours": 2.0, "theirs": 5.0}, against="ours")
     {'ours': 1.0, 'theirs': 2.5}

@@ -32,15 +32,15 @@ from hosts.linux.calls import (
 )
 from topos.base.errors import PillarboxError
 
-# Far above the indexes that the kernel assigns, so that the lab's indexes are always free.
+# First interface index of labs, far above those that the kernel assigns itself.
 FIRST_INDEX = 1 << 20
-# Device group of every link of the fabric: one request deletes the group and no other link.
+# Device group of all interfaces of a lab, which one netlink request deletes.
 FIRST_GROUP = 0x50420000
 
 # Forwarders alone forward packets on a server: the kernel neither routes nor runs IPv6. TCP's
 # memory limits are fixed, independent of the machine's memory.
 HOST_SYSCTLS = {
-    "net/ipv6/conf/all/disable_ipv6": "1",  # sets "default" as well
+    "net/ipv6/conf/all/disable_ipv6": "1",  # new interfaces get the same value
     "net/ipv4/ip_forward": "0",
     "net/ipv4/conf/all/rp_filter": "0",
     "net/ipv4/conf/default/rp_filter": "0",
@@ -69,7 +69,7 @@ class Namespace:
     namespace its own.
     """
 
-    host_name: int | None = None  # its own UTS namespace, as an open file
+    host_name: int | None = None  # UTS namespace with the node's host name, as an open file
 
     def __init__(self) -> None:
         home = fabric()
@@ -101,7 +101,7 @@ class Namespace:
             self.host_name = new_host_name(name)
 
     def send(self, *messages: Message, ignore: Collection[int] = ()) -> None:
-        """Send netlink requests to this namespace, immediately or with the open batch."""
+        """Send netlink requests to this network namespace, immediately or with the open batch."""
         home = fabric()
         if ignore:
             home.flush_batch()
@@ -112,16 +112,16 @@ class Namespace:
             home.open_batch[self] = None
 
     def flush(self) -> None:
-        """Send the requests that wait for the batch's end."""
+        """Send the netlink requests of the open batch now."""
         waiting, self._waiting = self._waiting, []
         self.netlink.send(waiting)
 
     def discard(self) -> None:
-        """Drop the requests that wait for the batch's end."""
+        """Drop the netlink requests of the open batch unsent."""
         self._waiting = []
 
     def close(self) -> None:
-        """Close the namespace, which the kernel removes when no process is left in it."""
+        """Close this network namespace; the kernel removes it when no process is left in it."""
         self.netlink.close()
         os.close(self.descriptor)
         if self.host_name is not None:
@@ -129,38 +129,38 @@ class Namespace:
 
 
 class Fabric(Namespace):
-    """The namespace of the switches, which also numbers the lab's interfaces."""
+    """Network namespace of a lab's switches, which also numbers all interfaces of the lab."""
 
     def __init__(self, slot: int = 0) -> None:
         self.descriptor, self.host_name = current_namespace(), current_host_name()
         self.netlink = Netlink()
         self._waiting = []
         self.group = FIRST_GROUP + slot
-        # namespaces with pending requests, as an ordered set
+        # namespaces with unsent netlink requests, in order
         self.open_batch: dict[Namespace, None] | None = None
         self._deferred_calls: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
         self.places = Places(self.send, self.afterwards)
-        # In a namespace of the lab's own IPv6 is off; in the machine's namespace it is switched off
+        # A lab's own namespace has no IPv6; in the machine's namespace IPv6 is switched off
         # per interface of the lab.
         disabled = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
         self.speaks_ipv6 = disabled.exists() and disabled.read_text().strip() == "0"
 
     def new_index(self) -> int:
-        """Return an interface index that is unique in this lab, in all namespaces."""
+        """Return a network interface index that no other interface of this lab has."""
         index = next(self._indexes)
-        if index % FIRST_INDEX == 0:  # first index of this slot
+        if index % FIRST_INDEX == 0:  # the lab's first interface
             atexit.register(self._delete_links, os.getpid())
         return index
 
     def _delete_links(self, process: int) -> None:
-        """Delete the links of a network whose constructor failed, so that it was never stopped."""
-        if os.getpid() == process:  # skipped in a forked child
+        """Delete all interfaces of a lab's network at the process's exit, if still present."""
+        if os.getpid() == process:  # False in a forked child, which must not delete them
             self.netlink.send([delete_group(self.group)], ignore={errno.ENODEV})
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Collect requests to all namespaces during a block, then send them together."""
+        """Collect netlink requests to all namespaces during a block, then send them together."""
         if self.open_batch is not None:
             yield
             return
@@ -173,12 +173,12 @@ class Fabric(Namespace):
             for namespace in self.open_batch:
                 namespace.discard()
             self.open_batch = None
-            # After an error the objects that deferred calls refer to may be missing; their errors
+            # After an error, interfaces that deferred calls refer to may be missing; their errors
             # would hide the first error.
             self._run_deferred_calls(*[PillarboxError] if failed else [])
 
     def flush_batch(self) -> None:
-        """Send the open batch's requests now, the fabric's first."""
+        """Send the open batch's netlink requests now, those to the switches' namespace first."""
         if self.open_batch:
             touched = [self, *(namespace for namespace in self.open_batch if namespace != self)]
             for namespace in touched:
@@ -187,7 +187,7 @@ class Fabric(Namespace):
             self._run_deferred_calls()
 
     def afterwards(self, deed: Callable[[], object]) -> None:
-        """Call a function after all requests so far were sent."""
+        """Call a function once all netlink requests so far have been sent."""
         self._deferred_calls.append(deed)
         if self.open_batch is None:
             self._run_deferred_calls()
@@ -203,7 +203,7 @@ _fabric: Fabric | None = None
 
 
 def fabric() -> Fabric:
-    """Return this process's fabric: the namespace that was current at the first call."""
+    """Return the namespace of this process's switches: the current one at the first call."""
     global _fabric  # noqa: PLW0603 - Mininet makes nodes and links without a context to pass
     if _fabric is None:
         _fabric = Fabric()
@@ -211,7 +211,7 @@ def fabric() -> Fabric:
 
 
 def use_slot(slot: int) -> None:
-    """Create a fabric with a slot's own interface indexes and device group.
+    """Set the interface indexes and device group of this process's lab, by a slot number.
 
     Labs that share the machine's own namespace need different slots (see `sweep`).
     """

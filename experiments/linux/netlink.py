@@ -42,13 +42,13 @@ IFLA_INET6_ADDR_GEN_MODE, IN6_ADDR_GEN_MODE_NONE = 8, 1
 AF_BRIDGE = 7
 NUD_NOARP, NUD_PERMANENT, NTF_MASTER = 0x40, 0x80, 0x04
 
-CHUNK_BYTES = 64 * 1024  # bytes of messages per system call
-BUFFER_BYTES = 8 << 20  # socket buffer in bytes, for the answers to a whole chunk
+CHUNK_BYTES = 64 * 1024  # bytes of netlink requests per system call
+BUFFER_BYTES = 8 << 20  # netlink socket's buffer in bytes, for the answers to many requests
 STP_DELAY_CS = 200  # minimum forward delay of the STP standard, in 1/100 s
 
 
 class Message(NamedTuple):
-    """A request to the kernel; `deed` describes the request in error messages."""
+    """A netlink request to the kernel; `deed` describes the request in error messages."""
 
     kind: int
     flags: int
@@ -57,7 +57,7 @@ class Message(NamedTuple):
 
 
 class NetlinkError(PillarboxError):
-    """Error of a request that the kernel refused; `errno` is the kernel's error number."""
+    """Error of a netlink request that the kernel refused; `errno` is its error number."""
 
     def __init__(self, code: int, deed: str, detail: str) -> None:
         self.errno = code
@@ -78,7 +78,7 @@ class Interface(NamedTuple):
     name: str
     up: bool
     carrier: bool
-    master: int  # index of the bridge of this port, or 0
+    master: int  # interface index of the bridge whose port it is, or 0
     group: int
     mac: str
     mtu: int
@@ -104,7 +104,7 @@ def text(kind: int, value: str) -> bytes:
 
 
 def attributes(data: bytes, offset: int) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and data of each netlink attribute."""
+    """Yield kind and data of each netlink attribute in a message, from an offset."""
     while offset + 4 <= len(data):
         length, kind = struct.unpack_from("=HH", data, offset)
         if length < 4:
@@ -141,8 +141,8 @@ def cable(near: End, far: End, *, mtu: int, group: int = 0, bridge: int = 0) -> 
     Both ends are created down: an end whose peer does not exist yet cannot be brought up. The two
     indexes must differ: if they are equal, loss of carrier is reported up to a second late.
     """
-    inner = _end(far, mtu, group)
-    body = _end(near, mtu, group)
+    inner = _end_attributes(far, mtu, group)
+    body = _end_attributes(near, mtu, group)
     if bridge:
         body += number(IFLA_MASTER, bridge)
     kind = text(IFLA_INFO_KIND, "veth") + attribute(
@@ -153,7 +153,7 @@ def cable(near: End, far: End, *, mtu: int, group: int = 0, bridge: int = 0) -> 
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, deed)
 
 
-def _end(end: End, mtu: int, group: int) -> bytes:
+def _end_attributes(end: End, mtu: int, group: int) -> bytes:
     body = interface(end.ifindex) + text(IFLA_IFNAME, end.name) + number(IFLA_MTU, mtu)
     body += number(IFLA_NUM_TX_QUEUES, 1) + number(IFLA_NUM_RX_QUEUES, 1)
     body += number(IFLA_GROUP, group) + number(IFLA_NET_NS_FD, end.namespace)
@@ -197,7 +197,7 @@ def tunnel(end: End, outside: VxlanTunnel, *, mtu: int, group: int = 0) -> Messa
     data += attribute(IFLA_VXLAN_PORT, struct.pack("!H", outside.port))
     data += attribute(IFLA_VXLAN_UDP_CSUM, b"\0")  # "SHOULD be transmitted as zero": section 5
     kind = text(IFLA_INFO_KIND, "vxlan") + attribute(IFLA_INFO_DATA, data)
-    body = _end(end, mtu, group) + attribute(IFLA_LINKINFO, kind)
+    body = _end_attributes(end, mtu, group) + attribute(IFLA_LINKINFO, kind)
     deed = f"make the tunnel {end.name} to {outside.remote}"
     return Message(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, body, deed)
 
@@ -241,7 +241,7 @@ def delete(index: int, deed: str = "") -> Message:
 
 
 def delete_group(group: int) -> Message:
-    """Return the request that deletes all links of a device group together.
+    """Return the netlink request that deletes all interfaces of a device group.
 
     Individual deletions would take 20 ms each, waiting for other processors.
     """
@@ -278,10 +278,10 @@ def _address(index: int, packed: bytes, prefix_length: int) -> bytes:
 
 def add_route(destination: str, prefix_length: int, index: int, gateway: str = "") -> Message:
     """Return the request for an IPv4 route through an interface."""
-    scope = 0 if gateway else 253  # universe, or link
+    scope = 0 if gateway else 253  # route scope: universe, or link
     fixed = struct.pack(
         "=BBBBBBBBI", socket.AF_INET, prefix_length, 0, 0, 254, 4, scope, 1, 0
-    )  # table main, protocol static, unicast
+    )  # routing table main, protocol static, type unicast
     body = fixed + number(4, index)  # RTA_OIF
     if prefix_length:
         body += attribute(1, socket.inet_aton(destination))  # RTA_DST
@@ -320,14 +320,14 @@ class Netlink:
         self._socket.setsockopt(SOL_NETLINK, NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
-        self._lock = threading.Lock()  # an answer belongs to the thread that sent the request
+        self._lock = threading.Lock()  # one thread at a time sends requests and reads answers
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the netlink socket."""
         self._socket.close()
 
     def send(self, messages: Sequence[Message], ignore: Container[int] = ()) -> None:
-        """Send all requests in order; raise NetlinkError for the first refused request.
+        """Send netlink requests in order; raise NetlinkError for the first that is refused.
 
         Requests after a refused one are executed as well. Errors in `ignore` are ignored.
         """
@@ -339,17 +339,19 @@ class Netlink:
                 size += 20 + len(messages[end].body)
                 end += 1
             with self._lock:
-                error = self._chunk(messages[start:end], ignore)
+                error = self._send_chunk(messages[start:end], ignore)
             first_error = first_error or error
             start = end
         if first_error:
             raise first_error
 
-    def _chunk(self, messages: Sequence[Message], ignore: Container[int]) -> NetlinkError | None:
+    def _send_chunk(
+        self, messages: Sequence[Message], ignore: Container[int]
+    ) -> NetlinkError | None:
         base = self._sequence + 1
         parts = []
         for i, message in enumerate(messages):
-            # Only the last request is acknowledged; refusals are always reported, in order.
+            # The kernel acknowledges the last request only, and reports every refused request.
             flags = message.flags | NLM_F_REQUEST | (NLM_F_ACK if i == len(messages) - 1 else 0)
             length = 16 + len(message.body)
             parts.append(struct.pack("=IHHII", length, message.kind, flags, base + i, 0))
@@ -377,11 +379,11 @@ class Netlink:
             offset += length + (-length % 4)
 
     def links(self) -> list[Interface]:
-        """Return all links of the namespace."""
+        """Return all network interfaces of the namespace."""
         return [_link(payload) for payload in self.dump(RTM_GETLINK, interface(), "list the links")]
 
     def link_with(self, ip: str) -> Interface | None:
-        """Return the link with an IPv4 address, None if no link has it."""
+        """Return the network interface with an IPv4 address, None if no interface has it."""
         family = struct.pack("=BBBBI", socket.AF_INET, 0, 0, 0, 0)
         for payload in self.dump(RTM_GETADDR, family, "list the addresses"):
             index = struct.unpack_from("=I", payload, 4)[0]
@@ -390,7 +392,7 @@ class Netlink:
         return None
 
     def dump(self, kind: int, body: bytes, deed: str) -> list[bytes]:
-        """Return all objects of a kind from the kernel, a payload each."""
+        """Return a netlink dump: the payload of each object of a kind, such as a link."""
         with self._lock:
             return list(self._dump(kind, body, deed))
 
@@ -410,7 +412,7 @@ class Netlink:
 
 
 def _detail(flags: int, payload: bytes) -> str:
-    """Return the kernel's error text, which follows the error code and the request's header."""
+    """Return the kernel's error text (extended ack) in the payload of a netlink error."""
     if not flags & NLM_F_ACK_TLVS:
         return ""
     length = struct.unpack_from("=I", payload, 4)[0]

@@ -14,7 +14,7 @@ TUNNEL_SEGMENTS = "tx-udp_tnl-segmentation"  # segmentation of super-packets ins
 
 
 def is_on(interface: str, feature: str) -> bool:
-    """Return True if an interface of this namespace has a feature switched on."""
+    """Return True if an offload feature of a network interface is switched on."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         names = _names(any_socket, interface)
         if feature not in names:
@@ -23,7 +23,7 @@ def is_on(interface: str, feature: str) -> bool:
         asked = struct.pack("=II", ETHTOOL_GFEATURES, blocks)
         answer = ethtool(any_socket, interface, asked + bytes(16 * blocks))
     block, bit = divmod(names.index(feature), 32)
-    # Words of each block: available, requested, active, never changed.
+    # 32-bit words of ethtool's feature block: available, requested, active, never changed.
     active: int = struct.unpack_from("=I", answer, len(asked) + 16 * block + 8)[0]
     return bool(active >> bit & 1)
 
@@ -41,8 +41,9 @@ def switch_off(interface: str, features: Sequence[str]) -> None:
 
 
 def _names(any_socket: socket.socket, interface: str) -> list[str]:
-    """Return the names of the features that this kernel knows, in the order of their bits."""
-    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)  # 0: names of all features
+    """Return the kernel's names of offload features, in the order of their ethtool bits."""
+    # 0: names of all offload features
+    asked = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_FEATURES, 0)
     answer = ethtool(any_socket, interface, asked + bytes(MOST_FEATURES * ETH_GSTRING_LEN))
     count = struct.unpack_from("=I", answer, 8)[0]
     return [

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from hosts.linux.calls import die_with_parent
 
-KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")  # fields of /proc/meminfo
+# fields of /proc/meminfo that count the kernel's own memory
+KERNEL_MEMORY = ("Slab", "Percpu", "KernelStack", "PageTables")
 
 
 def forked(program: Callable[[], object], processor: int | None = None) -> int:
@@ -82,7 +83,7 @@ def peak_mib() -> float:
     """
     try:
         return _kib(Path("/proc/self/status"), ("VmHWM",)) / 1024
-    except OSError:  # no /proc on this system: ru_maxrss is the best available, in bytes on macOS
+    except OSError:  # no /proc: ru_maxrss, which is in bytes on macOS
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most / (2**20 if sys.platform == "darwin" else 2**10)
 

@@ -13,7 +13,7 @@ from topos.base.errors import PillarboxError
 
 
 class Places:
-    """BPF programs at a fabric's interfaces, attached by tc filters or directly (tcx).
+    """BPF programs at interfaces of a lab's switches, attached by tc filters or tcx.
 
     Parameters
     ----------
@@ -28,18 +28,18 @@ class Places:
     ) -> None:
         self._send, self._afterwards = send, afterwards
         self._hooked: set[int] = set()  # interfaces that have a clsact queueing discipline
-        # Attached programs by priority, for each interface and direction.
+        # Attached BPF programs (descriptors by priority), for each interface and direction.
         self._attached: dict[tuple[int, int], dict[int, int]] = {}
 
     @cached_property
     def by_filters(self) -> bool:
-        """Whether tc filters call the programs, instead of tcx (see `hosts.linux.tcx`)."""
+        """Whether tc filters, instead of tcx, call the lab's BPF programs at interfaces."""
         return not tcx.is_quick()
 
     def run(
         self, program: bytes, taps: Iterable[cable_programs.CableTap], priority: int, deed: str
     ) -> None:
-        """Load a program and attach it at several taps."""
+        """Load a BPF program and attach it to several interfaces of cables."""
         descriptor = cable_programs.load(program)
         try:
             for tap in taps:
@@ -48,20 +48,22 @@ class Places:
             self._afterwards(partial(os.close, descriptor))
 
     def put(self, tap: cable_programs.CableTap, priority: int, program: int, deed: str) -> None:
-        """Attach a loaded program at a tap; replace an earlier program of the same priority.
+        """Attach a loaded BPF program to an interface, replacing one of the same priority.
 
         The program's file may be closed `afterwards`.
         """
         if not self.by_filters:
-            self._afterwards(partial(self._put, tap, priority, program, deed))
+            self._afterwards(partial(self._attach_by_tcx, tap, priority, program, deed))
             return
         if tap.ifindex not in self._hooked:
             self._send(cable_programs.hook(tap))
             self._hooked.add(tap.ifindex)
         self._send(cable_programs.attach(tap, priority, program, deed))
 
-    def _put(self, tap: cable_programs.CableTap, priority: int, program: int, deed: str) -> None:
-        self._take(tap, priority)
+    def _attach_by_tcx(
+        self, tap: cable_programs.CableTap, priority: int, program: int, deed: str
+    ) -> None:
+        self._detach_from_tcx(tap, priority)
         attached = self._attached.setdefault((tap.ifindex, tap.hook), {})
         later = [other for other in attached if other > priority]
         before = attached[min(later)] if later else None
@@ -74,21 +76,21 @@ class Places:
         attached[priority] = os.dup(program)
 
     def take(self, tap: cable_programs.CableTap, priority: int, deed: str) -> None:
-        """Detach the program of a priority from a tap."""
+        """Detach the BPF program of a priority from an interface of a cable."""
         if self.by_filters:
             self._send(cable_programs.detach(tap, priority, deed))
         else:
-            self._afterwards(partial(self._take, tap, priority))
+            self._afterwards(partial(self._detach_from_tcx, tap, priority))
 
-    def _take(self, tap: cable_programs.CableTap, priority: int) -> None:
+    def _detach_from_tcx(self, tap: cable_programs.CableTap, priority: int) -> None:
         program = self._attached.get((tap.ifindex, tap.hook), {}).pop(priority, None)
         if program is not None:
-            with suppress(OSError):  # the interface may be deleted
+            with suppress(OSError):  # the kernel has detached it if the interface is deleted
                 tcx.detach(program, tap.ifindex, egress=tap.hook == cable_programs.EGRESS)
             os.close(program)
 
     def close(self) -> None:
-        """Close all programs, whose interfaces are deleted."""
+        """Close the descriptors of all attached BPF programs, after their interfaces' deletion."""
         for program in (
             program for attached in self._attached.values() for program in attached.values()
         ):

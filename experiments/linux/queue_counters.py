@@ -28,10 +28,10 @@ class QueueCounters(NamedTuple):
 
 
 def queues(kernel: Netlink) -> dict[int, QueueCounters]:
-    """Return the counters of all shaped ports of a namespace, by interface index."""
+    """Return the queue counters of all ports with a rate limit, by interface index."""
     found = {}
     for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
-        # the kind is the first attribute; most queueing disciplines are of other kinds
+        # first attribute: the kind of queueing discipline; only shapers count
         if payload[24:28] != HTB:
             continue
         for kind, data in attributes(payload, _TCMSG.size):

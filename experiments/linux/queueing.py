@@ -27,23 +27,23 @@ from topos.base.errors import PillarboxError, require
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"
 KINDS = (DROPTAIL, CODEL, FQ_CODEL, ECN)
 BY_KERNEL = (CODEL, FQ_CODEL)
-MARKED_FROM = 1 / 5  # fraction of the queue's length
+MARKED_FROM = 1 / 5  # fraction of a queue's length from which packets get an ECN mark
 DEFAULT_LENGTH = "100 packets"
 BYTES = {"bytes": 1, "B": 1, "kB": 1e3, "MB": 1e6}
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-TCA_CODEL_LIMIT, TCA_CODEL_ECN = 2, 4  # fq_codel's attributes have the same numbers
+TCA_CODEL_LIMIT, TCA_CODEL_ECN = 2, 4  # netlink attributes of codel, equal in fq_codel
 
 ETHERNET_BYTES = 14
 MAP_CREATE, ARRAY, MOST_PORTS = 0, 2, 1 << 16
 MAP_LOOKUP, KTIME_NS, STORE_BYTES, REPLACE_CHECKSUM = 1, 5, 9, 10  # BPF helper functions
 LENGTH, IFINDEX = 0, 40  # offsets in a packet's context (struct __sk_buff)
-LATEST_NS = 2**31 - 1  # maximum delay of a queue: the range of an instruction's constant
+LATEST_NS = 2**31 - 1  # maximum queueing delay in ns: a BPF constant has 32 bits
 
 AT_ONCE_S = 0.003  # burst of a port after idle time, as seconds of its rate
 
 
 class Queue(NamedTuple):
-    """Queue settings of every port.
+    """Queue settings of every port: queueing discipline, length and burst.
 
     `header` is the number of bytes between the Ethernet header and the IP packet, `at_once_s` the
     burst of a port after idle time, in seconds of its rate, and `in_bursts` whether the kernel
@@ -64,7 +64,7 @@ class Queue(NamedTuple):
         length_bytes(self.length or DEFAULT_LENGTH, 1e6, 1)
 
     def bytes(self, bytes_s: float, frame_bytes: int) -> int:
-        """Return the queue's capacity in bytes at a rate."""
+        """Return a port queue's capacity in bytes, at a rate in bytes per second."""
         return length_bytes(self.length or DEFAULT_LENGTH, bytes_s, frame_bytes)
 
 
@@ -98,7 +98,7 @@ def options(limit_bytes: int, frame_bytes: int) -> bytes:
 
 @functools.cache
 def marking(bytes_s: int, limit_bytes: int, header: int) -> int:
-    """Load the marking program for ports of a rate; it stays loaded for the process's lifetime."""
+    """Load the BPF program that sets ECN marks at ports of a rate; return its descriptor."""
     limit_ns = min(limit_bytes * 10**9 // bytes_s, LATEST_NS)
     mark_ns = int(limit_bytes * MARKED_FROM) * 10**9 // bytes_s
     return cable_programs.load(
@@ -108,12 +108,12 @@ def marking(bytes_s: int, limit_bytes: int, header: int) -> int:
 
 @functools.cache
 def _moments() -> int:
-    """Create the BPF map of timestamps, indexed by a lab's consecutive interface indexes."""
+    """Create the BPF map with the time at which each port's queue will be empty."""
     return kernel.call(MAP_CREATE, struct.pack("=IIIII", ARRAY, 4, 8, MOST_PORTS, 0))
 
 
 def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -> bytes:
-    """Return the BPF program that marks packets whose queueing delay exceeds `mark_ns`.
+    """Return the BPF program that sets ECN marks if the queueing delay exceeds `mark_ns`.
 
     Packets whose delay would exceed `limit_ns` are dropped by the queue and do not count. The
     program is an HTB filter, which HTB calls for one packet at a time before queueing; it never
@@ -129,33 +129,33 @@ def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -
         *(ebpf.copy(R2, R10), ebpf.calculate(ebpf.ADD, R2, slot)),
         ebpf.set_map(R1, moments),
         ebpf.call_helper(MAP_LOOKUP),
-        _JumpToEnd(ebpf.EQUAL, R0, 0),  # no entry in the map
+        _JumpToEnd(ebpf.EQUAL, R0, 0),  # the port has no entry in the map of timestamps
         ebpf.copy(R7, R0),
         ebpf.call_helper(KTIME_NS),
         ebpf.load(ebpf.DOUBLE, R1, R7),  # time when the port will have sent all packets so far
-        ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # the time is in the future
-        ebpf.copy(R1, R0),  # the current time
+        ebpf.skip_if_register(ebpf.AT_LEAST, R1, R0, 1),  # the queue is not empty: keep that time
+        ebpf.copy(R1, R0),  # the queue is empty: start from the current time
         ebpf.load(ebpf.WORD, R2, R6, LENGTH),
         ebpf.calculate(ebpf.MULTIPLY, R2, 10**9),
-        ebpf.calculate(ebpf.DIVIDE, R2, bytes_s),  # transmission time in ns
+        ebpf.calculate(ebpf.DIVIDE, R2, bytes_s),  # transmission time of this packet in ns
         ebpf.calculate_with(ebpf.ADD, R1, R2),
         ebpf.copy(R2, R1),
         ebpf.calculate_with(ebpf.SUBTRACT, R2, R0),  # time until this packet has left
-        _JumpToEnd(ebpf.ABOVE, R2, limit_ns),  # the queue is full
+        _JumpToEnd(ebpf.ABOVE, R2, limit_ns),  # the queue is full and will drop the packet
         ebpf.store(ebpf.DOUBLE, R7, 0, R1),
-        _JumpToEnd(ebpf.AT_MOST, R2, mark_ns),  # the delay is short
+        _JumpToEnd(ebpf.AT_MOST, R2, mark_ns),  # the queueing delay is too short for a mark
         ebpf.load_packet(ebpf.HALF, ip_at),  # IP version and type of service
         *(ebpf.copy(R7, R0), ebpf.copy(R8, R0)),
         ebpf.calculate(ebpf.AND, R8, 0xF000),
         _JumpToEnd(ebpf.DIFFERENT, R8, 0x4000),  # the packet is not IPv4
         ebpf.copy(R8, R7),
         ebpf.calculate(ebpf.AND, R8, 3),
-        _JumpToEnd(ebpf.EQUAL, R8, 0),  # the transport is not ECN-capable
-        _JumpToEnd(ebpf.EQUAL, R8, 3),  # the packet is marked already
-        ebpf.copy(R3, R7),  # the old value
+        _JumpToEnd(ebpf.EQUAL, R8, 0),  # the packet's transport is not ECN-capable
+        _JumpToEnd(ebpf.EQUAL, R8, 3),  # the packet has an ECN mark already
+        ebpf.copy(R3, R7),  # type of service before the mark
         ebpf.calculate(ebpf.OR, R7, 3),  # congestion experienced (CE)
         ebpf.store(ebpf.BYTE, R10, byte, R7),
-        ebpf.copy(R4, R7),  # the new value
+        ebpf.copy(R4, R7),  # type of service with the mark
         *(ebpf.to_network_order(R3, 16), ebpf.to_network_order(R4, 16)),
         *(ebpf.copy(R1, R6), ebpf.set_register(R2, ip_at + 10), ebpf.set_register(R5, 2)),
         ebpf.call_helper(REPLACE_CHECKSUM),
@@ -172,7 +172,7 @@ def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -
 
 
 class _JumpToEnd(NamedTuple):
-    """A jump to the program's end: condition, register and the constant to compare with."""
+    """A BPF jump to the program's end: condition, register and constant to compare."""
 
     condition: int
     register: int

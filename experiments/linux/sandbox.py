@@ -60,12 +60,13 @@ from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
-IGNORED = {signal.SIGINT, signal.SIGQUIT}  # the terminal sends these signals to the program as well
-# Environment variable with the number of the pid namespace, so that a copy in another namespace has
+# Ctrl-C and Ctrl-\, which the program inside the sandbox also receives
+IGNORED = {signal.SIGINT, signal.SIGQUIT}
+# Environment variable with the sandbox's pid namespace, so that a copy in another namespace has
 # no effect.
 INSIDE = "PILLARBOX_SANDBOX"
 PRIVATE = ("/run/netns", "/run/openvswitch")
-# Folder of files that are mounted over the machine's files of the same names in /etc.
+# Folder of a sandbox's own hosts and resolv.conf, mounted over the machine's in /etc.
 NAMES = Path("/run/pillarbox/etc")
 SYSCTLS = {
     "net/ipv6/conf/all/disable_ipv6": "1",
@@ -77,12 +78,12 @@ SYSCTLS = {
 
 
 def inside() -> bool:
-    """Return True if this process is in a sandbox."""
+    """Return True if this process runs in Pillarbox's sandbox: own mount and pid namespaces."""
     return os.environ.get(INSIDE) == _pid_namespace()
 
 
 def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
-    """Continue in a sandbox: only the program inside returns from this call.
+    """Continue in a sandbox of Linux namespaces: only the program inside returns from this call.
 
     Call it before this process runs anything else, threads above all. Inside a sandbox the call
     does nothing, unless `nested` is set.
@@ -94,12 +95,12 @@ def enter(*, private_tmp: bool = False, nested: bool = False) -> None:
 
 
 def name_hosts(lines: Iterable[str] = ()) -> bool:
-    """Replace the hosts known in this sandbox by these lines in the form of /etc/hosts.
+    """Write the sandbox's /etc/hosts, so that programs find servers by name.
 
     Return False outside a sandbox, where the machine's names stay.
     """
     hosts = NAMES / "hosts"
-    if not inside() or not hosts.exists():  # missing if a test has mounted another /run over it
+    if not inside() or not hosts.exists():  # the file is missing if a test has mounted another /run
         return False
     own = f"127.0.0.1 localhost {socket.gethostname()}"
     hosts.write_text("\n".join([own, *lines, ""]))
@@ -140,17 +141,17 @@ def _enter(private_tmp: bool) -> int | None:
     require(os.geteuid() == 0, "a sandbox needs root: use sudo")
     _flush()
     groups = cgroups.parents()
-    alive, held = os.pipe()  # pipe that is closed by the outer process's death
+    alive, held = os.pipe()  # pipe that closes when the outer process dies
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS)
-    # Signals are blocked until each of the three processes is ready: init would lose an earlier
+    # Signals are blocked until the sandbox's three processes are ready: init would lose an early
     # signal, and an early Ctrl-C would end the two processes that later ignore it.
     waiting = signal.pthread_sigmask(signal.SIG_BLOCK, WAITED_FOR | IGNORED)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the caller may have ignored it
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # an ignored SIGCHLD would hide exit codes
     init = os.fork()
     if init:
         os.close(alive)
         code = _forward_signals_to(init)
-        cgroups.remove_dead(groups)  # the kernel leaves empty cgroups
+        cgroups.remove_dead(groups)  # empty cgroups of dead labs, which the kernel does not remove
         return code
     os.close(held)
     die_with_parent(signal.SIGKILL)
@@ -229,7 +230,7 @@ def _make_mounts(private_tmp: bool) -> None:
     mount("proc", "/proc", "proc", MS_NOSUID_NODEV_NOEXEC)
     _mount_sys()
     for place in (*PRIVATE, "/tmp") if private_tmp else PRIVATE:
-        # created here so that a program inside cannot create it for the whole machine
+        # folders are created before, so that no program inside creates them on the machine
         Path(place).mkdir(exist_ok=True)
         mount("tmpfs", place, "tmpfs", MS_NOSUID_NODEV, b"mode=1777" if place == "/tmp" else None)
     _mount_names()
@@ -244,7 +245,7 @@ def _mount_names() -> None:
     services = switch.read_text() if switch.exists() else ""
     contents = {
         "hosts": "127.0.0.1 localhost\n",
-        # No name server listens there, so that queries are refused immediately.
+        # No name server listens at this address, so that DNS queries are refused immediately.
         "resolv.conf": "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
         "nsswitch.conf": re.sub(r"(?m)^hosts:.*$", "hosts: files", services),
     }

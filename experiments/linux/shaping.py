@@ -41,24 +41,25 @@ RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_TBF_PARMS, TCA_TBF_BURST = 1, 6
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
-HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")  # setting of the whole machine
+# HTB sends packets in bursts; of the whole machine
+HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
 ROOT = 0xFFFFFFFF
 HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet write them as 5: and 10:
-# root with netem, where no class is selected by priority: heart-beats are delayed as well
+# HTB handle at ports with netem, where heart-beats are delayed like data
 DELAYED_HANDLE = 0x6 << 16
 HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
-# fraction of the rate guaranteed to control messages; data may use the unused part
+# fraction of a port's rate guaranteed to control messages; data may use the unused part
 CONTROL_SHARE = 0.1
 LINKLAYER_ETHERNET = 1
 QUEUE_PACKETS = 100
 ETHERNET_BYTES = 14
 FRAME_BYTES = 1500 + ETHERNET_BYTES
 HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP, where servers relay
-LEAST_SUPER_PACKETS = 8  # minimum capacity of a queue, in super-packets
+LEAST_SUPER_PACKETS = 8  # minimum capacity of a port's queue, in super-packets of TCP
 MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # rate assumed for netem's queue on a link without a rate
-LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # TCP's default minimum; the kernel's limit in bytes
-MOST_HEADERS = 512  # bytes of a super-packet that TCP reserves for all headers
+LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # TCP's minimum in segments; kernel's limit in bytes
+MOST_HEADERS = 512  # bytes of TCP's super-packets reserved for headers
 DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -116,7 +117,7 @@ def check_loss(percent: float | None) -> None:
 
 
 def catch_up_s(value: str) -> float:
-    """Return the burst of a port after idle time, in seconds of its rate.
+    """Parse the burst of a port after idle time, as in ``3ms``; return it in seconds.
 
     >>> catch_up_s("3ms")
     0.003
@@ -157,7 +158,7 @@ def super_packet_bytes(rate_mbit: float | None, mtu: int) -> int:
 
 
 def super_packet_segments(rate_mbit: float | None, mtu: int) -> int:
-    """Return the number of segments of TCP's super-packets, if its window allows them.
+    """Return the number of TCP segments per super-packet at a rate, if TCP's window allows it.
 
     By default TCP uses two segments where many flows share a cable, since each flow sends little in
     1 ms. Every port on the path takes as long for two segments as for ten.
@@ -182,7 +183,7 @@ def burst_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> flo
 
 
 def owed_bytes(rate_mbit: float, mtu: int, at_once_s: float = AT_ONCE_S) -> float:
-    """Return the allowed debt in bytes of a port that sends in bursts, equal to its saved credit.
+    """Return the bytes by which a port that sends in bursts may exceed its rate.
 
     >>> owed_bytes(100, 1500), owed_bytes(100, 9000)
     (18750.0, 18750.0)
@@ -226,11 +227,14 @@ def limited(
     deed = f"limit interface {index} to {rate_mbit:g} Mbit/s"
     bytes_s = int(rate_mbit * 125_000)
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
-    usual = HTB_CLASS if delay else DATA_CLASS  # class of packets that match no filter
+    usual = HTB_CLASS if delay else DATA_CLASS  # HTB class of packets that match no filter
     root = DELAYED_HANDLE if delay else HTB_HANDLE
-    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)  # version, quantum divisor
+    # HTB's version and quantum divisor
+    opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)
     rate = [
-        _new(RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed),
+        _qdisc_request(
+            RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed
+        ),
         _class(index, root | 1, root, (bytes_s, bytes_s), size, deed, queue),
     ]
     if delay:
@@ -269,11 +273,11 @@ def _data_queue(index: int, queue: Queue, limit: int, frame_bytes: int, deed: st
     kind, parameters = "bfifo", struct.pack("=I", limit)
     if queue.kind in queueing.BY_KERNEL:
         kind, parameters = queue.kind, queueing.options(limit, frame_bytes)
-    return _new(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
+    return _qdisc_request(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
 
 
 def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:
-    """Return the request for the ECN marking program, if the queue is of that kind."""
+    """Return the request for the BPF program that sets ECN marks, if the queue needs it."""
     if queue.kind != queueing.ECN:
         return []
     program = queueing.marking(bytes_s, limit, queue.header)
@@ -285,22 +289,26 @@ def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: st
 
 
 def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
-    """Return the requests that limit an interface's sending rate and set nothing else.
+    """Return the requests that limit an interface's sending rate by a token bucket.
 
     After a delay the interface may catch up with a burst of `catch_up_bytes`. It uses TBF, which
     has HTB's timer and no hysteresis.
     """
-    limits = _rate_spec(bytes_s) + _rate_spec(0)  # zero: no peak rate
+    limits = _rate_spec(bytes_s) + _rate_spec(0)  # rate and (zero) no peak rate of the token bucket
     limits += struct.pack("=III", 0xFFFFFFFF, _ticks(catch_up_bytes / bytes_s), 0)
     options = attribute(TCA_TBF_PARMS, limits)
     options += attribute(TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
-    return [_new(RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "tbf", options, f"pace interface {index}")]
+    return [
+        _qdisc_request(
+            RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "tbf", options, f"pace interface {index}"
+        )
+    ]
 
 
 def unlimited(index: int) -> list[Message]:
     """Return the request that removes an interface's rate and delay."""
     deed = f"take the limits of interface {index} away"
-    return [Message(RTM_DELQDISC, 0, _tc(index, 0, ROOT), deed)]
+    return [Message(RTM_DELQDISC, 0, _tc_header(index, 0, ROOT), deed)]
 
 
 @functools.cache
@@ -322,7 +330,7 @@ def load_htb() -> None:
 
 
 def _kernel_takes(requests: list[Message]) -> bool:
-    """Return True if the kernel accepts requests at an interface of a scratch namespace."""
+    """Return True if the kernel accepts netlink requests in a temporary network namespace."""
     namespace = Namespace()
     try:
         namespace.netlink.send(requests)
@@ -349,7 +357,7 @@ def _delayed(index: int, parent: int, delay: LinkDelay, packets: int, rate_mbit:
     ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
     data = struct.pack("=IIIIII", ticks, packets + in_transit, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
-    return _new(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
+    return _qdisc_request(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
 def _class(
@@ -376,28 +384,30 @@ def _class(
     options = attribute(TCA_HTB_PARMS, limits)
     options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
     options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", most))
-    return _new(RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
+    return _qdisc_request(RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
 
 
 @functools.cache
 def _control_filter() -> int:
-    """Load the program of `bpf.is_control`; it stays loaded for the process's lifetime."""
+    """Load the BPF filter that matches control messages; return its descriptor."""
     return cable_programs.load(cable_programs.is_control())
 
 
-def _new(
+def _qdisc_request(
     request: int, index: int, handle: int, parent: int, kind: str, options: bytes, deed: str
 ) -> Message:
-    body = _tc(index, handle, parent) + text(TCA_KIND, kind) + attribute(TCA_OPTIONS, options)
+    body = (
+        _tc_header(index, handle, parent) + text(TCA_KIND, kind) + attribute(TCA_OPTIONS, options)
+    )
     return Message(request, NLM_F_CREATE | NLM_F_EXCL, body, deed)
 
 
-def _tc(index: int, handle: int, parent: int) -> bytes:
+def _tc_header(index: int, handle: int, parent: int) -> bytes:
     return struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
 
 
 def _rate_spec(bytes_s: int) -> bytes:
-    """Return the kernel's tc_ratespec; rates beyond its 32 bits are in separate attributes."""
+    """Return tc's struct with a rate (tc_ratespec); it holds at most 32 bits of the rate."""
     return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, -1, 0, min(bytes_s, 0xFFFFFFFF))
 
 

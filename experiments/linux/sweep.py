@@ -37,20 +37,20 @@ from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
 from topos.base.errors import PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
-SLOTS = range(1, 1000)  # slot 0 is for networks that are created without a run
+SLOTS = range(1, 1000)  # numbers of registered labs; 0 is for networks without a record
 RECORD = "record.json"
 CGROUP = "pillarbox-"
 TIME_LIMIT_S = 10.0
-# Hierarchies of cgroups version 1 that have no limits by default.
+# Cgroup hierarchies (version 1) in which processes of a lab are grouped without limits.
 VERSION_1 = ("freezer", "pids")
 
-# Open records of this process's own runs, by slot. Closing a record, even after opening it only to
+# Open, locked record files of this process's labs, by slot. Closing a record, even one opened to
 # read, would release its lock.
 _own_records: dict[int, IO[str]] = {}
 
 
 class Leftover(NamedTuple):
-    """Leftovers of a dead run: counts of processes and links."""
+    """Leftovers of a killed lab: its numbers of processes and network interfaces."""
 
     slot: int
     command: str
@@ -72,7 +72,7 @@ class SweptLab:
 
     @classmethod
     def begin(cls) -> SweptLab:
-        """Register this process, with all its future children and links, as a run."""
+        """Register this process as a lab, so that its processes and interfaces can be removed."""
         require(os.geteuid() == 0, "a network that runs needs root: use sudo")
         private_folder(RUNS)
         for slot in SLOTS:
@@ -96,43 +96,43 @@ class SweptLab:
             self._home = hierarchy.current
             group = hierarchy.group(self.slot)
             if group.is_dir():
-                _empty(group, self.slot)
+                _end_processes(group, self.slot)
             else:
                 group.mkdir()
             (group / "cgroup.procs").write_text(str(os.getpid()))
             cgroups.use_name(f"{group.name}{cgroups.BESIDE_A_RUN}")
 
     def end(self) -> None:
-        """End the run's other processes, delete its links and remove its record."""
+        """End a lab's other processes, delete its network interfaces and remove its record."""
         if self._home is not None:
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
         os.kill(self._watcher, signal.SIGKILL)
         os.waitpid(self._watcher, 0)
-        _remove(self.slot)
+        _remove_leftovers(self.slot)
         _own_records.pop(self.slot).close()
 
 
 def _watch(slot: int) -> int:
-    """Start the process that removes the run's leftovers when its owner dies; return its ID."""
+    """Start the process that cleans up after a lab when the lab is killed; return its ID."""
     watcher = os.fork()
     if watcher:
         return watcher
     try:
         os.setsid()
         nowhere = os.open("/dev/null", os.O_RDWR)
-        for descriptor in range(3):  # readers of the lab's output must not wait for this process
+        for descriptor in range(3):  # closes the lab's output, whose readers wait for its end
             os.dup2(nowhere, descriptor)
         with (RUNS / str(slot) / RECORD).open("a+") as record:
-            fcntl.lockf(record, fcntl.LOCK_EX)  # blocks until the owner dies
+            fcntl.lockf(record, fcntl.LOCK_EX)  # blocks until the lab's process dies
             if os.fstat(record.fileno()).st_nlink:
-                _remove(slot)
+                _remove_leftovers(slot)
     finally:
         os._exit(0)
 
 
 @contextmanager
 def on_record() -> Iterator[SweptLab]:
-    """Register this process as a run for the duration of a block."""
+    """Register this process as a lab during a block; clean up after it even if it is killed."""
     run = SweptLab.begin()
     try:
         yield run
@@ -141,7 +141,7 @@ def on_record() -> Iterator[SweptLab]:
 
 
 def dead_runs() -> Iterator[tuple[int, IO[str]]]:
-    """Yield slot and locked record of each run whose process is dead."""
+    """Yield slot and locked record of each lab whose process has died."""
     for slot in _recorded():
         record = _locked(RUNS / str(slot)) if slot not in _own_records else None
         if record is not None:
@@ -149,7 +149,7 @@ def dead_runs() -> Iterator[tuple[int, IO[str]]]:
 
 
 def living_runs() -> list[int]:
-    """Return the slots of the runs whose locks are held."""
+    """Return the slots of the labs that are alive: those whose record is locked."""
     dead = []
     for slot, record in dead_runs():
         record.close()
@@ -162,7 +162,7 @@ def _recorded() -> list[int]:
 
 
 def sweep(*, remove: bool = True) -> list[Leftover]:
-    """Return the leftovers of dead runs, and remove them if `remove` is set."""
+    """Return the leftovers of killed labs, and remove them if `remove` is set."""
     found = []
     for slot, record in dead_runs():
         with record:
@@ -171,12 +171,12 @@ def sweep(*, remove: bool = True) -> list[Leftover]:
             processes = [process for group in groups for process in _processes(group)]
             found.append(Leftover(slot, _command(record), len(processes), len(_links(slot))))
             if remove:
-                _remove(slot)
+                _remove_leftovers(slot)
     return found
 
 
 def unexplained() -> list[str]:
-    """Return links and cgroups with a run's mark but without a record; none after a sweep.
+    """Return interfaces and cgroups that look like a lab's but have no record of a lab.
 
     Only objects with the mark of this /run/pillarbox are listed.
     """
@@ -199,7 +199,7 @@ def unexplained() -> list[str]:
 
 
 def _claimed(slot: int) -> IO[str] | None:
-    """Return the locked record of a slot, None if the slot is taken."""
+    """Return the locked record of a new lab's slot, None if another lab has the slot."""
     folder = RUNS / str(slot)
     try:
         folder.mkdir(mode=0o700)
@@ -209,7 +209,7 @@ def _claimed(slot: int) -> IO[str] | None:
 
 
 def _locked(folder: Path) -> IO[str] | None:
-    """Return a run's record, locked; None if its lock is held or the record is gone.
+    """Return a dead lab's record, locked; None if the lab is alive or its record is gone.
 
     The lock (fcntl) belongs to this process, and forked children do not hold it.
     """
@@ -224,7 +224,8 @@ def _locked(folder: Path) -> IO[str] | None:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return None
         raise
-    if not os.fstat(record.fileno()).st_nlink:  # removed between open and lock
+    # another process removed the record before it was locked
+    if not os.fstat(record.fileno()).st_nlink:
         record.close()
         return None
     return record
@@ -234,7 +235,7 @@ def _command(record: IO[str]) -> str:
     record.seek(0)
     try:
         return str(json.load(record)["command"])
-    except (ValueError, KeyError, TypeError):  # killed before the record was written
+    except (ValueError, KeyError, TypeError):  # the lab was killed before it wrote its record
         return "killed while it began"
 
 
@@ -248,7 +249,7 @@ class Hierarchy(NamedTuple):
     current: Path
 
     def group(self, slot: int | str) -> Path:
-        """Return the path of a run's cgroup, which may not exist.
+        """Return the path of a lab's cgroup in this hierarchy, which may not exist.
 
         Cgroups belong to the machine, but /run may belong to a container: the name identifies the
         /run.
@@ -275,7 +276,7 @@ class Hierarchy(NamedTuple):
 
 
 def _hierarchy() -> Hierarchy | None:
-    """Return the cgroup hierarchy for runs, None on a machine without any."""
+    """Return the cgroup hierarchy that groups processes of labs, None without cgroups."""
     tops = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, place, kind, options, *_ = line.split()
@@ -303,19 +304,19 @@ def _processes(group: Path) -> list[int]:
         return []
 
 
-def _remove(slot: int) -> None:
+def _remove_leftovers(slot: int) -> None:
     """End all processes in the run's cgroups, then delete its links, then its folder."""
     hierarchy = _hierarchy()
     if hierarchy is not None:
         for group in (*hierarchy.program_groups(slot), *hierarchy.groups(slot)):
-            _empty(group, slot)
+            _end_processes(group, slot)
             cgroups.remove_when_free(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
     kernel_settings.left(remove=True)
 
 
-def _empty(group: Path, slot: int) -> None:
+def _end_processes(group: Path, slot: int) -> None:
     deadline = time.monotonic() + TIME_LIMIT_S
     all_at_once = group / "cgroup.kill"  # cgroup version 2, Linux 5.14
     while processes := _processes(group):

@@ -87,7 +87,7 @@ def _wake_up_by_signals() -> Iterator[int]:
 
 
 def _moved(source: int, target: int) -> bool:
-    """Copy the available bytes; return False at end of file."""
+    """Copy the bytes that a file has ready to another file; return False at end of file."""
     try:
         data = os.read(source, CHUNK)
     except OSError:  # EIO: the other side of a terminal is closed
@@ -97,7 +97,7 @@ def _moved(source: int, target: int) -> bool:
     while data:
         try:
             data = data[os.write(target, data) :]
-        except BlockingIOError:  # the program does not read, and its terminal's buffer is full
+        except BlockingIOError:  # the program does not read its full input buffer
             return True
         except OSError:
             return False

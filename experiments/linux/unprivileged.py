@@ -42,15 +42,15 @@ from topos.base.errors import PillarboxError
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
 PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 KEPT_VARIABLES = ("TERM", "COLORTERM", "LANG", "LANGUAGE", "TZ")
-# sysctl, and its value that lets every user ping
+# sysctl for unprivileged ICMP sockets, and its value that lets every user ping
 PINGS, EVERYBODY = "net/ipv4/ping_group_range", "0 2147483647"
-# File capabilities, such as ping's, stay within the bounding set: the kernel refuses to execute a
+# Capabilities of programs' files, such as ping's, stay in the bounding set: Linux does not run a
 # file with capabilities out of bounds. The program does not gain them, since PR_SET_NO_NEW_PRIVS
 # disables file capabilities.
 FILE_CAPABILITIES = ("net_bind_service", "net_admin", "net_raw")
 PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
-OWN_TERMINAL = 0o600  # mode of a terminal that no other user may write to
+OWN_TERMINAL = 0o600  # file mode of a user's terminal
 
 
 class Account(NamedTuple):
@@ -75,7 +75,7 @@ def account_of(name: str) -> Account:
 
 
 def least_account() -> Account:
-    """Return the account of the user who called sudo, or of `nobody`, without further groups."""
+    """Return the account of the user who called sudo, or of `nobody`, with its main group only."""
     uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     try:
         if uid.isdecimal() and gid.isdecimal() and int(uid):
@@ -101,7 +101,7 @@ def give_up_rights(account: Account) -> None:
         os.setresuid(account.uid, account.uid, account.uid)
     drop_capabilities()
     confine()
-    die_with_parent(signal.SIGKILL)  # the change of user has cleared PR_SET_PDEATHSIG
+    die_with_parent(signal.SIGKILL)  # the change of user has cleared the parent-death signal
 
 
 def environment_of(account: Account) -> dict[str, str]:
@@ -123,7 +123,7 @@ def execute_as(
     folder: str = "/",
     settings: Mapping[str, str] | None = None,
 ) -> NoReturn:
-    """Replace this child process by a user's program, in a session of its own.
+    """Replace this child process by a program that runs as another user, in a new session.
 
     Parameters
     ----------
@@ -140,7 +140,7 @@ def execute_as(
     """
     os.setsid()
     if terminal is not None:
-        # 1: steal the terminal from the session that started this process
+        # 1: take the terminal from the session that has it (TIOCSCTTY)
         fcntl.ioctl(terminal, termios.TIOCSCTTY, 1)
         for descriptor in filter(os.isatty, range(3)):
             os.dup2(terminal, descriptor)
@@ -172,7 +172,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
     if not own:
         with _running(account, words, folder) as child:
             copy(child, {})
-            return _ended(child)
+            return _exit_code_of(child)
     typed = 0 if 0 in own and _in_foreground(0) else None
     local_end, program_end = pty.openpty()
     moves: dict[int, int] = {local_end: next(one for one in (1, 2, 0) if one in own)}
@@ -189,7 +189,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
                 stack.enter_context(raw(typed))
                 moves[typed] = local_end
             copy(child, moves)
-            return _ended(child)
+            return _exit_code_of(child)
     finally:
         os.close(local_end)
         if program_end >= 0:
@@ -200,7 +200,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
 def _running(
     account: Account, words: Sequence[str], folder: str, terminal: int | None = None
 ) -> Iterator[int]:
-    """Start a user's program and forward signals to its session, which has no tie to this terminal.
+    """Start a program as another user, and forward this process's signals to its session.
 
     Signals are blocked until their handler is set, so that none is lost.
     """
@@ -213,11 +213,12 @@ def _running(
             with suppress(ProcessLookupError):
                 try:
                     os.killpg(child, number)
-                except ProcessLookupError:  # the child has not called setsid yet
+                except ProcessLookupError:  # the child has no session (setsid) yet
                     os.kill(child, number)
 
         for number in PASSED_ON:
-            if signal.getsignal(number) != signal.SIG_IGN:  # ignored, as after nohup
+            # a signal that is ignored stays ignored, as after nohup
+            if signal.getsignal(number) != signal.SIG_IGN:
                 before[number] = signal.signal(number, forward)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield child
@@ -239,14 +240,14 @@ def _forked(account: Account, words: Sequence[str], folder: str, terminal: int |
         os._exit(NOT_FOUND)
 
 
-def _ended(child: int) -> int:
+def _exit_code_of(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _in_foreground(terminal: int) -> bool:
     try:
         return os.tcgetpgrp(terminal) == os.getpgrp()
-    # the terminal belongs to another session, so it has no job control over this process
+    # the terminal belongs to another session: no job control applies to this process
     except OSError:
         return True
 
@@ -255,7 +256,7 @@ def _set_modes(terminal: int, model: int | None) -> None:
     """Copy a terminal's modes to another; without a model, switch output processing off."""
     if model is None:
         modes = termios.tcgetattr(terminal)
-        modes[1] &= ~termios.OPOST  # the terminal that displays the output processes it
+        modes[1] &= ~termios.OPOST  # the user's terminal processes the output
     else:
         modes = termios.tcgetattr(model)
     termios.tcsetattr(terminal, termios.TCSANOW, modes)

@@ -20,8 +20,8 @@ EVERY_S = 0.04
 _TCMSG, TC_H_ROOT = struct.Struct("=BxHiIII"), 0xFFFFFFFF
 _QDISC_STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
 IFLA_STATS64, _LINK_BYTES = 23, 16
-_COUNTERS = struct.Struct("=8Q")  # packets in and out, bytes, errors, drops: rtnl_link_stats64
-# backlog above which a card counts as full: more than the one super-packet in transmission
+_COUNTERS = struct.Struct("=8Q")  # rtnl_link_stats64: packets in and out, bytes, errors, drops
+# backlog in bytes above which a network card's queue counts as full
 FULL_BYTES = 1 << 16
 
 
@@ -31,10 +31,10 @@ class Card(NamedTuple):
     sent_bytes: int
     received_bytes: int
     dropped: int  # packets dropped by the card and by its queueing disciplines
-    looks: int  # number of samples
-    full_looks: int  # samples with a backlog above FULL_BYTES
-    crossed_out: int  # packets that entered tunnels
-    crossed_in: int  # packets that left tunnels
+    looks: int  # number of samples of the card's queue
+    full_looks: int  # samples in which the card's queue was full
+    crossed_out: int  # packets that this machine sent into tunnels
+    crossed_in: int  # packets that this machine received from tunnels
 
 
 class _Counters(NamedTuple):
@@ -60,7 +60,7 @@ class CardWatch:
 
     def __init__(self, kernel: Netlink, card: str, fabric: Netlink) -> None:
         self._kernel, self._card, self._fabric = kernel, card, fabric
-        self._index = self._links(kernel)[card][0]
+        self._index = self._interface_counters(kernel)[card][0]
         self._looks = self._full_samples = 0
         self._ended = threading.Event()
         self._before = self._counters()
@@ -68,7 +68,7 @@ class CardWatch:
         self._thread.start()
 
     def end(self) -> Card:
-        """Stop sampling; return the card's counters since the start."""
+        """Stop sampling a network card; return its counters since the start."""
         self._ended.set()
         self._thread.join()
         after = self._counters()
@@ -97,7 +97,7 @@ class CardWatch:
         waiting = dropped = 0
         for payload in self._kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the card's queues"):
             _, _, index, _, parent, _ = _TCMSG.unpack_from(payload)
-            # a root's counters include those of its children
+            # the root queueing discipline's counters include its children's
             if index != self._index or parent != TC_H_ROOT:
                 continue
             for kind, data in attributes(payload, _TCMSG.size):
@@ -107,10 +107,10 @@ class CardWatch:
         return waiting, dropped
 
     def _counters(self) -> _Counters:
-        _, counters = self._links(self._kernel)[self._card]
+        _, counters = self._interface_counters(self._kernel)[self._card]
         bytes_in, bytes_out, drops = counters[2], counters[3], counters[6] + counters[7]
         tunnels = [
-            found for name, (_, found) in self._links(self._fabric).items()
+            found for name, (_, found) in self._interface_counters(self._fabric).items()
             if name[0] == "x" and name[1:].isdecimal()
         ]  # fmt: skip
         return _Counters(
@@ -122,7 +122,7 @@ class CardWatch:
         )
 
     @staticmethod
-    def _links(kernel: Netlink) -> dict[str, tuple[int, tuple[int, ...]]]:
+    def _interface_counters(kernel: Netlink) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Return index and counters of each network interface by name."""
         found = {}
         for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):

@@ -24,15 +24,15 @@ from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError
 
 TRIPS, PATIENCE_S = 12, 0.1
-ENOUGH_S = 1e-4  # error in seconds below which no further round trip is made
-EVERY_S = 0.5  # interval between measurements while a trial runs, in seconds
+ENOUGH_S = 1e-4  # clock error in seconds that needs no further round trip
+EVERY_S = 0.5  # interval of clock measurements during a trial, in seconds
 _NUMBER, _ANSWER = struct.Struct("=Q"), struct.Struct("=Qd")
 
 Now = Callable[[], float]
 
 
 class Offset(NamedTuple):
-    """Offset of a machine's clock from the lab's, with its maximum error."""
+    """Offset of a machine's CLOCK_MONOTONIC from the lab's, with its maximum error."""
 
     at_s: float  # time of the measurement in the lab's clock
     ahead_s: float
@@ -49,19 +49,19 @@ class ClockServer:
         self.port: int = self._socket.getsockname()[1]
 
     def begin(self) -> None:
-        """Answer requests from now on, as long as the process lasts."""
+        """Start to answer clock requests, until the process ends."""
         threading.Thread(target=self._answer, daemon=True).start()
 
     def _answer(self) -> None:
         while True:
-            # The lab's socket may be closed first; a datagram of another length is not the lab's.
+            # The lab may have closed its socket; datagrams of other lengths are not clock requests.
             with suppress(ConnectionRefusedError, struct.error):
                 (number,) = _NUMBER.unpack(self._socket.recv(_NUMBER.size))
                 self._socket.send(_ANSWER.pack(number, time.monotonic()))
 
 
 class RemoteClock:
-    """Client for a machine's clock.
+    """Client that measures the offset of another machine's clock over UDP.
 
     Parameters
     ----------
@@ -79,11 +79,11 @@ class RemoteClock:
         self._number = 0
 
     def connect(self, address: str, port: int) -> None:
-        """Set the address and port at which the machine answers."""
+        """Set the UDP address and port at which a machine answers clock requests."""
         self._socket.connect((address, port))
 
     def offset(self) -> Offset | None:
-        """Return the offset by the shortest of several round trips, None without an answer."""
+        """Return a machine's clock offset by the shortest of several round trips, or None."""
         best: Offset | None = None
         for _ in range(TRIPS):
             found = self._round_trip()
@@ -100,17 +100,17 @@ class RemoteClock:
             self._socket.send(_NUMBER.pack(self._number))
             while readable([self._socket], PATIENCE_S):
                 number, there_s = _ANSWER.unpack(self._socket.recv(_ANSWER.size))
-                if number == self._number:  # skips answers to earlier requests
+                if number == self._number:  # skips answers to earlier clock requests
                     back_s = self.now()
                     middle_s = (sent_s + back_s) / 2
                     return Offset(middle_s, there_s - middle_s, (back_s - sent_s) / 2)
-        # the part has ended, or its answer is malformed
+        # the machine does not answer, or its answer is malformed
         except (ConnectionRefusedError, struct.error):
             pass
         return None
 
     def close(self) -> None:
-        """Close the socket."""
+        """Close the UDP socket of the clock measurement."""
         self._socket.close()
 
 
@@ -132,11 +132,11 @@ class Clocks:
         self._thread: threading.Thread | None = None
 
     def open(self, lab: str) -> None:
-        """Open a socket per machine at the lab's address."""
+        """Open a UDP socket at the lab's address for clock requests to each machine."""
         self.clocks = [RemoteClock(lab) for _ in range(self._machines)]
 
     def measure(self) -> dict[int, Offset]:
-        """Measure all offsets again; return the known offset of each machine."""
+        """Measure the clock offsets of all machines again; return each machine's known offset."""
         for machine, clock in enumerate(self.clocks):
             found = clock.offset()
             if found:
@@ -145,14 +145,14 @@ class Clocks:
         return dict(self._known)
 
     def there(self, machine: int, at_s: float) -> float:
-        """Return an instant of the lab's clock in a machine's clock."""
+        """Convert a time of the lab's clock to a machine's clock."""
         known = self._known.get(machine)
         if known is None:
             raise PillarboxError(f"the clock of machine {machine} does not answer")
         return at_s + known.ahead_s
 
     def here(self, machine: int, at_s: float) -> float:
-        """Return an instant of a machine's clock in the lab's clock."""
+        """Convert a time of a machine's clock to the lab's clock."""
         return 2 * at_s - self.there(machine, at_s)
 
     def watch(self) -> None:
@@ -171,7 +171,7 @@ class Clocks:
                     self._offsets.append((machine, found))
 
     def seen(self) -> dict[int, list[Offset]]:
-        """End the watch with a last measurement; return the offsets of each machine's clock."""
+        """Stop the periodic measurement; return all measured offsets of each machine's clock."""
         if self._thread:
             self._ended.set()
             self._thread.join()
@@ -183,7 +183,7 @@ class Clocks:
         return offsets
 
     def close(self) -> None:
-        """End the watch, and close all sockets."""
+        """Stop the clock measurements, and close their UDP sockets."""
         self._ended.set()
         if self._thread:
             self._thread.join()
@@ -199,7 +199,7 @@ def moved_s(offsets: Iterable[Offset]) -> float:
     >>> round(moved_s([Offset(0, 7.0, 0.0001), Offset(1, 7.005, 0.0002)]), 6)
     0.0047
     """
-    least, most = -math.inf, math.inf  # bounds of the offset if it was constant
+    least, most = -math.inf, math.inf  # bounds of a clock's offset, if constant
     for one in offsets:
         least, most = max(least, one.ahead_s - one.error_s), min(most, one.ahead_s + one.error_s)
     return max(0.0, least - most)

@@ -41,14 +41,14 @@ def folder_of(name: str) -> Path:
 
 
 def names() -> list[str]:
-    """Return the names of all running clusters."""
+    """Return the names of all running clusters of computers."""
     if not CLUSTERS.is_dir():
         return []
     return sorted(one.name for one in CLUSTERS.iterdir() if is_up(one.name))
 
 
 def is_up(name: str) -> bool:
-    """Return True if a cluster is up, as far as known here; remove a dead cluster's folder."""
+    """Return True if a cluster of computers is up; remove the folder of a dead cluster."""
     folder = folder_of(name)
     try:
         keeper = about(name)["keeper"]
@@ -82,7 +82,7 @@ def write_about(name: str, **known: Any) -> None:
 
 
 def take(name: str) -> IO[str]:
-    """Create a new cluster's folder; return its lock file, which the caller holds."""
+    """Create the folder of a new cluster of computers; return its lock file, locked."""
     require(
         not is_up(name),
         f"a cluster {name!r} is up already: end it (`cluster down --name {name}`), or give this "
@@ -125,7 +125,7 @@ def write_keys(folder: Path, keys: dict[str, str]) -> None:
 
 
 def security_in(folder: Path) -> Any:
-    """Return Dask's `Security` with the TLS keys in a folder, None without keys."""
+    """Return Dask's TLS settings (`Security`) with the keys in a folder, None without keys."""
     return security_of({file.stem: str(file) for file in folder.glob("*.pem")})
 
 
@@ -209,7 +209,7 @@ class NamedCluster:
             ) from None
 
     def _workers_of(self, machines: int | None) -> list[str]:
-        """Return a worker of each machine, in the order of the machines' numbers."""
+        """Return the address of a Dask worker of each machine, in the order of machine numbers."""
         by_host = self._by_host()
         if self._partly:
             return list(by_host.values())
@@ -226,20 +226,20 @@ class NamedCluster:
         """Return the address of one worker per machine, by the machine's IP address."""
         known = self._client.scheduler_info(n_workers=-1)["workers"]
         found: dict[str, str] = {}
-        for worker in sorted(known, key=lambda one: (_number(known[one]["name"]), one)):
+        for worker in sorted(known, key=lambda one: (_sort_key_of_worker(known[one]["name"]), one)):
             found.setdefault(_host_of(worker), worker)
         return found
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
-        """Return the Dask client and the addresses of the workers."""
+        """Return the Dask client of a cluster and the addresses of its Dask workers."""
         return self._client, self.workers
 
     def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
-        """Yield worker address and IP address of each machine that is not in use."""
+        """Yield Dask worker address and IP address of each machine that the lab does not use."""
         yield from ((one, host) for host, one in self._by_host().items() if host not in used)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
-        """Return the path prefix of the parts' folders on the machines."""
+        """Return the path prefix of the folders of a lab's files on each machine."""
         return FAR_PARTS / f"{lab}-"
 
     def keys(self) -> Path | None:
@@ -248,7 +248,7 @@ class NamedCluster:
         return folder if any(folder.glob("*.pem")) else None
 
     def last_words(self, machine: int) -> str:
-        """Return a hint at the folder with the workers' logs."""
+        """Return a text that names the folder with the logs of a cluster's Dask workers."""
         return f"see {folder_of(self.name)} for what its worker said"
 
     def close(self) -> None:
@@ -260,7 +260,7 @@ def _host_of(address: str) -> str:
     return str(urlsplit(address).hostname)
 
 
-def _number(name: Any) -> tuple[int, str]:
+def _sort_key_of_worker(name: Any) -> tuple[int, str]:
     return (int(name), "") if str(name).isdecimal() else (1 << 30, str(name))
 
 

@@ -25,17 +25,17 @@ from experiments.machines.machine_provider import Ground
 from topos.base.errors import PillarboxError, require
 
 START_S, ANSWER_S, END_S = 120.0, 120.0, 10.0
-LOOK_S = 0.1  # interval of checks that a machine that was asked is not lost
+LOOK_S = 0.1  # interval of checks that a machine is alive while it answers, in seconds
 LOOK_AT_SCHEDULER_S = 1.0
-TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # the same class from Python 3.11 on
-GONE = (OSError, RuntimeError, *TOO_LATE)  # Dask's exceptions for a worker that is gone
+TOO_LATE = (TimeoutError, asyncio.TimeoutError)  # timeouts: one class since Python 3.11
+GONE = (OSError, RuntimeError, *TOO_LATE)  # exceptions of Dask for a worker that does not answer
 REMOVED, ADDED = "remove-worker", "add-worker"  # Dask's event names for a worker's loss and arrival
 
 News = Callable[[int, dict[str, Any]], None]
 
 
 class Cluster:
-    """Dask workers on a lab's machines, and calls to their agents.
+    """Connection to Dask workers on a lab's machines, which run the lab's parts.
 
     Parameters
     ----------
@@ -50,24 +50,24 @@ class Cluster:
         self._ground, self._on_news = ground, on_news
         self._agents: dict[int, Any] = {}
         self._lost: set[int] = set()
-        self._addresses: list[str] = []  # workers' addresses, indexed by machine
+        self._addresses: list[str] = []  # addresses of the Dask workers, by machine number
         self._news: SimpleQueue[tuple[int, dict[str, Any]] | None] = SimpleQueue()
-        self._reader = threading.Thread(target=self._read_news, daemon=True)
+        self._reader = threading.Thread(target=self._read_events, daemon=True)
         self._client: Any = None
         self._topics: list[str] = []
         self.name = secrets.token_hex(8)  # unique name of this lab on its machines
         self._closing = False
 
     def open(self, folder: Path, mtu: int) -> None:
-        """Connect to the workers, for a lab's folder and packets of an MTU."""
-        # losses are reported in our own words
+        """Connect to the Dask workers of a lab's machines."""
+        # the lab reports lost machines itself, not Dask's log
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         self._client, self._addresses = self._ground.open(folder, mtu)
         self._reader.start()
         self._subscribe("all", self._on_worker_event)
 
     def facts(self, machines: Sequence[int] | None = None) -> list[dict[str, Any]]:
-        """Return hardware, kernel, card and version of each machine, or of the given machines."""
+        """Return hardware, kernel, network card and software version of machines (default: all)."""
         from experiments.machines.worker_agent import facts
 
         wanted = range(len(self._addresses)) if machines is None else machines
@@ -77,12 +77,12 @@ class Cluster:
         ]
         found = []
         for machine, future in zip(wanted, asked, strict=True):
-            with _no_answer_from(machine):
+            with _reporting_lost_worker(machine):
                 found.append(future.result(timeout=START_S))
         return found
 
     def start(self, orders: Mapping[int, dict[str, Any]]) -> None:
-        """Start a part on each machine for which an order is given."""
+        """Start the part of a lab on each machine for which there is an order."""
         from experiments.machines.worker_agent import NEWS, Agent
 
         if NEWS not in self._topics:
@@ -106,18 +106,18 @@ class Cluster:
                 ) from None
 
     def move(self, machine: int, worker: str) -> None:
-        """Assign another worker to a lost machine."""
+        """Assign the Dask worker of an unused machine to the number of a lost machine."""
         self._addresses[machine] = worker
 
     def actors(self, kind: type) -> list[Any]:
-        """Create an actor of a class on each machine; return all actors."""
+        """Create a Dask actor of a class on each machine; return all actors."""
         asked = [
             self._client.submit(kind, actor=True, workers=[address], pure=False)
             for address in self._addresses
         ]
         found = []
         for machine, future in enumerate(asked):
-            with _no_answer_from(machine):
+            with _reporting_lost_worker(machine):
                 found.append(future.result(timeout=START_S))
         return found
 
@@ -126,13 +126,13 @@ class Cluster:
         return self._addresses[machine]
 
     def ask(self, machine: int, **request: Any) -> Any:
-        """Return the answer of a machine's part to a request."""
+        """Send a request to the part of the lab on a machine; return its answer."""
         return self.ask_all({machine: request})[machine]
 
     def ask_all(
         self, requests: Mapping[int, dict[str, Any]], least: int | None = None
     ) -> dict[int, Any]:
-        """Send requests to several machines in parallel; return the answers by machine.
+        """Send requests to the lab's parts on several machines in parallel; return their answers.
 
         A failed request raises its error, unless at least `least` other machines answer.
         """
@@ -140,23 +140,23 @@ class Cluster:
         found: dict[int, Any] = {}
         failed: list[PillarboxError] = []
         for machine, request in requests.items():
-            with _collected(failed), _no_answer_from(machine):
+            with _errors_appended_to(failed), _reporting_lost_worker(machine):
                 require(machine in self._agents, f"machine {machine} is lost")
                 asked[machine] = self._agents[machine].ask(request)
         for machine, answer in asked.items():
-            with _collected(failed), _no_answer_from(machine):
+            with _errors_appended_to(failed), _reporting_lost_worker(machine):
                 found[machine] = self._answer(machine, answer)
         if failed and (least is None or len(found) < least):
             raise failed[0]
         return found
 
     def answer(self, machine: int, asked: Any) -> Any:
-        """Return an actor's result, or raise PillarboxError if its machine is lost."""
-        with _no_answer_from(machine):
+        """Wait for a Dask actor's result; raise PillarboxError if its machine is lost."""
+        with _reporting_lost_worker(machine):
             return self._answer(machine, asked)
 
     def _answer(self, machine: int, asked: Any) -> Any:
-        """Return an actor's result; Dask's own wait never ends for a lost machine."""
+        """Wait for a Dask actor's result, unlike Dask only until its machine is lost."""
         deadline = time.monotonic() + ANSWER_S
         while True:
             try:
@@ -167,7 +167,7 @@ class Cluster:
                     raise
 
     def close(self) -> None:
-        """End all parts, then disconnect from the cluster."""
+        """End the lab's parts on all machines, then disconnect from the cluster."""
         self._closing = True
         ends = []
         for agent in list(self._agents.values()):
@@ -199,46 +199,46 @@ class Cluster:
             return
         machine = self._addresses.index(worker)
         if said.get("action") == REMOVED:
-            self._lose(machine)
+            self._mark_as_lost(machine)
         elif said.get("action") == ADDED:
             self._news.put((machine, {"event": "back"}))
 
     def _on_part_event(self, event: tuple[float, dict[str, Any]]) -> None:
         said = dict(event[1])
         machine, lab = said.pop("machine"), said.pop("lab")
-        if lab != self.name:  # event of an earlier lab
+        if lab != self.name:  # event of an earlier lab on the same machines
             return
         if said["event"] == "lost":
-            self._lose(machine)
+            self._mark_as_lost(machine)
         else:
             self._news.put((machine, said))
 
-    def _lose(self, machine: int) -> None:
+    def _mark_as_lost(self, machine: int) -> None:
         self._agents.pop(machine, None)
         if machine not in self._lost and not self._closing:
             self._lost.add(machine)
             self._news.put((machine, {"event": "lost"}))
 
-    def _read_news(self) -> None:
+    def _read_events(self) -> None:
         while True:
             try:
                 one = self._news.get(timeout=LOOK_AT_SCHEDULER_S)
             except Empty:
-                self._look_at_scheduler()
+                self._check_scheduler()
                 continue
             if one is None:
                 return
             self._on_news(*one)
 
-    def _look_at_scheduler(self) -> None:
+    def _check_scheduler(self) -> None:
         """Mark all machines as lost if the scheduler is gone, since its workers end as well."""
         if self._client.status != "running":
             for machine in range(len(self._addresses)):
-                self._lose(machine)
+                self._mark_as_lost(machine)
 
 
 @contextmanager
-def _collected(errors: list[PillarboxError]) -> Iterator[None]:
+def _errors_appended_to(errors: list[PillarboxError]) -> Iterator[None]:
     try:
         yield
     except PillarboxError as error:
@@ -246,7 +246,7 @@ def _collected(errors: list[PillarboxError]) -> Iterator[None]:
 
 
 @contextmanager
-def _no_answer_from(machine: int) -> Iterator[None]:
+def _reporting_lost_worker(machine: int) -> Iterator[None]:
     """Convert Dask's exception for a lost worker into PillarboxError."""
     try:
         yield

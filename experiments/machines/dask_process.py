@@ -26,13 +26,13 @@ from topos.base.errors import PillarboxError, require
 PACKAGES = ("topos", "hosts", "experiments")
 SUFFIXES = (".py", ".c", ".h")
 SILENCE_S = 30
-END_S = 3.0  # grace period for a worker's orderly shutdown
+END_S = 3.0  # time limit for the orderly shutdown of a Dask worker, in seconds
 CONFIG = {
     "distributed.scheduler.worker-ttl": f"{SILENCE_S}s",
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.gil.enabled": False,
     "distributed.comm.retry.count": 0,
-    # Dask's web servers have no TLS: only their health routes are served.
+    # Web pages of Dask that are served: only its health checks, as its web servers have no TLS.
     "distributed.scheduler.http.routes": ["distributed.http.health"],
     "distributed.worker.http.routes": ["distributed.http.health"],
 }
@@ -59,7 +59,7 @@ def security_of(keys: dict[str, str]) -> Any:
 
 def main() -> None:
     """Run a Dask scheduler or worker as ordered, until standard input is closed."""
-    # unbuffered: reads only the first line
+    # unbuffered: reads only the order, and leaves other input unread
     with open(0, "rb", buffering=0, closefd=False) as orders:
         line = orders.readline()
     try:

@@ -27,12 +27,12 @@ WORKER = {
     "nthreads": 1,
     "memory_limit": 0,
     "dashboard": False,
-    "death_timeout": 60,  # seconds without a scheduler
+    "death_timeout": 60,  # seconds without a scheduler until a worker ends
 }
 
 
 def keys_for(security: Any, role: str) -> dict[str, str]:
-    """Return a Dask role's TLS keys by the parameter names of `Security`."""
+    """Return the TLS keys of Dask's scheduler, worker or client, by names of `Security`."""
     if security is None:
         return {}
     found = security.get_tls_config_for_role(role)
@@ -43,11 +43,11 @@ def keys_for(security: Any, role: str) -> dict[str, str]:
 def order_for(
     role: str, host: str, folder: Path, security: Any, *, remove: bool, **options: Any
 ) -> dict[str, Any]:
-    """Return the order for a Dask scheduler or worker that listens on one address only.
+    """Return the settings with which to start a Dask scheduler or worker at one address.
 
     With `remove` the process deletes its folder when it ends.
     """
-    # Even without a dashboard Dask starts its web server, without TLS: bind it to the loopback.
+    # Dask always starts its web server, without TLS: let it listen on the loopback only.
     given = {"host": host, "dashboard_address": "127.0.0.1:0", **options}
     if role == "worker":
         given |= {**WORKER, "local_directory": str(folder)}
@@ -57,7 +57,7 @@ def order_for(
 
 
 def address_in(said: bytes, last_words: Callable[[], str]) -> str:
-    """Return the address from a process's first line, or raise PillarboxError with the reason."""
+    """Return a Dask process's address from its first line of output, or raise its error."""
     try:
         message = json.loads(said)
     except (ValueError, RecursionError):
@@ -68,7 +68,7 @@ def address_in(said: bytes, last_words: Callable[[], str]) -> str:
 
 
 class Started:
-    """A Dask process that was started with an order.
+    """A running scheduler or worker of Dask, in a child process.
 
     Parameters
     ----------
@@ -97,12 +97,12 @@ class Started:
                 start_new_session=True,  # Ctrl-C goes to the prompt only
             )
         assert self.process.stdin
-        with suppress(BrokenPipeError):  # the process has ended; its log says why
+        with suppress(BrokenPipeError):  # the Dask process has ended; its log says why
             self.process.stdin.write(json.dumps(order).encode() + b"\n")
             self.process.stdin.flush()
 
     def address(self, deadline: float) -> str:
-        """Return the address the process listens on, or raise PillarboxError with its error."""
+        """Return the address on which a Dask process listens, or raise the process's error."""
         assert self.process.stdout
         said = b""
         while not said.endswith(b"\n"):
@@ -114,18 +114,18 @@ class Started:
         return address_in(said, self.last_words)
 
     def last_words(self) -> str:
-        """Return the last line that the process wrote to standard error."""
+        """Return the last line that a Dask process wrote to standard error."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it left no message"
 
     def let_go(self) -> None:
-        """Close the process's standard input, which ends the process."""
+        """End a Dask process by closing its standard input, without waiting."""
         assert self.process.stdin
         with suppress(BrokenPipeError):
             self.process.stdin.close()
 
     def end(self) -> None:
-        """End the process, and wait for its end; kill it after END_S."""
+        """End a Dask process and wait for its end; kill it after END_S seconds."""
         self.let_go()
         try:
             self.process.wait(END_S)

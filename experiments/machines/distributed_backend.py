@@ -15,7 +15,7 @@ from experiments.trials.trust.watch import Watch
 
 
 class MeansOverMachines(TrialBackend):
-    """Backend of a trial whose flows and watches run on every machine, led by this process.
+    """Runs a trial's flows and measurements on every machine of a lab, led by this process.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class MeansOverMachines(TrialBackend):
         The same lab, as the interface to its machines.
     """
 
-    lead_s = 0.6  # time to send the start barrier to all machines: three calls to each
+    lead_s = 0.6  # seconds before the start barrier, enough for three calls to each machine
 
     def __init__(self, lab: Lab, machines: Machines) -> None:
         super().__init__(lab)
@@ -38,7 +38,7 @@ class MeansOverMachines(TrialBackend):
         return {**first, "machines": self.machines.about()}
 
     def watch(self, *, come_and_go: bool) -> Watch:
-        """Return the watch over all machines, ready to begin."""
+        """Return the object that measures load and lateness of all machines during a trial."""
         return cast(Watch, WatchOverMachines(self.machines, come_and_go=come_and_go))
 
     def tool(self, order: TrialOrder) -> Tool:

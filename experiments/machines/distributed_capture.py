@@ -22,7 +22,7 @@ from topos.base.errors import require
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-# bounds of a capture per machine, which holds all frames in memory
+# maximum frames and bytes of a capture on one machine, which keeps frames in memory
 LONGEST_S, MOST_FRAMES = 60.0, 200_000
 FILE = "capture.pcapng"
 
@@ -36,7 +36,7 @@ def _offset_s() -> float:
 
 
 def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
-    """Capture at ports of a part's servers; return the file and this machine's clock offset."""
+    """Capture frames at ports of this machine's servers; return the file and clock offset."""
     tapped = [
         Tapped(title, interface, part.namespace_of(server))
         for title, interface, server in asked["ports"]
@@ -51,7 +51,7 @@ def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
-    """Capture on all machines of a lab for the same time; return the merged file and its counts."""
+    """Capture frames on all machines of a lab; return the merged file and its frame counts."""
     how, topology = dict(asked["how"]), lab.topology
     require(
         bool(how["seconds"]) and how["seconds"] <= LONGEST_S,
@@ -84,7 +84,7 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
 
 
 def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[Captured]:
-    """Yield a machine's frames in order, with timestamps in the lab's time of day."""
+    """Yield the frames captured on a machine, with timestamps by the lab's clock."""
     shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):

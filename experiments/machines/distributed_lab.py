@@ -106,9 +106,9 @@ class LabOverMachines(Lab):
         self._machine_of: list[int] = self._placed.machine_of.tolist()
         self.machines = machines
         self.lost: set[int] = set()
-        self._dead_before: set[int] = set()  # servers that were dead when their machine was lost
-        self.came_back: set[int] = set()  # machines whose worker left and came back
-        self._cluster = Cluster(self.ground, self._on_news)
+        self._dead_before: set[int] = set()  # servers killed before their machine was lost
+        self.came_back: set[int] = set()  # machines whose Dask worker disconnected and came back
+        self._cluster = Cluster(self.ground, self._on_machine_event)
         parts = self.ground.parts_folder(folder, self._cluster.name)
         self._folders = [parts.with_name(f"{parts.name}{one}") for one in range(machines)]
         self._entrances = Entrances(topology, self._folders, self._machine_of, self.reach)
@@ -145,13 +145,15 @@ class LabOverMachines(Lab):
     # -- start and stop ----------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Open the machines, start their parts, and wait until every forwarder is ready."""
+        """Connect to the machines, start the lab's parts, and wait for all forwarders."""
         allow_open_files()
         self._cluster.open(self.folder, self.settings.mtu)
         self.clocks.open(self.ground.lead)
-        facts = self._facts(range(self.machines))
+        facts = self._checked_facts(range(self.machines))
         crossing = self._crossing_of(facts)
-        self._common_order = self._order(min(one["processors"] for one in facts), crossing)
+        self._common_order = self._common_start_parameters(
+            min(one["processors"] for one in facts), crossing
+        )
         self._start_parts(range(self.machines))
         cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         server_names.make_known(self.topology)
@@ -160,17 +162,17 @@ class LabOverMachines(Lab):
             self._print_event(SINGLE_PACKETS)
 
     def _crossing_of(self, facts: list[dict[str, Any]]) -> str:
-        """Return the mode of super-packets, by the cards' features and `cluster check`."""
+        """Return the mode in which tunnels carry super-packets: whole, packed or single."""
         lossy = [one for one in facts if one["address"] in self.ground.lossy]
         if self._whole or (not lossy and all(one["cuts_tunnels"] for one in facts)):
             return WHOLE
-        # A card that reports tunnel segmentation and fails in it would fail on packed packets as
+        # A network card that fails in its tunnel segmentation would fail on packed packets as
         # well.
         broken = any(one["cuts_tunnels"] for one in lossy)
         return SINGLE if broken or any(one["no_packing"] for one in facts) else PACKED
 
     def _start_parts(self, machines: Sequence[int]) -> None:
-        """Start parts on machines, connect to their clocks, and measure the clocks."""
+        """Start the lab's parts on machines, and measure the offsets of the machines' clocks."""
         known = {"underlay": self.ground.addresses}
         own = {
             machine: {
@@ -186,8 +188,8 @@ class LabOverMachines(Lab):
             self.clocks.clocks[machine].connect(self.ground.addresses[machine], port)
         self.clocks.measure()
 
-    def _order(self, processors: int, crossing: str) -> dict[str, Any]:
-        """Return the order fields that are equal for all parts."""
+    def _common_start_parameters(self, processors: int, crossing: str) -> dict[str, Any]:
+        """Return the start parameters of the lab's parts that are equal on all machines."""
         settings = self.settings.plain() | {"routing": self.routing}
         settings |= {"plane": self.plane} if self.relays else {}
         own_router = Path(self.routing).read_text() if self.routing.endswith(".py") else None
@@ -204,7 +206,7 @@ class LabOverMachines(Lab):
         }
 
     def stop(self) -> None:
-        """End all programs and parts, and disconnect from the machines."""
+        """End the lab's programs and parts on all machines, and disconnect from the machines."""
         self.log("down")
         end_programs_in(self._entrances.opened(range(self.topology.servers)))
         self._entrances.close()
@@ -228,7 +230,7 @@ class LabOverMachines(Lab):
         return command_for(at, self.ground.keys(), folder, self.name(server))
 
     def ask_part(self, server: int, **request: Any) -> Any:
-        """Send a request to a server's part; return the answer."""
+        """Send a request to the part of the lab that runs a server; return the answer."""
         return self._cluster.ask(self._machine_of[server], server=server, **request)
 
     def kill(self, server: int) -> None:
@@ -256,7 +258,7 @@ class LabOverMachines(Lab):
             self.log("revive", server=self.name(server))
 
     def _start_elsewhere(self, machine: int) -> None:
-        """Start the part of a lost machine on a machine that is not in use."""
+        """Restart the servers of a lost machine on an unused machine."""
         used = [self.ground.addresses[one] for one in self.living()]
         found = next(iter(self.ground.spares(used)), None)
         require(
@@ -267,7 +269,7 @@ class LabOverMachines(Lab):
         assert found
         worker, address = found
         self._cluster.move(machine, worker)
-        [facts] = self._facts([machine])
+        [facts] = self._checked_facts([machine])
         require(
             facts["cuts_tunnels"] or self._common_order["crossing"] != WHOLE,
             f"the card of {address} cannot segment tunneled super-packets, which this lab's "
@@ -275,7 +277,7 @@ class LabOverMachines(Lab):
         )
         self.ground.addresses[machine] = address
         old = self._folders[machine]
-        # a new folder, without files of the lost part
+        # a new folder on the machine, without files of the lost part
         self._folders[machine] = old.with_name(f"{old.name}-")
         self.ask_machines(self.to_living({"ask": "moved", "machine": machine, "address": address}))
         self._start_parts([machine])
@@ -294,8 +296,8 @@ class LabOverMachines(Lab):
             f"machine {machine} is {address} now: {len(servers - self.dead)} servers live again"
         )
 
-    def _facts(self, machines: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the facts of machines; raise PillarboxError if a machine cannot take part."""
+    def _checked_facts(self, machines: Sequence[int]) -> list[dict[str, Any]]:
+        """Return hardware, kernel and version of machines; raise an error if one is unsuitable."""
         facts = self._cluster.facts(machines)
         for machine, one in zip(machines, facts, strict=True):
             require(
@@ -329,7 +331,7 @@ class LabOverMachines(Lab):
         return [machine for machine in range(self.machines) if machine not in self.lost]
 
     def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return a mapping that sends a request to every machine that is not lost."""
+        """Return the same request for every machine that is not lost, by machine number."""
         return dict.fromkeys(self.living(), request)
 
     def ask_machines(
@@ -363,12 +365,12 @@ class LabOverMachines(Lab):
 
     @property
     def computer(self) -> Computer:
-        """The machines, if they are namespaces of this computer."""
+        """The emulated machines of a lab on one computer, each a network namespace."""
         assert isinstance(self.ground, OneComputer) and self.ground.computer
         return self.ground.computer
 
     def worker(self, machine: int) -> int:
-        """Return the process ID of a machine's worker on this computer."""
+        """Return the process ID of an emulated machine's Dask worker on this computer."""
         assert isinstance(self.ground, OneComputer)
         return self.ground.started(machine).process.pid
 
@@ -400,12 +402,12 @@ class LabOverMachines(Lab):
     def _crossing(self) -> int:
         return int(self._placed.crossing.sum())
 
-    def _on_news(self, machine: int, said: dict[str, Any]) -> None:
-        """Handle an event of a machine, or of a server on it."""
+    def _on_machine_event(self, machine: int, said: dict[str, Any]) -> None:
+        """Handle an event that another machine reports: its loss, or an event of a server."""
         event, server = said.pop("event"), said.pop("server", None)
         if event == remote_programs.ACROSS:
             threading.Thread(
-                target=self._run_across, args=[machine, server, said], daemon=True
+                target=self._run_requested_program, args=[machine, server, said], daemon=True
             ).start()
         elif event == "lost":
             self._on_machine_lost(machine)
@@ -416,10 +418,10 @@ class LabOverMachines(Lab):
             self._far.words[server] = said.pop("why")
             self._on_forwarder_event(server, event, said)
 
-    def _run_across(self, machine: int, server: str, said: dict[str, Any]) -> None:
+    def _run_requested_program(self, machine: int, server: str, said: dict[str, Any]) -> None:
         """Run a program that another machine's server requested; report its exit code there."""
         end = remote_programs.run([*self.reach(self.server(server)), *said["words"]])
-        with suppress(PillarboxError):  # the requesting machine is lost
+        with suppress(PillarboxError):  # the machine that requested the program is lost
             self._cluster.ask(machine, ask="across ended", to=said["to"], **end)
 
     def _on_late(self, machine: int, late_s: float) -> None:

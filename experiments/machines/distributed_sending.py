@@ -19,7 +19,7 @@ from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
 from topos.base.errors import PillarboxError, require
 
-LOOK_S = 0.2  # interval between progress requests to all machines
+LOOK_S = 0.2  # interval between requests for flows' progress, in seconds
 
 
 class Generators:
@@ -45,7 +45,7 @@ class Generators:
         require(bool(flows), "there is no flow to send")
         self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
         self.interval_s = interval_of(len(flows), sending.interval_s)
-        # flows with an end on a machine, by machine
+        # numbers of the flows with an end on a machine, by machine
         self._flows_on: dict[int, list[Flow]] = defaultdict(list)
         for flow in flows:
             for machine in self._machines_of(flow):
@@ -53,7 +53,7 @@ class Generators:
         self._progress = {flow.number: Progress(flow.number, 0, False) for flow in flows}
         self._open = {(m, flow.number) for m, some in self._flows_on.items() for flow in some}
         self._over: dict[int, set[int]] = defaultdict(set)
-        self._reasons: dict[int, str] = {}  # flows whose machine was lost
+        self._reasons: dict[int, str] = {}  # reasons why flows failed, by flow number
         self._looked_s, self._give_up_s = 0.0, float("inf")
         self._costs: list[dict[str, Any]] = []
         self._results: list[FlowResult] | None = None
@@ -62,7 +62,7 @@ class Generators:
         return {self._lab.machine_of(flow.source), self._lab.machine_of(flow.destination)}
 
     def prepare(self) -> None:
-        """Connect every flow; a flow that cannot be connected fails without stopping the others."""
+        """Connect every flow; a flow that cannot connect fails, and the others continue."""
         check_congestion_control(self._sending.congestion)
         how = {
             "flows": len(self._flows),
@@ -85,18 +85,20 @@ class Generators:
         ports = {
             server: port for one in listening.values() for server, port in one["ports"].items()
         }
-        connected = self._step({"ports": ports})
+        connected = self._send_step_to_all({"ports": ports})
         clients = {flow: at for one in connected.values() for flow, at in one["clients"].items()}
-        self._step({"clients": clients})
+        self._send_step_to_all({"clients": clients})
 
-    def _step(self, request: dict[str, Any]) -> dict[int, Any]:
-        return self._lab.ask_machines(self._all({"ask": "send step", "step": request}))
+    def _send_step_to_all(self, request: dict[str, Any]) -> dict[int, Any]:
+        return self._lab.ask_machines(
+            self._same_request_for_all({"ask": "send step", "step": request})
+        )
 
-    def _all(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    def _same_request_for_all(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
         return dict.fromkeys(self._flows_on, request)
 
     def start(self, at_s: float) -> None:
-        """Start the flows at an instant of CLOCK_MONOTONIC, converted to each machine's clock."""
+        """Start the flows on all machines at the same time, given by CLOCK_MONOTONIC."""
         self._lab.ask_machines(
             {
                 machine: {"ask": "send start", "at_s": self._lab.clocks.there(machine, at_s)}
@@ -106,8 +108,8 @@ class Generators:
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
-        """End all flows with a duration now."""
-        self._lab.ask_machines(self._all({"ask": "send finish"}), least=0)
+        """End now all flows that have a duration, on all machines."""
+        self._lab.ask_machines(self._same_request_for_all({"ask": "send finish"}), least=0)
 
     def progress(self) -> Sequence[Progress]:
         """Return the progress of all flows."""
@@ -129,7 +131,7 @@ class Generators:
                 machine: {"ask": "send look", "over": sorted(self._over.pop(machine, ()))}
                 for machine in self._flows_on
             },
-            least=0,  # a lost machine is reported by an event soon
+            least=0,  # no answer is required: an event soon reports a lost machine
         )
         for machine, seen in found.items():
             require(not seen["gone"], f"the generator of machine {machine} ended: {seen['gone']}")
@@ -160,7 +162,7 @@ class Generators:
         return self._results
 
     def _collected(self) -> list[FlowResult]:
-        found = self._lab.ask_machines(self._all({"ask": "send results"}), least=0)
+        found = self._lab.ask_machines(self._same_request_for_all({"ask": "send results"}), least=0)
         self._costs = [one["cost"] for one in found.values()]
         ends: dict[tuple[int, int], list[Any]] = {}
         rows: dict[tuple[int, int], list[Interval]] = defaultdict(list)
@@ -196,21 +198,21 @@ class Generators:
         return result
 
     def versions(self) -> dict[str, Any]:
-        """Return the generator's version and settings and, after the end, its processor cost."""
+        """Return the traffic generator's version, settings and, after its end, its CPU time."""
         found = facts(self.name, self._sending, self.interval_s)
         return {**found, "processes": len(self._flows_on), **joint_cost(self._costs)}
 
     def close(self) -> None:
-        """End all generator processes, whatever step they are in."""
+        """End the traffic generator processes on all machines."""
         for machine in self._flows_on.keys() - self._lab.lost:
             try:
                 self._lab.ask_machines({machine: {"ask": "send close"}})
-            except PillarboxError:  # the machine is being lost, and its part with it
+            except PillarboxError:  # the machine is being lost, and its processes with it
                 continue
 
 
 def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
-    """Return a flow's outcome, combined from the outcomes of its two ends (see `Loop.outcome`).
+    """Return a flow's outcome, combined from those of its sender and its receiver.
 
     The receiving end knows the delivered bytes and whether the flow completed. If it did not, the
     sending end may know the reason.
@@ -230,7 +232,7 @@ def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
 
 
 def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:
-    """Return a flow's intervals: bytes received, with TCP's state at the sending end.
+    """Return a flow's samples: bytes at the receiver, with TCP's state at the sender.
 
     Both ends cut intervals at the same instants, but a late process cuts later, so each interval
     of the sender belongs to the receiver's interval that began at the nearest time.

@@ -23,19 +23,19 @@ LOST, BACK = "was lost", "was away and came back"
 
 
 class PartWatch:
-    """Watch of one machine's part, driven by requests to the part."""
+    """Measures CPU load and lateness of one machine during a trial, at the lab's requests."""
 
     def __init__(self, watch: Watch, card: Callable[[], CardWatch]) -> None:
         self._watch, self._new_card = watch, card
         self._card: CardWatch | None = None
 
     def begin(self, at_s: float) -> None:
-        """Start the watch at an instant of this machine's CLOCK_MONOTONIC."""
+        """Start to measure this machine at a time of its CLOCK_MONOTONIC."""
         self._watch.begin(at_s)
         self._card = self._new_card()
 
     def end(self) -> dict[str, Any]:
-        """Stop watching; return the readings in a form that JSON can encode."""
+        """Stop measuring this machine; return the readings in a form that JSON can encode."""
         readings = self._watch.end()
         assert self._card
         card, self._card = self._card.end(), None
@@ -49,7 +49,7 @@ class PartWatch:
 
 
 class WatchOverMachines:
-    """Watch of one trial on a lab over machines; created when the lab has converged.
+    """Measures all machines of a lab during a trial: CPU load, clocks and network cards.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class WatchOverMachines:
         self.close()
 
     def begin(self, at_s: float) -> None:
-        """Start the watch on all machines at an instant of CLOCK_MONOTONIC."""
+        """Start to measure all machines at the same time, given by CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._lab.clocks.watch()
         living = self._lab.living()
@@ -89,7 +89,7 @@ class WatchOverMachines:
         """Do nothing: the machines' readings are transferred only at the end."""
 
     def end(self) -> Readings:
-        """Stop watching; return the merged readings of all machines."""
+        """Stop measuring; return the merged readings of all machines."""
         assert self._before
         found = self._ask({"ask": "watch end"})
         busy = between(self._before, machine())
@@ -100,13 +100,13 @@ class WatchOverMachines:
         for number in range(self._lab.machines):
             if number in seen and number not in self._lab.came_back:
                 card = Card(*found[number]["card"])
-                machines.append(_of_machine(number, seen[number], card, offsets[number]))
+                machines.append(_as_machine_readings(number, seen[number], card, offsets[number]))
             else:
                 machines.append(
                     MachineReadings(number, BACK if number in self._lab.came_back else LOST)
                 )
         faults = faults_since(self._lab.folder, self._begin_s)
-        # Programs of other machines on this computer belong to the trial and are not foreign.
+        # Programs of other emulated machines on this computer belong to the trial.
         return merged(list(seen.values()), machines, faults, busy.foreign)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class WatchOverMachines:
         for number in self._lab.living():
             try:
                 self._lab.ask_machines({number: {"ask": "watch close"}})
-            except PillarboxError:  # the machine is being lost, and its part with it
+            except PillarboxError:  # the machine is being lost, and its processes with it
                 continue
 
     def _ask(self, request: dict[str, Any]) -> dict[int, Any]:
@@ -125,7 +125,7 @@ class WatchOverMachines:
 
 
 def _readings(answer: Mapping[str, Any]) -> Readings:
-    """Return a part's readings, decoded from JSON."""
+    """Return a machine's readings of a trial, decoded from JSON."""
     fields = dict(answer["readings"])
     for name in ("round_trip", "lateness", "pacing"):
         fields[name] = DurationStatistics(**fields[name])
@@ -133,7 +133,7 @@ def _readings(answer: Mapping[str, Any]) -> Readings:
     return Readings(**fields, links=answer["links"])
 
 
-def _of_machine(
+def _as_machine_readings(
     number: int, readings: Readings, card: Card, offsets: Sequence[Offset]
 ) -> MachineReadings:
     ahead = [one.ahead_s for one in offsets]
@@ -159,7 +159,7 @@ def merged(
     faults: int,
     foreign: float,
 ) -> Readings:
-    """Return the readings of all machines as one: the worst metrics, summed counts."""
+    """Return the merged readings of all machines: worst metrics, summed counts."""
 
     def worst(name: str) -> DurationStatistics:
         found: DurationStatistics = max(

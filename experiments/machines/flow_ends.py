@@ -34,7 +34,7 @@ from experiments.traffic.open_loop_worker import Arriving, be_on_time
 from hosts.linux.rights import take_role
 
 ELSEWHERE = "its other end broke off"
-# errors at a sender whose receiver has ended the flow
+# socket errors at a sender whose receiver has ended the flow
 DONE = (ConnectionResetError, BrokenPipeError)
 
 
@@ -62,13 +62,13 @@ else:
 
 
 class _RemoteEnds(_Base):
-    """Mixin for a loop with flows whose other end may be on another machine."""
+    """Mixin for a traffic generator with flows whose other end may be on another machine."""
 
     lines: Lines
     here: set[int]
 
     def listen_to_lead(self, lines: Lines, here: set[int]) -> None:
-        """Handle messages from the lab's process while flows are sent."""
+        """Handle messages from the lab's process, such as the end, while flows are sent."""
         self.lines, self.here = lines, here
         self._by_number = {one.flow.number: one for one in self.connections}
         self._deeds[0] = self._handle_message, self.connections[0]
@@ -81,42 +81,42 @@ class _RemoteEnds(_Base):
         for number in said.get("over", ()):
             one = self._by_number[number]
             if not one.ended:
-                self._end(one, "" if self._sends_away(one) else ELSEWHERE)
+                self._end(one, "" if self._sends_to_other_machine(one) else ELSEWHERE)
 
-    def _sends_away(self, one: FlowConnection) -> bool:
+    def _sends_to_other_machine(self, one: FlowConnection) -> bool:
         return one.flow.destination not in self.here
 
     def _send(self, one: FlowConnection) -> None:
         try:
             super()._send(one)
         except DONE:
-            if not self._sends_away(one):
+            if not self._sends_to_other_machine(one):
                 raise
             self._end(one)
 
     def _time_is_over(self, one: FlowConnection) -> None:
-        if not self._sends_away(one):
+        if not self._sends_to_other_machine(one):
             super()._time_is_over(one)
-        # the receiver ends the flow by its own clock; until then the sender is silent
+        # the receiver ends the flow by its clock; the sender stops sending
         elif not one.ended:
             assert one.sender is not None
             one.end_s = self._now
             self._ready.modify(one.sender, 0)
 
     def _timeout_reason(self, one: FlowConnection) -> str:
-        return "" if self._sends_away(one) else super()._timeout_reason(one)
+        return "" if self._sends_to_other_machine(one) else super()._timeout_reason(one)
 
 
 class Greedy(_RemoteEnds, Loop):
-    """Sends and receives flows that transmit as fast as they can."""
+    """Traffic generator of one machine for flows that send as fast as they can."""
 
 
 class OnTime(_RemoteEnds, Arriving):
-    """Sends and receives flows that arrive over time."""
+    """Traffic generator of one machine for flows that arrive over time."""
 
 
 def main() -> None:
-    """Run one task in steps; the process ends when standard input is closed.
+    """Run a traffic generator on one machine, in steps read from standard input.
 
     The kernel's parent-death signal does not fit: the parent is a request's thread, which ends
     early.
@@ -139,7 +139,7 @@ def main() -> None:
     loop.listen_to_lead(lines, here)
     take_role("generator", [Path(path).parent])
     gc.freeze()
-    gc.disable()  # the loop creates no reference cycles
+    gc.disable()  # no pauses: the loop creates no reference cycles
     say({"connected": sum(not one.ended for one in connections)})
     cost = loop.run(lines.next()["at_s"])
     flows = [[one.flow.number, *loop.outcome(one)] for one in connections]

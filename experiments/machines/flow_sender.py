@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Sender:
-    """Drives a traffic generator process: one method per step of the protocol in `ends`.
+    """Starts and controls one machine's traffic generator process.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Sender:
         ends = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         here = set(lab.here())
         log = lab.folder / "events.jsonl"
-        # read before the namespaces, so that no death falls between the two reads
+        # size of the log before namespaces are opened: later deaths are logged after it
         known_bytes = log.stat().st_size
         task: GeneratorTask = {
             "flows": [list(astuple(flow)) for flow in flows],
@@ -66,11 +66,11 @@ class Sender:
         return task
 
     def listen(self) -> dict[str, Any]:
-        """Open all listeners; return their ports by server."""
+        """Open the listening sockets of all receivers; return their TCP ports by server."""
         return self._answer_to(self._order)
 
     def step(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the next step's message to the generator; return its answer."""
+        """Send the next step to the traffic generator's process; return its answer."""
         return self._answer_to(request)
 
     def start(self, at_s: float) -> None:
@@ -78,13 +78,13 @@ class Sender:
         self._process.tell({"at_s": at_s})
 
     def finish(self) -> None:
-        """End all flows with a duration now."""
+        """End now all flows of this machine that have a duration."""
         self._process.tell({"finish": True})
 
     def look(self, over: list[int]) -> dict[str, Any]:
         """Return the progress of flows since the last call; end flows whose other end has ended."""
         if over and self._process.ended() is None:
-            with suppress(PillarboxError):  # the generator is ending, so all its flows have ended
+            with suppress(PillarboxError):  # the traffic generator and all its flows have ended
                 self._process.tell({"over": over})
         moved = []
         for number in self._process.flows:
@@ -92,10 +92,10 @@ class Sender:
             if self._known.get(number) != now:
                 self._known[number] = now
                 moved.append([number, *now])
-        return {"moved": moved, "gone": self._gone() and last_words(self._log)}
+        return {"moved": moved, "gone": self._has_failed() and last_words(self._log)}
 
-    def _gone(self) -> bool:
-        return bool(self._process.ended())  # nonzero exit code
+    def _has_failed(self) -> bool:
+        return bool(self._process.ended())  # True if the traffic generator failed
 
     def results(self) -> dict[str, Any]:
         """Return the outcome of every flow's ends on this machine."""
@@ -104,7 +104,7 @@ class Sender:
         return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
 
     def close(self) -> None:
-        """End the generator process, whatever step it is in."""
+        """End the traffic generator's process."""
         self._process.close()
         if self._board_file >= 0:
             os.close(self._board_file)

@@ -22,28 +22,28 @@ SEED = 1
 
 
 class Share(NamedTuple):
-    """Share of one machine in the network's nodes and load."""
+    """Expected share of one machine in a distributed network's nodes and load."""
 
     servers: int
     switches: int
     cables: int  # cables that leave this machine
-    work: float  # fraction of all transmitted frames that this machine's nodes transmit
-    card: float  # crossings of this machine's card, in and out, per flow of the network
+    work: float  # this machine's fraction of all transmitted frames
+    card: float  # times that a flow crosses this machine's network card
 
 
 class Forecast(NamedTuple):
-    """Forecast of a placement: crossing cables, path lengths and the share of each machine."""
+    """Expected load of a network placed on machines: crossing cables, path lengths, shares."""
 
     cables: int
     crossing: int
     flows: int
     links: float  # mean number of links per flow
     crossings: float  # mean number of links between two machines per flow
-    shares: list[Share]  # indexed by machine
+    shares: list[Share]  # one entry per machine
 
 
 def forecast(topology: Topology, placed: Placement) -> Forecast:
-    """Return the forecast for all-to-all traffic on a placement.
+    """Return the expected load of machines under all-to-all traffic in a distributed network.
 
     >>> import topos
     >>> from experiments.machines.placement import place

@@ -12,26 +12,26 @@ from experiments.machines.trial_support import Machines
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-AHEAD_S = 0.02  # lead time of an agreed instant; a call to a machine takes a fraction of it
+AHEAD_S = 0.02  # seconds until an action that all machines take simultaneously
 
 
 class HalfCable(NamedTuple):
-    """One machine's half of a cable; a cable within a machine has one half."""
+    """One machine's half of a cable between machines; a cable within a machine has one half."""
 
     machine: int
     cable: int  # index in `Topology.links`
 
 
 class FarShapes(CableShapes):
-    """Shapes of cables whose ends may be on two machines; each machine shapes its own end."""
+    """Rates, delays and losses of cables between machines; each machine sets its own end."""
 
     def __init__(self, net: Any, usual: CableShape, machines: Machines) -> None:
         super().__init__(net, usual)
         self._machines = machines
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
-        """Give both ends of a cable a shape; on an error restore the shape that both had."""
-        halves, living = self._halves(a, b), self._machines.living()
+        """Set rate, delay and loss at both ends of a cable; on an error restore both ends."""
+        halves, living = self._cable_halves(a, b), self._machines.living()
         try:
             self._shape_halves(halves, wanted, living)
         except PillarboxError:
@@ -40,11 +40,11 @@ class FarShapes(CableShapes):
         self.note(a, b, wanted)
 
     def regain(self, machine: int) -> None:
-        """Apply all changed shapes to the cables of a machine that was replaced."""
+        """Set the changed rates, delays and losses of cables on a machine's replacement."""
         for ends, shape in self.changed.items():
-            self._shape_halves(self._halves(*ends), shape, [machine])
+            self._shape_halves(self._cable_halves(*ends), shape, [machine])
 
-    def _halves(self, a: str, b: str) -> list[HalfCable]:
+    def _cable_halves(self, a: str, b: str) -> list[HalfCable]:
         return [half for link in self.links(a, b) for half in link.halves]
 
     def _shape_halves(
@@ -64,7 +64,7 @@ class FarShapes(CableShapes):
 
 
 class FarMeter:
-    """Reads the counters of all machines at the same instant.
+    """Reads byte counters of cables and servers on all machines at the same time.
 
     Counters of a lost machine keep their last value, and its queue depths are 0.
     """
@@ -88,4 +88,4 @@ class FarMeter:
         return MeterReading(at_s, self._topology, still, received)
 
     def close(self) -> None:
-        """Do nothing: each part closes its own meter."""
+        """Do nothing: the lab's part on each machine closes its own counter files."""

@@ -29,10 +29,10 @@ from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
-# servers 0 and 3 share no switch, so that a relay and its header are on their path
+# network of the check: packets between servers 0 and 3 are relayed by another server
 SPEC = "bcube,2,1"
-SECONDS = 0.5  # duration of each flow
-# fraction of plain TCP's rate: whole super-packets reach a half, lost ones a thousandth
+SECONDS = 0.5  # duration of each TCP flow of the check, in seconds
+# fraction of plain TCP's rate below which tunnels are assumed to lose super-packets
 LEAST_SHARE = 0.1
 ANSWER_S = 30.0
 IP_ICMP_BYTES = 28
@@ -45,7 +45,7 @@ class MachineProbe:
     """Dask actor that measures rate and MTU from its machine to other machines."""
 
     def listen(self) -> int:
-        """Accept one connection in a thread and report its rate to the peer; return the port."""
+        """Listen for a TCP connection whose rate the peer measures; return the port."""
         from distributed import get_worker
 
         address = get_worker().address.rpartition("://")[2].rpartition(":")[0]
@@ -93,27 +93,29 @@ def _passes(address: str, size: int) -> bool:
 
 
 def check(name: str) -> Iterator[dict[str, Any]]:
-    """Yield the facts of all machines first, then the result of each pair of machines."""
+    """Check a cluster: yield the facts of all machines, then the result of each pair."""
     ground = NamedCluster(name)
     cluster = Cluster(ground, lambda *_: None)
     try:
         cluster.open(Path(), 0)
         facts = cluster.facts()
-        yield {"machines": facts, "wrong": list(_wrong(facts))}
+        yield {"machines": facts, "wrong": list(_problems_of_machines(facts))}
         probes = cluster.actors(MachineProbe)
         for a, b in combinations(range(len(facts)), 2):
             pair = [(a, b, probes[a], facts[b]), (b, a, probes[b], facts[a])]
-            mtu = min(_of(probe.mtu(to["address"], to["card_mtu"])) for _, _, probe, to in pair)
+            mtu = min(
+                _actor_result(probe.mtu(to["address"], to["card_mtu"])) for _, _, probe, to in pair
+            )
             rates = [
-                _of(probe.rate(to["address"], _of(probes[there].listen())))
+                _actor_result(probe.rate(to["address"], _actor_result(probes[there].listen())))
                 for _, there, probe, to in pair
             ]
-            yield _pair(name, ground, a, b, mtu, rates)
+            yield _pair_result(name, ground, a, b, mtu, rates)
     finally:
         cluster.close()
 
 
-def _of(asked: Any) -> Any:
+def _actor_result(asked: Any) -> Any:
     try:
         return asked.result(timeout=ANSWER_S)
     except GONE as error:
@@ -122,10 +124,10 @@ def _of(asked: Any) -> Any:
         ) from None
 
 
-def _pair(
+def _pair_result(
     name: str, ground: NamedCluster, a: int, b: int, mtu: int, rates: list[float]
 ) -> dict[str, Any]:
-    """Return the check's result for a pair of machines, with a list of problems."""
+    """Return MTU, rates and problems of the network between two machines of a cluster."""
     found: dict[str, Any] = {"a": a, "b": b, "mtu": mtu, "tcp_mbit": [r * 1e-6 for r in rates]}
     most = mtu - TUNNEL_BYTES - HEADER_ROOM
     wrong = []
@@ -133,7 +135,7 @@ def _pair(
         wrong.append(f"packets of {mtu} bytes at most pass between {a} and {b}: no lab fits in")
     else:
         only = [ground.workers[a], ground.workers[b]]
-        found |= _tried(name, only, min(most, USUAL_MTU))
+        found |= _small_lab_result(name, only, min(most, USUAL_MTU))
         least = LEAST_SHARE * min(rates) * 1e-6
         lossy = [at for at, mbit in zip((a, b), found["super_mbit"], strict=True) if mbit < least]
         found["lossy"] = [ground.addresses[at] for at in lossy]
@@ -149,8 +151,8 @@ def _pair(
     return {**found, "wrong": wrong}
 
 
-def _tried(name: str, only: list[str], mtu: int) -> dict[str, Any]:
-    """Return the rates of a small lab over two machines, and the error of their clocks."""
+def _small_lab_result(name: str, only: list[str], mtu: int) -> dict[str, Any]:
+    """Start a small lab over two machines; return its rates and the error of their clocks."""
     settings = LabSettings(rate_mbit=None, mtu=mtu)
     with tempfile.TemporaryDirectory(prefix="pillarbox-") as folder:
         ground = NamedCluster(name, only=only)
@@ -159,18 +161,18 @@ def _tried(name: str, only: list[str], mtu: int) -> dict[str, Any]:
             lab.wait_converged()
             errors = [offset.error_s for offset in lab.clocks.measure().values()]
             last = lab.topology.servers - 1
-            carried = [_carried(lab, *ends) for ends in ((0, last), (last, 0))]
+            carried = [_lab_throughput_mbit(lab, *ends) for ends in ((0, last), (last, 0))]
     return {"super_mbit": carried, "clock_ms": max(errors) * 1e3}
 
 
-def _carried(lab: LabOverMachines, source: int, destination: int) -> float:
+def _lab_throughput_mbit(lab: LabOverMachines, source: int, destination: int) -> float:
     try:
         return float(iperf(lab, source, destination, SECONDS)["mbit"])
-    except PillarboxError:  # the connection of the flow was not established
+    except PillarboxError:  # the flow's TCP connection failed
         return 0.0
 
 
-def _wrong(facts: list[dict[str, Any]]) -> Iterator[str]:
+def _problems_of_machines(facts: list[dict[str, Any]]) -> Iterator[str]:
     for machine, one in enumerate(facts):
         if one["code"] != code():
             yield f"machine {machine} ({one['host']}) has another version of Pillarbox"

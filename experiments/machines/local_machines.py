@@ -29,14 +29,14 @@ from topos.base.errors import PillarboxError, require
 
 CARD, LAB = "card", "198.18.0.1"
 MOST = 250
-PORT = 8786  # Dask's usual port; the network is the lab's own
+PORT = 8786  # TCP port of Dask's scheduler, in the lab's own network
 JOIN_S = 60.0
-LEAST_MTU = 9000  # jumbo frames, as usual in data centers
+LEAST_MTU = 9000  # MTU of the machines' cards in bytes: jumbo frames
 PREFIX_LENGTH = 15
 
 
 def address_of(machine: int) -> str:
-    """Return a machine's IP address.
+    """Return the IP address of an emulated machine, by its number.
 
     >>> address_of(0), address_of(1)
     ('198.18.0.2', '198.18.0.3')
@@ -45,7 +45,7 @@ def address_of(machine: int) -> str:
 
 
 class Computer:
-    """Machines of one computer, as network namespaces, from construction until `close`.
+    """Emulates several machines on this computer, as connected network namespaces.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Computer:
         return [address_of(machine) for machine in range(len(self.namespaces))]
 
     def add(self) -> int:
-        """Add a machine; return its number."""
+        """Create another machine as a network namespace; return its number."""
         home, machine, namespace = fabric(), len(self.namespaces), Namespace()
         self.namespaces.append(namespace)
         plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
@@ -109,7 +109,7 @@ class Computer:
         return machine
 
     def close(self) -> None:
-        """Remove all machines and their cards."""
+        """Remove the namespaces of all emulated machines and their network cards."""
         os.close(self._switch)
         for namespace in self.namespaces:
             namespace.close()
@@ -138,10 +138,10 @@ class OneComputer:
         self.addresses: list[str] = []
         self.computer: Computer | None = None
         self._scheduler: Any = None
-        self._started: list[Started] = []  # workers of all machines, including lost ones
+        self._started: list[Started] = []  # Dask workers of all machines, also of lost ones
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
-        """Create the machines, start the scheduler here and a worker on each machine."""
+        """Create the emulated machines, start Dask's scheduler and a worker on each machine."""
         import dask
         from distributed import Client, LocalCluster
         from distributed.security import Security
@@ -162,7 +162,7 @@ class OneComputer:
         self._folder, self._security = folder, security
         for machine in range(self.machines):
             self._start(machine)
-        self.workers = [self._joined(machine) for machine in range(self.machines)]
+        self.workers = [self._worker_address(machine) for machine in range(self.machines)]
         address = self._scheduler.scheduler_address
         client = Client(address, security=security, timeout=JOIN_S, direct_to_workers=True)
         return client, self.workers
@@ -179,8 +179,8 @@ class OneComputer:
             started = Started(command, order, log)
         self._started.append(started)
 
-    def _joined(self, machine: int) -> str:
-        """Return the address of a machine's worker, or raise PillarboxError if it did not start."""
+    def _worker_address(self, machine: int) -> str:
+        """Return the address of a machine's Dask worker, or raise PillarboxError without one."""
         try:
             return self._started[machine].address(time.monotonic() + JOIN_S)
         except PillarboxError as error:
@@ -191,18 +191,18 @@ class OneComputer:
         assert self.computer
         machine = self.computer.add()
         self._start(machine)
-        yield self._joined(machine), address_of(machine)
+        yield self._worker_address(machine), address_of(machine)
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
         """Return the path prefix of the parts' folders, inside the lab's folder."""
         return folder / "machine"
 
     def keys(self) -> Path | None:
-        """Return None: no other process connects to the workers."""
+        """Return None: no other process connects to the workers, so that they need no TLS keys."""
         return None
 
     def started(self, machine: int) -> Started:
-        """Return the process of a machine's worker."""
+        """Return the process of the Dask worker of an emulated machine."""
         assert self.computer
         return self._started[self.computer.addresses.index(self.addresses[machine])]
 
@@ -214,7 +214,7 @@ class OneComputer:
         """End workers and scheduler, and remove the machines."""
         for worker in self._started:
             with suppress(ProcessLookupError):
-                # the parts have ended, and the namespace has no other process
+                # the machine's namespace has no other process now
                 worker.process.kill()
             worker.end()
         if self._scheduler is not None:

@@ -15,7 +15,7 @@ class Ground(Protocol):
     """Provider of machines with a Dask worker each; `addresses` is indexed by machine number."""
 
     machines: int
-    lead: str  # address of the lab's own process in the machines' network
+    lead: str  # IP address of the lab's own process in the machines' network
     addresses: list[str]  # IP addresses of the machines, known after `open`
     weights: tuple[int, ...]  # capacity weights of the machines, empty if all are equal
     lossy: tuple[str, ...]  # addresses of machines that lost super-packets in `cluster check`
@@ -27,11 +27,11 @@ class Ground(Protocol):
         ...
 
     def spares(self, used: Collection[str]) -> Iterable[tuple[str, str]]:
-        """Yield the worker address and IP address of each machine that is not in use."""
+        """Yield Dask worker address and IP address of each machine that the lab does not use."""
         ...
 
     def parts_folder(self, folder: Path, lab: str) -> Path:
-        """Return the path prefix of a part's folder on its machine, without the machine number."""
+        """Return the path prefix of the lab's folder on a machine; the machine number follows."""
         ...
 
     def keys(self) -> Path | None:
@@ -39,9 +39,9 @@ class Ground(Protocol):
         ...
 
     def last_words(self, machine: int) -> str:
-        """Return the last line that a machine's worker wrote, or where its log is."""
+        """Return the last line that a machine's Dask worker wrote, or the place of its log."""
         ...
 
     def close(self) -> None:
-        """Release the machines."""
+        """Disconnect from the machines, or remove emulated machines."""
         ...

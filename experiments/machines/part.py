@@ -46,16 +46,16 @@ from topos.base.errors import PillarboxError
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-# abstract socket in the machine's network namespace, freed when its owner ends
+# abstract Unix socket that only one lab's part can hold on a machine
 ONLY_PART = "\0pillarbox-part"
-LONGEST_MARK = 64  # bytes of a marked packet's payload that are read
-LONGEST_REQUEST = 1 << 26  # bytes; a request may carry all flows of a trial
+LONGEST_MARK = 64  # maximum payload of a marked packet, in bytes
+LONGEST_REQUEST = 1 << 26  # maximum length of a request to a part, in bytes
 
 Tell = Callable[[dict[str, Any]], None]
 
 
 class Part(Lab):
-    """One machine's part of a lab, which acts on requests and knows no other parts.
+    """The part of a distributed lab on one machine; it acts on requests of the lab's process.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ class Part(Lab):
     # -- requests ----------------------------------------------------------------------------------
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """Return the handlers of requests that only the lab of this part sends."""
+        """Return the functions that handle requests of the lab's process to this machine's part."""
         return {
             "forwarder": lambda asked: self._ask(**asked),
             "log": lambda asked: self._log_of(asked["server"], asked["longest"]),
@@ -135,7 +135,7 @@ class Part(Lab):
             "follow": lambda asked: self._follow(asked["serial"], keep=asked["keep"]),
             "switch": at_its_moment(lambda asked: self._switch(asked["cables"], up=asked["up"])),
             "silence": at_its_moment(
-                lambda asked: self._silence(asked["cables"], silent=asked["silent"])
+                lambda asked: self._cut_silently(asked["cables"], silent=asked["silent"])
             ),
             "shape": at_its_moment(lambda asked: self._shape(asked["cables"], asked["shape"])),
             "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
@@ -166,17 +166,17 @@ class Part(Lab):
         return [found[one] for one in destinations]
 
     def _open_listener(self, server: int) -> None:
-        """Receive marked packets at a server from now on, so that no ICMP error answers them."""
+        """Open a UDP socket at a server for marked packets, which prevents ICMP errors."""
         if server not in self._listeners:
             self._listeners[server] = self._tracer.listener(server)
 
     def _memory(self) -> list[tuple[int, float]]:
-        """Return each forwarder's private memory in MiB, by process."""
+        """Return process ID and private memory in MiB of each forwarder on this machine."""
         pids = self.forwarders.pids.values() if self.forwarders else ()
         return [(pid, own_mib(pid)) for pid in pids if pid]
 
     def _count(self, at_s: float) -> list[list[list[int]]]:
-        """Return the meter's counts at an instant of this machine's clock: see `Counts`."""
+        """Return the byte counts of cables and servers at a time of this machine's clock."""
         time.sleep(max(0.0, at_s - time.monotonic()))
         counts = self._meter.read()
         directions = [[number, *counted] for number, counted in counts.directions.items()]
@@ -203,13 +203,13 @@ class Part(Lab):
         return found
 
     def _inform(self, nodes: list[int], links: list[list[int]]) -> None:
-        """Inform routing switches about the failures on all machines."""
+        """Report failures of nodes and links on all machines to this machine's routing switches."""
         if self.switches:
             failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
             self.switches.set_failures(failed)
 
     def end_trial(self) -> None:
-        """End the trial's sender and watch."""
+        """End a trial's traffic generator and measurements on this machine."""
         self._trial.close()
 
     def _ask(self, ask: str, server: int, what: str, **details: str) -> Any:
@@ -230,13 +230,13 @@ class Part(Lab):
     def _switch(self, cables: Sequence[int], *, up: bool) -> None:
         active_faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)
 
-    def _silence(self, cables: Sequence[int], *, silent: bool) -> None:
+    def _cut_silently(self, cables: Sequence[int], *, silent: bool) -> None:
         change = active_faults.drop if silent else active_faults.let_pass
         change([tap for each in cables for tap in self.cables[each].taps])
 
 
 def at_its_moment(action: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], float]:
-    """Return an action that runs at ``at_s`` of this machine's clock and returns its delay."""
+    """Return a request handler that acts at time ``at_s`` and returns its delay in seconds."""
 
     def run_action(asked: dict[str, Any]) -> float:
         wait_s = asked["at_s"] - time.monotonic()
@@ -248,12 +248,12 @@ def at_its_moment(action: Callable[[dict[str, Any]], object]) -> Callable[[dict[
 
 
 def main() -> None:
-    """Run a part until standard input is closed."""
-    # unbuffered: reads only the first line
+    """Run this machine's part of a lab until standard input is closed."""
+    # unbuffered: reads only the order, and leaves other input unread
     with open(0, "rb", buffering=0, closefd=False) as orders:
         order = json.loads(orders.readline())
-    # These sockets belong to the machine's network, so they are opened before entering the sandbox.
-    with _only_part(order["underlay"][order["machine"]]):
+    # Sockets in the machine's own network have to be opened before entering the sandbox.
+    with _lock_of_machine(order["underlay"][order["machine"]]):
         underlay = Underlay(order["underlay"], order["machine"])
         answering = ClockServer(order["underlay"][order["machine"]], tuple(order["clock"]))
         sandbox.enter(nested=True)
@@ -261,8 +261,8 @@ def main() -> None:
         sys.exit(_run(order, underlay, answering))
 
 
-def _only_part(address: str) -> socket.socket:
-    """Return a socket that one part per machine can hold: tunnels of two labs conflict."""
+def _lock_of_machine(address: str) -> socket.socket:
+    """Return a socket that only one lab can hold on a machine: tunnels of two labs conflict."""
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         held.bind(ONLY_PART)
@@ -274,7 +274,7 @@ def _only_part(address: str) -> socket.socket:
 
 
 def _run(order: dict[str, Any], underlay: Underlay, answering: ClockServer) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the prompt only
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the lab's prompt handles Ctrl-C
     topology = parse(order["network"])
     placed = place(topology, len(order["underlay"]), order["weights"])
     folder, settings = Path(order["folder"]), dict(order["settings"])

@@ -25,7 +25,7 @@ from topos.base.errors import PillarboxError
 
 
 def main() -> None:
-    """Run the program and exit with its exit code."""
+    """Run a program on a server of this machine's part of a lab; exit with its exit code."""
     folder, server, *words = sys.argv[1:]
     try:
         found = entrance(Path(folder), server)

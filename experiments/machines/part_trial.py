@@ -16,7 +16,7 @@ from topos.base.errors import PillarboxError
 
 
 class PartTrial:
-    """Handles a part's trial requests; at most one sender and one watch exist at a time.
+    """Handles requests of a trial to one machine: send flows, measure load, report results.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class PartTrial:
         self._watch: PartWatch | None = None
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
-        """Return the handlers of trial requests by name."""
+        """Return the functions that handle a trial's requests to this machine, by name."""
         return {
             "prepare": lambda _: self._prepare(),
             "send": self._send,
@@ -49,7 +49,7 @@ class PartTrial:
         }
 
     def close(self) -> None:
-        """End the sender and the watch, if they run."""
+        """End this machine's traffic generator and its measurements, if they run."""
         self._close_sender()
         self._close_watch()
 

@@ -24,17 +24,17 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Ints = NDArray[numpy.int64]
 
-MOST_ORDERS = 24  # upper bound of digit orders that are tried: all orders of four digits
+MOST_ORDERS = 24  # maximum number of orders of address digits that `place` tries
 
 
 class Placement(NamedTuple):
     """Machine of each node of a network, and the cables between machines."""
 
     machines: int
-    # positions of an address's digits, the most significant for sorting first
+    # order of address digits by which servers were sorted and then divided among machines
     digits: tuple[int, ...]
-    machine_of: Ints  # indexed by node
-    crossing: NDArray[numpy.bool_]  # indexed by cable, as in `cable_arrays`
+    machine_of: Ints  # number of the machine, by node
+    crossing: NDArray[numpy.bool_]  # True for cables between machines
 
     def nodes_on(self, machine: int) -> list[int]:
         """Return the servers and switches of a machine, servers first."""
@@ -79,7 +79,7 @@ def place(topology: Topology, machines: int, weights: Sequence[int] = ()) -> Pla
 
 
 def _machine_by_rank(topology: Topology, machines: int, weights: Sequence[int]) -> Ints:
-    """Return the machine of each server in sorted order."""
+    """Return the machine number of each server, for servers sorted by address digits."""
     require(
         len(weights) == machines and min(weights) > 0,
         f"{machines} machines take {machines} weights above 0, not {','.join(map(str, weights))}",

@@ -35,7 +35,7 @@ from topos.base.topology import Topology
 
 
 class FarNamespace:
-    """A server's network and UTS namespace; ``with namespace:`` runs code inside both."""
+    """Network and UTS namespace of a server on another emulated machine, entered by ``with``."""
 
     def __init__(self, descriptor: int, host_name: int) -> None:
         self.descriptor, self._host_name = descriptor, host_name
@@ -52,7 +52,7 @@ class FarNamespace:
 
 
 class Entrances:
-    """Open network namespaces of servers, each requested from its part once.
+    """Opens namespaces of servers on other emulated machines, each requested once.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Entrances:
             return self._open[server]
 
     def opened(self, servers: Iterable[int]) -> set[int]:
-        """Return the network namespaces that are open of these."""
+        """Return the open network namespaces of the given servers, as file descriptors."""
         return {self._open[server][0] for server in servers if server in self._open}
 
     def close(self, servers: Iterable[int] | None = None) -> None:
@@ -111,9 +111,9 @@ class Entrances:
 
 
 class FarNode:
-    """A server or switch on one of the machines."""
+    """A server or switch of a distributed lab, as Mininet's prompt and the faults use it."""
 
-    waiting = False  # Mininet's prompt reads it: no shell runs inside the node
+    waiting = False  # attribute for Mininet's prompt: no shell runs inside the node
 
     def __init__(self, name: str, node: int, is_server: bool, entrances: Entrances) -> None:
         self.name, self._node, self._is_server = name, node, is_server
@@ -132,7 +132,7 @@ class FarNode:
     def program(
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a program on the server; `by` is a local command that wraps the program."""
+        """Start a program on a server of another emulated machine; `by` wraps its command."""
         reach = self._entrances.reach(self._node) if self._is_server else []
         if reach:
             return subprocess.Popen([*by, *reach, *command], **options)
@@ -158,17 +158,17 @@ class FarCable(NamedTuple):
 
     @property
     def cuts(self) -> frozenset[HalfCable]:
-        """Halves that lose their carrier when the cable is cut."""
+        """Halves of the cable, on one or two machines, that are set down to cut it."""
         return self.halves
 
     @property
     def taps(self) -> frozenset[HalfCable]:
-        """Halves on which frames are dropped for a silent fault."""
+        """Halves of the cable, on one or two machines, that drop frames in a silent cut."""
         return self.halves
 
 
 class FarNet(dict[str, FarNode]):
-    """All nodes and cables of a lab over machines, by name."""
+    """All servers, switches and cables of a lab over several machines, by node name."""
 
     def __init__(
         self,
@@ -179,7 +179,8 @@ class FarNet(dict[str, FarNode]):
         machines: Machines,
     ) -> None:
         self.shapes = FarShapes(self, usual, machines)
-        self.queue_bytes: int | None = None  # bytes of each port's queue, as the parts report
+        # queue limit of every port in bytes, reported by the machines
+        self.queue_bytes: int | None = None
         nodes = [
             FarNode(topology.node_name(node), node, node < topology.servers, entrances)
             for node in range(topology.nodes)
@@ -200,11 +201,11 @@ class FarNet(dict[str, FarNode]):
         return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
 
     def bound_super_packets(self) -> None:
-        """Do nothing: the parts bound the size of super-packets."""
+        """Do nothing: each machine's part of the lab bounds the size of super-packets."""
 
 
 class _FarListener:
-    """Listener for marked packets at a server, which its part keeps open."""
+    """Listener for marked packets at a server, whose socket is on the server's machine."""
 
     def __enter__(self) -> _FarListener:
         return self
@@ -232,12 +233,12 @@ class FarTracer(Tracer):
         self._ask, self._ask_all = ask, ask_all
 
     def listener(self, server: int) -> Any:
-        """Open a listener for marked packets in the server's part."""
+        """Open a listener for marked packets on the machine that runs the server."""
         self._ask(server, ask="trace listen")
         return _FarListener()
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
-        """Send a marked packet from the source's part."""
+        """Have the source's machine send a marked packet."""
         self._ask(source, ask="trace send", packet=[serial, source, destination, source_port])
 
     def _trace_switches(
@@ -252,7 +253,9 @@ class FarTracer(Tracer):
             dropped = f"{path[0]} cannot send: {error}"
         arrived: bool = self._ask(destination, ask="trace arrived", serial=serial)
         answers = self._ask_all(ask="follow", serial=serial, keep=False)
-        path += self._in_order(source, [one for heard in answers.values() for one in heard])
+        path += self._switches_in_path_order(
+            source, [one for heard in answers.values() for one in heard]
+        )
         if arrived:
             path.append(self.topology.name(destination))
         return {
@@ -262,8 +265,8 @@ class FarTracer(Tracer):
             "dropped": "" if arrived else dropped,
         }
 
-    def _in_order(self, source: int, heard: list[tuple[int, str]]) -> list[str]:
-        """Return switches in path order: by time to live, then by adjacency."""
+    def _switches_in_path_order(self, source: int, heard: list[tuple[int, str]]) -> list[str]:
+        """Return the switches that a marked packet passed: by time to live, then adjacency."""
         left = {self.topology.node(name): ttl for ttl, name in heard}
         at, passed = source, []
         while left:
@@ -274,7 +277,7 @@ class FarTracer(Tracer):
         return passed
 
     def _wait(self, listeners: list[Any]) -> None:
-        """Do nothing: the request for an arrival waits long enough."""
+        """Do nothing: `_trace_switches` asks the destination's machine, which waits."""
 
 
 class FarSwitches(Switches):
@@ -285,7 +288,7 @@ class FarSwitches(Switches):
         self.name, self._tell = alike.name, tell
 
     def set_failures(self, failures: Failures) -> None:
-        """Inform the switches of all parts about failures."""
+        """Report failures of nodes and links to the routing switches on all machines."""
         nodes, links = sorted(failures.nodes), sorted(map(sorted, failures.links))
         self._tell(ask="inform", nodes=nodes, links=links)
 
@@ -295,23 +298,24 @@ class FarForwarders:
 
     def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
         self._cluster, self._machine_of, self._clocks = cluster, machine_of, clocks
-        self.words: dict[int, str] = {}  # last error lines of forwarders that ended unexpectedly
+        # last log line of each forwarder that has ended unexpectedly, by server
+        self.words: dict[int, str] = {}
 
     def ask(self, server: int, what: str, **details: str) -> Any:
         """Return a forwarder's ``state`` or ``trace``, None if it is dead."""
         try:
-            return self._request(server, "forwarder", what=what, **details)
-        except PillarboxError:  # the server's machine is lost
+            return self._ask_machine_of(server, "forwarder", what=what, **details)
+        except PillarboxError:  # the machine that ran the server is lost
             return None
 
     def start(self, servers: Sequence[int]) -> None:
-        """Start dead servers again."""
+        """Restart dead servers on their machines."""
         for server in servers:
-            self._do(server, "revive")
+            self._act_simultaneously(server, "revive")
 
     def kill(self, server: int) -> None:
         """End a server immediately, as a power failure would."""
-        self._do(server, "kill")
+        self._act_simultaneously(server, "kill")
 
     def last_words(self, server: int) -> str:
         """Return the last line that an ended forwarder wrote."""
@@ -319,15 +323,15 @@ class FarForwarders:
 
     def last_lines(self, server: int, longest: int) -> str:
         """Return the end of a forwarder's log, at most `longest` bytes."""
-        lines: str = self._request(server, "log", longest=longest)
+        lines: str = self._ask_machine_of(server, "log", longest=longest)
         return lines
 
-    def _do(self, server: int, deed: str) -> None:
-        """Have a server's part act at an agreed instant."""
+    def _act_simultaneously(self, server: int, deed: str) -> None:
+        """Have a server's machine kill or restart the server at an agreed time."""
         at_s = self._clocks.there(self._machine_of[server], time.monotonic() + AHEAD_S)
-        self._request(server, deed, at_s=at_s)
+        self._ask_machine_of(server, deed, at_s=at_s)
 
-    def _request(self, server: int, request: str, **details: Any) -> Any:
+    def _ask_machine_of(self, server: int, request: str, **details: Any) -> Any:
         machine = self._machine_of[server]
         return self._cluster.ask(machine, ask=request, server=server, **details)
 
@@ -360,29 +364,32 @@ class FarFaults(Faults):
         return self._agreed_s
 
     def lose(self, machine: int) -> None:
-        """Take the carrier from other machines' halves of the cables to a lost machine."""
+        """Set down all cables to a lost machine, on the machines at their other ends."""
         self._effective_time_s()
-        before = self._affected(silent=False)
+        before = self._affected_ends(silent=False)
         self._lost.add(machine)
-        without_carrier = self._affected(silent=False) - before
+        without_carrier = self._affected_ends(silent=False) - before
         for other in {half.machine for half in without_carrier}:
-            with suppress(PillarboxError):  # the other machine is being lost as well
+            # the machine at the cable's other end is being lost as well
+            with suppress(PillarboxError):
                 self._set_carrier(
                     {half for half in without_carrier if half.machine == other}, up=False
                 )
 
     def regain(self, machine: int) -> None:
-        """Restore the carrier of cables to a replaced machine, except cut cables."""
+        """Set up all cables to the replacement of a lost machine, except cables that are cut."""
         self._effective_time_s()
-        before = self._affected(silent=False)
+        before = self._affected_ends(silent=False)
         self._lost.discard(machine)
-        held = self._affected(silent=False)
+        held = self._affected_ends(silent=False)
         self._set_carrier({half for half in held if half.machine == machine}, up=False)
-        self._drop_frames({half for half in self._affected(silent=True) if half.machine == machine})
+        self._drop_frames(
+            {half for half in self._affected_ends(silent=True) if half.machine == machine}
+        )
         self._set_carrier(before - held, up=True)
 
-    def _affected(self, silent: bool) -> set[Any]:
-        held = super()._affected(silent)
+    def _affected_ends(self, silent: bool) -> set[Any]:
+        held = super()._affected_ends(silent)
         if not silent and self._lost:
             held |= {
                 half

@@ -24,13 +24,13 @@ from experiments.control.server_program import end_as
 from experiments.interpreter import module_command
 from topos.base.errors import PillarboxError
 
-ACROSS = "across"  # name of the request to a part, and of the event that the part sends to the lab
+ACROSS = "across"  # name of the request and the event that run a program on another machine
 LONGEST_ERROR = 4096
 LONGEST_END = 1 << 16
 
 
 def command_for(folder: Path, server: str) -> list[str]:
-    """Return the command that runs a program on a server of another computer; its words follow."""
+    """Return the command prefix that runs a program on a server of another computer."""
     return module_command("experiments.machines.remote_programs", folder, server)
 
 
@@ -38,7 +38,7 @@ def command_for(folder: Path, server: str) -> list[str]:
 
 
 def main() -> None:
-    """Request the program's start, wait for its end, and exit with its exit code."""
+    """Run a program on a server of another machine; exit with the program's exit code."""
     folder, server, *words = sys.argv[1:]
     place = Path(folder) / f"{ACROSS}-{os.getpid()}"
     with socket(AF_UNIX, SOCK_STREAM) as listening:

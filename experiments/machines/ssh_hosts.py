@@ -29,10 +29,11 @@ from experiments.machines.cluster_registry import write_keys
 from experiments.machines.dask_processes import Started, keys_for, order_for
 from topos.base.errors import PillarboxError, require
 
-PORT = 8786  # scheduler's port on the first host
+PORT = 8786  # TCP port of Dask's scheduler on the first host
 START_S, CONNECT_S, ALIVE_S, MOST_ALIVE = 60.0, 10, 5, 3
 FOLDER = Path("/run/pillarbox/dask")  # folder of Dask processes on each host
-NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2  # exit codes: the shell's, ssh's, Pillarbox's
+# exit codes of failures of the shell, of ssh and of Pillarbox
+NO_PROGRAM, BY_SSH, UNKNOWN = (126, 127), 255, 2
 KEYS = {"hosts", "user", "key", "port", "pillarbox", "addresses", "weights"}
 SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}"]
 SSH += ["-o", f"ServerAliveInterval={ALIVE_S}", "-o", f"ServerAliveCountMax={MOST_ALIVE}"]
@@ -51,7 +52,7 @@ class Hosts:
     weights: tuple[int, ...] = ()
 
     def ssh(self, host: str) -> list[str]:
-        """Return the ssh command that runs `pillarbox cluster join` on a host."""
+        """Return the ssh command that starts a Dask process of a cluster on a host."""
         words = [*SSH]
         words += ["-l", self.user] if self.user else []
         words += ["-p", str(self.port)] if self.port else []
@@ -110,7 +111,7 @@ def _strings(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
 
 
 class Kept:
-    """A cluster's scheduler and workers on hosts, which last until this process closes them.
+    """Dask's scheduler and workers on hosts over ssh, which run until this process ends.
 
     Parameters
     ----------
@@ -126,7 +127,7 @@ class Kept:
         self._scheduler: Started | None = None
 
     def start(self) -> str:
-        """Start scheduler and workers; return the scheduler's address."""
+        """Start Dask's scheduler and workers on the hosts; return the scheduler's address."""
         from distributed.security import Security
 
         require(shutil.which("ssh") is not None, "there is no ssh here: apt install openssh-client")
@@ -155,19 +156,19 @@ class Kept:
             return started.address(time.monotonic() + START_S)
         except PillarboxError as error:
             code = started.process.poll()
-            if code is None:  # the process has reported its failure and is about to end
+            if code is None:  # the Dask process has reported an error and is about to end
                 started.let_go()
-                code = _code(started)
+                code = _exit_code(started)
             host = self._hosts.hosts[number]
             raise PillarboxError(why(host, self._hosts.program, code, str(error))) from None
 
     def wait(self) -> None:
-        """Wait for the end of the scheduler."""
+        """Wait for the end of the cluster's Dask scheduler."""
         assert self._scheduler
         self._scheduler.process.wait()
 
     def close(self) -> None:
-        """End all workers and the scheduler."""
+        """End the Dask workers and the scheduler on all hosts."""
         started = [*self.workers, *filter(None, [self._scheduler])]
         for one in started:
             one.let_go()
@@ -175,7 +176,7 @@ class Kept:
             one.end()
 
 
-def _code(started: Started) -> int | None:
+def _exit_code(started: Started) -> int | None:
     deadline = time.monotonic() + 1.0
     while started.process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -152,10 +152,11 @@ class TrialDistributor:
         self.close()
 
     def measure(self, order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
-        """Return the measurements of a trial when it has ended; raise TrialError if it failed."""
+        """Wait for a trial on a cluster's machines; return its measurements or raise its error."""
         number = order.trial.number
         with self._changed:
-            if number not in self._known:  # unplanned trial: a result was not yet precise enough
+            # a trial that was added because the results are not precise enough
+            if number not in self._known:
                 self._known.add(number)
                 self._blocks.append([order.trial])
                 self._changed.notify_all()
@@ -189,7 +190,7 @@ class TrialDistributor:
                 self._changed.notify_all()
 
     def _run_blocks(self, machine: int, host: str, bench: Any) -> None:
-        """Run blocks on a machine until none is left; return an unfinished block to the queue."""
+        """Run blocks of trials on a machine until none is left; requeue an unfinished block."""
         while (block := self._next_block(machine)) is not None:
             while block and self._is_wanted(machine):
                 ended = self._outcome(machine, bench, block[0])
@@ -217,7 +218,7 @@ class TrialDistributor:
     def _outcome(self, machine: int, bench: Any, trial: Trial) -> TrialOutcome | None:
         """Return the outcome of a trial, None if its machine was lost or the experiment is over."""
         order = self._make(trial)
-        # the machine runs the trial without a cluster
+        # the machine runs the trial like a single computer
         there = trial._replace(system=replace(trial.system, cluster=""))
         answer = self._cluster.answer
         try:

@@ -16,8 +16,8 @@ class Machines(Protocol):
     folder: Path
     clocks: Clocks
     dead: set[int]  # dead servers
-    lost: set[int]  # machines whose worker is gone
-    came_back: set[int]  # machines whose worker left and came back
+    lost: set[int]  # machines that do not answer any more
+    came_back: set[int]  # machines whose Dask worker disconnected and came back
 
     def machine_of(self, node: int) -> int:
         """Return the machine of a server or switch."""
@@ -28,7 +28,7 @@ class Machines(Protocol):
         ...
 
     def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
-        """Return a mapping that sends a request to every machine that is not lost."""
+        """Return the same request for every machine that is not lost, by machine number."""
         ...
 
     def ask_machines(

@@ -31,8 +31,8 @@ from experiments.machines import worker_program
 from experiments.machines.dask_process import code
 from topos.base.errors import PillarboxError, require
 
-NEWS = "pillarbox"  # Dask topic of events that parts report unasked
-# environment variable: processor count, equal on all machines, since timers depend on it
+NEWS = "pillarbox"  # Dask topic of events in the lab's parts, as forwarders that end
+# environment variable with the processor count for timers, equal on all machines of a lab
 PROCESSORS = "PILLARBOX_PROCESSORS"
 
 
@@ -100,7 +100,7 @@ def _clean(order: dict[str, Any]) -> None:
 
 
 def _event(part: subprocess.Popen[bytes]) -> dict[str, Any] | None:
-    """Return the next event that a part reports, None if the part has ended."""
+    """Return the next event that this machine's part of a lab reports, None at its end."""
     assert part.stdout
     line = part.stdout.readline()
     return dict(json.loads(line)) if line else None
@@ -113,4 +113,5 @@ def _forward(worker: Any, order: dict[str, Any], part: subprocess.Popen[bytes]) 
         worker.log_event(NEWS, {**names, **said})
     part.wait()
     _clean(order)
-    worker.log_event(NEWS, {**names, "event": "lost"})  # ignored if the lab ended the part
+    # the lab ignores this event if it has ended the part
+    worker.log_event(NEWS, {**names, "event": "lost"})

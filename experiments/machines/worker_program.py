@@ -42,7 +42,7 @@ FAILED = 255
 
 _background: set[asyncio.Task[None]] = (
     set()
-)  # tasks that still read output of programs in the background
+)  # tasks that still read the output of background programs
 
 
 # -- on the server's machine -----------------------------------------------------------------------
@@ -60,7 +60,7 @@ async def run(
         _resize(near, size)
         pipes = {"stdin": far, "stdout": far, "stderr": far}
         command = ["setsid", "--ctty", *command]
-    # The program has a session of its own in both cases: `setsid` creates it with a terminal.
+    # The program always gets its own session; with a terminal, `setsid` creates the session.
     process = await asyncio.create_subprocess_exec(*command, start_new_session=not size, **pipes)
     turn = asyncio.Lock()
     if near is None:
@@ -74,7 +74,7 @@ async def run(
     inputs = asyncio.create_task(_pass_input(comm, process, near))
     try:
         code = await process.wait()
-        # programs left in the background keep their output
+        # output of programs left in the background is still read
         await asyncio.wait(outputs, timeout=0.2)
         async with turn:
             with suppress(OSError):
@@ -97,7 +97,7 @@ async def _reader(terminal: int) -> asyncio.StreamReader:
 
 async def _send_output(comm: Any, turn: asyncio.Lock, what: str, reader: Any) -> None:
     """Send a program's output to the peer; discard it once the connection is closed."""
-    with suppress(OSError):  # no process has the terminal open any more
+    with suppress(OSError):  # EIO: all processes have closed the terminal
         while data := await reader.read(CHUNK):
             async with turn:
                 with suppress(OSError):
@@ -132,13 +132,13 @@ def _resize(terminal: int, size: list[int]) -> None:
 
 
 def command_for(address: str, keys: Path | None, folder: Path, server: str) -> list[str]:
-    """Return the command that represents a program on a server; the program's words follow."""
+    """Return the local command that runs a program on another computer's server; words follow."""
     order = {"address": address, "keys": str(keys or ""), "folder": str(folder), "server": server}
     return module_command("experiments.machines.worker_program", json.dumps(order))
 
 
 def main() -> None:
-    """Represent a remote program: pass its input and output, and exit with its exit code."""
+    """Stand for a program on another computer: pass its input, output and exit code."""
     order, words = json.loads(sys.argv[1]), sys.argv[2:]
     before = termios.tcgetattr(0) if os.isatty(0) else None
     try:
@@ -165,7 +165,7 @@ async def _relay(order: dict[str, Any], words: list[str], *, with_terminal: bool
 
     from experiments.machines.cluster_registry import security_in
 
-    # keeps standard error for the program's output
+    # keeps standard error for the remote program's output
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     security = security_in(Path(order["keys"])) if order["keys"] else None
     how = security.get_connection_args("client") if security else {}
@@ -184,7 +184,7 @@ async def _relay(order: dict[str, Any], words: list[str], *, with_terminal: bool
         loop.add_signal_handler(
             signal.SIGWINCH, lambda: say(size=list(os.get_terminal_size(0))[::-1])
         )
-    # daemon thread: its end is not awaited
+    # a daemon thread, as it may block in a read of standard input
     threading.Thread(target=_read_input, args=[say], daemon=True).start()
     while True:
         said = await comm.read()

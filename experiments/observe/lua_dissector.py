@@ -20,12 +20,12 @@ from hosts.wire.messages import BODIES
 from topos.base.topology import Topology
 
 RUNTIME = Path(__file__).with_name("dissector.lua")
-MOST_NAMED = 100_000  # upper bound of servers with names, since Wireshark stores a string for each
+MOST_NAMED = 100_000  # maximum number of servers whose addresses Wireshark shows
 UIDS = ("source", "destination", "proxy", "heard", "peer", "server", "previous", "entry")
 
 
 def lua(topology: Topology | None = None) -> str:
-    """Return the dissector's Lua source; with a topology it shows servers by their addresses.
+    """Return Wireshark's Lua dissector of Pillarbox's headers; a topology adds server names.
 
     >>> '["prefix"] = "heart_beat"' in lua()
     True
@@ -69,7 +69,7 @@ def lua(topology: Topology | None = None) -> str:
 def _header(
     header: Header, layouts: dict[str, dict[str, Any]], meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
-    """Return the table of a header: its forms by length, and its path fields if it has a path."""
+    """Return the Lua table that describes the fields of a protocol header."""
     for form in header.forms:
         layouts[form.name] = _layout(form.layout, header.name, meanings)
     forms = {form.size // WORD_BYTES: form.name for form in header.forms}
@@ -119,7 +119,7 @@ def _field(
 def _name_servers(
     topology: Topology, layouts: Mapping[str, Any], meanings: dict[str, dict[int, str]]
 ) -> None:
-    """Add the servers' addresses to the value names of all fields that hold a server."""
+    """Add server addresses to the value names of header fields that hold a server number."""
     servers = range(min(topology.servers, MOST_NAMED))
     addresses = {topology.uid(server): topology.address(server) for server in servers}
     for layout in layouts.values():

@@ -31,7 +31,7 @@ from topos.base.spec import parse
 from topos.base.topology import Topology
 
 ETHERNET_BYTES = 14
-PORT_SHIFT = 32  # bits of a MAC address below its port number, which hold the node
+PORT_SHIFT = 32  # position of the port number in a MAC address; lower bits hold the node
 COMPUTED, PARALLEL = "as computed", "another of the disjoint paths"
 DIFFERS, PARTLY, LOST = "differs", "seen in part", "not seen to arrive"
 
@@ -39,16 +39,16 @@ Hop = tuple[int, int]
 
 
 class Packet(NamedTuple):
-    """An application's packet, as carried by a frame."""
+    """IPv4 packet of an application, as found in a captured frame."""
 
     identity: bytes
-    source: int  # IPv4 addresses
+    source: int  # IPv4 addresses as numbers
     destination: int
 
 
 @dataclass
 class PacketSightings:
-    """Observed hops of one packet."""
+    """Hops of one IP packet between servers, observed in a capture."""
 
     packet: Packet
     # Hops in order of their first observation. Each port shows a hop once, so a capture at both
@@ -61,7 +61,7 @@ class PacketSightings:
         """The packet's hops; a hop seen at both ends is ordered by the sender's observation."""
         extra = Counter(self.arrived) - Counter(self.sent)
         found = list(self.sent)
-        for hop in self.arrived:  # only the receiver's port was captured
+        for hop in self.arrived:  # hops captured only at the receiver's port
             if extra[hop]:
                 extra[hop] -= 1
                 found.append(hop)
@@ -75,12 +75,12 @@ class PacketSightings:
 
     @property
     def whole(self) -> bool:
-        """Whether each hop begins at the server where the hop before it ended."""
+        """Whether the packet's path has no gap: each hop begins where the hop before it ended."""
         return all(a[1] == b[0] for a, b in zip(self.hops, self.hops[1:], strict=False))
 
 
 class PathRow(NamedTuple):
-    """Packets between two servers that took the same path, with a verdict on the path."""
+    """Captured packets between two servers that took the same path, with a verdict on the path."""
 
     source: int
     destination: int
@@ -92,7 +92,7 @@ class PathRow(NamedTuple):
 def packets(
     topology: Topology, frames: Iterable[Captured]
 ) -> tuple[list[PacketSightings], Counter[str]]:
-    """Return the observed hops of each packet in a capture, and counts of other frames by kind."""
+    """Return the hops of each IP packet in a capture, and counts of other frames by kind."""
     found: dict[bytes, PacketSightings] = {}
     others: Counter[str] = Counter()
     for frame in sorted(frames, key=lambda one: one.at_ns):
@@ -113,7 +113,7 @@ def packets(
 def judged(
     topology: Topology, found: Iterable[PacketSightings], routing: str, failures: Failures
 ) -> list[PathRow]:
-    """Return the paths that packets took, each compared with the routing's paths."""
+    """Return the paths of captured packets, each compared with the routing's paths."""
 
     @cache
     def known(source: int, destination: int) -> tuple[list[list[int]], list[list[int]]]:
@@ -145,7 +145,7 @@ def judged(
 
 
 def _connected(hops: list[Hop]) -> list[Hop]:
-    """Return hops ordered so that each begins at the end of the last, if possible.
+    """Return a packet's hops in path order: each begins where the last ended, if possible.
 
     Ports of different servers may show the receipt of a packet and its forwarding in either order.
     """
@@ -160,7 +160,7 @@ def _connected(hops: list[Hop]) -> list[Hop]:
 
 
 def _origin(hops: list[Hop]) -> int:
-    """Return a server that sent more hops than it received, else the first hop's server."""
+    """Return a packet's source: the server that sent it more often than it received it."""
     receivers = Counter(peer for _, peer in hops)
     senders = Counter(server for server, _ in hops)
     origins = (server for server, _ in hops if senders[server] > receivers[server])
@@ -168,7 +168,7 @@ def _origin(hops: list[Hop]) -> int:
 
 
 def _hop(topology: Topology, frame: bytes) -> Hop | None:
-    """Return the sending and receiving server of a frame, None if a MAC address is unknown."""
+    """Return the servers that sent and received a captured frame, None if one is unknown."""
     ends = []
     for octets in (frame[6:12], frame[:6]):
         number = int.from_bytes(octets, "big")
@@ -180,7 +180,7 @@ def _hop(topology: Topology, frame: bytes) -> Hop | None:
 
 
 def _packet(frame: bytes) -> Packet | str:
-    """Return the application's packet in a frame, or the kind of a frame that carries none."""
+    """Return the IPv4 packet in a captured frame, or the kind of a frame without one."""
     kind, data = int.from_bytes(frame[12:14], "big"), frame[ETHERNET_BYTES:]
     if kind == ETH_DCN:
         header, data = (header_of(data) or DCN).parse(data)
@@ -207,7 +207,7 @@ def _server(topology: Topology, ipv4: int) -> int | None:
 
 
 def lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
-    """Yield a line of text for each row."""
+    """Yield a line of text for each path that captured packets took."""
     for row in rows:
         path = " ".join(map(topology.address, row.servers))
         ends = f"{topology.address(row.source)} -> {topology.address(row.destination)}"
@@ -227,7 +227,7 @@ class Followed(NamedTuple):
 def followed(
     capture: Path, network: str | None, routing: str | None, fail: Sequence[str]
 ) -> Followed:
-    """Return the paths in a capture; take missing arguments from the capture's comment."""
+    """Return the packets' paths in a capture file; its comment names the network by default."""
     try:
         file = capture.open("rb")
     except OSError as error:

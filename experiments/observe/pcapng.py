@@ -18,16 +18,16 @@ ETHERNET = 1
 END_OF_OPTIONS, COMMENT, NAME, RESOLUTION, FLAGS = 0, 1, 2, 9, 2
 NANOSECONDS = 9
 LONGEST_BLOCK = 1 << 20  # bytes
-INCOMING, OUTGOING = 1, 2  # values of the direction bits of a frame's flags
+INCOMING, OUTGOING = 1, 2  # pcapng's direction of a frame, in its flags
 _BLOCK = struct.Struct("<II")
-_FRAME = struct.Struct("<IIIII")  # interface, time (high, low), captured length, original length
+_FRAME = struct.Struct("<IIIII")  # frame block: interface, time (2), captured and original length
 
 
 class Interface(NamedTuple):
-    """A captured interface: its name, and the number of bytes kept per frame."""
+    """Interface in a capture file: its name, and the maximum bytes stored of each frame."""
 
     name: str
-    longest: int  # maximum bytes kept per frame
+    longest: int  # maximum bytes stored of each frame
 
 
 class Captured(NamedTuple):
@@ -36,7 +36,7 @@ class Captured(NamedTuple):
     interface: str
     at_ns: int
     data: bytes
-    length: int  # original length in bytes
+    length: int  # length of the frame before truncation, in bytes
     outgoing: bool
 
 
@@ -55,7 +55,7 @@ class Writer:
     def write(
         self, interface: int, at_ns: int, data: bytes, *, outgoing: bool, length: int = 0
     ) -> None:
-        """Write a frame, of which `data` may be only the beginning."""
+        """Write a captured frame to the file; `data` may be only the frame's beginning."""
         head = _FRAME.pack(
             interface, at_ns >> 32, at_ns & 0xFFFFFFFF, len(data), max(length, len(data))
         )
@@ -108,7 +108,7 @@ class Reader:
 
 
 def _blocks(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and body of each block; ignore an incomplete last block of an unfinished file."""
+    """Yield kind and body of each block of a pcapng file; ignore an incomplete last block."""
     while len(head := file.read(_BLOCK.size)) == _BLOCK.size:
         kind, size = _BLOCK.unpack(head)
         if size > LONGEST_BLOCK:

@@ -28,12 +28,13 @@ BATCH = 256
 ETHERNET_BYTES = 14
 WAIT_S = 0.25
 _TIMESPEC = struct.Struct("@qq")
-_STATISTICS = struct.Struct("=II")  # frames received, and frames dropped for lack of buffer space
-_PROTOCOL_AT = ETHERNET_BYTES + 1  # offset of the protocol field, in DCN's and BCube's header
+_STATISTICS = struct.Struct("=II")  # packet socket's counts of received and of dropped frames
+# offset in a frame of the protocol field, in DCN's and BCube's header
+_PROTOCOL_AT = ETHERNET_BYTES + 1
 
 
 class Tapped(NamedTuple):
-    """A port to capture at: title, interface and network namespace."""
+    """A server's port at which frames are captured: title, interface, network namespace."""
 
     title: str  # name of the port in the capture
     interface: str
@@ -44,7 +45,7 @@ class CaptureCounts(NamedTuple):
     """Counts of captured and missed frames."""
 
     written: int
-    missed: int  # dropped because they arrived faster than they were written
+    missed: int  # frames that arrived faster than they were written
 
 
 def capture(
@@ -59,7 +60,7 @@ def capture(
     begun: Callable[[], object] = lambda: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> CaptureCounts:
-    """Capture at ports until the time or the number of frames is reached, or `stopped` is true.
+    """Capture frames at servers' ports until a time or a number of frames, or `stopped`.
 
     `begun` is called when all sockets are open; frames that arrived before the end are written.
     Without `regular`, heart-beats and link states are left out.
@@ -78,12 +79,12 @@ def capture(
         taken = [0] * len(sockets)
 
         def write(number: int) -> bool:
-            """Write some of the frames at a port; return True if there were any."""
+            """Write the frames that a port's packet socket has received; return True if any."""
             nonlocal written
             before = taken[number]
             for at_ns, data, length, outgoing in _available_frames(sockets[number], longest):
                 taken[number] += 1
-                if regular or not _is_regular(data):
+                if regular or not _is_control_message(data):
                     writer.write(number, at_ns, data, outgoing=outgoing, length=length)
                     written += 1
                     if written == frames:
@@ -122,7 +123,7 @@ def senders(port: Tapped, seconds: float) -> Iterator[str]:
 @contextmanager
 def _tap(port: Tapped) -> Iterator[socket.socket]:
     with inside(port.namespace):
-        # Created without a protocol: before the bind, the socket would receive from all ports.
+        # A packet socket created with a protocol would receive from all ports before the bind.
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
         made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
         made.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -132,11 +133,11 @@ def _tap(port: Tapped) -> Iterator[socket.socket]:
 
 
 def _available_frames(tap: socket.socket, longest: int) -> Iterator[tuple[int, bytes, int, bool]]:
-    """Yield time, bytes, original length and direction of the frames in a socket's buffer."""
+    """Yield time, bytes, length and direction of frames in a packet socket's buffer."""
     for _ in range(BATCH):
         try:
             data, ancillary, _, place = tap.recvmsg(65600, 64)
-        except OSError:  # buffer empty, or port down
+        except OSError:  # the packet socket's buffer is empty, or its port is down
             return
         at_ns = time.time_ns()
         for level, kind, value in ancillary:
@@ -146,7 +147,7 @@ def _available_frames(tap: socket.socket, longest: int) -> Iterator[tuple[int, b
         yield at_ns, data[:longest], len(data), place[2] == socket.PACKET_OUTGOING
 
 
-def _is_regular(data: bytes) -> bool:
+def _is_control_message(data: bytes) -> bool:
     ours = data[12:14] == ETH_DCN.to_bytes(2, "big") and len(data) > _PROTOCOL_AT
     return ours and data[_PROTOCOL_AT] in (Protocol.HEART_BEAT, Protocol.LINK_STATE)
 

@@ -19,18 +19,19 @@ PACKET_IGNORE_OUTGOING = 23
 SOL_PACKET = 263
 UDP = 17
 LONGEST_FRAME = 2048
-TTL_AT = 22  # offset in a frame
+TTL_AT = 22  # offset of the IPv4 time to live in a frame
 
 
 class Follower:
-    """Observes marked packets to a UDP port at all switches; a context manager."""
+    """Records the switches that marked UDP packets pass, by packet sockets; a context manager."""
 
     def __init__(
         self,
-        net: Any,  # the running network
+        net: Any,  # Mininet network of the running lab
         port: int,  # destination UDP port of marked packets
     ) -> None:
-        self._switch_of: dict[str, str] = {}  # switch of each interface name
+        # name of the switch that has an interface, by interface name
+        self._switch_of: dict[str, str] = {}
         namespaces = {}
         for link in net.links:
             for intf in (link.intf1, link.intf2):
@@ -39,7 +40,7 @@ class Follower:
                     namespace = intf.node.live_namespace()
                     namespaces[namespace.descriptor] = namespace
         self._sockets = [_listener(namespace, port) for namespace in namespaces.values()]
-        # Sequence number of each observation, by mark, time to live and switch.
+        # Order of the captured packets, by mark, time to live and switch.
         self._observations: dict[tuple[int, int, str], int] = {}
 
     def __enter__(self) -> Follower:
@@ -49,7 +50,7 @@ class Follower:
         self.close()
 
     def close(self) -> None:
-        """Close the packet sockets."""
+        """Close the packet sockets that record marked packets at switches."""
         for listening in self._sockets:
             listening.close()
 
@@ -80,7 +81,7 @@ class Follower:
                 return
             serial, switch = serial_of(frame), self._switch_of.get(place[0])
             if serial is not None and switch is not None:
-                # A bridge's port shows a frame and its clone (see `bpf.own`): only the first
+                # A switch port captures a frame and its clone by `bpf.own`: only the first
                 # counts.
                 self._observations.setdefault(
                     (serial, frame[TTL_AT], switch), len(self._observations)

@@ -50,7 +50,7 @@ class Path:
 
     @cached_property
     def links(self) -> frozenset[frozenset[int]]:
-        """Pairs of servers joined by the hops of the path."""
+        """Links of the path, each the two servers that a hop joins (as in `Failures.links`)."""
         return frozenset(map(frozenset, pairwise(self.servers)))
 
     @property

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from experiments import cli as cli_module
 from experiments.cli import cli
-from experiments.observe.port_capture import _is_regular
+from experiments.observe.port_capture import _is_control_message
 from hosts.wire.dcn import DcnHeader, Protocol
 
 
@@ -47,10 +47,10 @@ def test_what_is_sent_all_the_time_can_be_left_out() -> None:
     def frame(protocol: Protocol) -> bytes:
         return bytes(12) + b"\x88\xb5" + DcnHeader(1, 2, protocol, 0).pack(b"")
 
-    assert _is_regular(frame(Protocol.HEART_BEAT))
-    assert _is_regular(frame(Protocol.LINK_STATE))
-    assert not _is_regular(frame(Protocol.IPV4))
-    assert not _is_regular(b"")
+    assert _is_control_message(frame(Protocol.HEART_BEAT))
+    assert _is_control_message(frame(Protocol.LINK_STATE))
+    assert not _is_control_message(frame(Protocol.IPV4))
+    assert not _is_control_message(b"")
 
 
 def test_a_part_that_is_missing_is_installed_by_the_launcher_once(

@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 
 
 def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
-    """Yield the upper bounds for flows between these pairs, which all have a path.
+    """Yield upper bounds of the throughput of flows between these pairs; each pair has a path.
 
     Examples
     --------

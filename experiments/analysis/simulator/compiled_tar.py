@@ -132,8 +132,8 @@ class TarFlows:
         self.counts = numpy.zeros(flows, numpy.int32)
         self._ports = numpy.zeros((flows, most), numpy.int8)
         self._peers = numpy.zeros((flows, most), numpy.int64)
-        # A FiConn_l bypasses once, and restarts its three FiConn_{l-1}s: B_l = 4 B_{l-1} + 1. After
-        # a fallback from a bypass that met a failure, it may bypass once more.
+        # Upper bound B_l of bypasses per probe: a FiConn_l bypasses once, and restarts its three
+        # FiConn_{l-1}s: B_l = 4 B_{l-1} + 1. With failures, a fallback allows one more bypass each.
         places = (4**ficonn.k - 1) // 3 * (1 if works is None else 2)
         self._virtual = numpy.full(
             (flows, places if virtual.probed else 0, 2), NOWHERE, numpy.int64

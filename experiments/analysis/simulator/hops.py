@@ -127,7 +127,7 @@ class Onto(NamedTuple):
 
 
 def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
-    """Return the links from switches by which hops arrive (see `routes_of_hops`)."""
+    """Return the links from switches to servers; for `arrivals`, see `routes_of_hops`."""
     return _cached_links_onto(topology, tuple(arrivals))
 
 

@@ -40,7 +40,7 @@ class Span(NamedTuple):
 class TrialIdeal(NamedTuple):
     """Upper bound of a trial's total goodput, if its flows keep their shares of the total."""
 
-    goodput_bps: float  # Mean until the last flow ended.
+    goodput_bps: float  # Mean of the upper bound until the last flow ended.
     completion_s: float  # Earliest completion time; NaN for flows with a duration.
     # Start time in seconds and ideal goodput in bit/s of each time step.
     steps: tuple[tuple[float, float], ...]

@@ -43,7 +43,7 @@ class BCubeState(NamedTuple):
     plain: bool
     works: Any  # whether the cable works, by server and level
     weights: Any  # weight of each digit, by level
-    apart: Any  # empty: no pair of servers is disconnected except by cables
+    apart: Any  # empty: failures are known by cable, not by pair of servers (see `Net`)
     # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
     number: Any
     closed_servers: Any
