@@ -40,7 +40,7 @@ from experiments.machines.dask_process import code
 from experiments.machines.distributed_backend import MeansOverMachines
 from experiments.machines.distributed_capture import captured
 from experiments.machines.half_cables import AHEAD_S, FarMeter, FarShapes
-from experiments.machines.local_machines import Computer, OneComputer
+from experiments.machines.local_machines import EmulatedMachines, OneComputer
 from experiments.machines.machine_provider import Ground
 from experiments.machines.placement import place
 from experiments.machines.remote_parts import (
@@ -364,7 +364,7 @@ class LabOverMachines(Lab):
         }
 
     @property
-    def computer(self) -> Computer:
+    def computer(self) -> EmulatedMachines:
         """The emulated machines of a lab on one computer, each a network namespace."""
         assert isinstance(self.ground, OneComputer) and self.ground.computer
         return self.ground.computer

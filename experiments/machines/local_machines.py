@@ -44,7 +44,7 @@ def address_of(machine: int) -> str:
     return f"198.18.0.{machine + 2}"
 
 
-class Computer:
+class EmulatedMachines:
     """Emulates several machines on this computer, as connected network namespaces.
 
     Parameters
@@ -136,7 +136,7 @@ class OneComputer:
     def __init__(self, machines: int, *, cuts_tunnels: bool = True) -> None:
         self.machines, self._cuts_tunnels = machines, cuts_tunnels
         self.addresses: list[str] = []
-        self.computer: Computer | None = None
+        self.computer: EmulatedMachines | None = None
         self._scheduler: Any = None
         self._started: list[Started] = []  # Dask workers of all machines, also of lost ones
 
@@ -147,7 +147,7 @@ class OneComputer:
         from distributed.security import Security
 
         dask.config.set(CONFIG)
-        self.computer = Computer(self.machines, mtu, cuts_tunnels=self._cuts_tunnels)
+        self.computer = EmulatedMachines(self.machines, mtu, cuts_tunnels=self._cuts_tunnels)
         self.addresses = self.computer.addresses
         security = Security.temporary()
         self._scheduler = LocalCluster(

@@ -41,12 +41,12 @@ class Parts:
     """
 
     def __init__(self, folder: Path, card_mtu: int | None, crossing: str, spec: str) -> None:
-        from experiments.machines.local_machines import CARD, Computer
+        from experiments.machines.local_machines import CARD, EmulatedMachines
 
         self.topology = topos.parse(spec)
         self.machine_of = place(self.topology, 2).machine_of.tolist()
         self.folders = [folder / f"machine{machine}" for machine in range(2)]
-        self.computer = Computer(2, 1500, card_mtu, cuts_tunnels=crossing == WHOLE)
+        self.computer = EmulatedMachines(2, 1500, card_mtu, cuts_tunnels=crossing == WHOLE)
         self.processes = []
         for machine, namespace in enumerate(self.computer.namespaces):
             order = {
@@ -106,9 +106,9 @@ class Parts:
 @pytest.mark.root
 def test_tunnels_hear_the_machines_alone() -> None:
     from experiments.emulation.underlay import PORT, Underlay
-    from experiments.machines.local_machines import Computer
+    from experiments.machines.local_machines import EmulatedMachines
 
-    computer = Computer(2, 1500)
+    computer = EmulatedMachines(2, 1500)
     with computer.namespaces[1]:
         underlay = Underlay(computer.addresses, 1)
         heard = {port: socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for port in (PORT, 9)}
@@ -136,7 +136,7 @@ def test_tunnels_hear_the_machines_alone() -> None:
 
 def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> None:
     from experiments.emulation.underlay import PORT, Underlay
-    from experiments.machines.local_machines import CARD, Computer
+    from experiments.machines.local_machines import CARD, EmulatedMachines
 
     def counted(name: str, way: str) -> int:
         shown = subprocess.check_output(["ip", "-s", "-j", "link", "show", name])
@@ -148,7 +148,7 @@ def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> Non
             for _ in range(times):
                 out.sendto(source.encode(), (computer.addresses[late], port))
 
-    computer = Computer(2, 1500)
+    computer = EmulatedMachines(2, 1500)
     late = computer.add()
     with computer.namespaces[late]:
         underlay = Underlay(computer.addresses, late)
@@ -184,9 +184,9 @@ def test_a_card_is_left_as_it_was() -> None:
     from experiments.emulation.underlay import Underlay
     from experiments.linux import cable_programs
     from experiments.linux.netlink import NetlinkError
-    from experiments.machines.local_machines import Computer
+    from experiments.machines.local_machines import EmulatedMachines
 
-    computer = Computer(2, 1500)
+    computer = EmulatedMachines(2, 1500)
     with computer.namespaces[1]:
         underlay = Underlay(computer.addresses, 1)
     tap = cable_programs.CableTap(underlay.card.ifindex, cable_programs.INGRESS)

@@ -31,7 +31,7 @@ from topos.base.errors import PillarboxError
 
 if TYPE_CHECKING:
     from experiments.machines.distributed_lab import LabOverMachines
-    from experiments.machines.local_machines import Computer
+    from experiments.machines.local_machines import EmulatedMachines
 
 pytest.importorskip("distributed", reason="pip install 'dask[distributed]'")
 pytest.importorskip("cryptography", reason="pip install cryptography")
@@ -84,7 +84,9 @@ def script(file: Path, *lines: str) -> Path:
 
 
 @contextmanager
-def reached_by_ssh(folder: Path, computer: Computer) -> Iterator[subprocess.CompletedProcess[str]]:
+def reached_by_ssh(
+    folder: Path, computer: EmulatedMachines
+) -> Iterator[subprocess.CompletedProcess[str]]:
     """Let sshd run on each machine, and start a cluster there; yield what its start said."""
     for key in ("host", "user"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key)]
@@ -123,7 +125,9 @@ EVERYTHING = "import sys; from experiments.cli import main; main(sys.argv[1:])"
 
 
 @contextmanager
-def there_before(folder: Path, computer: Computer) -> Iterator[subprocess.CompletedProcess[str]]:
+def there_before(
+    folder: Path, computer: EmulatedMachines
+) -> Iterator[subprocess.CompletedProcess[str]]:
     """Let somebody's scheduler and workers run, without TLS; yield what using them said."""
     from experiments.machines.dask_processes import Started, order_for
     from experiments.machines.local_machines import LAB
@@ -162,10 +166,10 @@ def there_before(folder: Path, computer: Computer) -> Iterator[subprocess.Comple
 def test_a_lab_on_a_cluster(way: Any, tmp_path: Path) -> None:
     from experiments.machines.cluster_registry import NamedCluster
     from experiments.machines.distributed_lab import LabOverMachines
-    from experiments.machines.local_machines import Computer
+    from experiments.machines.local_machines import EmulatedMachines
 
     spare = way is there_before  # a machine that no lab uses, at first
-    computer = Computer(2 + spare, 1500)
+    computer = EmulatedMachines(2 + spare, 1500)
     with way(tmp_path, computer) as said:
         assert said.returncode == 0, said.stderr
         assert f"cluster {NAME}: {2 + spare} machines" in said.stdout
@@ -261,7 +265,7 @@ def check_capture(number: str, file: Path) -> None:
     assert not followed.returncode and ends[1] in followed.stdout, followed.stderr
 
 
-def check_between(computer: Computer) -> None:
+def check_between(computer: EmulatedMachines) -> None:
     """See that a card which cannot cut what is in tunnels is found, by what comes through."""
     from experiments.machines.local_machines import CARD
 
