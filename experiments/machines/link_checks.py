@@ -120,7 +120,7 @@ def _actor_result(asked: Any) -> Any:
         return asked.result(timeout=ANSWER_S)
     except GONE as error:
         raise PillarboxError(
-            f"a machine does not answer, or another does not let it: {error}"
+            f"a machine does not answer, or a firewall blocks its connection to another: {error}"
         ) from None
 
 

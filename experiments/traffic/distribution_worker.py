@@ -27,7 +27,7 @@ PERIOD_BYTES = 1 << 20  # length of the random bytes, of which each piece is a d
 NUMBERS = struct.Struct("=II")
 # step between sections, a prime: pieces with related numbers have different content
 SHIFT = 4099
-AT_ONCE = 16  # number of pieces of the file per system call
+AT_ONCE = 16  # maximum number of the distributed file's pieces that one sendmsg call sends
 
 
 class DistributionTask(GeneratorTask):

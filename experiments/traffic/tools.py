@@ -73,7 +73,7 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
 
 
 def chosen_tool(name: str, flows: int) -> str:
-    """Return the name of the program that sends this number of flows."""
+    """Return the traffic tool to use: for ``auto``, by the number of flows, else `name` itself."""
     there = shutil.which("iperf3") is not None
     if name == AUTO:
         few = flows <= IPERF3_FLOWS * processors()

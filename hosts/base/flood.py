@@ -86,7 +86,7 @@ class Flooding:
         router.agenda.set("link-state ageing", self.states.next_expiry, self._expire)
 
     def resize(self, members: Iterable[int], now: float) -> None:
-        """Update the link-state members after the router's network has grown or shrunk.
+        """Set the servers that exchange link states after a resize of the router's network.
 
         Servers learn of the new size at different times and may have ignored or assumed links
         meanwhile, so this server floods its link state again after RESIZED_S.

@@ -264,7 +264,8 @@ class HeartbeatPacer:
             if readable([self._events], wait_s):
                 self._process_messages()
             began_s = time.monotonic()
-            if wait_s is None:  # no server was registered, so the sending clock need not catch up
+            if wait_s is None:
+                # No server was registered: no heart-beat is late, so the sending clock may restart.
                 due_s = began_s
                 if not self._awaited:
                     self._clock = SendingClock(began_s)

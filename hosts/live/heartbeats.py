@@ -102,7 +102,7 @@ class Segment:
         here, others = {port.server for port in self.ports}, len(self.ports) - 1
         self.is_whole = all(port.hears.keys() <= here for port in self.ports)
         self._each_hears_all = all(len(port.hears) == others for port in self.ports)
-        self.cell = 0  # links of removed ports still refer to the old cell number
+        self.cell = 0  # get a new cell number: links of removed ports still have the old one
         self.begin_anew()
 
     def begin_anew(self) -> None:

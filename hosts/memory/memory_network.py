@@ -291,7 +291,7 @@ class MemoryNetwork:
         self._act(hop.peer, actions)
 
     def _loss_reason(self, server: int, step: Step) -> str:
-        """Return the reason why failures lose a frame on a hop, "" if the hop works."""
+        """Return the loss reason to count if a frame is lost on a hop, "" if the hop works."""
         key = server, step
         if key not in self._loss_reasons:
             reason = FAILED if self.failures.of_hop(self.topology, server, step) else ""

@@ -17,7 +17,7 @@ from matplotlib.bezier import BezierSegment
 import topos
 from experiments.page.picture import picture_of
 from experiments.reporting.drawing import draw_topology
-from experiments.reporting.drawing.curves import CLEARANCE, Obstacles, control_points, straight
+from experiments.reporting.drawing.curves import CLEARANCE, CableObstacles, control_points, straight
 from experiments.reporting.drawing.drawing_files import rendered
 from experiments.reporting.drawing.network_figure import SERVER_RADIUS, topology_figure
 from experiments.reporting.drawing.shapes import Shapes
@@ -185,7 +185,7 @@ def test_report_chooses_widths_and_colours():
 @pytest.mark.parametrize("between", [(2.0, 0.0), (7.0, 0.0)])
 def test_cable_bends_around_what_stands_between(between):
     def obstacles(middle):
-        return Obstacles(
+        return CableObstacles(
             np.array([(0.0, 0.0), (10.0, 0.0), middle]),
             np.zeros((3, 2)),
             np.full(3, SERVER_RADIUS),
@@ -202,7 +202,7 @@ def test_cable_bends_around_what_stands_between(between):
 def test_what_is_near_a_curve_is_found_among_all_obstacles():
     random = np.random.default_rng(3)
     halves = random.uniform(0, 2, (60, 2))
-    obstacles = Obstacles(
+    obstacles = CableObstacles(
         random.uniform(0, 30, (60, 2)),
         halves,
         random.uniform(0, 0.5, 60),

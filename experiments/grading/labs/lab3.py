@@ -128,7 +128,7 @@ def real(work: Work) -> list[GradedCase]:
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
         share = len(found.paths) / max(found.returned, wanted(network))
-        return Judgement(share, found.wrong or _too_few(network, found.paths))
+        return Judgement(share, found.wrong or _path_counts_text(network, found.paths))
 
     return on_pairs(work, "real", judge)
 
@@ -143,7 +143,7 @@ def _judged_disjointness(network: Topology, found: PathSetAnswer) -> Judgement:
     meets = next((path_text(network, path) for path in found.paths if path not in kept), "")
     said = f"{meets} shares a server or switch with one before it" if meets else ""
     share = len(kept) / max(found.returned, wanted(network))
-    return Judgement(share, said or found.wrong or _too_few(network, found.paths))
+    return Judgement(share, said or found.wrong or _path_counts_text(network, found.paths))
 
 
 def short(work: Work) -> list[GradedCase]:
@@ -155,7 +155,7 @@ def short(work: Work) -> list[GradedCase]:
         too_long = [path for path in found.paths if len(path) > bound]
         said = f"{len(too_long[0])} hops, {bound} are enough" if too_long else found.wrong
         share = len(fits) / max(found.returned, wanted(network))
-        return Judgement(share, said or _too_few(network, found.paths))
+        return Judgement(share, said or _path_counts_text(network, found.paths))
 
     return on_pairs(work, "short", judge)
 
@@ -167,7 +167,7 @@ def other_size(work: Work) -> list[GradedCase]:
     return on_pairs(work, "other", _judged_disjointness, network, OTHER_PAIRS)
 
 
-def _too_few(network: Topology, paths: list[Path]) -> str:
+def _path_counts_text(network: Topology, paths: list[Path]) -> str:
     return f"{len(paths)} paths, there are {wanted(network)}"
 
 

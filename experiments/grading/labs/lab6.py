@@ -186,7 +186,7 @@ def drawn(work: Work) -> list[GradedCase]:
 
 
 def _bypasses(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
-    """Return the PR fields of all possible bypasses that a `choose` question allows."""
+    """Return the PR fields of all correct bypasses for one call of the student's `choose`."""
     members = ficonn.sizes[-1] // ficonn.sizes[0]
     found = (right(ficonn, asked, member) for member in range(members))
     return {one.progress for one in found if isinstance(one, Back)}

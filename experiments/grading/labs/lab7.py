@@ -186,7 +186,7 @@ def predicted(
     )
 
 
-def busiest(work: Work) -> list[GradedCase]:
+def busiest_cable_flows(work: Work) -> list[GradedCase]:
     """Test cases for the number of flows on the busiest cable, in one direction."""
     return [
         predicted(work, (system, "busiest_flows"), of(work, system).busiest_flows, EXACT)
@@ -365,7 +365,7 @@ def explained(work: Work) -> list[GradedCase]:
 
 
 CHECKS = (
-    GradedPart("flows on the busiest cable", 20, busiest),
+    GradedPart("flows on the busiest cable", 20, busiest_cable_flows),
     GradedPart("max-min fair rates", 30, rates),
     GradedPart("completion times", 15, completions),
     GradedPart("a valid run", 10, measured),

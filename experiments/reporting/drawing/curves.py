@@ -29,7 +29,7 @@ _PAIRS = np.array_split(
 
 
 @dataclass
-class Obstacles:
+class CableObstacles:
     """Shapes in a network drawing that cables avoid: rectangles (or points) with a margin."""
 
     centres: Floats  # centres of the shapes, (count, 2)
@@ -82,7 +82,7 @@ class Obstacles:
         return mean
 
 
-def straight(obstacles: Obstacles, ends: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+def straight(obstacles: CableObstacles, ends: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
     """Return a mask of the cables that a straight line connects without touching obstacles."""
     first, second = np.array(ends).T
     start, end = obstacles.centres[first, None], obstacles.centres[second, None]
@@ -91,7 +91,7 @@ def straight(obstacles: Obstacles, ends: Sequence[tuple[int, int]]) -> NDArray[n
     return free
 
 
-def control_points(obstacles: Obstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:
+def control_points(obstacles: CableObstacles, ends: tuple[int, int]) -> tuple[Point, Point] | None:
     """Return the two control points of a cable's best curve, or None for a straight line."""
     start, end = obstacles.centres[ends[0]], obstacles.centres[ends[1]]
     along = end - start

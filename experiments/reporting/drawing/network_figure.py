@@ -21,7 +21,7 @@ from matplotlib.patches import Circle, FancyBboxPatch, Patch
 from matplotlib.path import Path as Curve
 from matplotlib.textpath import text_to_path
 
-from experiments.reporting.drawing.curves import Obstacles, control_points, straight
+from experiments.reporting.drawing.curves import CableObstacles, control_points, straight
 from experiments.reporting.drawing.shapes import Dashes, Shape, Shapes, box, circle
 from topos.base.layout import Disc, Layout, Point
 from topos.base.topology import Cable, Topology
@@ -190,7 +190,7 @@ class Picture:
                 widths[node] = max(min([wish, *(0.82 * room for room in rooms)]), 0.3)
         return widths
 
-    def _obstacles(self, centres: list[Point]) -> Obstacles:
+    def _obstacles(self, centres: list[Point]) -> CableObstacles:
         """Return the obstacles for cables: all nodes in the order of `places`, then the notes."""
         halves, radii = [], []
         for node, _ in self.places:
@@ -202,7 +202,7 @@ class Picture:
             halves.append((note.width / 2, note.size / 2))
             radii.append(0.0)
         edge = 0.3  # width of the outer margin without cables, in layout units
-        return Obstacles(
+        return CableObstacles(
             np.array(centres),
             np.array(halves, float),
             np.array(radii),

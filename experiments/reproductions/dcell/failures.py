@@ -113,7 +113,7 @@ def _random_destinations(
 
 
 def runs_of(settings: Settings, cases: Iterable[tuple[str, str, float]]) -> list[Runs]:
-    """Return the simulation runs of each (network, kind of failure, failed share)."""
+    """Simulate each case (network, kind of failure, failed share); return the runs by case."""
     return draws(settings, measure, cases, repeats(settings, RUNS, QUICK_RUNS))
 
 

@@ -257,10 +257,10 @@ NEAR_HOPS = 0.1
 def longer(runs: list[FlowDraw], traffic: str) -> list[Claim]:
     """Return the claims of section V on Fig. 7 and 9: additional hops of TAR's paths."""
 
-    def hops(tor: RoundSample, tar: RoundSample) -> float:
+    def additional_hops(tor: RoundSample, tar: RoundSample) -> float:
         return tar.hops - tor.hops
 
-    row = after(runs, "hops more than TOR", hops, False, PAPERS_HOPS[traffic])
+    row = after(runs, "hops more than TOR", additional_hops, False, PAPERS_HOPS[traffic])
     return [Claim(row, NEAR_HOPS, at_most=True)]
 
 

@@ -46,7 +46,8 @@ PLAIN, WITHOUT, FAILING = "", ", no random part", f", {FAILED:.0%} of servers fa
 CASES = {
     DPILLAR: (PLAIN, WITHOUT, FAILING),
     BCUBE: (PLAIN, WITHOUT, FAILING),
-    FICONN: (PLAIN, FAILING),  # TAR probes flows one after the other, so it has no random part
+    # no case WITHOUT: TAR probes flows one after the other, so its probe intervals are not random
+    FICONN: (PLAIN, FAILING),
 }
 SETTLED = 0.01  # maximum share of flows that still move in a round
 LAST, STEADY = 5, 0.05  # last rounds, and the maximum relative change of throughput in them

@@ -28,8 +28,8 @@ SECONDS, QUICK_SECONDS = 0.3, 0.06
 def run(
     settings: Settings, name: str, about: str, systems: Sequence[System], papers_bytes: float
 ) -> tuple[Run, live_experiments.Scale]:
-    """Run all-to-all traffic on all systems in turns; return the records, and the scale to the
-    paper.
+    """Run all-to-all traffic on all systems in turns; return the records, and the factors from
+    the lab's rates and times to the paper's.
     """
     systems = live_experiments.with_rate(
         settings, [replace(one, timers="paper") for one in systems]
@@ -89,7 +89,7 @@ def ended(
 
 
 def speed_up(done: Run, papers_end_s: dict[str, float]) -> Point:
-    """Return the ratio of the tree's completion time to the network's, as a point."""
+    """Return the ratio of all-to-all completion times, tree / network, with the paper's value."""
     network, tree = papers_end_s
     return live_experiments.speed_up(
         done, network, tree, papers_end_s[tree] / papers_end_s[network]

@@ -189,7 +189,10 @@ def _fault_times(rate: FaultRate, workload: Workload, drawn: random.Random) -> I
         f"{named} would be about {expected:.3g} faults, more than {MOST_DRAWN}: choose fewer a "
         "minute",
     )
-    require(rate.lasting_s > 0, f"{named} need lasting_s above 0, not {rate.lasting_s:g}")
+    require(
+        rate.lasting_s > 0,
+        f"{named} need lasting_s above 0, the duration of each fault, not {rate.lasting_s:g}",
+    )
     at_s = rate.from_s
     while (at_s := at_s + drawn.expovariate(rate.per_minute / 60)) < end_s:
         yield round(at_s, 3)

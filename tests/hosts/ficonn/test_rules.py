@@ -89,5 +89,5 @@ def test_a_probe_starts_over_above_the_level_of_its_proxy(
         (8, 1, 47, NOWHERE),
     ],
 )
-def test_leg_is_the_target_beyond_a_cable(at: int, level: int, goal: int, beyond: int) -> None:
-    assert rules.leg(NET, at, level, goal) == beyond
+def test_target_beyond_a_cable(at: int, level: int, goal: int, beyond: int) -> None:
+    assert rules.target_beyond(NET, at, level, goal) == beyond
