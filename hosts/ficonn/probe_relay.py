@@ -92,12 +92,7 @@ class ProbeRelay(TarRelay):
         if isinstance(decision, tar.Arrived):
             return self._process_arrival(came, flow, tag, probe, now)
         if isinstance(decision, tar.Stuck):
-            prober = probe.destination if tag.returning else probe.source
-            if prober != self.server:
-                told = self._return_probe(came, flow, tag, prober, now)
-            else:  # a probe of this server's own: its sender handles the failure
-                told = self._probe_stuck(flow, tag.round, now) if came else []
-            return [Drop(decision.reason), *told]
+            return [Drop(decision.reason), *self._return_probe(came, flow, tag, probe, now)]
         if isinstance(decision, tar.Back):
             self.flow_table.take_back(flow, tag, now)
             if decision.virtual and not tag.returning:
@@ -116,17 +111,20 @@ class ProbeRelay(TarRelay):
                 self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
         self.moves.note(flow, before, now)
         if not self.neighbours.works(step):
-            return [Drop("next hop is down")]
+            return [Drop("next hop is down"), *self._return_probe(came, flow, tag, probe, now)]
         entries = entries_of(self.topology, decision.progress)
         body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
         packets = self.flow_table.behind(flow, tag, step, now)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
     def _return_probe(
-        self, came: Step | None, flow: FlowKey, tag: Tag, prober: int, now: float
+        self, came: Step | None, flow: FlowKey, tag: Tag, probe: tar.TarProbe, now: float
     ) -> list[Action]:
         """Return a probe to its sender, since the probe or its response has no usable next hop."""
-        self.flow_table.take_back(flow, tag, now)
+        prober = probe.destination if tag.returning else probe.source
+        if prober == self.server:  # `came` is None if the probe has not been sent yet
+            return self._probe_stuck(flow, tag.round, now) if came else []
+        self.remove_hops(flow, tag, now)
         asked = flow.reversed() if tag.returning else flow
         message = PathProbe(asked, tag.round, False, self.uid, (), stuck=True)
         header = DcnHeader(
@@ -150,8 +148,7 @@ class ProbeRelay(TarRelay):
         entry = self.flow_table.of(flow, tag)
         previous = [entry.previous] if entry and entry.next == came and entry.previous else []
         if previous:
-            self.flow_table.take_back(flow, tag, now)
-            self.flow_answers_change(flow)
+            self.remove_hops(flow, tag, now)
         body = message._replace(previous=self.uid).pack()
         return self.send_back_to(prober, previous, header._replace(ttl=header.ttl - 1), body)
 
@@ -166,9 +163,7 @@ class ProbeRelay(TarRelay):
         raise NotImplementedError
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return the state of this server's two links for a flow, without the flow's own
-        traffic.
-        """
+        """Return the state of this server's two links for a flow, without its own traffic."""
         self.virtual.expire(now)
         entry, step = self.flow_table.get(flow), self.flow_table.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None

@@ -12,7 +12,7 @@ from hosts.base.actions import Action, Deliver, Drop, Pushed, Relayed, Send
 from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.ficonn.fallback import Fallback
-from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable
+from hosts.ficonn.flow_table import MOST_ENTRIES, FlowTable, Tag
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import FlowKey, Ipv4Header, decrement_ttl, flow_key
@@ -92,6 +92,12 @@ class TarRelay(Fallback):
             if self.neighbours.works(step):
                 return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
         return [Drop("next hop is down")]
+
+    def remove_hops(self, flow: FlowKey, tag: Tag, now: float) -> None:
+        """Remove the hops that a probe has set up, and the flow's actions in the data plane."""
+        if self.flow_table.of(flow, tag):
+            self.flow_table.take_back(flow, tag, now)
+            self.flow_answers_change(flow)
 
     def tidy(self, flow: FlowKey) -> None:
         """Remove a flow's routing entry without hops, and its cached actions in the data plane."""

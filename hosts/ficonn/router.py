@@ -270,12 +270,8 @@ class Tar(ProbeRelay):
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_failed(self, flow: FlowKey, own: SourceFlow, tag: Tag, now: float) -> list[Action]:
-        """Remove a failed probe's hops; probe again, unless the flow has a path or no tries are
-        left.
-        """
-        if self.flow_table.of(flow, tag):
-            self.flow_table.take_back(flow, tag, now)
-            self.flow_answers_change(flow)
+        """Remove a failed probe's hops; probe again, unless the flow has a path or gives up."""
+        self.remove_hops(flow, tag, now)
         if own.ready and self.flow_table.next(flow, now):
             # The path in use is not known to have failed: the servers are too busy to answer
             # probes.
