@@ -18,9 +18,7 @@ from topos.tree import Tree
 def bridged(
     n: int, m: int, servers: int, source: int, destination: int, _choice: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield the links of the tree's only path: over the leaf switches, and the root if they
-    differ.
-    """
+    """Yield the links of the tree's only path: over leaf switches, and the root if they differ."""
     near, far = source // n, destination // n
     yield source, PORT
     if near != far:

@@ -97,9 +97,7 @@ class BCube(Topology):
         return sum(digit * self.n**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
-        """Return each address digit's number of values: n, but fewer for a partial BCube's
-        first.
-        """
+        """Return each address digit's number of values: n, fewer for a partial BCube's first."""
         return (self.servers // self.block, *[self.n] * self.k)
 
     def switch_label(self, switch: int) -> str:

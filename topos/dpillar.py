@@ -135,9 +135,7 @@ class DPillar(Topology):
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """Return a switch's label such as ``S1:*0``: column, then symbols (a star is any
-        symbol).
-        """
+        """Return a switch's label such as ``S1:*0``: column, then symbols (star: any symbol)."""
         column, rest = divmod(switch, self.column_switches)
         symbols = [str(rest // self.half**i % self.half) for i in range(self.k - 1)]
         symbols.insert(column, "*")

@@ -198,10 +198,9 @@ def command(
             if machines or cluster
             else None
         )
-        lab_or_distributed_lab = distributed_lab or Lab(
-            topology, settings, place.folder, seed, leading
+        lab = stack.enter_context(
+            distributed_lab or Lab(topology, settings, place.folder, seed, leading)
         )
-        lab = stack.enter_context(lab_or_distributed_lab)
         service = Service(lab, distributed_lab.requests() if distributed_lab else None)
         stack.callback(service.close)
         _wait_converged(lab)

@@ -74,7 +74,7 @@ def door_at(port: ReservedPort, *, plain_http: bool = False, terminals: bool = F
         made.listen(BACKLOG)
     except OSError as error:  # another program listens on the port
         made.close()
-        raise PillarboxError(f"{address} cannot be listened at: {error.strerror}") from None
+        raise PillarboxError(f"cannot listen on {address}: {error.strerror}") from None
     except PillarboxError:
         made.close()
         raise

@@ -117,10 +117,8 @@ class ServerShell:
             with self._credit_changed:
                 self._credit_changed.wait_for(lambda: self._credit > 0 or self._is_closed, LOOK_S)
                 no_credit = self._credit <= 0
-            if (
-                no_credit and self._process.poll() is not None
-            ):  # the server was killed and the page has stalled
-                break
+            if no_credit and self._process.poll() is not None:
+                break  # the server was killed and the page has stalled
             if no_credit or not readable([self._master_end], LOOK_S):
                 continue
             try:

@@ -239,9 +239,7 @@ class Loop:
             self._end(one)
 
     def _count(self, one: FlowConnection, arrived: int) -> bool:
-        """Count delivered bytes; return True if the volume is complete. Without any, the flow
-        fails.
-        """
+        """Count delivered bytes (none: the flow fails); return True if the volume is complete."""
         if not arrived:
             self._end(one, "its connection was closed")
             return False

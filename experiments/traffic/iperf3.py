@@ -314,9 +314,7 @@ class Iperf3:
         session.signal(signal.SIGINT)
 
     def _stop_late_client(self, session: Session) -> None:
-        """Stop a client after the timeout: first with SIGINT, so that it reports, then with
-        SIGKILL.
-        """
+        """Stop a client after the timeout: with SIGINT, for its report, then with SIGKILL."""
         session.given_up = True
         if session.pidfd < 0:  # the client is between two tries to connect
             session.fail(f"{session.result.reason}, and its time was over")

@@ -168,9 +168,7 @@ class Sizes:
 
 
 def sizes_of(name: str) -> Sizes:
-    """Return the distribution with that name, from a FILE, or of flows that all have that many
-    bytes.
-    """
+    """Return a flow size distribution: by name, from a FILE, or a constant size in bytes."""
     if name in TABLES:
         return Sizes(name, TABLES[name])
     if name.strip().isdecimal():

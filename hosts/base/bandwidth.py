@@ -52,9 +52,7 @@ class Bandwidth:
             self._used[port, direction] = rate if used is None else mean(used, rate)
 
     def begin_anew(self) -> None:
-        """Discard the last byte counter values of the ports, so that the next start a new
-        measurement.
-        """
+        """Discard the last byte counters of the ports; the next start a new measurement."""
         self._last.clear()
 
     def used_bps(self, port: int, direction: Direction) -> float:

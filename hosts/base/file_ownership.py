@@ -22,9 +22,7 @@ MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 
 
 def callers() -> set[int]:
-    """Return the user who called sudo, whose files this root process may run; empty without
-    sudo.
-    """
+    """Return the user who called sudo, whose files root may process; empty without sudo."""
     caller = os.environ.get("SUDO_UID", "")
     return {int(caller)} if caller.isdecimal() else set()
 

@@ -162,9 +162,7 @@ class Flooding:
         return actions
 
     def _skip_sequence_of_last_run(self, sequence: int, now: float) -> list[Action]:
-        """Flood with a number above the link-state sequence number used before this server's
-        restart.
-        """
+        """Flood with a link-state sequence number above those of before this server's restart."""
         if not newer(sequence, self._sequence):
             return []
         self._sequence = sequence

@@ -36,9 +36,7 @@ class HopByHop(Router):
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of the header before IP packets in bytes: a DCN header, or 0 for plain
-        IP.
-        """
+        """Return the bytes of the header before IP packets: a DCN header, or 0 for plain IP."""
         return 0 if cls.plain_ip else PLAIN.size
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:

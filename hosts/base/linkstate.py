@@ -98,9 +98,7 @@ class LinkStates:
         self._computed_generation = -1
 
     def resize(self, topology: Topology, members: Iterable[int], now: float) -> None:
-        """Update the members of the link-state database after a resize; new links count as
-        working.
-        """
+        """Update the link-state database's members after a resize; new links count as working."""
         self.topology = topology
         before = self._topology_links
         self._topology_links = {member: _links_of(topology, member) for member in members}

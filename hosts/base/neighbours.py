@@ -135,9 +135,7 @@ class Neighbours:
         return self._update(step, now)
 
     def excuse_silence(self, now: float) -> None:
-        """Restart the timeouts of all neighbours, after this server received nothing for a
-        while.
-        """
+        """Restart all neighbours' timeouts, after this server received nothing for a while."""
         for step in self._heard:
             self._silent_from[step] = max(self._silent_from[step], now + self.timeout_s)
 

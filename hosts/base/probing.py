@@ -215,9 +215,7 @@ class Probing:
         return self.current is not None and self._state_of(self.current) == PathState.FAILED
 
     def fail_unanswered(self) -> list[int]:
-        """End the probe round: mark paths whose probe got no answer as failed; return their
-        indices.
-        """
+        """End the probe round: mark paths without an answer as failed; return their indices."""
         silent = [i for i, candidate in enumerate(self.candidates) if candidate.waiting]
         for index in silent:
             self.fail(index)

@@ -158,9 +158,7 @@ class Router:
     # -- offloading heart-beats to a data plane --------------------------------------------------
 
     def leave_heart_beats_to_others(self) -> None:
-        """Leave periodic heart-beats to the data plane, which sends `heart_beats` at each
-        interval.
-        """
+        """Let the data plane send periodic heart-beats, `heart_beats` at each interval."""
         self._beats_offloaded = True
         self.agenda.cancel("heart-beat")
 

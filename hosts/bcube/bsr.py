@@ -107,9 +107,7 @@ class BSR(Forwarding):
         return self._send(packet, flow, serving, now)
 
     def arrived(self, packet: bytes) -> list[Action]:
-        """Deliver an IP packet at the end of its source route, or send it to the external
-        network.
-        """
+        """Deliver an IP packet at its source route's end, or send it to the external network."""
         destination = Ipv4Header.parse(packet)[0].destination
         if self.server_of(destination) == self.server:
             return [Deliver(packet)]
@@ -141,9 +139,7 @@ class BSR(Forwarding):
         return actions + self.used(key, len(packet), now)
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Count a flow's bytes sent by the data plane; start a probe round if it was idle or is
-        large.
-        """
+        """Count bytes sent by the data plane; probe for a flow that was idle or is large."""
         known = self.flows.use(flow, now)
         if known is None:
             return []
@@ -329,9 +325,7 @@ class BSR(Forwarding):
         return actions
 
     def _failures_for(self, flow: PairFlow, now: float) -> Failures:
-        """Return the failures that a flow's paths avoid; a flow without a path ignores older
-        ones.
-        """
+        """Return the failures that a flow's paths avoid; only recent ones without a path."""
         return self.failures(now) if flow.selection.path else self.fresh_failures(now)
 
     def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
@@ -343,9 +337,7 @@ class BSR(Forwarding):
         return self._begin_round(key, flow, now)
 
     def link_changed(self, step: Step, up: bool, now: float) -> list[Action]:
-        """Move flows off a link that went down; probe for flows without a path if a link came
-        up.
-        """
+        """Move flows off a link that went down; probe for those without a path if one came up."""
         actions = super().link_changed(step, up, now)
         if up:
             for key, flow in self.flows.items():

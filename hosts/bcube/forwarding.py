@@ -124,9 +124,7 @@ class Forwarding(Router):
         return [_send_action(neighbour.step, data, pushed)]
 
     def _send_to_neighbour(self, step: Step, data: bytes) -> Action:
-        """Return the action that sends a frame to a neighbour once (not repeated by the data
-        plane).
-        """
+        """Return the action that sends a single frame to a neighbour; no decision is cached."""
         return _send_action(step, data) if self.table.is_up(step) else Drop(NEXT_HOP_DOWN, data)
 
     def failures(self, now: float) -> Failures:

@@ -52,9 +52,7 @@ class NeighbourTable:
         return len(self._by_step)
 
     def look_up(self, hop: Hop) -> Neighbour | None:
-        """Return the neighbour for a hop in a BCube header, None if the hop leads to no
-        neighbour.
-        """
+        """Return the neighbour for a hop of a BCube header, None for a hop that leads nowhere."""
         return self._entries[hop.nha]
 
     def set_status(self, step: Step, up: bool) -> None:

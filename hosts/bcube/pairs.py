@@ -65,9 +65,7 @@ class Pairs:
     def left_bps(
         self, key: FlowKey, flow: PairFlow, path: Path, measured_bps: float, now: float
     ) -> float:
-        """Return the bandwidth a path offers a flow: measured, but at most an equal share per
-        flow.
-        """
+        """Return the bandwidth a path offers a flow: as measured, at most an equal share."""
         others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
         return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))

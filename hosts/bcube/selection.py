@@ -277,9 +277,7 @@ class Selection(Probing):
 
     @property
     def patience(self) -> int:
-        """Factor on the probe timeout; it doubles at each timeout, since busy servers answer
-        late.
-        """
+        """Factor on the probe timeout, doubled at each timeout, since busy servers answer late."""
         return 1 << self._silences
 
     def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
@@ -342,9 +340,7 @@ class Selection(Probing):
                 return
 
     def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
-        """Return the path in use if it works, is no candidate, and is disjoint from `kept`
-        paths.
-        """
+        """Return the path in use if it works, is no candidate, and is disjoint from `kept`."""
         path = self.path
         if path is None or any(one.path == path for one in self.candidates):
             return None

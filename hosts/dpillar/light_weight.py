@@ -90,9 +90,7 @@ class RandomPath(Tunnelling):
         return []
 
     def _random_tunnel(self, destination: int, now: float) -> Tunnelled | None:
-        """Return a random working path to a destination, else one without recent failure
-        reports.
-        """
+        """Return a random working path to a destination, else one without a recent report."""
         self.counters["paths drawn"] += 1
         every = starmap(Tunnelled, self.tunnels_to(destination).items())
         first = [entry for entry in every if self.first_works(entry.proxies)]

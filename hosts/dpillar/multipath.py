@@ -196,9 +196,7 @@ class FaultTolerant(Tunnelling):
         return self._probe(destination, now)
 
     def _next_probe_s(self, known: Destination) -> float:
-        """Return the earliest start of the next probe round of a destination without working
-        path.
-        """
+        """Return the earliest next probe round of a destination without a working path."""
         timers = self.timers
         pause_s = min(timers.unreachable_hold_s, timers.probe_interval_s)
         waits_s = 0.0 if known.probing.finished else timers.probe_timeout_s * known.patience

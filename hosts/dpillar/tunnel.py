@@ -159,9 +159,7 @@ class Tunnelling(Router):
         return self.neighbours.works(Step(proxies.port, proxies.source))
 
     def has_failed(self, path: Path) -> bool:
-        """Return True if a relay has reported a failed link on a path and the report is not
-        expired.
-        """
+        """Return True if a relay's report on a failed link of a path has not expired."""
         return any(link in self.failed_links for link in links(path))
 
     def has_just_failed(self, path: Path, now: float) -> bool:

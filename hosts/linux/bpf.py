@@ -230,9 +230,7 @@ class Object:
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
 
     def add(self, tables: str, number: int, entries: int | None = None) -> Map:
-        """Create an inner eBPF map under a number in the map of maps `tables`; return the inner
-        map.
-        """
+        """Create an inner eBPF map under a number in the map of maps `tables`; return it."""
         *attributes, default_entries, flags = self._inner_maps[tables]
         size = entries or default_entries
         made = call(MAP_CREATE, struct.pack("=5I", *attributes, size, flags))

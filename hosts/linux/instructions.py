@@ -91,9 +91,7 @@ def skip_if(condition: int, register: int, constant: int, count: int, *, bits: i
 
 
 def skip_if_register(condition: int, register: int, other: int, count: int) -> bytes:
-    """Return the eBPF instruction that skips `count` instructions if a register comparison
-    holds.
-    """
+    """Return the eBPF instruction that skips `count` instructions if two registers compare so."""
     return instruction(0x0D | condition, _registers(register, other), count)
 
 

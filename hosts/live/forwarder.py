@@ -45,9 +45,8 @@ if TYPE_CHECKING:
 # Upper bounds, in packets and seconds, for one turn of a socket; then other sockets and timers are
 # served. Messages are served before every turn, since the whole network depends on them.
 BATCH, TURN_S = 64, 1e-3
-# A heart-beat that arrives while the kernel's link table is being filled is ignored, since the
-# kernel would not know its content; the next heart-beat repeats it. For this time, in seconds, such
-# heart-beats may be in flight.
+# Heart-beats that arrive while the kernel's link table is filled are ignored and sent again; for
+# this time, in seconds, such heart-beats may be in flight.
 FILLED_S = 0.1
 # Heart-beats read from a port at a time: a full socket buffer, forged frames included.
 MOST_HEARD = 4096
@@ -427,9 +426,7 @@ class Forwarder:
             self.decisions.keep_up()
 
     def _carry_out(self, actions: list[Action], cause: bytes = b"") -> None:
-        """Execute the router's actions: send, deliver or drop; `cause` is the packet before
-        them.
-        """
+        """Execute the router's actions: send, deliver or drop; `cause` is the incoming packet."""
         for action in actions:
             trace = trace_of(action, cause, self.topology)
             if trace:

@@ -42,9 +42,7 @@ def most_bytes(headers: Sequence[Header]) -> int:
 
 
 def counted(header: Header) -> dict[str, int]:
-    """Return the header fields that relays increment or decrement, each with its bit in an
-    action.
-    """
+    """Return the header fields that relays increment or decrement, with their bit in an action."""
     return {name: 1 << number for number, name in enumerate(header.at_times)}
 
 
@@ -147,9 +145,7 @@ def _value(form: Form, field: Field) -> str:
 
 
 def _other_size(form: Form) -> int:
-    """Return the size in bytes of the header's other form, or of this form if it is the only
-    one.
-    """
+    """Return the size in bytes of the header's other form, or of its only form."""
     return next((one.size for one in form.header.forms if one is not form), form.size)
 
 

@@ -126,9 +126,7 @@ class Segment:
         return self._burst
 
     def is_missed(self, table: HeardTable) -> bool:
-        """Return True if the last broadcast must be repeated; else let heart-beats go round when
-        due.
-        """
+        """Return True if the last broadcast must be repeated; else go round when due."""
         places = self._broadcast.places
         if self.is_whole and self._each_hears_all and table.are_well(places, self.sent_ns):
             self.to_all -= 1

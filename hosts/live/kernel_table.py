@@ -324,9 +324,7 @@ class _KernelMap:
         self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, DecisionUse], int]:
-        """Return the packet counts of entries used since the last call, and the number of
-        entries.
-        """
+        """Return packet counts of entries used since the last call, and the number of entries."""
         if not self._touched:
             return {}, 0
         found = {}

@@ -34,9 +34,7 @@ class Push(NamedTuple):
 
 
 class RelayDecision(NamedTuple):
-    """Cached action: forward a frame with decremented TTL (or next BCube hop index) and
-    `change`.
-    """
+    """Cached action: forward a frame with `change` and a lower TTL (or the next BCube hop)."""
 
     port: int
     peer: bytes

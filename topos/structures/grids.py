@@ -40,9 +40,7 @@ class FullMesh(Structure):
         return (self.nodes // 2) * ((self.nodes + 1) // 2)
 
     def bottleneck(self) -> float:
-        """Return the full mesh's bottleneck degree, 1: each edge carries only the flow of its
-        ends.
-        """
+        """Return the full mesh's bottleneck degree, 1: an edge carries only its ends' flow."""
         return 1.0
 
     def degree_claim(self) -> Claim:
@@ -191,9 +189,7 @@ class Hypercube(Structure):
         self.edge_count = dimension * self.nodes // 2
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the node whose number has bit `slot` set too; NOTHING if the bit is set
-        already.
-        """
+        """Return the node whose number has bit `slot` set too, NOTHING if it is set already."""
         bit = 2**slot
         return select(node // bit % 2 == 0, node + bit, NOTHING)  # type: ignore[no-any-return]
 

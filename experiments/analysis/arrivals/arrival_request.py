@@ -54,9 +54,7 @@ class ArrivalRequest:
         return drawn(self.topology, workload, self.seed, capacity_bps), window_of(workload)
 
     def capacity_bps(self, load_of: str) -> float:
-        """Return the capacity that the load refers to: that of all cables, or of all servers'
-        ports.
-        """
+        """Return the capacity that the load refers to: of all cables, or of all servers' ports."""
         if load_of == SERVERS:
             ports = self.topology.servers * self.topology.ports
             return float((cabled_links(self.topology) < ports).sum()) * self.cable_bps

@@ -284,9 +284,7 @@ def _transmit(
 def _receive_data(
     given: Any, frames: Any, packets: Any, unused: Any, packet: Any, now: float
 ) -> None:
-    """Receive a data packet: send an ACK for every two segments, and immediately for one out of
-    order.
-    """
+    """Receive a data packet: acknowledge every second segment, and any that is out of order."""
     one = packet.flow
     flow = given.flows[one]
     flow.arrived = packet.newest

@@ -109,9 +109,7 @@ def _compiled(
 
 
 def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
-    """Compile for arguments of these types, or load the cached code, under a lock between
-    processes.
-    """
+    """Compile for argument types, or load the cached code, under a lock between processes."""
     path = Path(found._cache.cache_path)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:

@@ -328,9 +328,7 @@ def _write_path(servers: Any, source: int, destination: int, ports: Any, peers: 
 
 
 def _remove_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
-    """Remove the virtual flow that this flow started at the server in this round: it is the last
-    one.
-    """
+    """Remove the virtual flow that this flow started at the server in this round: the last one."""
     for slot in range(len(virtual)):
         if virtual[slot, 0] == server:
             if virtual[slot, 1] >= servers[server].left:

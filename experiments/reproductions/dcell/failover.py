@@ -135,9 +135,7 @@ def _events_named(done: Run, name: str) -> pandas.DataFrame:
 
 
 def _throughput_shares(done: Run, name: str) -> pandas.Series:
-    """Return each trial's throughput in the last second before the next event, relative to the
-    first.
-    """
+    """Return each trial's throughput in the last second before the next event / at first."""
     import pandas
 
     shares = {}

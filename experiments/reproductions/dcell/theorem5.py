@@ -96,9 +96,7 @@ def _loads_of_all(dcell: DCell) -> LevelLoads:
 
 
 def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> LevelLoads:
-    """Return the means only: the flows of one sender per level, as each server has one link per
-    level.
-    """
+    """Return means: flows of one sender per level, as each server has one link per level."""
     random = numpy.random.default_rng(seed)
     taken = []
     for sender in random.choice(dcell.servers, senders, replace=False):

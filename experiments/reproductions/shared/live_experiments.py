@@ -44,9 +44,7 @@ class Scale(NamedTuple):
 
 
 def with_rate(settings: Settings, systems: Sequence[System]) -> tuple[System, ...]:
-    """Return the systems with a common rate: the given one, or one at which all are emulated
-    faithfully.
-    """
+    """Return the systems with the given rate, or one at which all are emulated faithfully."""
     rate = settings.rate_mbit or _faithful_mbit(settings, systems)
     return tuple(replace(system, rate_mbit=rate) for system in systems)
 

@@ -131,9 +131,7 @@ class Digits:
 
 
 def digits_of(ranks: int, base: int) -> int:
-    """Return the number of digits for `ranks` in a base; raise PillarboxError if not a power of the
-    base.
-    """
+    """Return the number of digits for `ranks` in a base; refuse ranks that are not its power."""
     require(base >= 2, f"ranks are counted in a base of at least 2, not {base}")
     digits, power = 0, 1
     while power < ranks:
@@ -211,9 +209,7 @@ def direct_exchange(weaver: Weaver, ranks: int, *, at_once: bool) -> None:
 
 
 def by_trees(weaver: Weaver, trees: Sequence[Tree], pieces: int) -> None:
-    """Send each tree's part from its root to all ranks, piece by piece: each hop follows the
-    previous.
-    """
+    """Send each tree's part from its root to all ranks by pieces, hop after hop."""
     for tree, hops in enumerate(trees):
         depth = {hops[0][0]: 0}
         for sender, receiver in hops:

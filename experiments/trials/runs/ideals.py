@@ -124,9 +124,8 @@ def _spans(
 
     known = [(sample.at_s, paths_at(sample)) for sample in found.sampled if sample.at_s < end_s]
     last = list(paths)
-    if (
-        known
-    ):  # The final paths need the failures of the last sample: faults are repaired at the end.
+    if known:
+        # The final paths need the failures of the last sample: faults are repaired at the end.
         last = paths_at(found.sampled[-1]._replace(paths=found.paths))
     known = [(0.0, known[0][1] if known else last), *known[1:], (end_s, last)]
     merged: list[tuple[float, float, list[Path | None], list[Path | None]]] = []

@@ -361,8 +361,7 @@ def test_a_destination_without_its_level_0_link_is_reached_by_its_backup_link() 
 
 
 def test_where_tor_enters_the_ficonn_of_such_a_destination_the_probe_goes_back() -> None:
-    # [1,0,1] is where TOR enters, and every way from there to the backup link is by [1,0,0] itself:
-    # the level-2 cable is bypassed by way of a third FiConn_1.
+    # All paths from TOR's entry [1,0,1] to the backup link cross [1,0,0]: bypass the level-2 cable.
     alone = FICONN.server("1.0.0")
     switch = FICONN.server_plug(alone, SWITCH).node
     failures = Failures(links=frozenset([frozenset((alone, switch))]))

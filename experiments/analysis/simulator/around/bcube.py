@@ -240,9 +240,7 @@ def _exclude(state: BCubeState, source: int, ports: Any, peers: Any) -> None:
 def _write_replacement(
     state: BCubeState, source: int, destination: int, ports: Any, peers: Any
 ) -> int:
-    """Write a shortest working path that avoids the excluded nodes; return its hops, 0 without a
-    path.
-    """
+    """Write a shortest working path around excluded nodes; return its hops, 0 without a path."""
     state.number[1] += 1
     closed = state.closed_servers, state.closed_switches, state.number[0]
     net = Net(state.works, state.apart, *closed, state.weights, state.plain)

@@ -49,9 +49,7 @@ class Walk(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """A simulated routing: it walks over servers, or returns the links of flows; a routing that is
-    not compiled does both.
-    """
+    """A simulated routing: walks over servers, or returns flows' links (both if not compiled)."""
 
     walk: Callable[[Any], Walk] | None = None
     # for networks in which a path is a single hop through switches
