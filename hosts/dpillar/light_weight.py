@@ -25,7 +25,7 @@ from hosts.base.bounded import Bounded
 from hosts.base.path import Path
 from hosts.dpillar.paths import Proxies
 from hosts.dpillar.tunnel import Tunnelling
-from hosts.dpillar.tunnel_choices import Link
+from hosts.dpillar.tunnel_choices import Link, links
 from hosts.wire.header_layout import Field, HeaderLayout
 from hosts.wire.ipv4 import LAYOUT, TCP, FlowKey
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE
@@ -95,8 +95,15 @@ class RandomPath(Tunnelling):
         every = starmap(Tunnelled, self.tunnels_to(destination).items())
         first = [entry for entry in every if self.first_works(entry.proxies)]
         usable = [entry for entry in first if not self.has_failed(entry.path)]
-        usable = usable or [one for one in first if not self.has_just_failed(one.path, now)]
-        return self.random.choice(usable) if usable else None
+        if usable:
+            return self.random.choice(usable)
+        usable = [entry for entry in first if not self.has_just_failed(entry.path, now)]
+        if not usable:
+            return None
+        drawn = self.random.choice(usable)
+        for link in links(drawn.path):  # the flow stays on the path until a new report
+            self.failed_links.pop(link)
+        return drawn
 
     def _tunnel_works(self, entry: Tunnelled) -> bool:
         path, proxies = entry

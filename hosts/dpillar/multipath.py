@@ -99,11 +99,11 @@ class FaultTolerant(Tunnelling):
         known = self.destinations.use(destination, now) or self._add_destination(destination, now)
         if len(known.flows) >= MOST_FLOWS:
             self._withdraw_flows(known)
-        known.flows.add(flow)
         path = self.path_for(packet, flow, known, now)
         if path is None and self._retry(known, lambda one: self.has_just_failed(one.path, now)):
             self.choose(known)
             path = self.path_for(packet, flow, known, now)
+        known.flows.add(flow)  # last, since `choose` clears the flows whose path it replaces
         return None if path is None else known.tunnels[path]
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:

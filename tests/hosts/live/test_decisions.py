@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hosts.base.timers import FAST
 from hosts.live.decisions import Decisions
 from hosts.live.devices import Port
 from hosts.live.python_table import PythonTable
-from hosts.memory.memory_network import MemoryNetwork
+from hosts.memory.memory_network import MemoryNetwork, Trip
 from hosts.wire.dcn import DcnHeader, broadcast
 from hosts.wire.frame import ETH_DCN, ETH_IP, Frame
 from hosts.wire.ipv4 import UDP, Ipv4Header
@@ -154,3 +155,43 @@ def test_messages_and_broadcasts_are_never_repeated() -> None:
     assert isinstance(heard[0], Deliver)
     assert heard[0].key is None
     assert not any(one.repeat for one in heard if isinstance(one, Send))
+
+
+@pytest.mark.parametrize(("spec", "name"), CASES)
+def test_a_flow_that_goes_on_is_repeated_as_the_router_would_answer(spec: str, name: str) -> None:
+    """Flows go on while one fault follows another: each of their paths fails, and is repaired."""
+    topology = topos.parse(spec)
+    made = algorithms(topology)[name].router
+    assert made is not None
+    router: type[Router] = made
+    net = MemoryNetwork(
+        topology,
+        lambda network, server: Beside(router(network, server, timers=FAST)),  # type: ignore[arg-type, return-value]
+    )
+    noticed_s = FAST.neighbour_timeout_s + FAST.heart_beat_s
+    pairs = [(0, topology.servers - 1), (topology.servers - 1, 0)]
+
+    def go_on(seconds: float) -> list[Trip]:
+        trips = []
+        for _ in range(round(seconds / 0.03)):
+            trips += [net.send_udp(a, b) for a, b in pairs]
+            net.run(0.03)
+        return trips
+
+    cables = random.Random(2).sample(list(topology.links()), min(6, len(list(topology.links()))))
+    switches = random.Random(3).sample(range(topology.switches), min(3, topology.switches))
+    go_on(0.3)
+    for cable in cables:
+        net.cut(cable.a, cable.b)
+        go_on(noticed_s)
+        net.heal(cable.a, cable.b)
+        go_on(noticed_s)
+    for switch in switches:
+        net.stop_switch(switch)
+        go_on(noticed_s)
+        net.start_switch(switch)
+        go_on(noticed_s)
+    go_on(FAST.probe_interval_s + FAST.probe_timeout_s)  # paths to a server are looked for again
+    trips = go_on(0.1)
+    net.run(0.1)
+    assert all(trip.arrived_s for trip in trips)

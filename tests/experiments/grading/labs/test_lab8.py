@@ -62,7 +62,9 @@ def test_no_network_that_there_is_does_what_a_sheet_asks_for() -> None:
 def test_misbehaviour_is_told(
     old: str, new: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("experiments.grading.child.DECISION_S", 1.0)
+    # Only code that never answers may meet the time limit, also on a busy machine.
+    limit_s = 1.0 if says == "no answer within" else 60.0
+    monkeypatch.setattr("experiments.grading.child.DECISION_S", limit_s)
     source = MODEL.read_text()
     assert source.count(old) == 1
     report = grading_engine.grade(sheet_of("8", "s4"), source.replace(old, new))
