@@ -38,7 +38,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Lazy import: the modules of networks import `Topology` while this package is still loading.
+    # Lazy import: modules of networks import `Topology` while package topos is still loading.
     if name in _HOME:
         import importlib
 

@@ -22,15 +22,15 @@ from topos.base.errors import require
 from topos.base.layout import (
     LETTER,
     ROW_HEIGHT,
-    Box,
+    DrawingBox,
+    DrawingText,
     Layout,
-    Note,
     cell_name,
     name_size,
     row_height,
 )
 from topos.base.polymorphic import NOTHING, Number, insert_digit, remove_digit, select
-from topos.base.topology import Bound, Plug, Topology, counted
+from topos.base.topology import Bound, Plug, Topology, count_text
 
 
 class BCube(Topology):
@@ -51,7 +51,7 @@ class BCube(Topology):
         require(n >= 2, f"BCube needs switches of n >= 2 ports, not {n} (Guo 2009, section 3.1)")
         require(0 <= k <= 32, f"BCube's level k goes from 0 to 32 (32-bit addresses), not {k}")
         self.n, self.k = n, k
-        # number of servers in a BCube_{k-1}, and of switches at the top level
+        # Number of servers in a BCube_{k-1}, which is also the number of switches at the top level.
         self.block: int = n**k
         self.growth = self.block
         full = n * self.block
@@ -63,7 +63,7 @@ class BCube(Topology):
             "(Guo 2009, section 5.1)",
         )
         super().__init__(n=n, k=k, servers=None if self.servers == full else servers)
-        # Switches per level below the top; the top level is complete even in a partial BCube.
+        # Number of switches per level below the top; a partial BCube has all top-level switches.
         self._lower_switches = self.servers // n if k else 0
         self.switches = k * self._lower_switches + self.block
         self.ports = k + 1
@@ -72,7 +72,7 @@ class BCube(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the switch and port at a server's level-`port` port.
+        """Return the far end of a BCube server's port: a port of its switch of level `port`.
 
         The switch is the address without digit `port`; that digit is the number of its port.
         """
@@ -89,7 +89,7 @@ class BCube(Topology):
         return Plug(select(server < self.servers, server, NOTHING), level, level)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: ``a_k, ..., a_0``."""
+        """Return the digits of a BCube server's address: ``a_k, ..., a_0``."""
         return tuple(server // self.n**i % self.n for i in range(self.k, -1, -1))
 
     def server_at(self, digits: Sequence[Number]) -> Any:
@@ -101,7 +101,7 @@ class BCube(Topology):
         return (self.servers // self.block, *[self.n] * self.k)
 
     def switch_label(self, switch: int) -> str:
-        """Return the switch's label ``<l,s>`` as in Fig. 1."""
+        """Return a BCube switch's label ``<l,s>`` (level, number) as in Fig. 1."""
         level = min(switch // self._lower_switches, self.k) if self._lower_switches else 0
         rest = switch - level * self._lower_switches
         digits = [rest // self.n**i % self.n for i in range(self.k - 1, -1, -1)]
@@ -117,20 +117,20 @@ class BCube(Topology):
         return Bound(self.servers / 2, "N / 2", "Liao 2012, Table 2")
 
     def disjoint_paths(self) -> Bound:
-        """Return the number of disjoint paths, k + 1: one per first digit of BuildPathSet."""
+        """Return BCube's number of disjoint paths, k + 1: one per first digit of BuildPathSet."""
         return Bound(self.k + 1, "k + 1", "Guo 2009, Theorem 3")
 
     def description(self) -> str:
         """Return a sentence that describes the BCube: servers, switches and ports."""
-        ports = f"{counted(self.ports, 'port')}, one per level" if self.k else "1 port"
+        ports = f"{count_text(self.ports, 'port')}, one per level" if self.k else "1 port"
         return (
             f"{cell_name('BCube', self.k)} of {self.servers_text()} with {self.n}-port switches: "
             f"each server has {ports}."
         )
 
     def layout(self) -> Layout:
-        """Return the drawing of BCube's Fig. 1: servers in one row, levels of switches above."""
-        gap = 0.8  # gap between BCube_0s, and additional gap between larger cells
+        """Return BCube's drawing as in Fig. 1: servers in one row, levels of switches above."""
+        gap = 0.8  # gap in the drawing between BCube_0s; additional gap between larger cells
 
         def x_of(server: int) -> float:
             gaps: int = sum(server // self.n**level for level in range(1, self.k + 1))
@@ -142,10 +142,10 @@ class BCube(Topology):
         for level in range(self.ports):
             y = ROW_HEIGHT + height * level
             rows.append((y, f"level {level}"))
-            count = (
-                self.block if level == self.k else self.n**level
-            )  # switches of a level above a cell
-            size = self.servers if level == self.k else self.n ** (level + 1)  # servers of a cell
+            # Number of switches of a level above one cell.
+            count = self.block if level == self.k else self.n**level
+            # Number of servers in one cell.
+            size = self.servers if level == self.k else self.n ** (level + 1)
             for i in range(self.block if level == self.k else self._lower_switches):
                 cell, j = divmod(i, count)
                 left, right = x_of(cell * size), x_of(cell * size + size - 1)
@@ -168,7 +168,9 @@ class BCube(Topology):
                 below = range(cell * self.n**level, (cell + 1) * self.n**level)
                 nodes = [self.servers + level * self._lower_switches + switch for switch in below]
                 name = cell_name("BCube", level, digits)
-                frames.append(Box([*range(first, first + size), *nodes], name, 0.62 + 0.2 * level))
+                frames.append(
+                    DrawingBox([*range(first, first + size), *nodes], name, 0.62 + 0.2 * level)
+                )
             letters = min(
                 name_size(x_of(self.servers - 1)),
                 *(width / (LETTER * len(frame.name)) for frame in frames),
@@ -178,5 +180,5 @@ class BCube(Topology):
                 frame.foot = foot
                 left, low, right, _ = layout.sides(frame)
                 middle = (left + right) / 2, low + letters / 2 + 0.1
-                layout.notes.append(Note(middle, frame.name, letters))
+                layout.notes.append(DrawingText(middle, frame.name, letters))
             layout.frames[:0] = frames

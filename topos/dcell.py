@@ -32,7 +32,7 @@ from topos.structures.circles import nested_circles
 
 
 class DCell(Topology):
-    """DCell_k of n-port switches, or a partial DCell of the first `servers` that AddDCell adds.
+    """Network DCell_k of n-port switches, or a partial DCell of the first servers by AddDCell.
 
     >>> dcell = DCell(4, 1)
     >>> dcell.servers, dcell.sizes
@@ -56,7 +56,7 @@ class DCell(Topology):
         require(n >= 2, f"a DCell_0 has n >= 2 servers, not {n} (Guo 2008, section 3.1)")
         require(k >= 0, f"DCell's level k is 0 or more, not {k}")
         self.n, self.k = n, k
-        self.sizes = [n]  # t_0 .. t_k
+        self.sizes = [n]  # t_0 to t_k: number of servers of a DCell of each level
         for level in range(1, k + 1):
             require(
                 self.sizes[-1] <= MOST_SERVERS,
@@ -70,13 +70,14 @@ class DCell(Topology):
             0 < self.servers <= full,
             f"dcell,{n},{k} holds 1 to {full} servers, not {self.servers}",
         )
-        # Up to level 2, the joining order of servers equals their uid order.
-        # A full DCell whose spec has servers= has grown: servers are numbered as they joined.
+        # Up to level 2, servers join a growing DCell (AddDCell) in the order of their uids.
+        # A full DCell whose spec has servers= has grown: its servers are numbered as they joined.
         self._in_uid_order = k <= 2 or servers is None
         whole = self._in_uid_order and self.servers == full
         super().__init__(n=n, k=k, servers=None if whole else servers)
-        self.unit = self.sizes[min(1, k)]  # servers of a DCell_1, the unit that AddDCell adds
-        self.growth = self.unit if k > 1 else n  # up to level 1, a DCell grows by DCell_0s
+        # Number of servers in a DCell_1, which AddDCell adds as a unit.
+        self.unit = self.sizes[min(1, k)]
+        self.growth = self.unit if k > 1 else n  # servers per growth step; up to level 1, a DCell_0
         self.switches = -(-self.servers // n)
         self.ports = k + 1
         self.switch_ports = n
@@ -86,44 +87,44 @@ class DCell(Topology):
     # -- numbers ---------------------------------------------------------------------------------
 
     def uid(self, server: Number) -> Number:
-        """Return the paper's uid of the server."""
+        """Return the uid of a DCell server, its number in the paper."""
         if self._in_uid_order:
             return server
-        unit = self._position(server // self.unit, self.k)
+        unit = self._unit_position(server // self.unit, self.k)
         return unit * self.unit + server % self.unit  # type: ignore[no-any-return]
 
     def server_of_uid(self, uid: Number) -> Number:
-        """Return the server with this uid; a partial DCell lacks results >= `servers`."""
+        """Return the DCell server with this uid; a partial DCell lacks results >= `servers`."""
         if self._in_uid_order:
             return uid
-        joined = self._joining_order(uid // self.unit, self.k)
+        joined = self._unit_joining_order(uid // self.unit, self.k)
         return joined * self.unit + uid % self.unit  # type: ignore[no-any-return]
 
-    def _position(self, joined: Any, level: int) -> Any:
-        """Return the position (by uid) of the `joined`-th DCell_1 that AddDCell adds."""
+    def _unit_position(self, joined: Any, level: int) -> Any:
+        """Return the position by uid of the DCell_1 that AddDCell adds as number `joined`."""
         if level <= 2:
             return joined
-        size = self.sizes[level - 1] // self.unit  # DCell_1s of a DCell_{level-1}
-        opened = self.unit + 1  # DCell_{level-1}s that get their first DCell_1 before any is filled
+        size = self.sizes[level - 1] // self.unit  # number of DCell_1s in a DCell_{level-1}
+        opened = self.unit + 1  # number of DCell_{level-1}s, each of which gets one DCell_1 first
         early = joined < opened
         filling = joined < opened * size
         past = joined - opened
         cell = select(early, joined, select(filling, past // (size - 1), joined // size))
         inner = select(early, 0, select(filling, 1 + past % (size - 1), joined % size))
-        return cell * size + self._position(inner, level - 1)
+        return cell * size + self._unit_position(inner, level - 1)
 
-    def _joining_order(self, place: Any, level: int) -> Any:
-        """Return the AddDCell order of the DCell_1 at a position: the inverse of `_position`."""
+    def _unit_joining_order(self, place: Any, level: int) -> Any:
+        """Return a DCell_1's place in the order of AddDCell: the inverse of `_unit_position`."""
         if level <= 2:
             return place
         size = self.sizes[level - 1] // self.unit
         opened = self.unit + 1
-        cell, inner = place // size, self._joining_order(place % size, level - 1)
+        cell, inner = place // size, self._unit_joining_order(place % size, level - 1)
         filling = select(inner == 0, cell, opened + cell * (size - 1) + inner - 1)
         return select(cell < opened, filling, cell * size + inner)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: ``a_k, ..., a_0``."""
+        """Return the digits of a DCell server's address: ``a_k, ..., a_0``."""
         uid = self.uid(server)
         upper: list[Any] = [uid % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)]
         return (*upper, uid % self.n)
@@ -134,19 +135,19 @@ class DCell(Topology):
         return self.server_of_uid(uid)
 
     def radices(self) -> tuple[int, ...]:
-        """Return the number of values of each address digit: ``g_k, ..., g_1, n``."""
+        """Return the number of values of each DCell address digit: ``g_k, ..., g_1, n``."""
         return (*(self.sizes[i - 1] + 1 for i in range(self.k, 0, -1)), self.n)
 
     # -- wiring ----------------------------------------------------------------------------------
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the far end of a server's port: the switch (port 0) or the level-l peer."""
+        """Return the far end of a DCell server's port: the switch (port 0) or the level-l peer."""
         if port == 0:
             return Plug(self.servers + server // self.n, server % self.n, 0)
         below, size = self.sizes[port - 1], self.sizes[port]
         uid = self.uid(server)
         cell, inner = uid % size // below, uid % below
-        # Server `inner` is cabled to the inner-th other DCell, not counting its own.
+        # Server number `inner` of a DCell is cabled to the inner-th DCell, not counting its own.
         other = inner + (inner >= cell)
         other_inner = cell - (cell > other)
         far = self.server_of_uid(uid // size * size + other * below + other_inner)
@@ -160,12 +161,12 @@ class DCell(Topology):
     # -- counts of a partial DCell ---------------------------------------------------------------
 
     def _direct_cables(self, level: int) -> int:
-        """Return the number of level-`level` cables that have both ends in the partial DCell."""
+        """Return the number of cables of a level that have both ends in the partial DCell."""
         units, rest = divmod(self.servers, self.unit)
-        return self._cables_in(self.k, units, rest, level)
+        return self._cables_in_cell(self.k, units, rest, level)
 
-    def _cables_in(self, cell: int, units: int, rest: int, level: int) -> int:
-        """Return the number of level-`level` cables in a partial DCell of level `cell`.
+    def _cables_in_cell(self, cell: int, units: int, rest: int, level: int) -> int:
+        """Return the number of cables of a level in a partial DCell of level `cell`.
 
         The DCell_cell has `units` DCell_1s and `rest` further servers.
         """
@@ -175,8 +176,10 @@ class DCell(Topology):
         size = self.sizes[cell - 1] // self.unit
         opened = self.unit + 1
         if level < cell:
-            members = self._members(cell, units, rest)
-            return sum(count * self._cables_in(cell - 1, u, r, level) for count, u, r in members)
+            members = self._sub_cells(cell, units, rest)
+            return sum(
+                count * self._cables_in_cell(cell - 1, u, r, level) for count, u, r in members
+            )
         if units < opened:
             return math.comb(units, 2) + min(units, rest)
         if units < opened * size:
@@ -189,8 +192,8 @@ class DCell(Topology):
         whole, part = divmod(servers, self.sizes[level - 1])
         return math.comb(whole, 2) + min(whole, part)
 
-    def _members(self, cell: int, units: int, rest: int) -> list[tuple[int, int, int]]:
-        """Return a partial DCell_cell's sub-DCells: (count, DCell_1s in each, servers more)."""
+    def _sub_cells(self, cell: int, units: int, rest: int) -> list[tuple[int, int, int]]:
+        """Return a partial DCell's sub-DCells: (count, DCell_1s in each, further servers)."""
         size = self.sizes[cell - 1] // self.unit
         opened = self.unit + 1
         if units < opened:
@@ -206,7 +209,7 @@ class DCell(Topology):
         if cell <= 2:
             return min(uid, units * self.unit + rest)
         present, size = 0, self.sizes[cell - 1]
-        for count, of_each, more in self._members(cell, units, rest):
+        for count, of_each, more in self._sub_cells(cell, units, rest):
             whole_members = min(count, uid // size)
             present += whole_members * (of_each * self.unit + more)
             uid -= whole_members * size
@@ -217,30 +220,30 @@ class DCell(Topology):
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """Return the label ``[a_k,...,a_1]``, the address prefix of the DCell_0's servers."""
+        """Return a DCell switch's label ``[a_k,...,a_1]``, the address prefix of its servers."""
         prefix = self.digits(switch * self.n)[:-1]
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
     def diameter_bound(self) -> Bound:
         """Return the length of DCellRouting's longest path, with value None in a partial DCell."""
         value = 2 ** (self.k + 1) - 1
-        return self._full_bound(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
+        return self._bound_if_full(value, "2^(k+1) - 1", "Guo 2008, section 4.1")
 
     def bisection(self) -> Bound:
         """Return the lower bound of DCell's bisection width, with value None if it is partial."""
         if self.k == 0:
             return Bound(self.servers // 2, "N / 2", "one switch: half of its cables")
         value = self.servers / (4 * math.log(self.servers, self.n)) if self.servers > 1 else 0.0
-        return self._full_bound(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
+        return self._bound_if_full(value, "> t_k / (4 log_n t_k)", "Guo 2008, Theorem 2")
 
-    def _full_bound(self, value: float, formula: str, source: str) -> Bound:
+    def _bound_if_full(self, value: float, formula: str, source: str) -> Bound:
         """Return a bound of the DCell paper, with value None if the DCell is partial."""
         if self.servers == self.sizes[self.k]:
             return Bound(value, formula, source)
         return Bound(None, formula, f"{source}, for full DCells only")
 
     def disjoint_paths(self) -> Bound:
-        """Return the number of disjoint paths, k + 1: one per port of a server."""
+        """Return the number of disjoint paths between DCell servers, k + 1: one per port."""
         return Bound(self.k + 1, "k + 1", "Liao 2012, Table 2")
 
     def description(self) -> str:
@@ -258,5 +261,5 @@ class DCell(Topology):
         )
 
     def layout(self) -> Layout:
-        """Return the layout of Fig. 1: DCell_0s on a circle, nested circles from level 2 on."""
+        """Return DCell's drawing (Fig. 1): DCell_0s on a circle; nested circles from level 2 on."""
         return nested_circles(self, "DCell")

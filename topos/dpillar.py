@@ -18,16 +18,16 @@ from typing import Any, ClassVar
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import LETTER, SUBSCRIPTS, Layout, Note, name_size
+from topos.base.layout import LETTER, SUBSCRIPTS, DrawingText, Layout, name_size
 from topos.base.polymorphic import Number, insert_digit, remove_digit
 from topos.base.topology import Bound, Plug, Topology
 
 CLOCKWISE, COUNTER_CLOCKWISE = 0, 1
-LOW_BITS = 24  # address bits below the octet of the column
+LOW_BITS = 24  # number of bits of a DPillar IPv4 address below the octet of the column
 
 
 class DPillar(Topology):
-    """The (n, k) DPillar of n-port switches and k columns.
+    """Network DPillar(n, k) of n-port switches and k columns of servers.
 
     >>> dpillar = DPillar(8, 2)
     >>> dpillar.servers, dpillar.switches
@@ -39,7 +39,7 @@ class DPillar(Topology):
     title = "DPillar"
     paper = "Liao 2012"
     examples = ("dpillar,8,2", "dpillar,4,2", "dpillar,6,2", "dpillar,4,3", "dpillar,4,4")
-    # The first octet of an IPv4 address is 10 + column, so no single /8 covers all servers.
+    # IPv4 addresses start with the octet 10 + column, so no single /8 covers all servers.
     ip_prefix_length: ClassVar[int] = 32
 
     def __init__(self, n: int, k: int) -> None:
@@ -55,7 +55,7 @@ class DPillar(Topology):
         )
         super().__init__(n=n, k=k)
         self.n, self.k = n, k
-        self.half = n // 2  # number of values of a label symbol
+        self.half = n // 2  # number of values of each symbol in a server's label
         self.column_servers: int = self.half**k
         self.column_switches: int = self.half ** (k - 1)
         self.servers = k * self.column_servers
@@ -67,7 +67,7 @@ class DPillar(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the switch at a server's port: in S_C clockwise, in S_{C-1} counter-clockwise."""
+        """Return the switch at a DPillar server's port: clockwise in S_C, else in S_{C-1}."""
         column, label = server // self.column_servers, server % self.column_servers
         switch_column = (column - port) % self.k
         weight = self.half**switch_column
@@ -77,7 +77,7 @@ class DPillar(Topology):
         return Plug(self.servers + switch, switch_port, switch_column)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Return the server at a switch port: of H_i at the first n/2 ports, else of H_{i+1}."""
+        """Return the server at a DPillar switch port: of H_i at the first n/2, else of H_{i+1}."""
         side, symbol = divmod(port, self.half)
         switch_column, rest = switch // self.column_switches, switch % self.column_switches
         label = insert_digit(rest, self.half**switch_column, self.half, symbol)
@@ -85,7 +85,7 @@ class DPillar(Topology):
         return Plug(column * self.column_servers + label, side, switch_column)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: column C, label ``v^{k-1}, ..., v^0``."""
+        """Return the digits of a DPillar address: column C, then label ``v^{k-1}, ..., v^0``."""
         symbols: list[Any] = [server // self.half**i % self.half for i in range(self.k - 1, -1, -1)]
         return (server // self.column_servers, *symbols)
 
@@ -96,7 +96,7 @@ class DPillar(Topology):
         return column * self.column_servers + label
 
     def radices(self) -> tuple[int, ...]:
-        """Return the number of values of each address digit: k columns, then n/2 per symbol."""
+        """Return each DPillar address digit's number of values: k columns, then n/2 per symbol."""
         return (self.k, *[self.half] * self.k)
 
     # -- addresses of Fig. 5 ---------------------------------------------------------------------
@@ -107,7 +107,7 @@ class DPillar(Topology):
         require(
             bits <= LOW_BITS,
             f"{self.spec} needs {bits} bits for label and NIC, and Fig. 5 of Liao 2012 leaves "
-            f"{LOW_BITS}: it can be computed and simulated, not addressed",
+            f"{LOW_BITS}: it can be simulated, but has no IPv4 addresses",
         )
 
     def ipv4(self, server: Number, nic: int = 0) -> Any:
@@ -135,7 +135,7 @@ class DPillar(Topology):
     # -- text and bounds -------------------------------------------------------------------------
 
     def switch_label(self, switch: int) -> str:
-        """Return a switch's label such as ``S1:*0``: column, then symbols (star: any symbol)."""
+        """Return a DPillar switch's label such as ``S1:*0``: column, symbols (star: any symbol)."""
         column, rest = divmod(switch, self.column_switches)
         symbols = [str(rest // self.half**i % self.half) for i in range(self.k - 1)]
         symbols.insert(column, "*")
@@ -143,11 +143,11 @@ class DPillar(Topology):
         return f"S{column}:{separator.join(reversed(symbols))}"
 
     def diameter_bound(self) -> Bound:
-        """Return DPillar's longest path: k hops set the symbols, k - 1 reach the column."""
+        """Return DPillar's longest path in hops: k set the symbols, k - 1 reach the column."""
         return Bound(2 * self.k - 1, "2k - 1", "Liao 2012, section 3.2")
 
     def bisection(self) -> Bound:
-        """Return the bisection width: half the cables of every switch of one column are cut."""
+        """Return DPillar's bisection width: half the cables of one column's switches are cut."""
         return Bound(self.column_servers, "(n/2)^k", "Liao 2012, Proposition 2.3")
 
     def disjoint_paths(self) -> Bound:
@@ -162,7 +162,7 @@ class DPillar(Topology):
         )
 
     def layout(self) -> Layout:
-        """Return the layout of Fig. 2: columns from left to right, column 0 on both sides."""
+        """Return DPillar's drawing as in Fig. 2: columns left to right, column 0 on both sides."""
         step = max(3.0, self.column_servers / 3.5)
         layout = Layout({}, styles=("solid",))
         layout.level_names = tuple(f"H{c}-S{c}-H{(c + 1) % self.k}" for c in range(self.k))
@@ -178,10 +178,10 @@ class DPillar(Topology):
             column, rest = divmod(switch, self.column_switches)
             y = -1.05 * ((rest + 0.5) * self.half - 0.5)
             layout.positions[self.servers + switch] = ((2 * column + 1) * step, y)
-        # Two adjacent names must fit into the distance between two columns.
+        # Two adjacent node names must fit between two columns of the drawing.
         size = min(name_size(2 * self.k * step), step / (10 * LETTER))
         for c in range(2 * self.k + 1):
             column, of_switches = c // 2 % self.k, c % 2
             name = f"{'switches S' if of_switches else 'column H'}{column}".translate(SUBSCRIPTS)
-            layout.notes.append(Note((c * step, 1.0 + size / 2), name, size))
+            layout.notes.append(DrawingText((c * step, 1.0 + size / 2), name, size))
         return layout

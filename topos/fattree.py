@@ -20,11 +20,19 @@ from typing import Any
 
 from topos.base.addressing import NETWORK
 from topos.base.errors import require
-from topos.base.layout import LETTER, ROW_HEIGHT, Box, Layout, Note, name_size, row_height
+from topos.base.layout import (
+    LETTER,
+    ROW_HEIGHT,
+    DrawingBox,
+    DrawingText,
+    Layout,
+    name_size,
+    row_height,
+)
 from topos.base.polymorphic import Number, select
 from topos.base.topology import Bound, Plug, Topology
 
-LEVELS = 3  # default number of switch levels, that of the paper
+LEVELS = 3  # default number of switch levels of a fat-tree, as in the paper
 
 
 class FatTree(Topology):
@@ -54,7 +62,7 @@ class FatTree(Topology):
         self.n, self.levels = n, count
         self.half = n // 2
         self.servers = 2 * self.half**count
-        self.width = 2 * self.half ** (count - 1)  # switches per level below the top
+        self.width = 2 * self.half ** (count - 1)  # number of switches per level below the top
         self.switches = (count - 1) * self.width + self.width // 2
         self.cables = count * self.servers
         self.ports = 1
@@ -62,17 +70,17 @@ class FatTree(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the edge switch and port at the server's only port."""
+        """Return the edge switch and its port to which a fat-tree server's only port is cabled."""
         return Plug(self.servers + server // self.half, server % self.half, 0)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Return the far end of a switch's port (rules in the module's docstring).
+        """Return the far end of a fat-tree switch's port (rules in the module's docstring).
 
         The level of a cable is that of the switch at its upper end.
         """
         half, last = self.half, self.levels - 1
         level, index = switch // self.width, switch % self.width
-        ups = half**level  # number of upward routes from a server to switches of this level
+        ups = half**level  # number of upward routes from one server to this level
         prefix, up = index // ups, index % ups
         if port < half:
             downward: Any = level == level
@@ -85,7 +93,7 @@ class FatTree(Topology):
             level == 0, index * half + port, self.servers + (level - 1) * self.width + below
         )
         lower_port = select(level == 0, 0, half + up % half)
-        # Upward cables of the level below the top remove the pod digit, which has n values, not
+        # Upward cables of the level below the top drop the pod digit, which has n values, not
         # n/2.
         pods = level == last - 1
         above = select(pods, 0, prefix // half) * (ups * half) + up * half + choice
@@ -98,7 +106,7 @@ class FatTree(Topology):
         )
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: pod (n values), ..., edge, host (n/2 each)."""
+        """Return the digits of a fat-tree address: pod (n values), ..., edge, host (n/2 each)."""
         return tuple(
             server // self.half**i % (self.n if i == self.levels - 1 else self.half)
             for i in range(self.levels - 1, -1, -1)
@@ -109,7 +117,7 @@ class FatTree(Topology):
         return sum(digit * self.half**i for i, digit in enumerate(reversed(digits)))
 
     def radices(self) -> tuple[int, ...]:
-        """Return the number of values of each address digit: ``n, n/2, ..., n/2``."""
+        """Return the number of values of each fat-tree address digit: ``n, n/2, ..., n/2``."""
         return (self.n, *[self.half] * (self.levels - 1))
 
     def check_addressable(self) -> None:
@@ -118,11 +126,11 @@ class FatTree(Topology):
         require(
             self.levels != LEVELS or self.n <= 254,
             f"{self.spec} has more pods than the addresses 10.pod.switch.host can name "
-            "(Al-Fares 2008, section 3.2): it can be computed and simulated, not addressed",
+            "(Al-Fares 2008, section 3.2): it can be simulated, but has no IPv4 addresses",
         )
 
     def ipv4(self, server: Number) -> Number:
-        """Return a server's address ``10.pod.switch.host`` (Al-Fares 2008, section 3.2)."""
+        """Return a fat-tree server's IPv4 address ``10.pod.switch.host`` (Al-Fares 2008, 3.2)."""
         if self.levels != LEVELS:
             return super().ipv4(server)
         self.check_addressable()
@@ -130,7 +138,7 @@ class FatTree(Topology):
         return NETWORK + pod * 65536 + edge * 256 + host + 2
 
     def server_of_ipv4(self, ipv4: Number) -> Number:
-        """Return the server with the address ``10.pod.switch.host``."""
+        """Return the fat-tree server with the IPv4 address ``10.pod.switch.host``."""
         if self.levels != LEVELS:
             return super().server_of_ipv4(ipv4)
         low = ipv4 - NETWORK
@@ -138,7 +146,7 @@ class FatTree(Topology):
         return self.server_at(group)  # type: ignore[no-any-return]
 
     def switch_ipv4(self, switch: int) -> int:
-        """Return a switch's address: ``10.pod.switch.1``, or ``10.n.j.i`` in the core (3.2).
+        """Return a fat-tree switch's IPv4 address: ``10.pod.switch.1``, core ``10.n.j.i`` (3.2).
 
         >>> from topos.base.addressing import dotted_quad
         >>> fattree = FatTree(4)
@@ -156,7 +164,7 @@ class FatTree(Topology):
         return NETWORK + int.from_bytes(bytes(octets), "big")
 
     def switch_label(self, switch: int) -> str:
-        """Return the label ``edge 0.1``, ``aggregation 0.1``, ``core 2`` or ``level 3:17``."""
+        """Return a switch label: ``edge 0.1``, ``aggregation 0.1``, ``core 2``, ``level 3:17``."""
         level, index = divmod(switch, self.width)
         if level == self.levels - 1:
             return f"core {index}"
@@ -166,7 +174,7 @@ class FatTree(Topology):
         return f"level {level}:{index}"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path in server hops: 1, through at most 2L - 1 switches."""
+        """Return the fat-tree's longest path: 1 server hop, through at most 2L - 1 switches."""
         return Bound(1, "1 (up to 2L - 1 switches)", "the structure")
 
     def bisection(self) -> Bound:
@@ -186,12 +194,12 @@ class FatTree(Topology):
 
     def layout(self) -> Layout:
         """Return the fat-tree's drawing: servers at the bottom, the core switches on top."""
-        gap = 0.35 if self.half > 2 else 0.6  # horizontal gap between edge switches
+        gap = 0.35 if self.half > 2 else 0.6  # horizontal gap between edge switches in the drawing
         layout = Layout({s: (s + s // self.half * gap, 0.0) for s in range(self.servers)})
         width = layout.positions[self.servers - 1][0] + gap + 1
         heights = [ROW_HEIGHT]
         for level in range(1, self.levels):
-            # Rows of switches get farther apart towards the core, where cables span all servers.
+            # Drawn rows of switches get farther apart towards the core, where cables span all.
             span = width if level == self.levels - 1 else self.half**level * (self.half + gap)
             heights.append(heights[-1] + row_height(1.5 * span))
         for switch in range(self.switches):
@@ -210,10 +218,8 @@ class FatTree(Topology):
 
     def _frame_pods(self, layout: Layout, gap: float) -> None:
         """Add a frame to the drawing for each pod, with the pod's name below its servers."""
-        size, switches = (
-            self.servers // self.n,
-            self.width // self.n,
-        )  # servers per pod, and switches per pod and level
+        # Number of servers per pod, of switches per pod and level.
+        size, switches = (self.servers // self.n, self.width // self.n)
         width = layout.positions[size - 1][0] + 1.0
         letters = min(name_size(layout.positions[self.servers - 1][0]), width / (LETTER * 6))
         for pod in range(self.n):
@@ -221,8 +227,8 @@ class FatTree(Topology):
             for level in range(self.levels - 1):
                 first = self.servers + level * self.width + pod * switches
                 nodes += range(first, first + switches)
-            frame = Box(nodes, f"pod {pod}", min(0.62, (1.0 + gap) / 2 - 0.1), letters + 0.1)
+            frame = DrawingBox(nodes, f"pod {pod}", min(0.62, (1.0 + gap) / 2 - 0.1), letters + 0.1)
             left, low, right, _ = layout.sides(frame)
             layout.frames.append(frame)
             middle = (left + right) / 2, low + letters / 2 + 0.1
-            layout.notes.append(Note(middle, frame.name, letters))
+            layout.notes.append(DrawingText(middle, frame.name, letters))

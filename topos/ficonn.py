@@ -26,7 +26,7 @@ SWITCH, BACKUP = 0, 1
 
 
 class FiConn(Topology):
-    """FiConn_k of n-port switches.
+    """Network FiConn_k of n-port switches and servers with two ports.
 
     >>> ficonn = FiConn(4, 2)
     >>> ficonn.servers, ficonn.sizes
@@ -48,7 +48,7 @@ class FiConn(Topology):
         require(k >= 0, f"FiConn's level k is 0 or more, not {k}")
         super().__init__(n=n, k=k)
         self.n, self.k = n, k
-        self.sizes = [n]  # N_0 .. N_k
+        self.sizes = [n]  # N_0 to N_k: number of servers of a FiConn of each level
         for level in range(1, k + 1):
             below = self.sizes[-1]
             require(
@@ -61,24 +61,24 @@ class FiConn(Topology):
         self.switches = self.servers // n
         self.ports = 2 if k else 1
         self.switch_ports = n
-        # Theorem 3: N/4 cables at level 1, and at each higher level half as many as below.
+        # Theorem 3 of the paper: N/4 cables at level 1, at each higher level half as many as below.
         self.cables = self.servers + sum(self.servers // 2 ** (i + 1) for i in range(1, k + 1))
         self.check_size()
 
     def level(self, server: Number) -> Number:
-        """Return the level of the server's backup cable, 0 if the backup port is free.
+        """Return the level of the cable at a FiConn server's backup port, 0 if the port is free.
 
         >>> [FiConn(4, 2).level(server) for server in range(4)]
         [1, 2, 1, 0]
         """
         found: Any = 0 * server
         for level in range(self.k, 0, -1):
-            # N_{level-1} is a multiple of 2^level, so the server's number serves as u_{level-1}.
+            # The server's number serves as u_{level-1}, since N_{level-1} is a multiple of 2^level.
             found = select(server % 2**level == 2 ** (level - 1) - 1, level, found)
         return found  # type: ignore[no-any-return]
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the far end of a server's port: the switch (port 0) or Algorithm 1's peer."""
+        """Return the far end of a FiConn server's port: switch (port 0) or Algorithm 1's peer."""
         if port == SWITCH:
             return Plug(self.servers + server // self.n, server % self.n, 0)
         peer: Any = 0 * server + NOTHING
@@ -87,7 +87,7 @@ class FiConn(Topology):
             step, start = 2**level, 2 ** (level - 1) - 1
             below, size = self.sizes[level - 1], self.sizes[level]
             own, j = server % size // below, server % below
-            # Server j of FiConn_{l-1} `own` has a cable to the (j - start) / step-th other
+            # Server j of FiConn_{l-1} number `own` has a cable to the (j - start) / step-th other
             # FiConn_{l-1}.
             rank = (j - start) // step
             other = rank + (rank >= own)
@@ -101,7 +101,7 @@ class FiConn(Topology):
         return Plug(switch * self.n + port, SWITCH, 0)
 
     def digits(self, server: Number) -> tuple[Number, ...]:
-        """Return the digits of a server's address: ``a_k, ..., a_0``."""
+        """Return the digits of a FiConn server's address: ``a_k, ..., a_0``."""
         upper: list[Any] = [
             server % self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1)
         ]
@@ -112,12 +112,12 @@ class FiConn(Topology):
         return sum(d * w for d, w in zip(reversed(digits), [1, *self.sizes], strict=False))
 
     def radices(self) -> tuple[int, ...]:
-        """Return the number of values of each address digit: ``g_k, ..., g_1, n``."""
+        """Return the number of values of each FiConn address digit: ``g_k, ..., g_1, n``."""
         upper = (self.sizes[i] // self.sizes[i - 1] for i in range(self.k, 0, -1))
         return (*upper, self.n)
 
     def switch_label(self, switch: int) -> str:
-        """Return the label ``[a_k,...,a_1]``, the address prefix of the FiConn_0's servers."""
+        """Return a FiConn switch's label ``[a_k,...,a_1]``, the address prefix of its servers."""
         prefix = self.digits(switch * self.n)[:-1]
         return f"[{','.join(map(str, prefix))}]" if prefix else "switch"
 
@@ -126,11 +126,11 @@ class FiConn(Topology):
         return Bound(2 ** (self.k + 1) - 1, "2^(k+1) - 1", "Li 2009, Theorem 4")
 
     def bisection(self) -> Bound:
-        """Return the lower bound of FiConn's bisection width."""
+        """Return the lower bound of the bisection width of a FiConn, in cables."""
         return Bound(self.servers / (4 * 2**self.k), ">= N / (4 * 2^k)", "Li 2009, Theorem 5")
 
     def disjoint_paths(self) -> Bound:
-        """Return the number of disjoint paths, 1: some FiConn servers have only one cable."""
+        """Return FiConn's number of disjoint paths, 1: some servers have only one cable."""
         return Bound(1, "1", "Liao 2012, Table 2")
 
     def description(self) -> str:
@@ -147,7 +147,7 @@ class FiConn(Topology):
         )
 
     def layout(self) -> Layout:
-        """Return the layout of Fig. 3: FiConn_0s on a circle, framed FiConn_1s, dashed cables."""
+        """Return FiConn's drawing (Fig. 3): FiConn_0s on a circle, framed FiConn_1s."""
         layout = nested_circles(self, "FiConn")
         layout.styles = ("dashdot", "solid", "dashed")
         return layout

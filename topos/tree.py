@@ -13,7 +13,7 @@ from typing import Any
 from topos.base.errors import require
 from topos.base.layout import Layout, row_height
 from topos.base.polymorphic import NOTHING, Number, select
-from topos.base.topology import Bound, Plug, Topology, counted
+from topos.base.topology import Bound, Plug, Topology, count_text
 
 HOSTS_LEVEL, ROOT_LEVEL = 0, 1
 
@@ -52,11 +52,11 @@ class Tree(Topology):
         self.check_size()
 
     def server_plug(self, server: Number, port: int) -> Plug:
-        """Return the leaf switch and port at the server's only port."""
+        """Return the leaf switch and its port to which a tree server's only port is cabled."""
         return Plug(self.servers + server // self.n, server % self.n, HOSTS_LEVEL)
 
     def switch_plug(self, switch: Number, port: int) -> Plug:
-        """Return the far end of a switch's port.
+        """Return the far end of a tree switch's port: a server or another switch.
 
         A leaf's first n ports lead to its servers and the next port to the root. The root's ports
         lead to the leaves.
@@ -77,20 +77,20 @@ class Tree(Topology):
         return server // self.n, server % self.n
 
     def server_at(self, digits: Sequence[Number]) -> Any:
-        """Return the tree's server on this leaf switch; servers are numbered leaf by leaf."""
+        """Return the tree's server with this leaf switch and index; numbering goes leaf by leaf."""
         leaf, index = digits
         return leaf * self.n + index
 
     def radices(self) -> tuple[int, ...]:
-        """Return the number of values of each address digit: ``m, n``."""
+        """Return the number of values of each digit of a tree's addresses: ``m, n``."""
         return self.m, self.n
 
     def switch_label(self, switch: int) -> str:
-        """Return the label of a switch: ``root`` or ``leaf 3``."""
+        """Return the label of a tree's switch: ``root`` or ``leaf 3``."""
         return "root" if switch == self.m else f"leaf {switch}"
 
     def diameter_bound(self) -> Bound:
-        """Return the longest path in server hops: 1, through at most three switches."""
+        """Return the tree's longest path: 1 server hop, through at most three switches."""
         return Bound(1, "1 (up to 3 switches)", "the structure")
 
     def bisection(self) -> Bound:
@@ -111,8 +111,8 @@ class Tree(Topology):
     def description(self) -> str:
         """Return a sentence that describes the tree: servers, leaves and root."""
         return (
-            f"Two-level tree of {self.servers_text()}: {counted(self.m, 'leaf switch')} below one "
-            "root switch; each server has 1 port and relays nothing."
+            f"Two-level tree of {self.servers_text()}: {count_text(self.m, 'leaf switch')} below "
+            "one root switch; each server has 1 port and relays nothing."
         )
 
     def layout(self) -> Layout:

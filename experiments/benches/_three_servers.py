@@ -21,14 +21,14 @@ from typing import NamedTuple
 from experiments.linux import cable_programs
 from experiments.linux.kernel_settings import KernelSettings
 from hosts.linux import tcx
-from hosts.linux.calls import inside, nowhere
+from hosts.linux.calls import in_new_namespace, inside
 from hosts.live.devices import (
     APPLICATION_INTERFACE,
     Tun,
 )
 from hosts.live.kernel_table import KernelTable, TablePort
-from hosts.live.lab_programs import FORWARD, Programs, SingleServerPrograms
-from hosts.live.table import Action, DeliverDecision, Push, RelayDecision, Unwrap
+from hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
+from hosts.live.table import Action, DeliverDecision, PushDecision, RelayDecision, UnwrapDecision
 from hosts.wire.bcube import BCUBE, BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.header import ByHeader
@@ -50,7 +50,7 @@ class BareNamespace:
     """A network namespace without a name."""
 
     def __init__(self) -> None:
-        with nowhere():
+        with in_new_namespace():
             self.fd = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self.path = f"/proc/{os.getpid()}/fd/{self.fd}"
         self.ip("link set lo up")
@@ -110,7 +110,7 @@ class ThreeServers:
             self._add_port(server, port, switch)
         self.fabric.ip(*(f"link set s{i} mtu {PORT_MTU} up" for i in (0, 1)))
         self._wait_for_switches()
-        if straight_on and tcx.is_quick():
+        if straight_on and tcx.detaches_fast():
             for ends in (((A, 0), (RELAY, 0)), ((RELAY, 1), (B, 0))):
                 self._bypass_bridge(ends)
 
@@ -174,7 +174,7 @@ class ThreeServers:
         *,
         by_flow: bool = False,
         links: int = 1,
-        programs: Programs | None = None,
+        programs: ServerPrograms | None = None,
     ) -> KernelTable:
         """Install a server's eBPF forwarding table in the kernel."""
         with self.servers[server].entered():
@@ -376,8 +376,8 @@ def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulati
             (_outer(11, 12), to_b),
             (_outer(12, 10), to_a),
             {
-                _tunnel(1, 12, B): Unwrap(1, mac(B, 0)),
-                _tunnel(0, 10, A): Unwrap(0, mac(A, 0)),
+                _tunnel(1, 12, B): UnwrapDecision(1, mac(B, 0)),
+                _tunnel(0, 10, A): UnwrapDecision(0, mac(A, 0)),
             },
         ),
     }
@@ -388,8 +388,10 @@ def install(
 ) -> None:
     """Install an encapsulation in the forwarding tables of server A, the relay and server B."""
     for flow in flows:
-        tables[A].install_flow(flow, Push(0, mac(RELAY, 0), encapsulation.there[0]))
-        tables[B].install_flow(flow.reversed(), Push(0, mac(RELAY, 1), encapsulation.back[0]))
+        tables[A].install_flow(flow, PushDecision(0, mac(RELAY, 0), encapsulation.there[0]))
+        tables[B].install_flow(
+            flow.reversed(), PushDecision(0, mac(RELAY, 1), encapsulation.back[0])
+        )
         last = (encapsulation.there[1], encapsulation.back[1])
         at_b, at_a = (
             (ByFlow(flow, 0), ByFlow(flow.reversed(), 0)) if encapsulation.by_flow else last

@@ -10,7 +10,7 @@ from experiments.arguments import answer, complete, fail, json_option, network
 from hosts.base.failures import parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.shortest import shortest_path
-from hosts.memory.tryout import TryoutSummary, network_of, tried_all
+from hosts.memory.tryout import TryoutSummary, network_of, summarize_packets
 from topos.base.topology import Topology
 
 LOST = 1
@@ -61,7 +61,7 @@ def command(
     chosen = _pairs(topology, pairs, seed, failures.nodes)
     with blamed(routing):
         network = network_of(topology, router_for(topology, routing), failures, seed)
-        found = tried_all(network, chosen)
+        found = summarize_packets(network, chosen)
     paths = [shortest_path(topology, a, b, failures) for a, b in chosen]
     shortest = [len(path) for path in paths if path]
     report = {

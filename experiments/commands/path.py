@@ -9,7 +9,7 @@ from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.load import blamed, router_for
 from hosts.base.path import Path, switches_between
-from hosts.memory.tryout import network_of, tried
+from hosts.memory.tryout import network_of, packet_path
 from topos.base.errors import require
 from topos.base.topology import Topology
 
@@ -67,7 +67,7 @@ def command(
     if protocol:
         require(not several, "--protocol shows the path in use: leave out --all")
         with blamed(name):
-            routed = tried(network_of(topology, router_for(topology, name), failures), *ends)
+            routed = packet_path(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)
     disjoint_count = _disjoint_paths(topology, *ends) if several else None

@@ -140,7 +140,7 @@ def programs_by_themselves() -> Finding:
 
     may_hurry = os.access(tcx.HURRY, os.W_OK)
     lack = "" if may_hurry else f"{tcx.HURRY} cannot be written"
-    lack = lack if tcx.is_known() else "this kernel knows filters only"
+    lack = lack if tcx.is_supported() else "this kernel knows filters only"
     costs = "filters call them: relays carry some 3 % less, and labs take more of the machine"
     mend = "use Linux 6.6 or later, and no container whose /sys is read-only"
     return finding("TCX", "programs stand at ports without filters", lack, costs, mend)

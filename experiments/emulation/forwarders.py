@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.interpreter import module_command
 from experiments.linux.kernel_settings import KernelSettings
-from hosts.live.control import ask
+from hosts.live.control import ask_forwarder
 from hosts.live.devices import check_tun
 from hosts.live.settings import MOST_AT_ONCE, LabSettings
 from topos.base.errors import PillarboxError, require
@@ -194,7 +194,7 @@ class Forwarders:
         if not self.alive(server):
             return None
         try:
-            return ask(self.control(server), {"ask": what, **details})
+            return ask_forwarder(self.control(server), {"ask": what, **details})
         except OSError:
             return None
 

@@ -16,7 +16,7 @@ from experiments.emulation.underlay import Underlay
 from experiments.linux import cable_programs, netlink
 from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import End
-from hosts.linux.bpf import BpfError, Object
+from hosts.linux.bpf import BpfError, BpfObject
 from hosts.live.lab_programs import TUNNELS, build
 
 TRUNK, AT_MACHINE = "trunk", "pillarbox-trunk"
@@ -38,7 +38,7 @@ class EncapsulatedHalf(NamedTuple):
 def missing() -> str:
     """Return why TCP's super-packets cannot be packed into tunnels here, "" if they can."""
     try:
-        Object(build(TUNNELS)).close()
+        BpfObject(build(TUNNELS)).close()
     except BpfError as error:
         return str(error)
     return ""
@@ -57,7 +57,7 @@ class TunnelPrograms:
 
     def __init__(self, underlay: Underlay, most: int) -> None:
         self._underlay = underlay
-        self._loaded = Object(build(TUNNELS), {"cables": most, "sides": most})
+        self._loaded = BpfObject(build(TUNNELS), {"cables": most, "sides": most})
         self.programs, self._maps = self._loaded.programs, self._loaded.maps
         self._halves: list[EncapsulatedHalf] = []
         home = fabric()

@@ -231,7 +231,7 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
 def load(program: bytes) -> int:
     """Load a BPF program; return its file descriptor."""
     try:
-        return bpf.load(program)
+        return bpf.load_program(program)
     except OSError as error:
         raise PillarboxError(
             f"the kernel refused a BPF program ({error.strerror}): silent cuts, losses, rates and "

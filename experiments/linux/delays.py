@@ -24,7 +24,7 @@ from collections import deque
 from typing import Any
 
 from experiments.interpreter import module_command
-from hosts.linux.calls import bind_to_interface, readable, wake_punctually
+from hosts.linux.calls import bind_to_interface, minimise_timer_slack, readable
 from hosts.linux.rights import take_role
 from topos.base.errors import PillarboxError
 
@@ -130,7 +130,7 @@ class Element:
 
     def run(self) -> None:
         """Forward the cables' frames after their delays until standard input is closed."""
-        wake_punctually()
+        minimise_timer_slack()
         next_due = float("inf")
         while True:
             wait_s = None if next_due == float("inf") else max(0.0, next_due - time.monotonic())

@@ -30,7 +30,7 @@ from experiments.linux import shaping
 from experiments.linux.netlink import End, Netlink, cable
 from experiments.linux.processes import proc_field
 from hosts.linux import tcx
-from hosts.linux.calls import current_namespace, nowhere
+from hosts.linux.calls import current_namespace, in_new_namespace
 from topos.base.errors import require
 
 HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab while it runs
@@ -49,7 +49,7 @@ class KernelSettings:
     def __init__(self) -> None:
         self._held: IO[str] | None = None
         shaping.load_htb()
-        wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_known() else [])]
+        wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_supported() else [])]
         wanted = [setting for setting in wanted if os.access(setting, os.W_OK)]
         if not wanted:
             return  # read-only settings, as in a container: labs work without
@@ -116,9 +116,9 @@ def _wait_for_removals() -> None:
     ends last, with the far end of a cable, and waits until the near end disappears.
     """
     deadline = time.monotonic() + REMOVED_S
-    with nowhere(), closing(Netlink()) as kernel:
+    with in_new_namespace(), closing(Netlink()) as kernel:
         near = End("here", 1001, current_namespace())
-        with nowhere():
+        with in_new_namespace():
             far = End("there", 1002, current_namespace())
         kernel.send([cable(near, far, mtu=1500)])
         for end in (near, far):

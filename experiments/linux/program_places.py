@@ -34,7 +34,7 @@ class Places:
     @cached_property
     def by_filters(self) -> bool:
         """Whether tc filters, instead of tcx, call the lab's BPF programs at interfaces."""
-        return not tcx.is_quick()
+        return not tcx.detaches_fast()
 
     def run(
         self, program: bytes, taps: Iterable[cable_programs.CableTap], priority: int, deed: str

@@ -109,7 +109,7 @@ def marking(bytes_s: int, limit_bytes: int, header: int) -> int:
 @functools.cache
 def _moments() -> int:
     """Create the BPF map with the time at which each port's queue will be empty."""
-    return kernel.call(MAP_CREATE, struct.pack("=IIIII", ARRAY, 4, 8, MOST_PORTS, 0))
+    return kernel.call_bpf(MAP_CREATE, struct.pack("=IIIII", ARRAY, 4, 8, MOST_PORTS, 0))
 
 
 def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -> bytes:

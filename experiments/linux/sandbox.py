@@ -47,11 +47,11 @@ from hosts.linux.calls import (
     MS_NOSUID_NODEV_NOEXEC,
     MS_PRIVATE,
     MS_REC,
+    attach_mount_tree,
+    copy_mount_tree,
     die_with_parent,
-    more_rights,
+    more_rights_hint,
     mount,
-    mount_tree,
-    mounted_tree,
     readable,
     unshare,
 )
@@ -216,7 +216,7 @@ def _prepare(private_tmp: bool) -> None:
         _make_mounts(private_tmp)
     except OSError as error:
         raise PillarboxError(
-            f"a sandbox cannot be made: {error.strerror}; {more_rights()}"
+            f"a sandbox cannot be made: {error.strerror}; {more_rights_hint()}"
         ) from None
     for name, value in SYSCTLS.items():
         write_sysctl(name, value)
@@ -260,11 +260,11 @@ def _mount_sys() -> None:
 
     If /sys is hidden, as in some containers, it stays hidden.
     """
-    kept = {place: mounted_tree(place) for place in _mounted_below("/sys")}
+    kept = {place: copy_mount_tree(place) for place in _mounted_below("/sys")}
     mount("sysfs", "/sys", "sysfs", MS_NOSUID_NODEV_NOEXEC)
     for place, tree in kept.items():
         if Path(place).is_dir():
-            mount_tree(tree, place)
+            attach_mount_tree(tree, place)
         os.close(tree)
 
 

@@ -32,11 +32,11 @@ from experiments.linux.terminals import copy, raw, same_size
 from experiments.text import printable
 from hosts.linux.calls import (
     close_files,
-    confine,
     die_with_parent,
+    forbid_new_rights,
     leave_session_keyring,
 )
-from hosts.linux.rights import bound_capabilities, drop_capabilities
+from hosts.linux.rights import drop_capabilities, limit_capabilities
 from topos.base.errors import PillarboxError
 
 NOT_FOUND = 127  # exit code for a program that cannot be run, as in a shell
@@ -95,12 +95,12 @@ def give_up_rights(account: Account) -> None:
     """Change this process to a user for good; open files stay open."""
     leave_session_keyring()
     if os.geteuid() == 0:
-        bound_capabilities(FILE_CAPABILITIES)
+        limit_capabilities(FILE_CAPABILITIES)
         os.setgroups(account.groups)
         os.setresgid(account.gid, account.gid, account.gid)
         os.setresuid(account.uid, account.uid, account.uid)
     drop_capabilities()
-    confine()
+    forbid_new_rights()
     die_with_parent(signal.SIGKILL)  # the change of user has cleared the parent-death signal
 
 

@@ -10,7 +10,7 @@ import socket
 from typing import Any
 
 from hosts.linux.calls import attach_filter
-from hosts.linux.sieve import Byte, classic
+from hosts.linux.sieve import ByteTest, classic_filter
 from hosts.wire.frame import ETH_IP
 from hosts.wire.marks import serial_of
 
@@ -102,4 +102,4 @@ def _udp_to(port: int) -> bytes:
     """Return the BPF filter for UDP over IPv4 without options to a port."""
     ethertype, ports = ETH_IP.to_bytes(2, "big"), port.to_bytes(2, "big")
     wanted = {12: ethertype[0], 13: ethertype[1], 14: 0x45, 23: UDP, 36: ports[0], 37: ports[1]}
-    return classic(tuple(Byte(at, value) for at, value in wanted.items()))
+    return classic_filter(tuple(ByteTest(at, value) for at, value in wanted.items()))

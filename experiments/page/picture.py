@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from experiments.reporting.drawing.network_figure import SERVER_RADIUS, SWITCH_HEIGHT, Picture
-from topos.base.layout import Disc
+from topos.base.layout import DrawingDisc
 from topos.base.topology import Topology
 
 
@@ -66,7 +66,7 @@ def _node_names(drawn: Picture, node: int) -> dict[str, str]:
 
 
 def _frame_shape(drawn: Picture, frame: Any) -> dict[str, Any]:
-    if isinstance(frame, Disc):
+    if isinstance(frame, DrawingDisc):
         (x, y), radius = frame.centre, frame.radius
         place = {"x": round(x, 3), "y": round(-y, 3), "radius": round(radius, 3)}
         return {"name": frame.name, **place}

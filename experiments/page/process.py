@@ -174,10 +174,10 @@ def address_in(folder: Path) -> tuple[str, str]:
 
 def main() -> None:
     """Serve a page over the two sockets whose file descriptors the command line gives."""
-    from hosts.linux.rights import bound_capabilities, keep_capabilities, take_role
+    from hosts.linux.rights import keep_capabilities, limit_capabilities, take_role
 
     # Rights are dropped before the first thread starts: capabilities are per thread.
-    bound_capabilities()
+    limit_capabilities()
     keep_capabilities(("dac_read_search", "setgid", "setuid"))
 
     from experiments.control.visitor import give_up_rights

@@ -32,7 +32,7 @@ from experiments.linux.processes import peak_mib
 from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow
 from experiments.traffic.generator_sockets import MOST_UNSENT, Connector, FlowConnection
 from experiments.traffic.tcp_info import tcp_info
-from hosts.linux.calls import die_with_parent, wake_punctually
+from hosts.linux.calls import die_with_parent, minimise_timer_slack
 from hosts.linux.rights import take_role
 
 # Flow, begin and end, delivered bytes, retransmits, round trip in microseconds, window in bytes.
@@ -131,7 +131,7 @@ class Loop:
         self._schedule(barrier_s + self._timeout_s, self._fail_late_flows)
         time.sleep(max(0.0, barrier_s - time.monotonic()))
         if self._only_receives:
-            wake_punctually()
+            minimise_timer_slack()
         before = os.times()
         while self._left:
             self._step()

@@ -46,7 +46,7 @@ from experiments.traffic.iperf3_output import (
     version_in,
 )
 from experiments.traffic.iperf3_session import FIRST_PORT, Session, shared_socket, text_of
-from hosts.linux.rights import as_role
+from hosts.linux.rights import role_command_prefix
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Iperf3:
 
     def _start_process(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
-            [*as_role("iperf3"), self._program, *words],
+            [*role_command_prefix("iperf3"), self._program, *words],
             stdin=subprocess.DEVNULL,
             stdout=says,
             stderr=subprocess.STDOUT,

@@ -16,7 +16,7 @@ from typing import IO
 
 from experiments.traffic.flows import Flow, FlowResult
 from experiments.traffic.tcp_info import tcp_info
-from hosts.linux.calls import shared_file
+from hosts.linux.calls import duplicate_from_process
 
 FIRST_PORT = 5201  # default port of iperf3
 BLOCKS = 32  # minimum number of iperf3's reads per flow
@@ -115,7 +115,7 @@ def _descriptor(open_file: Path) -> int:
 
 def shared_socket(pidfd: int, number: int) -> socket.socket:
     """Return another process's socket as a socket of this process, with shared kernel state."""
-    return socket.socket(fileno=shared_file(pidfd, number))
+    return socket.socket(fileno=duplicate_from_process(pidfd, number))
 
 
 def text_of(said: IO[bytes]) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from experiments.traffic.generator_sockets import FlowConnection
 from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
-from hosts.linux.calls import readable, run_in_short_turns
+from hosts.linux.calls import readable, request_short_time_slices
 
 
 class Arriving(Loop):
@@ -53,7 +53,7 @@ def be_on_time() -> None:
     """
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-    run_in_short_turns()
+    request_short_time_slices()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """eBPF through bpf(2) and libbpf: load and attach programs, share maps with Python.
 
 libbpf, which Debian's iproute2 depends on, parses and loads an object file. Maps are then read and
-written with the system call, in one or two microseconds. Interface indices refer to the network
+written with the system call_bpf, in one or two microseconds. Interface indices refer to the network
 namespace of the caller.
 """
 
@@ -21,37 +21,37 @@ from typing import Any
 
 from topos.base.errors import PillarboxError
 
-# Commands of bpf(2), from linux/bpf.h.
+# Command numbers of the system call bpf(2), from linux/bpf.h.
 MAP_CREATE, MAP_LOOKUP, MAP_UPDATE, MAP_DELETE, PROG_LOAD = 0, 1, 2, 3, 5
 PROGRAM_RUN, MAP_LOOKUP_BATCH = 10, 24
-NO_EXIST = 1  # BPF_NOEXIST, a flag of MAP_UPDATE: insert only
-NAME = b"pillarbox"  # name of the programs assembled in this package
+NO_EXIST = 1  # BPF_NOEXIST, flag of bpf(2): insert a map entry, never replace one
+NAME = b"pillarbox"  # name of the eBPF programs assembled in hosts/linux
 TRIES, AGAIN_S = 1000, 0.001  # retries of bpf(2) after ENOMEM, and delay between them in seconds
 SOCKET_FILTER, SCHED_CLS = 1, 3  # program types: socket filter, traffic control
-NO_LOG = (0, 0, 0, 0, 0)  # no verifier log, no kernel version, no flags
-# Size of the attribute union in bytes, larger than in any kernel so far; unused bytes are zero.
+NO_LOG = (0, 0, 0, 0, 0)  # attributes of BPF_PROG_LOAD: no verifier log, kernel version or flags
+# Size in bytes of bpf(2)'s argument (union bpf_attr), larger than any kernel's; the rest is zero.
 ATTRIBUTES = 128
-WARNING = 0  # log level of warnings, from libbpf.h
-# Number of CPUs, read only once: many servers of a lab would contend for a lock of /sys.
+WARNING = 0  # log level LIBBPF_WARN of libbpf.h
+# Number of CPUs, read only once: many servers of a lab would contend for a kernel lock of /sys.
 CPUS = os.cpu_count() or 1
-KIND_ENUM = 6  # BTF type kind, from linux/btf.h
+KIND_ENUM = 6  # BTF_KIND_ENUM of linux/btf.h: the BTF type is an enumeration
 
 SYSTEM_CALLS = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351}
 _SYSTEM_CALL = SYSTEM_CALLS.get(platform.machine())
 
 _NUMBER = struct.Struct("=I")
 
-# Separate libc object with declared argument types, since calls of bpf(2) have to be fast.
+# Separate handle of libc with declared argument types, which makes calls of bpf(2) faster.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint]
 _libc.syscall.restype = ctypes.c_long
 
 
 class BpfError(PillarboxError):
-    """Error of an eBPF operation that this kernel or machine refused."""
+    """Error: the kernel or the machine refused an eBPF operation."""
 
 
-def call(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
+def call_bpf(command: int, attributes: bytes | ctypes.Array[Any]) -> int:
     """Execute the system call bpf(2) and return its result; raise OSError on failure."""
     if isinstance(attributes, bytes):
         attributes = ctypes.create_string_buffer(attributes, ATTRIBUTES)
@@ -72,13 +72,13 @@ def _call_quietly(command: int, attributes: ctypes.Array[Any]) -> bool:
     return int(_libc.syscall(_SYSTEM_CALL, command, address, ATTRIBUTES)) >= 0
 
 
-def load(instructions: bytes, kind: int = SCHED_CLS) -> int:
+def load_program(instructions: bytes, kind: int = SCHED_CLS) -> int:
     """Load an eBPF program, given as instructions, into the kernel; return its file descriptor."""
     code = ctypes.create_string_buffer(instructions, len(instructions))
     licence = ctypes.create_string_buffer(b"Dual MIT/GPL")
     addresses = ctypes.addressof(code), ctypes.addressof(licence)
     attributes = kind, len(instructions) // 8, *addresses, *NO_LOG, NAME
-    return call(PROG_LOAD, struct.pack("=IIQQIIQII16s", *attributes))
+    return call_bpf(PROG_LOAD, struct.pack("=IIQQIIQII16s", *attributes))
 
 
 class Map:
@@ -98,7 +98,7 @@ class Map:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Key size and value size in bytes, and maximum number of entries."""
+        """Shape of an eBPF map: key size and value size in bytes, maximum number of entries."""
         return self.key_size, self.value_size, self.entries
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
@@ -106,10 +106,10 @@ class Map:
             raise ValueError(f"the table has {self.key_size} and {self.value_size} bytes an entry")
         self._key.raw = key
         self._value.raw = value
-        call(MAP_UPDATE, self._entry_attributes)
+        call_bpf(MAP_UPDATE, self._entry_attributes)
 
     def insert(self, key: bytes, value: bytes) -> bool:
-        """Insert an entry if the key is not in the map; return True if it was inserted."""
+        """Insert an entry if its key is not in the eBPF map; return True if it was inserted."""
         self._key.raw, self._value.raw = key, value
         if _call_quietly(MAP_UPDATE, self._insert_attributes):
             return True
@@ -135,7 +135,7 @@ class Map:
         return None
 
     def discard(self, key: bytes) -> None:
-        """Delete an entry of a hash map, if the key is in the map."""
+        """Delete the entry of a key from an eBPF hash map, if it exists."""
         self._key.raw = key
         if not _call_quietly(MAP_DELETE, self._key_attributes):
             number = ctypes.get_errno()
@@ -143,7 +143,7 @@ class Map:
                 raise OSError(number, os.strerror(number))
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield all (key, value) entries of a hash map, read in batches."""
+        """Yield all (key, value) entries of an eBPF hash map, read in batches."""
         capacity = self.entries + CPUS
         keys = ctypes.create_string_buffer(capacity * self.key_size)
         values = ctypes.create_string_buffer(capacity * self.value_size)
@@ -155,25 +155,25 @@ class Map:
             batch = struct.pack("=QQQQIIQQ", first, position, *buffers, capacity, self.fd, 0, 0)
             attributes = ctypes.create_string_buffer(batch, ATTRIBUTES)
             try:
-                call(MAP_LOOKUP_BATCH, attributes)
+                call_bpf(MAP_LOOKUP_BATCH, attributes)
             except OSError as error:
                 if error.errno != errno.ENOENT:
                     raise
-                ended = True  # the map has no entries after this batch
+                ended = True  # ENOENT: this batch of map entries was the last
             first = position
             (count,) = struct.unpack_from("=I", attributes, 32)
-            batch_keys = _pieces(keys, self.key_size, count)
-            yield from zip(batch_keys, _pieces(values, self.value_size, count), strict=True)
+            batch_keys = _equal_pieces(keys, self.key_size, count)
+            yield from zip(batch_keys, _equal_pieces(values, self.value_size, count), strict=True)
 
 
-def _pieces(buffer: ctypes.Array[ctypes.c_char], size: int, count: int) -> list[bytes]:
-    """Return the first `count` pieces of a buffer, of `size` bytes each."""
+def _equal_pieces(buffer: ctypes.Array[ctypes.c_char], size: int, count: int) -> list[bytes]:
+    """Split the start of a buffer into `count` byte strings of `size` bytes each."""
     data = ctypes.string_at(buffer, size * count)
     return [data[at : at + size] for at in range(0, len(data), size)]
 
 
-class Object:
-    """A loaded eBPF object file, with its programs and maps by name.
+class BpfObject:
+    """An eBPF object file loaded into the kernel, with its programs and maps by name.
 
     Parameters
     ----------
@@ -184,32 +184,32 @@ class Object:
     """
 
     def __init__(self, path: Path, entries: Mapping[str, int] | None = None) -> None:
-        self.programs: dict[str, int] = {}  # file descriptors of the programs
+        self.programs: dict[str, int] = {}  # file descriptors of the eBPF programs, by name
         self.maps: dict[str, Map] = {}
-        # Attributes of the inner eBPF maps, by the name of their map of maps.
+        # Attributes (type, sizes, entries) of inner eBPF maps, by the name of their map of maps.
         self._inner_maps: dict[str, tuple[int, ...]] = {}
         library = _libbpf()
         _warnings.clear()
         address = library.bpf_object__open_file(str(path).encode(), None)
         if not address:
-            raise _load_error(f"{path.name} cannot be read", ctypes.get_errno())
+            raise _object_error(f"{path.name} cannot be read", ctypes.get_errno())
         opened = _Pointer(address)
         try:
             for name, number in (entries or {}).items():
                 table = library.bpf_object__find_map_by_name(opened, name.encode())
                 if table:
                     library.bpf_map__set_max_entries(_Pointer(table), number)
-            # Recorded before loading, since libbpf then discards the inner maps.
+            # Inner maps are recorded before loading, which makes libbpf discard them.
             self._record_inner_maps(library, opened)
             failed = library.bpf_object__load(opened)
             if failed:
-                raise _load_error(f"the kernel refused {path.name}", -failed)
-            self._keep_contents(library, opened)
+                raise _object_error(f"the kernel refused {path.name}", -failed)
+            self._read_enums_and_descriptors(library, opened)
         finally:
             library.bpf_object__close(opened)
 
     def _record_inner_maps(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
-        """Record the attributes of the inner maps of all maps of maps."""
+        """Record the attributes of the inner eBPF maps of all maps of maps in an object file."""
         for at in _libbpf_items(library.bpf_object__next_map, opened):
             inner = library.bpf_map__inner_map(at)
             if inner:
@@ -217,9 +217,9 @@ class Object:
                 name = library.bpf_map__name(at).decode()
                 self._inner_maps[name] = tuple(getter(_Pointer(inner)) for getter in getters)
 
-    def _keep_contents(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
-        """Keep enums, programs and maps of a loaded object; libbpf then frees its copy."""
-        self.enums = _Enums(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
+    def _read_enums_and_descriptors(self, library: ctypes.CDLL, opened: ctypes.c_void_p) -> None:
+        """Store enums, programs and maps of a loaded eBPF object; libbpf then frees its copy."""
+        self.enums = _EnumMembers(_enums_in(library, _Pointer(library.bpf_object__btf(opened))))
         for at in _libbpf_items(library.bpf_object__next_program, opened):
             name = library.bpf_program__name(at).decode()
             self.programs[name] = _duplicated(library.bpf_program__fd(at))
@@ -229,15 +229,15 @@ class Object:
             name = library.bpf_map__name(at).decode()
             self.maps[name] = Map(fd, *sizes, library.bpf_map__max_entries(at))
 
-    def add(self, tables: str, number: int, entries: int | None = None) -> Map:
+    def add_inner_map(self, tables: str, number: int, entries: int | None = None) -> Map:
         """Create an inner eBPF map under a number in the map of maps `tables`; return it."""
         *attributes, default_entries, flags = self._inner_maps[tables]
         size = entries or default_entries
-        made = call(MAP_CREATE, struct.pack("=5I", *attributes, size, flags))
+        made = call_bpf(MAP_CREATE, struct.pack("=5I", *attributes, size, flags))
         self.maps[tables][_NUMBER.pack(number)] = _NUMBER.pack(made)
         return Map(made, attributes[1], attributes[2], size)
 
-    def run(self, program: str) -> None:
+    def run_program(self, program: str) -> None:
         """Run an eBPF program once, independent of any interface; raise BpfError if it fails.
 
         The program returns an errno. After ENOMEM it runs again: allocations in programs must not
@@ -247,16 +247,16 @@ class Object:
         failed = errno.ENOMEM
         for _ in range(TRIES):
             attributes = ctypes.create_string_buffer(run, ATTRIBUTES)
-            call(PROGRAM_RUN, attributes)
+            call_bpf(PROGRAM_RUN, attributes)
             failed = struct.unpack_from("=i", attributes, 4)[0]
             if failed != errno.ENOMEM:
                 break
-            time.sleep(AGAIN_S)  # wait until the kernel has refilled its memory pools
+            time.sleep(AGAIN_S)  # ENOMEM: wait until the kernel has refilled its memory pools
         if failed:
             raise BpfError(f"the program {program} failed: {os.strerror(failed)}")
 
     def handover(self) -> tuple[dict[str, Any], list[int]]:
-        """Return the data (description, file descriptors) that let another process use the maps."""
+        """Return a description and file descriptors by which another process uses the eBPF maps."""
         described = {
             "enums": self.enums.names,
             "inside": self._inner_maps,
@@ -266,10 +266,10 @@ class Object:
         return described, [*self.programs.values(), *(table.fd for table in self.maps.values())]
 
     @classmethod
-    def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> Object:
-        """Return the object from another process's `handover` (description, file descriptors)."""
+    def from_handover(cls, described: Mapping[str, Any], files: Sequence[int]) -> BpfObject:
+        """Return the eBPF object that another process described by `handover`."""
         made = cls.__new__(cls)
-        made.enums = _Enums(described["enums"])
+        made.enums = _EnumMembers(described["enums"])
         made._inner_maps = {name: tuple(numbers) for name, numbers in described["inside"].items()}
         count = len(described["programs"])
         made.programs = dict(zip(described["programs"], files[:count], strict=True))
@@ -278,15 +278,15 @@ class Object:
         return made
 
     def close(self) -> None:
-        """Close the file descriptors of all programs and maps."""
+        """Close the file descriptors of all programs and maps of the eBPF object."""
         maps = [table.fd for table in self.maps.values()]
         for fd in [*self.programs.values(), *maps]:
             os.close(fd)
         self.programs, self.maps = {}, {}
 
 
-class _Enums:
-    """Enumerations of the C source, from the object file's BTF: member names in order."""
+class _EnumMembers:
+    """Member names of the C enumerations in an eBPF object file, by enumeration name."""
 
     def __init__(self, names: Mapping[str, list[str]]) -> None:
         self.names = dict(names)
@@ -296,9 +296,9 @@ class _Enums:
 
 
 def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]]:
-    """Return the member names of each enumeration in an object file's BTF."""
+    """Return the member names of each enumeration in an eBPF object file's type data (BTF)."""
     found: dict[str, list[str]] = {}
-    library.btf__type_by_id.restype = ctypes.POINTER(_Type)
+    library.btf__type_by_id.restype = ctypes.POINTER(_BtfType)
 
     def text(offset: int) -> str:
         return str(library.btf__name_by_offset(btf, offset).decode())
@@ -307,14 +307,14 @@ def _enums_in(library: ctypes.CDLL, btf: ctypes.c_void_p) -> dict[str, list[str]
         described = library.btf__type_by_id(btf, number)
         kind, count = described[0].info >> 24 & 0x1F, described[0].info & 0xFFFF
         if kind == KIND_ENUM:
-            entries_at = ctypes.addressof(described[0]) + ctypes.sizeof(_Type)
-            entries = (_Enumerator * count).from_address(entries_at)
+            entries_at = ctypes.addressof(described[0]) + ctypes.sizeof(_BtfType)
+            entries = (_BtfEnumerator * count).from_address(entries_at)
             found[text(described[0].name)] = [text(entry.name) for entry in entries]
     return found
 
 
-class _Type(ctypes.Structure):
-    """struct btf_type of linux/btf.h."""
+class _BtfType(ctypes.Structure):
+    """The C structure btf_type of linux/btf.h: a type in an eBPF object file."""
 
     _fields_ = (
         ("name", ctypes.c_uint32),
@@ -323,8 +323,8 @@ class _Type(ctypes.Structure):
     )
 
 
-class _Enumerator(ctypes.Structure):
-    """struct btf_enum of linux/btf.h."""
+class _BtfEnumerator(ctypes.Structure):
+    """The C structure btf_enum of linux/btf.h: a member of an enumeration."""
 
     _fields_ = (("name", ctypes.c_uint32), ("value", ctypes.c_int32))
 
@@ -364,7 +364,7 @@ def _libbpf() -> ctypes.CDLL:
 
 
 def _store_warning(level: int, pattern: bytes, arguments: int) -> int:
-    """Callback of libbpf's log: store warnings instead of printing them."""
+    """Store a warning of libbpf instead of printing it (callback of libbpf's log)."""
     if level == WARNING:
         text = ctypes.create_string_buffer(1 << 16)
         _libc.vsnprintf(text, ctypes.c_size_t(len(text)), pattern, _Pointer(arguments))
@@ -378,24 +378,24 @@ _STORE_WARNING = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, c
 )
 
 
-def _load_error(sentence: str, number: int) -> BpfError:
-    """Return the error with the cause from the warnings of libbpf or the kernel's verifier."""
+def _object_error(sentence: str, number: int) -> BpfError:
+    """Return the error for an eBPF object, with the cause from libbpf or the kernel's verifier."""
     warnings = [line.removeprefix("libbpf: ").strip() for line in _warnings]
     # The verifier's log ends with the cause, followed by one line of statistics.
     log = [i for i, line in enumerate(warnings) if line.startswith("processed ")]
     cause = warnings[log[0] - 1] if log else next(iter(warnings), "")
-    return refused(sentence, number, cause)
+    return refusal_error(sentence, number, cause)
 
 
-def refused(sentence: str, number: int, cause: str = "") -> BpfError:
-    """Return the error for an operation that the kernel refused with this errno."""
+def refusal_error(sentence: str, number: int, cause: str = "") -> BpfError:
+    """Return the error for an eBPF operation that the kernel refused with this errno."""
     why = ": ".join(filter(None, [os.strerror(number), cause]))
     hint = "; run it as root" if number in (errno.EPERM, errno.EACCES) and os.geteuid() else ""
     return BpfError(f"{sentence}: {why}{hint}")
 
 
 def _libbpf_items(next_of: Any, opened: ctypes.c_void_p) -> Iterator[ctypes.c_void_p]:
-    """Yield the programs or maps of an object file by a libbpf iterator function."""
+    """Yield the programs or maps of an eBPF object file by a libbpf iterator function."""
     item = next_of(opened, None)
     while item:
         yield _Pointer(item)

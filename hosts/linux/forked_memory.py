@@ -19,35 +19,36 @@ from typing import Any
 _NEVER_FREED = 0xFFFFFFFF  # lower half of the reference count of an immortal Python object
 _count_of = ctypes.c_uint32.from_address
 
-# Sizes in bytes of Python's allocator, which has separate pools per object size up to LARGEST.
+# Sizes in bytes in Python's memory allocator: its pools hold objects of one size, up to LARGEST.
 STEP, LARGEST = 16, 512
 POOL, POOL_HEADER = 1 << 14, 48
-MOST_FILLED = 1 << 20  # maximum filler bytes per size, in case of another allocator
+# Maximum bytes of filler objects per size, in case Python has another allocator.
+MOST_FILLED = 1 << 20
 _fillers: list[object] = []
 
 
-def keep_shared() -> None:
-    """Prepare the process for forking: keep all existing objects in shared memory."""
+def share_objects_with_children() -> None:
+    """Prepare this process for forking, so that children share the memory of all Python objects."""
     gc.collect()
     if can_be_immortal():
         make_immortal()
-    fill_gaps()
-    gc.freeze()  # excludes the objects from garbage collection in children
+    fill_memory_pool_gaps()
+    gc.freeze()  # garbage collection in children ignores these objects, so it writes to none
 
 
 def can_be_immortal() -> bool:
-    """Return True if this Python version marks immortal objects in the known way."""
+    """Return True if this Python version marks immortal objects by their reference count."""
     return (
         sys.implementation.name == "cpython"
         and sys.version_info[:2] in ((3, 12), (3, 13))  # 3.14 marks immortal objects differently
         and sys.maxsize > 1 << 32
         and sys.byteorder == "little"
-        and not sys.abiflags  # no debug builds, no free-threaded builds
+        and not sys.abiflags  # excludes debug builds and free-threaded builds of Python
     )
 
 
 def make_immortal() -> int:
-    """Make all Python objects immortal, so that forked children do not write their counts."""
+    """Make all Python objects immortal: forked children then never write reference counts."""
     changed, pending = 0, gc.get_objects()
     while pending:
         item = pending.pop()
@@ -62,14 +63,14 @@ def make_immortal() -> int:
 
 
 def _code_referents(code: CodeType) -> list[Any]:
-    """Return the objects that a code object refers to, which the garbage collector cannot list."""
+    """Return the objects that a Python code object refers to, unknown to the garbage collector."""
     names = code.co_filename, code.co_name, code.co_qualname
     tables = code.co_linetable, code.co_exceptiontable
     return [code.co_consts, code.co_names, *names, *tables]
 
 
-def fill_gaps() -> None:
-    """Fill the gaps in Python's memory pools, so that new objects in children share no pages."""
+def fill_memory_pool_gaps() -> None:
+    """Fill the gaps in Python's memory pools, so that children put new objects into new pages."""
     for size in range(STEP, LARGEST + 1, STEP):
         contiguous = last = 0
         for _ in range(MOST_FILLED // size):
@@ -82,7 +83,7 @@ def fill_gaps() -> None:
 
 
 def _object_of_size(size: int) -> object:
-    """Return a new object that occupies `size` bytes.
+    """Return a new Python object that occupies `size` bytes of memory.
 
     >>> sizes = 16, 32, 48, 256, 512
     >>> all(size - STEP < sys.getsizeof(_object_of_size(size)) <= size for size in sizes)

@@ -24,9 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from hosts.linux.calls import PR_SET_NO_NEW_PRIVS, checked, system_call
+from hosts.linux.calls import PR_SET_NO_NEW_PRIVS, checked_result, system_call
 
-# Names of capabilities in linux/capability.h, in the order of their numbers.
+# Names of all Linux capabilities, in the order of their numbers in linux/capability.h.
 CAPABILITIES = (
     *("chown", "dac_override", "dac_read_search", "fowner", "fsetid", "kill", "setgid", "setuid"),
     *("setpcap", "linux_immutable", "net_bind_service", "net_broadcast", "net_admin", "net_raw"),
@@ -36,7 +36,7 @@ CAPABILITIES = (
     *("wake_alarm", "block_suspend", "audit_read", "perfmon", "bpf", "checkpoint_restore"),
 )
 # Machine-wide capabilities that labs do not need: kernel modules, hardware, clock, policies.
-# The list lacks the capability audit_control, since sshd needs it.
+# The capability audit_control is not among them, since sshd needs it.
 MACHINE = (
     *("sys_module", "sys_rawio", "sys_boot", "sys_time", "sys_pacct", "sys_tty_config"),
     *("linux_immutable", "audit_read", "mac_override", "mac_admin", "syslog"),
@@ -48,7 +48,7 @@ PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
 CAPABILITY_VERSION = 0x20080522  # version 3 of capset(2): two 32-bit words per capability set
 _HEADER, _SETS = struct.Struct("=Ii"), struct.Struct("=6I")
 
-# Landlock system calls, with the same numbers on every processor.
+# Numbers of the Landlock system calls, the same on every processor.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ASK_VERSION, RULE_PATH_BENEATH = 1, 1
 READ_FILE, READ_DIRECTORY = 1 << 2, 1 << 3
@@ -58,8 +58,8 @@ READABLE = ("/usr", "/lib", "/lib64", "/proc", "/sys", "/dev")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Role(NamedTuple):
-    """The capabilities and file rights that the processes of a role (nursery, ...) keep.
+class ProcessRights(NamedTuple):
+    """Capabilities and file rights that processes of one role (nursery, forwarder, ...) keep.
 
     Parameters
     ----------
@@ -79,31 +79,32 @@ class Role(NamedTuple):
     user: str = "root"
 
 
-# Capabilities of the nursery: namespaces, interfaces, sockets, eBPF, priorities, forwarders'
-# rights. The nursery also reads files of the user whose checkout or router it loads.
+# Capabilities of the nursery, which starts forwarders: for namespaces, interfaces, sockets, eBPF,
+# priorities and the forwarders' own rights. The nursery also reads files of the user whose
+# checkout or router it loads.
 _NURSERY_CAPABILITIES = (
     *("sys_admin", "net_admin", "net_raw", "bpf", "perfmon", "sys_nice", "setpcap"),
     *("dac_override", "dac_read_search"),
 )
 
-ROLES: Mapping[str, Role] = {
-    "sandbox": Role("first processes of a sandbox: wait for the lab, pass on signals"),
-    "nursery": Role("starts forwarders", _NURSERY_CAPABILITIES, files=True),
-    "heart-beats": Role("sends the heart-beats of all servers"),
-    # A forwarder opens and closes ports when the network grows or shrinks.
-    "forwarder": Role("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
-    "delays": Role("holds the frames of cables with a delay", ("net_admin", "net_raw")),
-    "generator": Role("sends and receives the flows of a workload"),
-    # CAP_NET_ADMIN allows any congestion control for the sockets of iperf3.
-    "iperf3": Role("sends and receives a flow", ("net_admin",), files=True),
-    "watcher": Role("samples queues and processor time of a trial"),
-    "canary": Role("measures scheduling and timer latency of a trial"),
-    "capture": Role("writes captured frames into a file that is open"),
-    "page": Role("serves the page; its terminals and graders", files=True, user="caller"),
-    "metrics": Role("answers Prometheus with the counters of a lab"),
-    "controller": Role("fills the flow tables of Open vSwitch"),
-    # Files that a command reads and writes may belong to the caller of sudo.
-    "command": Role(
+ROLES: Mapping[str, ProcessRights] = {
+    "sandbox": ProcessRights("first processes of a sandbox: wait for the lab, pass on signals"),
+    "nursery": ProcessRights("starts forwarders", _NURSERY_CAPABILITIES, files=True),
+    "heart-beats": ProcessRights("sends the heart-beats of all servers"),
+    # A forwarder keeps net_admin to open and close ports when the network is resized.
+    "forwarder": ProcessRights("routes the packets of a server", ("net_admin", "net_raw", "bpf")),
+    "delays": ProcessRights("holds the frames of cables with a delay", ("net_admin", "net_raw")),
+    "generator": ProcessRights("sends and receives the flows of a workload"),
+    # CAP_NET_ADMIN lets iperf3 choose any TCP congestion control for its sockets.
+    "iperf3": ProcessRights("sends and receives a flow", ("net_admin",), files=True),
+    "watcher": ProcessRights("samples queues and processor time of a trial"),
+    "canary": ProcessRights("measures scheduling and timer latency of a trial"),
+    "capture": ProcessRights("writes captured frames into a file that is open"),
+    "page": ProcessRights("serves the page; its terminals and graders", files=True, user="caller"),
+    "metrics": ProcessRights("answers Prometheus with the counters of a lab"),
+    "controller": ProcessRights("fills the flow tables of Open vSwitch"),
+    # A pillarbox command may read and write files that belong to the caller of sudo.
+    "command": ProcessRights(
         "a command that needs no lab: figures, reports, simulations",
         ("chown", "dac_override", "dac_read_search", "fowner"),
         files=True,
@@ -114,7 +115,7 @@ PREFIX = "pb-"
 
 
 def take_role(role: str, readable: Iterable[str | Path] = (), *, rules: int | None = None) -> None:
-    """Drop all capabilities and file rights that `ROLES` does not list for a process's role.
+    """Drop all capabilities and file rights of this process that its role in `ROLES` lacks.
 
     Parameters
     ----------
@@ -123,22 +124,22 @@ def take_role(role: str, readable: Iterable[str | Path] = (), *, rules: int | No
     readable : iterable of str or Path
         Folders whose files the process reads later, in addition to program code.
     rules : int, optional
-        Landlock ruleset of `rules_for_reading`, if many processes share the ruleset.
+        Landlock ruleset of `ruleset_for_reading`, if many processes share the ruleset.
     """
     rights = ROLES[role]
     _libc.prctl(PR_SET_NAME, f"{PREFIX}{role}".encode()[:LONGEST_NAME], 0, 0, 0)
     keep_capabilities(rights.capabilities)
     if not rights.files:
-        made = rules_for_reading(readable) if rules is None else rules
+        made = ruleset_for_reading(readable) if rules is None else rules
         if made is not None:
             system_call(RESTRICT_SELF, "use Landlock", made, 0)
             os.close(made)
 
 
-def as_role(role: str) -> list[str]:
+def role_command_prefix(role: str) -> list[str]:
     """Return the command prefix (setpriv of util-linux) that grants only a role's capabilities.
 
-    >>> as_role("iperf3")[1:]
+    >>> role_command_prefix("iperf3")[1:]
     ['--bounding-set=-all,+net_admin', '--inh-caps=-all', '--no-new-privs', '--']
     """
     kept = ",".join(["-all", *(f"+{name}" for name in ROLES[role].capabilities)])
@@ -146,37 +147,37 @@ def as_role(role: str) -> list[str]:
 
 
 def keep_capabilities(names: Iterable[str]) -> None:
-    """Drop all other capabilities of the calling thread and its children irrevocably."""
-    kept = _mask(names)
+    """Drop all capabilities but `names` from this thread and its children irrevocably."""
+    kept = _capability_mask(names)
     _reduce_bounding_set(kept)
-    _reduce_sets(kept)
-    checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "renounce new rights")
+    _reduce_capability_sets(kept)
+    checked_result(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "renounce new rights")
 
 
 def give_up_capabilities(names: Iterable[str]) -> None:
-    """Drop these capabilities of the calling thread, its children and their programs."""
-    kept = ALL & ~_mask(names)
+    """Drop the named capabilities from this thread, its children and their programs."""
+    kept = ALL & ~_capability_mask(names)
     _reduce_bounding_set(kept)
-    _reduce_sets(kept)
+    _reduce_capability_sets(kept)
 
 
-def bound_capabilities(names: Iterable[str] = ()) -> None:
-    """Limit the capabilities of programs started from now on to these."""
-    _reduce_bounding_set(_mask(names))
+def limit_capabilities(names: Iterable[str] = ()) -> None:
+    """Limit programs that this process starts from now on to the named capabilities."""
+    _reduce_bounding_set(_capability_mask(names))
 
 
 def drop_capabilities() -> None:
-    """Drop all capabilities except the bounding set, which programs need at their start."""
-    _reduce_sets(0)
+    """Drop this process's capabilities; keep the bounding set for programs that it starts."""
+    _reduce_capability_sets(0)
 
 
-def _mask(names: Iterable[str]) -> int:
-    """Return the bit mask of these Linux capabilities."""
+def _capability_mask(names: Iterable[str]) -> int:
+    """Return the bit mask of these Linux capabilities, given by name."""
     return sum(1 << CAPABILITIES.index(name) for name in names)
 
 
 def _reduce_bounding_set(kept: int) -> None:
-    """Reduce the bounding set to `kept`; without CAP_SETPCAP the set is unchanged."""
+    """Reduce the capability bounding set to `kept`, or leave it without CAP_SETPCAP."""
     number = 0
     while (present := _libc.prctl(PR_CAPBSET_READ, number, 0, 0, 0)) >= 0:
         if present and not kept >> number & 1:
@@ -184,20 +185,20 @@ def _reduce_bounding_set(kept: int) -> None:
         number += 1
 
 
-def _reduce_sets(kept: int) -> None:
-    """Reduce the permitted and effective sets to `kept`; clear the inheritable and ambient sets."""
+def _reduce_capability_sets(kept: int) -> None:
+    """Reduce the permitted and effective capabilities to `kept`; clear inheritable and ambient."""
     _libc.prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
     header = _HEADER.pack(CAPABILITY_VERSION, 0)
     sets = ctypes.create_string_buffer(_SETS.size)
-    checked(_libc.capget(header, sets), "read capabilities")
+    checked_result(_libc.capget(header, sets), "read capabilities")
     _, low, _, _, high, _ = _SETS.unpack(sets.raw)
     low, high = low & kept, high & kept >> 32
     new = _SETS.pack(low, low, 0, high, high, 0)
-    checked(_libc.capset(header, new), "give up capabilities")
+    checked_result(_libc.capset(header, new), "give up capabilities")
 
 
-def rules_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
-    """Return the descriptor of a Landlock ruleset; None if the kernel has no Landlock.
+def ruleset_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
+    """Return the descriptor of a Landlock ruleset for reading files; None without Landlock.
 
     The ruleset allows reading of program code, /proc, /sys, /dev and these folders, and no other
     file access. Open files are not affected. Processes that are forked later can share the ruleset.
@@ -212,12 +213,12 @@ def rules_for_reading(readable: Iterable[str | Path] = ()) -> int | None:
     except OSError:
         return None
     for folder in {*READABLE, sys.prefix, sys.base_prefix, *sys.path, *map(str, readable)} - {"/"}:
-        with suppress(OSError):  # the folder is missing, or this process may not read it
-            _allow_reading(rules, folder)
+        with suppress(OSError):  # the readable folder is missing, or this process may not open it
+            _allow_reading_folder(rules, folder)
     return rules
 
 
-def _allow_reading(rules: int, folder: str) -> None:
+def _allow_reading_folder(rules: int, folder: str) -> None:
     """Add the permission to read a folder to a Landlock ruleset."""
     descriptor = os.open(folder, os.O_PATH | os.O_CLOEXEC)
     rights = READ_FILE | (READ_DIRECTORY if Path(folder).is_dir() else 0)

@@ -12,7 +12,7 @@ import struct
 from functools import cache
 from typing import NamedTuple
 
-from hosts.linux.bpf import SOCKET_FILTER, BpfError, load
+from hosts.linux.bpf import SOCKET_FILTER, BpfError, load_program
 from hosts.linux.calls import attach_filter
 from hosts.linux.instructions import (
     AND,
@@ -31,14 +31,14 @@ from hosts.linux.instructions import (
 )
 
 SO_ATTACH_BPF = 50
-KEPT_BYTES = 65600  # accepted length of a frame in bytes, larger than any frame
-# Opcodes of classic BPF, which works on an accumulator.
+KEPT_BYTES = 65600  # result of the socket filter: bytes of a frame to keep, more than any has
+# Opcodes of classic BPF, the socket filter language with one accumulator register.
 LOAD_BYTE, AND_WITH, IS_EQUAL, RETURN = 0x30, 0x54, 0x15, 0x06
-# classic BPF instruction: code, jumps if true and if false, operand
+# Classic BPF instruction: code, jumps if true and if false, operand
 _CLASSIC = struct.Struct("=HBBI")
 
 
-class Byte(NamedTuple):
+class ByteTest(NamedTuple):
     """A test of one byte of a frame: the masked byte equals `value` (or differs from `value`)."""
 
     at: int
@@ -47,29 +47,29 @@ class Byte(NamedTuple):
     equal: bool = True
 
 
-def keep(taker: socket.socket, *tests: Byte) -> None:
+def attach_byte_filter(taker: socket.socket, *tests: ByteTest) -> None:
     """Attach a filter to a packet socket that accepts only frames that pass all byte tests.
 
     Frames that are too short for a test are not kept.
     """
-    program = shared(tests)
+    program = shared_filter(tests)
     if program is None:
-        attach_filter(taker, classic(tests))
+        attach_filter(taker, classic_filter(tests))
     else:
         taker.setsockopt(socket.SOL_SOCKET, SO_ATTACH_BPF, program)
 
 
 @cache
-def shared(tests: tuple[Byte, ...]) -> int | None:
-    """Return the cached eBPF socket filter for these byte tests, None without eBPF."""
+def shared_filter(tests: tuple[ByteTest, ...]) -> int | None:
+    """Return the descriptor of the cached eBPF filter for these byte tests; None without eBPF."""
     try:
-        return load(modern(tests), SOCKET_FILTER)
+        return load_program(ebpf_filter(tests), SOCKET_FILTER)
     except (OSError, BpfError):
         return None
 
 
-def modern(tests: tuple[Byte, ...]) -> bytes:
-    """Return an eBPF program that performs the byte tests of a frame."""
+def ebpf_filter(tests: tuple[ByteTest, ...]) -> bytes:
+    """Return an eBPF socket filter that accepts frames that pass all byte tests."""
     program = copy(R6, R1)
     for at, value, mask, equal in tests:
         program += load_packet(BYTE, at) + calculate(AND, R0, mask)
@@ -78,8 +78,8 @@ def modern(tests: tuple[Byte, ...]) -> bytes:
     return program + set_register(R0, KEPT_BYTES) + EXIT
 
 
-def classic(tests: tuple[Byte, ...]) -> bytes:
-    """Return a classic BPF program that performs the byte tests of a frame."""
+def classic_filter(tests: tuple[ByteTest, ...]) -> bytes:
+    """Return a classic BPF socket filter that accepts frames that pass all byte tests."""
     program = b""
     for at, value, mask, equal in tests:
         program += _CLASSIC.pack(LOAD_BYTE, 0, 0, at) + _CLASSIC.pack(AND_WITH, 0, 0, mask)

@@ -18,51 +18,51 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call
+from hosts.linux.bpf import ATTRIBUTES, NAME, BpfError, call_bpf
 
 HURRY = Path("/sys/kernel/rcu_expedited")
 PROGRAM_ATTACH, PROGRAM_DETACH, FILE_OF_PROGRAM, INFO, PROGRAM_QUERY = 8, 9, 13, 15, 16
-INCOMING, OUTGOING = 46, 47  # attach types, from linux/bpf.h
-BEFORE = 1 << 3  # flag of bpf(2): attach before another program
+INCOMING, OUTGOING = 46, 47  # attach types BPF_TCX_INGRESS and BPF_TCX_EGRESS of linux/bpf.h
+BEFORE = 1 << 3  # flag BPF_F_BEFORE of bpf(2): attach before another program
 UNTOUCHED = 1  # revision number of an attachment point (TCX) that never had a program
-MOST = 64  # maximum number of programs at one attachment point
+MOST = 64  # maximum number of programs at one TCX attachment point
 INFO_BYTES, NAME_AT = 80, 64  # size of struct bpf_prog_info, and offset of the program's name
-LOOPBACK = 1  # the first interface of every namespace
+LOOPBACK = 1  # index of the loopback interface, the first of every namespace
 
 
-def is_quick() -> bool:
-    """Return True if TCX is available with expedited grace periods, hence without long waits."""
+def detaches_fast() -> bool:
+    """Return True if TCX programs detach fast: TCX exists, and RCU grace periods are expedited."""
     try:
         expedited = HURRY.read_text().strip() != "0"
     except OSError:
         return False
-    return expedited and is_known()
+    return expedited and is_supported()
 
 
-def is_known() -> bool:
-    """Return True if this kernel has TCX and this process may query it."""
+def is_supported() -> bool:
+    """Return True if this kernel has TCX (attached eBPF programs) and this process may query it."""
     try:
-        standing(LOOPBACK, egress=False)
+        attached_program_ids(LOOPBACK, egress=False)
     except (OSError, BpfError):
         return False
     return True
 
 
 def attach(program: int, ifindex: int, *, egress: bool, before: int | None = None) -> None:
-    """Attach a program to an interface's egress or ingress.
+    """Attach an eBPF program to an interface's egress or ingress by TCX.
 
     The program runs before the program `before`, or by default after all others.
     """
     flags, other = (0, 0) if before is None else (BEFORE, before)
     attributes = struct.pack("=6I", ifindex, program, _attach_type(egress), flags, 0, other)
-    call(PROGRAM_ATTACH, attributes)
+    call_bpf(PROGRAM_ATTACH, attributes)
 
 
-def attach_anew(program: int, ifindex: int, *, egress: bool) -> None:
-    """Attach an eBPF program to an interface in place of those of a dead Pillarbox process."""
+def replace_dead_programs(program: int, ifindex: int, *, egress: bool) -> None:
+    """Attach an eBPF program to an interface, replacing those of a dead Pillarbox process."""
     attributes = struct.pack("=6IQ", ifindex, program, _attach_type(egress), 0, 0, 0, UNTOUCHED)
     try:
-        call(PROGRAM_ATTACH, attributes)
+        call_bpf(PROGRAM_ATTACH, attributes)
     except OSError as error:
         if error.errno != errno.ESTALE:
             raise
@@ -72,8 +72,8 @@ def attach_anew(program: int, ifindex: int, *, egress: bool) -> None:
 
 
 def detach(program: int, ifindex: int, *, egress: bool) -> None:
-    """Detach a program from an interface's egress or ingress."""
-    call(PROGRAM_DETACH, struct.pack("=4I", ifindex, program, _attach_type(egress), 0))
+    """Detach an eBPF program from the egress or ingress of an interface."""
+    call_bpf(PROGRAM_DETACH, struct.pack("=4I", ifindex, program, _attach_type(egress), 0))
 
 
 def _attach_type(egress: bool) -> int:
@@ -82,10 +82,10 @@ def _attach_type(egress: bool) -> int:
 
 
 def _own_programs(ifindex: int, *, egress: bool) -> Iterator[int]:
-    """Yield descriptors of Pillarbox's programs at an interface, each closed after its use."""
-    for number in standing(ifindex, egress=egress):
-        with suppress(FileNotFoundError):  # the program was detached in the meantime
-            program = call(FILE_OF_PROGRAM, struct.pack("=I", number))
+    """Yield descriptors of Pillarbox's eBPF programs at an interface; each is closed after use."""
+    for number in attached_program_ids(ifindex, egress=egress):
+        with suppress(FileNotFoundError):  # an eBPF program was detached after its id was read
+            program = call_bpf(FILE_OF_PROGRAM, struct.pack("=I", number))
             try:
                 if _program_name(program) == NAME:
                     yield program
@@ -93,20 +93,20 @@ def _own_programs(ifindex: int, *, egress: bool) -> Iterator[int]:
                 os.close(program)
 
 
-def standing(ifindex: int, *, egress: bool) -> list[int]:
-    """Return the ids of the programs attached to an interface, in execution order."""
+def attached_program_ids(ifindex: int, *, egress: bool) -> list[int]:
+    """Return the ids of the eBPF programs attached to an interface, in execution order."""
     numbers = (ctypes.c_uint32 * MOST)()
     query = struct.pack(
         "=4IQI", ifindex, _attach_type(egress), 0, 0, ctypes.addressof(numbers), MOST
     )
     attributes = ctypes.create_string_buffer(query, ATTRIBUTES)
-    call(PROGRAM_QUERY, attributes)
+    call_bpf(PROGRAM_QUERY, attributes)
     (count,) = struct.unpack_from("=I", attributes, 24)
     return numbers[:count]
 
 
 def _program_name(program: int) -> bytes:
-    """Return the name of a loaded program."""
+    """Return the name of a loaded eBPF program."""
     info = ctypes.create_string_buffer(INFO_BYTES)
-    call(INFO, struct.pack("=IIQ", program, INFO_BYTES, ctypes.addressof(info)))
+    call_bpf(INFO, struct.pack("=IIQ", program, INFO_BYTES, ctypes.addressof(info)))
     return info.raw[NAME_AT:].rstrip(b"\0")

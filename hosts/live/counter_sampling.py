@@ -14,14 +14,12 @@ from hosts.base.bandwidth import Bandwidth
 from hosts.live.table import DecisionTable
 
 LOOK_S = 0.25  # interval of reading port counters under load, in seconds
-# Interval of reading port counters under low load, and the share of the port rate that counts as
-# low; heart-beats
-# use some of it.
+# Interval of reading port counters under low load, in seconds, and the share of the port rate that
+# counts as low load; heart-beats use some of it.
 IDLE_LOOK_S, IDLE = 10.0, 0.02
-REST_S = 3600.0  # interval of reading port counters at rest, in seconds
-# Time of frequent counter reading after a local program has sent a packet: the program may pause
-# for a
-# moment, and most of its packets may be forwarded without Python.
+REST_S = 3600.0  # interval of reading port counters of a server without traffic, in seconds
+# Time in seconds of frequent counter reading after a local program has sent a packet: the program
+# may pause, and most of its packets may be forwarded without Python.
 ATTENTIVE_S = 2.0
 
 
@@ -37,7 +35,7 @@ class CounterSchedule:
     table : Table
         Table of decisions that are carried out without the router.
     can_rest : bool
-        True if `come` is called when the table is used after a rest.
+        True if `read_soon` is called when the table is used after a rest.
     """
 
     def __init__(
@@ -55,19 +53,19 @@ class CounterSchedule:
         self._repeated = 0
         self._attentive_until_s = 0.0
 
-    def come(self) -> None:
-        """Read the port counters soon because of traffic, and immediately after a rest."""
+    def read_soon(self) -> None:
+        """Read the port counters soon because of traffic, or immediately after a rest."""
         self.next_s = min(self.next_s, time.monotonic() + (0.0 if self._rests else LOOK_S))
 
-    def attend(self) -> None:
+    def read_often(self) -> None:
         """Read the port counters often for a while, since a local program has sent a packet."""
-        self.come()
+        self.read_soon()
         self._attentive_until_s = time.monotonic() + ATTENTIVE_S
 
-    def look(self, ports: Collection[tuple[int, str]], now: float) -> None:
+    def read_counters(self, ports: Collection[tuple[int, str]], now: float) -> None:
         """Pass the port byte counters to the router's bandwidth, and schedule the next reading."""
-        if self._rests:  # an unknown number of heart-beats passed during the rest
-            self._table.rest(False)
+        if self._rests:  # the rest added an unknown number of heart-beats to the counters
+            self._table.set_rest(False)
             self._bandwidth.begin_anew()
         counters = self._bytes_of()
         for number, name in ports:
@@ -75,8 +73,8 @@ class CounterSchedule:
                 self._bandwidth.observe(number, *counters[name], now)
         idle = self._bandwidth.most_used_bps < IDLE * self._bandwidth.rate_bps
         idle = idle and not self._rests and now >= self._attentive_until_s
-        before, self._repeated = self._repeated, self._table.repeated()
+        before, self._repeated = self._repeated, self._table.forwarded_packets()
         self._rests = idle and self._can_rest and self._repeated == before
         if self._rests:
-            self._table.rest(True)
+            self._table.set_rest(True)
         self.next_s = now + (REST_S if self._rests else IDLE_LOOK_S if idle else LOOK_S)

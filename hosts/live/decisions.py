@@ -27,9 +27,9 @@ from hosts.live.table import (
     DecisionTable,
     DecisionUse,
     DeliverDecision,
-    Push,
+    PushDecision,
     RelayDecision,
-    Unwrap,
+    UnwrapDecision,
 )
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import ByFlow, RelayKey
@@ -40,11 +40,11 @@ MacOf = Callable[[Step], bytes]
 # that. With hundreds of decisions the counters are read less often, so that each of many servers
 # spends less than a thousandth of a processor on them.
 COUNTING_S, LOOKING_S = 5e-3, 1.25e-3
-MOST_KNOWN = 8192  # upper bound for cached actions whose ground (`Send.repeat`) is recorded
+MOST_KNOWN = 8192  # maximum number of cached actions that are recorded by link or ground
 
 
-class Decisions:
-    """Installs a router's repeatable actions in the data plane's table, and withdraws them.
+class DecisionInstaller:
+    """Installs a router's repeatable decisions in the data plane's table, and withdraws them.
 
     Parameters
     ----------
@@ -58,29 +58,32 @@ class Decisions:
 
     def __init__(self, router: Router, table: DecisionTable, mac: MacOf) -> None:
         self.router, self.table, self._mac = router, table, mac
-        self._count_flows_s = self._count_relays_s = 0.0  # next time at which counters are read
+        # Times at which the counters of flows and of relayed packets are read next.
+        self._count_flows_s = self._count_relays_s = 0.0
         self._generations = router.generation, router.own_generation
         self._keys_by_ground: defaultdict[Hashable, set[FlowKey | RelayKey]] = defaultdict(set)
-        self._known = 0  # number of decisions in `_keys_by_ground`
+        self._known = 0  # number of cached actions in `_keys_by_ground`
 
-    def learn(self, actions: list[Action]) -> None:
-        """Install the decisions in a router's actions on a packet."""
-        self.keep_up()
+    def install(self, actions: list[Action]) -> None:
+        """Install the decisions of a router's actions in the data plane's table."""
+        self.withdraw_invalid()
         for action in actions:
             match action:
                 case Delivered(_, key) if key is not None:
                     self.table.install_relay(key, DeliverDecision())
                 case Send(port, peer, _, Pushed(flow, header, ground)):
                     next_mac = self._next_hop_mac(port, peer, flow, ground)
-                    self.table.install_flow(flow, Push(port, next_mac, header))
+                    self.table.install_flow(flow, PushDecision(port, next_mac, header))
                 case Send(port, peer, _, Relayed(key, change, ground)):
                     next_mac = self._next_hop_mac(port, peer, key, ground)
                     self.table.install_relay(key, RelayDecision(port, next_mac, change))
                 case Send(port, peer, _, Unwrapped(key)):
-                    self.table.install_relay(key, Unwrap(port, self._next_hop_mac(port, peer, key)))
+                    self.table.install_relay(
+                        key, UnwrapDecision(port, self._next_hop_mac(port, peer, key))
+                    )
 
-    def keep_up(self) -> None:
-        """Withdraw the data plane's cached actions that are no longer valid."""
+    def withdraw_invalid(self) -> None:
+        """Remove cached actions that are no longer valid from the data plane's table."""
         self.router.keep_up()
         generations = self.router.generation, self.router.own_generation
         if generations != self._generations:
@@ -88,48 +91,48 @@ class Decisions:
             self._generations = generations
             self.table.flush(relays=not only_own)
             if not only_own:
-                self._forget()
+                self._forget_grounds()
         changed, gone = self.router.changed_flows, self.router.gone
         while changed:
-            self.table.forget(changed.pop())
+            self.table.forget_flow(changed.pop())
         while gone:
             following = self._keys_by_ground.pop(gone.pop(), set())
             self._known -= len(following)
             for key in following:
-                self.table.take_back(key)
+                self.table.remove_decision(key)
 
     def _next_hop_mac(
         self, port: int, peer: int, key: FlowKey | RelayKey, ground: Hashable = None
     ) -> bytes:
-        """Record the ground of a cached action; return the MAC address of its next hop."""
+        """Return a next hop's MAC address; record the link or ground of its cached action."""
         step = Step(port, peer)
         if self.router.answers_outlive_links:
             if self._known >= MOST_KNOWN:
                 self.table.flush()
-                self._forget()
+                self._forget_grounds()
             following = self._keys_by_ground[step if ground is None else ground]
             self._known += key not in following
             following.add(key)
         return self._mac(step)
 
-    def _forget(self) -> None:
+    def _forget_grounds(self) -> None:
         self._keys_by_ground.clear()
         self._known = 0
 
-    def tell_used(self, now: float) -> list[Action]:
+    def report_used_flows(self, now: float) -> list[Action]:
         """Report to the router the traffic of flows that the data plane forwards."""
         found: list[tuple[FlowKey, DecisionUse]] = []
         if now >= self._count_flows_s:
             found += self.table.flows_used().items()
-            self._count_flows_s = now + self._pause_s(len(found))
+            self._count_flows_s = now + self._counting_pause_s(len(found))
         if self.router.by_flow and now >= self._count_relays_s:
             relays = self.table.relays_used()
             found += [(key.flow, used) for key, used in relays.items() if isinstance(key, ByFlow)]
-            self._count_relays_s = now + self._pause_s(len(relays))
+            self._count_relays_s = now + self._counting_pause_s(len(relays))
         return [
             action for flow, used in found for action in self.router.used(flow, used.bytes, now)
         ]
 
-    def _pause_s(self, used: int) -> float:
+    def _counting_pause_s(self, used: int) -> float:
         """Return the time until flow counters are read again, by the number of actions in use."""
         return COUNTING_S * used + LOOKING_S * (self.table.counted - used)

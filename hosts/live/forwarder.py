@@ -24,12 +24,19 @@ from hosts.base.actions import EVERYONE, Action, Deliver, Send
 from hosts.base.path import Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, Changes, Interfaces
+from hosts.linux.interfaces import ACCEPT_LOCAL, RP_FILTER, InterfaceChanges, InterfaceQueries
 from hosts.live.counter_sampling import CounterSchedule
-from hosts.live.decisions import Decisions
-from hosts.live.devices import APPLICATION_INTERFACE, BROADCAST_MAC, Carriers, Port, Tun, sender
-from hosts.live.heartbeat_pacer import HeartBeats, outlets
-from hosts.live.lab_programs import Programs
+from hosts.live.decisions import DecisionInstaller
+from hosts.live.devices import (
+    APPLICATION_INTERFACE,
+    BROADCAST_MAC,
+    CarrierEvents,
+    Port,
+    Tun,
+    heart_beat_socket,
+)
+from hosts.live.heartbeat_pacer import PacerConnection, heart_beat_ports
+from hosts.live.lab_programs import ServerPrograms
 from hosts.live.liveness import Liveness, NeighbourLink, NeighbourState
 from hosts.live.python_table import PythonTable
 from hosts.live.settings import LabSettings
@@ -42,20 +49,20 @@ if TYPE_CHECKING:
     from hosts.live.kernel_table import KernelTable
     from hosts.live.kernel_table import TablePort as KernelPort
 
-# Upper bounds, in packets and seconds, for one turn of a socket; then other sockets and timers are
-# served. Messages are served before every turn, since the whole network depends on them.
+# Maximum packets and seconds for reading one socket, before other sockets and timers are served.
+# Control messages come before the packets of every socket: the network depends on them.
 BATCH, TURN_S = 64, 1e-3
-# Heart-beats that arrive while the kernel's link table is filled are ignored and sent again; for
-# this time, in seconds, such heart-beats may be in flight.
+# Heart-beats that arrive while the kernel's link table is filled are ignored and sent again; they
+# may still be in flight for this time, in seconds.
 FILLED_S = 0.1
-# Heart-beats read from a port at a time: a full socket buffer, forged frames included.
+# Maximum number of heart-beats read from a port at a time, forged ones included: a full buffer.
 MOST_HEARD = 4096
-LEAST_START_S = 1.0  # time before a neighbour that was never heard counts as silent, in seconds
-TRACES = 512  # upper bound for recorded traces of marked packets
+LEAST_START_S = 1.0  # seconds before a neighbour that was never heard counts as silent
+TRACES = 512  # maximum number of stored trace records of marked packets
 
 
 class Forwarder:
-    """Forwarder process of one server: event loop between ports, applications and router.
+    """Forwarder of one server: event loop that passes packets between ports, programs and router.
 
     Parameters
     ----------
@@ -63,7 +70,7 @@ class Forwarder:
         The network, the server's router, and the settings of the lab.
     pacer : socket
         Socket to the process that sends heart-beats.
-    programs : Programs, optional
+    programs : ServerPrograms, optional
         This server's view of the lab's eBPF programs, if the kernel runs any.
     start_s : float
         Upper bound for the start-up of other servers; silent neighbours are excused until then.
@@ -75,43 +82,43 @@ class Forwarder:
         router: Router,
         settings: LabSettings,
         pacer: socket.socket,
-        programs: Programs | None,
+        programs: ServerPrograms | None,
         start_s: float,
     ) -> None:
         self.topology, self.router, self._programs = topology, router, programs
         self.server = router.server
-        self.drops: Counter[str] = Counter()  # packets dropped by the data plane, by reason
+        self.drops: Counter[str] = Counter()  # packets dropped by the forwarder, by reason
         self.traces: deque[dict[str, Any]] = deque(maxlen=TRACES)
-        self._interfaces = Interfaces()
+        self._interfaces = InterfaceQueries()
         self.tun = Tun()
         self.plane = settings.plane
         self.ports: dict[int, Port] = {}
         self._open_ports()
-        self.carriers = Carriers()
+        self.carriers = CarrierEvents()
         self.repeated = None if self.plane == "ebpf" else self._python_table()
         self.kernel = None if self.repeated else self._kernel_table()
         table = self.repeated or self.kernel
         assert table is not None
-        self.decisions = Decisions(router, table, self._mac)
-        # Interfaces go up last: attaching eBPF programs to one that is up stalls all others.
-        self._configure(settings)
+        self.decisions = DecisionInstaller(router, table, self._neighbour_mac)
+        # Interfaces go up last: attaching eBPF programs to one that is up delays all others.
+        self._configure_application_interface(settings)
         self._macs: dict[Step, bytes] = {}
         self._peers: dict[tuple[int, bytes], int | None] = {}
-        self.decisions.learn(router.foreseen())
+        self.decisions.install(router.foreseen())
         self._live = dict.fromkeys(self.ports, True)
         self._awaits_heart_beats = False
-        self._watched_from_s = 0.0  # heart-beats received earlier are ignored
-        self._sent_revision: int  # revision of the heart-beats given to the pacer
+        self._watched_from_s = 0.0  # heart-beats received before this time are ignored
+        self._sent_revision: int  # revision of the heart-beats last passed to the pacer
         self._wakers: dict[int, Callable[[], None]] = {}
         self._epoll, self._messages = select.epoll(), select.epoll()
         self._epoll.register(self._messages.fileno(), select.EPOLLIN)
         self._watch_devices()
         self._pacer = pacer
         router.leave_heart_beats_to_others()
-        # A student's router program also handles heart-beats and neighbours.
+        # A student's router program handles heart-beats itself: eBPF must not record them.
         watched = self._programs if router.watches_neighbours else None
-        self.liveness = self._watched_by_kernel(watched, start_s) if watched else None
-        self.heart_beats = self._paced_heart_beats()
+        self.liveness = self._start_kernel_liveness(watched, start_s) if watched else None
+        self.heart_beats = self._connect_to_pacer()
         self._looks = CounterSchedule(
             router.bandwidth,
             self._interfaces.byte_counters,
@@ -121,28 +128,28 @@ class Forwarder:
 
     # -- setting up ------------------------------------------------------------------------------
 
-    def _configure(self, settings: LabSettings) -> None:
-        # All other addresses are routed to this interface, too: a gateway may have a route to them
+    def _configure_application_interface(self, settings: LabSettings) -> None:
+        # All other addresses are routed to the application interface too: a gateway may reach them
         # (Guo 2009, section 5.3). Without one, the router answers by ICMP from the server's own
         # address, which the kernel must accept.
         index = socket.if_nametoindex(APPLICATION_INTERFACE)
-        changes = Changes()
+        changes = InterfaceChanges()
         changes.set_link(index, {ACCEPT_LOCAL: 1}, mtu=settings.mtu, up=True)
         prefix_length = self.topology.ip_prefix_length
         changes.add_address(index, self.topology.ipv4(self.server), prefix_length)
         changes.route_everything_to(index)
-        changes.make()
+        changes.apply()
 
     def _open_ports(self) -> list[int]:
-        """Open all ports that have a cable and are not open yet; return their numbers."""
+        """Open this server's ports that have a cable and are not open yet; return their numbers."""
         opened = [n for n, _ in self.topology.neighbours(self.server) if n not in self.ports]
-        changes = Changes()
+        changes = InterfaceChanges()
         for number in opened:
             # The server's address is on another interface, so the kernel's IP stack rejects every
             # packet that arrives here, and leaves it to the forwarder.
             index = socket.if_nametoindex(self.topology.interface(self.server, number))
             changes.set_link(index, {RP_FILTER: 1})
-        changes.make()
+        changes.apply()
         for number in opened:
             name = self.topology.interface(self.server, number)
             mac = self.topology.mac_number(self.server, number).to_bytes(6, "big")
@@ -156,7 +163,9 @@ class Forwarder:
 
         ports = {number: self._kernel_port(port) for number, port in self.ports.items()}
         application = socket.if_nametoindex(APPLICATION_INTERFACE)
-        return KernelTable(ports, application, programs=self._programs, **self._table_options())
+        return KernelTable(
+            ports, application, programs=self._programs, **self._data_plane_options()
+        )
 
     @staticmethod
     def _kernel_port(port: Port) -> KernelPort:
@@ -164,42 +173,44 @@ class Forwarder:
 
         return KernelPort(socket.if_nametoindex(port.name), port.mac)
 
-    def _paced_heart_beats(self) -> HeartBeats:
-        senders = {number: sender(port.name) for number, port in self.ports.items()}
-        ports = outlets(self.topology, self.server, senders, self.liveness)
+    def _connect_to_pacer(self) -> PacerConnection:
+        senders = {number: heart_beat_socket(port.name) for number, port in self.ports.items()}
+        ports = heart_beat_ports(self.topology, self.server, senders, self.liveness)
         timers = self.router.timers
         interval_s = timers.confirmed_heart_beat_s if self.liveness else timers.heart_beat_s
-        made = HeartBeats(self._pacer, self.server, ports, interval_s)
+        made = PacerConnection(self._pacer, self.server, ports, interval_s)
         self._watch_pacer(made)
         return made
 
-    def _watch_pacer(self, heart_beats: HeartBeats) -> None:
+    def _watch_pacer(self, heart_beats: PacerConnection) -> None:
         self._sent_revision = -1
         self.watch(heart_beats.fileno(), partial(self._pacer_ended, heart_beats))
 
-    def _pacer_ended(self, heart_beats: HeartBeats) -> None:
-        """Register with the next pacer, and excuse the neighbours' silence until then."""
-        self.forget(heart_beats.fileno())
+    def _pacer_ended(self, heart_beats: PacerConnection) -> None:
+        """Register with a new heart-beat pacer; neighbours do not count as silent until then."""
+        self.unregister(heart_beats.fileno())
         heart_beats.register_again()
         self._watch_pacer(heart_beats)
         self.router.neighbours.excuse_silence(time.monotonic())
 
     def _python_table(self) -> PythonTable:
-        return PythonTable(self.ports, self.tun, self._count, **self._table_options())
+        return PythonTable(self.ports, self.tun, self._count_drop, **self._data_plane_options())
 
-    def _table_options(self) -> dict[str, bool]:
+    def _data_plane_options(self) -> dict[str, bool]:
         router = self.router
         return {"by_flow": router.by_flow, "sees_connections": router.sees_connections}
 
     def _watched_links(self) -> list[NeighbourLink]:
         index = {port.number: number for number, port in self._by_index.items()}
         return [
-            NeighbourLink(step, self.topology.uid(step.peer), index[step.port], self._mac(step))
+            NeighbourLink(
+                step, self.topology.uid(step.peer), index[step.port], self._neighbour_mac(step)
+            )
             for step in self.router.neighbours.links
         ]
 
-    def _watched_by_kernel(self, programs: Programs, start_s: float) -> Liveness:
-        """Let the kernel record heart-beats and detect silent neighbours."""
+    def _start_kernel_liveness(self, programs: ServerPrograms, start_s: float) -> Liveness:
+        """Let eBPF programs record heart-beats and detect silent neighbours."""
         router = self.router
         for index in () if self.kernel else self._by_index:
             programs.attach("port_in", index, egress=False)
@@ -214,9 +225,9 @@ class Forwarder:
         return watch
 
     def _watch_from_now(self) -> None:
-        """Discard all earlier heart-beats: no program recorded their receive times."""
+        """Discard the heart-beats received so far: no program recorded their receive times."""
         for port in self.ports.values():
-            deque(port.hear(MOST_HEARD), maxlen=0)
+            deque(port.receive_heart_beats(MOST_HEARD), maxlen=0)
         self._watched_from_s = time.monotonic() + FILLED_S
 
     def _watch_devices(self) -> None:
@@ -231,7 +242,7 @@ class Forwarder:
             self.watch(which.fileno(), partial(self._process_port, port, which), at)
 
     def _watch_heart_beats(self, port: Port) -> None:
-        """Process each heart-beat on arrival; the kernel passes only those it does not record."""
+        """Process a port's heart-beats on arrival: those that eBPF programs do not record."""
         self.watch(port.heart_beats.fileno(), partial(self._process_port_heart_beats, port))
 
     def watch(self, fd: int, waker: Callable[[], None], at: select.epoll | None = None) -> None:
@@ -239,10 +250,10 @@ class Forwarder:
         self._wakers[fd] = waker
         (at or self._epoll).register(fd, select.EPOLLIN)
 
-    def forget(self, fd: int) -> None:
+    def unregister(self, fd: int) -> None:
         """Remove a file descriptor from the event loop."""
         for each in (self._epoll, self._messages):
-            # the descriptor is registered with the other epoll only
+            # the descriptor is registered with another epoll of this forwarder only
             with suppress(FileNotFoundError):
                 each.unregister(fd)
         del self._wakers[fd]
@@ -253,34 +264,34 @@ class Forwarder:
         """Adapt the forwarder's ports and router to a network that has become larger or smaller."""
         self.topology = parse(network)
         self._carry_out(self.router.resize(self.topology, time.monotonic()))
-        self.decisions.keep_up()
+        self.decisions.withdraw_invalid()
         cabled = {number for number, _ in self.topology.neighbours(self.server)}
         closed = [number for number in self.ports if number not in cabled]
         for number in closed:
             self._close_port(number)
         opened = self._open_ports()
         for number in opened:
-            self._use_port(self.ports[number])
+            self._start_using_port(self.ports[number])
         self._peers.clear()
         if self.liveness:
             self.liveness.resize(self._watched_links(), time.monotonic() + LEAST_START_S)
             self._watch_from_now()
-        self.forget(self.heart_beats.fileno())
+        self.unregister(self.heart_beats.fileno())
         self.heart_beats.close()
-        self.heart_beats = self._paced_heart_beats()
+        self.heart_beats = self._connect_to_pacer()
 
     def _close_port(self, number: int) -> None:
         port = self.ports.pop(number)
         for which in port.sockets:
             if which.fileno() in self._wakers:
-                self.forget(which.fileno())
+                self.unregister(which.fileno())
         port.close()
         del self._live[number]
         if self.kernel:
             self.kernel.close_port(number)
 
-    def _use_port(self, port: Port) -> None:
-        """Start using a port that was opened while the server runs."""
+    def _start_using_port(self, port: Port) -> None:
+        """Start to send and receive by a port that was opened while the server runs."""
         self._live[port.number] = True
         if self.kernel:
             self.kernel.open_port(port.number, self._kernel_port(port))
@@ -289,14 +300,14 @@ class Forwarder:
         self._watch_port(port)
         if self.liveness or self._awaits_heart_beats:
             self._watch_heart_beats(port)
-        self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
+        self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
 
     # -- the loop --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Forward packets until the process is ended."""
-        for port in self.ports.values():  # carrier changes before the event socket was open
-            self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
+        """Forward packets until this forwarder process is ended."""
+        for port in self.ports.values():  # ports that lost carrier before the event socket was open
+            self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
         while True:
             wait = min(self.router.next_poll, self._looks.next_s) - time.monotonic()
             for fd, _ in self._epoll.poll(max(0.0, wait)):
@@ -310,29 +321,32 @@ class Forwarder:
                 self._process_heart_beats()
                 self._carry_out(self.router.poll(now))
             if now >= self._looks.next_s:
-                self._observe(now)
-            self.decisions.keep_up()
+                self._observe_traffic(now)
+            self.decisions.withdraw_invalid()
             if self._sent_revision != self.router.neighbours.revision:
                 self._update_heart_beats()
 
     def _update_heart_beats(self) -> None:
-        """Update the content of heart-beats, and the silent neighbours in the kernel's table."""
+        """Pass changed heart-beats to the pacer, and silent neighbours to the kernel's table."""
         neighbours = self.router.neighbours
         self._sent_revision = neighbours.revision
         beats = self.router.heart_beats()
-        self.heart_beats.say(
-            {one.port: self.ports[one.port].framed(BROADCAST_MAC, one.frame) for one in beats}
+        self.heart_beats.set_frames(
+            {
+                one.port: self.ports[one.port].with_ethernet_header(BROADCAST_MAC, one.frame)
+                for one in beats
+            }
         )
         if self.liveness:
             for step in neighbours.links:
                 if self.liveness.hears(step) and not neighbours.hears(step):
-                    self.liveness.forget(step, neighbours.lost_until(step))
+                    self.liveness.mark_silent(step, neighbours.lost_until(step))
 
     def _process_kernel_events(self, watch: Liveness) -> None:
-        """Process eBPF events: neighbours silent or heard again, or traffic after a rest."""
+        """Process eBPF events: a neighbour is silent or heard again, traffic after a rest."""
         now = time.monotonic()
-        self._looks.come()
-        for step, state in watch.news():
+        self._looks.read_soon()
+        for step, state in watch.changed_links():
             # Revision -1 forces an update: the kernel must forget neighbours that the router
             # rejects.
             self._sent_revision = -1
@@ -342,17 +356,17 @@ class Forwarder:
                 self._carry_out(self.router.silence(step, now))
 
     def _process_applications(self) -> None:
-        self._looks.attend()
+        self._looks.read_often()
         end = time.monotonic() + TURN_S
         for _ in range(BATCH):
             packet = self.tun.receive()
             if packet is None:
                 return
-            if self.repeated and self.repeated.sent(packet):
+            if self.repeated and self.repeated.send_by_decision(packet):
                 continue
             now = time.monotonic()
             actions = self.router.send(packet, now)
-            self.decisions.learn(actions)
+            self.decisions.install(actions)
             self._carry_out(actions, packet)
             if min(self.router.next_poll, end) <= now:
                 return
@@ -377,53 +391,53 @@ class Forwarder:
                 if awaits:
                     self._watch_heart_beats(port)
                 else:
-                    self.forget(port.heart_beats.fileno())
+                    self.unregister(port.heart_beats.fileno())
 
     def _process_port_heart_beats(self, port: Port) -> None:
-        for age_s, (source_mac, frame) in port.hear(MOST_HEARD):
+        for age_s, (source_mac, frame) in port.receive_heart_beats(MOST_HEARD):
             came_s = time.monotonic() - age_s
             if came_s > self._watched_from_s:
                 self._process_frame(port.number, source_mac, frame, came_s)
 
     def _process_port(self, port: Port, which: socket.socket) -> None:
-        """Process received packets until a timer is due: heart-beats must not wait for packets."""
+        """Process a socket's packets until a timer is due: heart-beats must not wait for them."""
         repeated, end = self.repeated, time.monotonic() + TURN_S
         for _ in range(BATCH):
-            taken = port.take(which)
+            taken = port.receive_raw(which)
             if taken is None:
                 return
             if not port.is_link_state(taken):
-                self._looks.come()
+                self._looks.read_soon()
             now = time.monotonic()
-            if not (repeated and repeated.came(port.number, taken)):
-                for source_mac, frame in port.cut(taken):
+            if not (repeated and repeated.handle_by_decision(port.number, taken)):
+                for source_mac, frame in port.packets_of(taken):
                     self._process_frame(port.number, source_mac, frame, now)
             if min(self.router.next_poll, end) <= now:
                 return
 
     def _process_frame(self, port: int, source_mac: bytes, frame: Frame, now: float) -> None:
-        peer = self._peer(port, source_mac)
+        peer = self._neighbour_with_mac(port, source_mac)
         if peer is None:
             self.drops["sender is no neighbour"] += 1
             return
         actions = self.router.receive(port, peer, frame, now)
-        self.decisions.learn(actions)
+        self.decisions.install(actions)
         self._carry_out(actions, frame.data)
 
     def _process_carriers(self) -> None:
-        for index, live in self.carriers.news():
+        for index, live in self.carriers.pending():
             if index in self._by_index:
-                self._set_carrier(self._by_index[index].number, live)
+                self._set_port_carrier(self._by_index[index].number, live)
         if self.carriers.overrun:
             self.carriers.overrun = False
             for port in self.ports.values():
-                self._set_carrier(port.number, self._interfaces.has_carrier(port.name))
+                self._set_port_carrier(port.number, self._interfaces.has_carrier(port.name))
 
-    def _set_carrier(self, port: int, live: bool) -> None:
+    def _set_port_carrier(self, port: int, live: bool) -> None:
         if self._live[port] != live:
             self._live[port] = live
             self._carry_out(self.router.carrier(port, live, time.monotonic()))
-            self.decisions.keep_up()
+            self.decisions.withdraw_invalid()
 
     def _carry_out(self, actions: list[Action], cause: bytes = b"") -> None:
         """Execute the router's actions: send, deliver or drop; `cause` is the incoming packet."""
@@ -434,22 +448,22 @@ class Forwarder:
             if isinstance(action, Send):
                 self._transmit(action)
             elif isinstance(action, Deliver):
-                self._count(self.tun.send(action.packet))
+                self._count_drop(self.tun.send(action.packet))
 
     def _transmit(self, send: Send) -> None:
         port = self.ports.get(send.port)
         if port is None:
-            self._count("no such port")
+            self._count_drop("no such port")
             return
-        self._count(port.send(self._mac(Step(send.port, send.peer)), send.frame))
+        self._count_drop(port.send(self._neighbour_mac(Step(send.port, send.peer)), send.frame))
 
-    def _count(self, reason: str) -> None:
+    def _count_drop(self, reason: str) -> None:
         if reason:
             self.drops[reason] += 1
 
     # -- addresses -------------------------------------------------------------------------------
 
-    def _mac(self, step: Step) -> bytes:
+    def _neighbour_mac(self, step: Step) -> bytes:
         if step.peer == EVERYONE:
             return BROADCAST_MAC
         if step not in self._macs:
@@ -457,26 +471,26 @@ class Forwarder:
             self._macs[step] = self.topology.mac_number(step.peer, port).to_bytes(6, "big")
         return self._macs[step]
 
-    def _peer(self, port: int, mac: bytes) -> int | None:
-        """Return the neighbour on a port with a MAC address, None if there is no such neighbour."""
+    def _neighbour_with_mac(self, port: int, mac: bytes) -> int | None:
+        """Return the neighbour on a port that has this MAC address, None if no neighbour has it."""
         key = port, mac
         if key not in self._peers:
             if len(self._peers) > 4096:
-                self._peers.clear()  # too many: the source MAC addresses are forged
+                self._peers.clear()  # table of MAC addresses is full: they are forged
             node = int.from_bytes(mac[2:], "big")
             known = node < self.topology.servers and node in self.router.neighbours.peers[port]
-            known = known and self._mac(Step(port, node)) == mac
+            known = known and self._neighbour_mac(Step(port, node)) == mac
             self._peers[key] = node if known else None
         return self._peers[key]
 
     # -- state and control requests ----------------------------------------------------------------
 
-    def _observe(self, now: float) -> None:
-        self._looks.look([(number, port.name) for number, port in self.ports.items()], now)
-        self._carry_out(self.decisions.tell_used(now))
+    def _observe_traffic(self, now: float) -> None:
+        self._looks.read_counters([(number, port.name) for number, port in self.ports.items()], now)
+        self._carry_out(self.decisions.report_used_flows(now))
 
     def answer(self, request: dict[str, Any]) -> Any:
-        """Return the response to a control request, None if the request is unknown."""
+        """Return the forwarder's response to a control request, None if the request is unknown."""
         if request.get("ask") == "state":
             return self.state()
         if request.get("ask") == "down":
@@ -489,7 +503,7 @@ class Forwarder:
         return None
 
     def state(self) -> dict[str, Any]:
-        """Return the state of the server's router and data plane, as plain data for display."""
+        """Return the state of the server's router and data plane, as JSON data for display."""
         return {
             **self.router.state(),
             "plane": self.plane,

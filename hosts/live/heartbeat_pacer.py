@@ -58,62 +58,68 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hosts.linux.bpf import Map
-from hosts.linux.calls import end_with, readable
+from hosts.linux.calls import die_with_last_writer, readable
 from hosts.linux.rights import take_role
-from hosts.live.heartbeats import MOST_REPEATS, BeatPort, Round, Segment, Tick
-from hosts.live.liveness import HeardTable, Liveness
+from hosts.live.heartbeats import (
+    MOST_REPEATS,
+    BeatingPort,
+    HeartBeatRound,
+    HeartBeatSegment,
+    SimultaneousSegments,
+)
+from hosts.live.liveness import Liveness, NeighbourLinkTable
 from topos.base.topology import Topology
 
-TICK_S = 0.005  # duration of a tick of the heart-beat pacer, in seconds
-MOST_PORTS = 250  # maximum number of sockets in one registration message
+TICK_S = 0.005  # duration of a tick, the heart-beat pacer's unit of time, in seconds
+MOST_PORTS = 250  # maximum number of sockets (ports) in one registration with the pacer
 LONGEST_MESSAGE = 1 << 18
 PRIORITY = 1  # real-time priority of the heart-beat pacer
-RLIMIT_RTTIME = 15  # number of this limit in sys/resource.h
-CATCH_UP = 1.5  # upper bound for the sending clock's progress in one tick, in ticks
-HEARD_WITHIN = 3  # ticks after which an unreceived heart-beat is sent again
-REGISTERED_S = 0.5  # upper bound for all forwarders to register with a restarted pacer
-MOST_LATE_S = 1.0  # limit of the clock's lag that the kernel accepts (MOST_LATE_NS of liveness.h)
-# Limit of real-time work without sleep; the kernel kills the process beyond.
+RLIMIT_RTTIME = 15  # number of the limit of real-time CPU time, from sys/resource.h
+CATCH_UP = 1.5  # maximum progress of the sending clock in one tick, in ticks, after a delay
+HEARD_WITHIN = 3  # number of ticks after which a heart-beat that was not received is sent again
+REGISTERED_S = 0.5  # maximum seconds for all forwarders to register with a restarted pacer
+MOST_LATE_S = 1.0  # maximum lag of the sending clock that eBPF accepts (MOST_LATE_NS)
+# Maximum real-time CPU time without sleep, in microseconds; beyond it the kernel kills the pacer.
 MOST_AT_ONCE_US = 500_000
 NS = 1_000_000_000
 _FRAME = struct.Struct("=HH")
 
 
-def segment(servers: int, server: int, far: int) -> int:
-    """Return the number shared by a server's port and all ports that hear it.
+def segment_number(servers: int, server: int, far: int) -> int:
+    """Return the number of a segment: a server's port and all ports that hear its heart-beats.
 
-    >>> segment(20, 3, 21), segment(20, 3, 16), segment(20, 16, 3)
+    >>> segment_number(20, 3, 21), segment_number(20, 3, 16), segment_number(20, 16, 3)
     (21, -76, -76)
     """
     return far if far >= servers else -(min(server, far) * servers + max(server, far))
 
 
 class HeartbeatPort(NamedTuple):
-    """A port for which the pacer sends heart-beats: its socket, segment and links."""
+    """A server's port for which the pacer sends heart-beats: socket, segment and links."""
 
-    socket: socket.socket  # socket for heart-beats only
-    segment: int  # number shared by all ports that hear this port
-    hears: Mapping[int, int] = {}  # indices of its links in the kernel's table, by neighbour
+    socket: socket.socket  # packet socket that sends heart-beats only
+    segment: int  # number of the segment: the group of ports that hear each other
+    hears: Mapping[int, int] = {}  # indices of the port's links in the kernel's table, by neighbour
 
 
-def outlets(
+def heart_beat_ports(
     topology: Topology,
     server: int,
     sockets: Mapping[int, socket.socket],
     liveness: Liveness | None,
 ) -> dict[int, HeartbeatPort]:
-    """Return a server's ports by number, with links' table indices if `liveness` is used."""
+    """Return the ports by which a server sends heart-beats, by port number."""
     found = {}
     for port, plug in topology.neighbours(server):
-        hears = liveness.places(port) if liveness else {}
+        hears = liveness.link_indices(port) if liveness else {}
         found[port] = HeartbeatPort(
-            sockets[port], segment(topology.servers, server, plug.node), hears
+            sockets[port], segment_number(topology.servers, server, plug.node), hears
         )
     return found
 
 
-class HeartBeats:
-    """Connection of one server's forwarder to the heart-beat pacer.
+class PacerConnection:
+    """A forwarder's connection to the heart-beat pacer, the process that sends all heart-beats.
 
     Parameters
     ----------
@@ -141,7 +147,7 @@ class HeartBeats:
         self._connection = self._register()
 
     def _register(self) -> socket.socket:
-        """Register the ports with the pacer; return the connection to the pacer."""
+        """Register the server's ports with the heart-beat pacer; return the connection."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             descriptors = [theirs.fileno(), *(one.fileno() for one in self._sockets)]
@@ -149,41 +155,42 @@ class HeartBeats:
         return ours
 
     def register_again(self) -> None:
-        """Register the ports with a new pacer, after the previous one has ended."""
+        """Register the server's ports with a new pacer, after the previous one has ended."""
         self._connection.close()
         self._connection = self._register()
 
-    def say(self, frames: Mapping[int, bytes]) -> None:
-        """Set the heart-beats that are sent from now on, one frame per port."""
+    def set_frames(self, frames: Mapping[int, bytes]) -> None:
+        """Tell the pacer the heart-beats that it sends from now on, one frame per port."""
         parts = (_FRAME.pack(self._places[port], len(data)) + data for port, data in frames.items())
-        with suppress(BrokenPipeError, ConnectionResetError):  # `fileno` signals the pacer's end
+        # The pacer has ended, which `fileno` signals.
+        with suppress(BrokenPipeError, ConnectionResetError):
             self._connection.send(b"".join(parts) or b"\0")
 
     def fileno(self) -> int:
-        """Return the descriptor that becomes readable when the pacer has ended."""
+        """Return the file descriptor that becomes readable when the heart-beat pacer has ended."""
         return self._connection.fileno()
 
     def close(self) -> None:
-        """Stop this server's heart-beats for good."""
+        """End the connection to the pacer, which then sends no more heart-beats of this server."""
         for each in (self._connection, *self._sockets):
             each.close()
 
 
 class _SentTick(NamedTuple):
-    """The heart-beats sent in a tick."""
+    """The heart-beats that the pacer has sent in one tick."""
 
-    to_all: Sequence[Segment] = ()
-    round: Round | None = None
-    at_ns: int = 0  # start time of sending the tick's heart-beats, in ns
+    to_all: Sequence[HeartBeatSegment] = ()
+    round: HeartBeatRound | None = None
+    at_ns: int = 0  # time at which sending of the tick's heart-beats started, in ns
 
 
 @dataclass(eq=False)
-class _Server:
+class _RegisteredServer:
     connection: socket.socket
-    ports: list[BeatPort]
+    ports: list[BeatingPort]
 
-    def learn(self) -> bool:
-        """Receive new frames from the forwarder; return False if the server has ended."""
+    def receive_frames(self) -> bool:
+        """Receive new heart-beat frames from a forwarder; return False if the server has ended."""
         message = self.connection.recv(LONGEST_MESSAGE)
         if not message:
             return False
@@ -203,7 +210,7 @@ class _Server:
 
 
 class SendingClock:
-    """The time up to which all due heart-beats were sent, which lags while the sender is late.
+    """Clock that shows until when all due heart-beats were sent; it lags while the pacer is late.
 
     The clock catches up gradually, so that the intervals between a server's heart-beats are never
     much longer by this clock than planned.
@@ -217,15 +224,15 @@ class SendingClock:
         self._to_s = now_s
 
     def after_tick(self, now_s: float) -> float:
-        """Return the sending clock's time after the work of a tick."""
+        """Return the time of the sending clock after the heart-beats of a tick were sent."""
         self._to_s = min(now_s, self._to_s + CATCH_UP * TICK_S)
         return self._to_s
 
 
-def show_tables(
+def send_kernel_tables(
     pacer: socket.socket, maps: Mapping[str, Map], running: Collection[int] = ()
 ) -> None:
-    """Give the pacer the kernel tables: for its clock, in ns, and for the links of all servers.
+    """Send the pacer two kernel tables: its sending clock, in ns, and the links of all servers.
 
     `running` are the servers for which an earlier pacer has sent heart-beats.
     """
@@ -235,22 +242,22 @@ def show_tables(
 
 
 class HeartbeatPacer:
-    """The event loop that sends the heart-beats of all registered servers."""
+    """Event loop of the pacer, which sends the heart-beats of all registered servers."""
 
     def __init__(self, arrivals: socket.socket) -> None:
         self._arrivals = arrivals
-        # registered servers by the file descriptor of their connection
-        self._servers: dict[int, _Server] = {}
-        self._segments: dict[int, Segment] = {}
-        self._ticks: list[Tick] = []
-        # Segments with new frames, which are sent in the next tick.
-        self._changed: set[Segment] = set()
-        # Heart-beats sent in the last ticks, oldest first.
+        # servers registered with the pacer, by the file descriptor of their connection
+        self._servers: dict[int, _RegisteredServer] = {}
+        self._segments: dict[int, HeartBeatSegment] = {}
+        self._ticks: list[SimultaneousSegments] = []
+        # Segments whose heart-beat frames have changed, so that they are sent in the next tick.
+        self._changed: set[HeartBeatSegment] = set()
+        # Heart-beats sent in the last ticks, oldest first, to send unreceived ones again.
         self._unconfirmed = deque([_SentTick()] * HEARD_WITHIN)
         self._clock_memory = memoryview(bytearray(8)).cast("Q")
-        self._heard_table: HeardTable | None = None
+        self._heard_table: NeighbourLinkTable | None = None
         self._clock = SendingClock(time.monotonic())
-        self._awaited: set[int] = set()  # servers that have not registered again yet
+        self._awaited: set[int] = set()  # servers that have not registered with this new pacer yet
         self._awaited_until_s = 0.0
         self._events = select.epoll()
         self._events.register(arrivals.fileno(), select.EPOLLIN)
@@ -260,12 +267,12 @@ class HeartbeatPacer:
         tick, due_s = 0, time.monotonic()
         while self._servers or self._arrivals.fileno() >= 0:
             wait_s = max(0.0, due_s - time.monotonic()) if self._servers else None
-            # Epoll's timeout has millisecond resolution, so the wait is done elsewhere.
+            # `readable` waits for the next tick: epoll's timeout has millisecond resolution.
             if readable([self._events], wait_s):
                 self._process_messages()
             began_s = time.monotonic()
             if wait_s is None:
-                # No server was registered: no heart-beat is late, so the sending clock may restart.
+                # While no server is registered no heart-beat is late: restart the sending clock.
                 due_s = began_s
                 if not self._awaited:
                     self._clock = SendingClock(began_s)
@@ -290,18 +297,20 @@ class HeartbeatPacer:
         for segment in again:
             segment.repeats -= 1
         for segment in due + again:
-            segment.beat()
+            segment.broadcast()
         going = tick.next_round()
         self._unconfirmed.append(_SentTick(due + again, going, going.burst.send() if going else 0))
 
-    def _segments_to_repeat(self, due: list[Segment]) -> list[Segment]:
-        """Return the segments that must send again; segments that are due are left out."""
+    def _segments_to_repeat(self, due: list[HeartBeatSegment]) -> list[HeartBeatSegment]:
+        """Return the segments that repeat unreceived heart-beats; segments now due are left out."""
         earlier, table = self._unconfirmed.popleft(), self._heard_table
         if not table:
             return []
-        missed = [each for each in earlier.to_all if each not in due and each.is_missed(table)]
+        missed = [
+            each for each in earlier.to_all if each not in due and each.must_repeat_broadcast(table)
+        ]
         if earlier.round:
-            missed += earlier.round.confirm(table, earlier.at_ns)
+            missed += earlier.round.record_heard_segments(table, earlier.at_ns)
         return missed
 
     def _process_messages(self) -> None:
@@ -311,11 +320,11 @@ class HeartbeatPacer:
                 continue
             server = self._servers[descriptor]
             before = [port.frame for port in server.ports]
-            if server.learn():
+            if server.receive_frames():
                 for port, frame in zip(server.ports, before, strict=True):
                     # Unchanged heart-beats are sent, too: perhaps a neighbour does not hear this
                     # server.
-                    self._segments[port.segment].begin_anew()
+                    self._segments[port.segment].restart_broadcast()
                     if port.frame not in (frame, b""):
                         self._changed.add(self._segments[port.segment])
             else:
@@ -334,28 +343,28 @@ class HeartbeatPacer:
         if "links" in message:
             clock, links, vouched, answers = descriptors
             self._clock_memory = memoryview(mmap.mmap(clock, mmap.PAGESIZE)).cast("Q")
-            self._heard_table = HeardTable(links, vouched, answers, message["links"])
+            self._heard_table = NeighbourLinkTable(links, vouched, answers, message["links"])
             for each in descriptors:
                 os.close(each)
             for server in self._servers.values():
                 for port in server.ports:
-                    self._heard_table.leave_cells_of(port.hears.values())
-            self._continue_for(set(message["running"]))
+                    self._heard_table.reserve_cells_of(port.hears.values())
+            self._continue_clock_for(set(message["running"]))
             return
         if not self._ticks:
             ticks = max(1, round(message["interval_s"] / TICK_S))
-            self._ticks = [Tick() for _ in range(ticks)]
+            self._ticks = [SimultaneousSegments() for _ in range(ticks)]
         connection, *sockets = (socket.socket(fileno=each) for each in descriptors)
         ports = []
         for end, (segment, hears) in zip(sockets, message["ports"], strict=True):
-            ports.append(BeatPort(message["server"], end, segment, dict(hears)))
+            ports.append(BeatingPort(message["server"], end, segment, dict(hears)))
             self._add_port(ports[-1])
-        self._servers[connection.fileno()] = _Server(connection, ports)
+        self._servers[connection.fileno()] = _RegisteredServer(connection, ports)
         self._events.register(connection.fileno(), select.EPOLLIN)
         self._awaited.discard(message["server"])
 
-    def _continue_for(self, running: set[int]) -> None:
-        """Continue the clock of the previous pacer, once these servers have registered."""
+    def _continue_clock_for(self, running: set[int]) -> None:
+        """Continue the previous pacer's sending clock once these servers have registered."""
         if running:
             registered = {port.server for one in self._servers.values() for port in one.ports}
             self._awaited = running - registered
@@ -364,14 +373,14 @@ class HeartbeatPacer:
             if self._clock_memory[0]:
                 self._clock = SendingClock(max(now_s - MOST_LATE_S, self._clock_memory[0] / NS))
 
-    def _add_port(self, port: BeatPort) -> None:
+    def _add_port(self, port: BeatingPort) -> None:
         if port.segment not in self._segments:
-            self._segments[port.segment] = Segment(min(self._ticks, key=len))
+            self._segments[port.segment] = HeartBeatSegment(min(self._ticks, key=len))
         self._segments[port.segment].join(port)
         if self._heard_table and self._awaited:
-            self._heard_table.leave_cells_of(port.hears.values())
+            self._heard_table.reserve_cells_of(port.hears.values())
 
-    def _remove_port(self, port: BeatPort) -> None:
+    def _remove_port(self, port: BeatingPort) -> None:
         segment = self._segments[port.segment]
         segment.leave(port)
         if not segment.ports:
@@ -380,8 +389,8 @@ class HeartbeatPacer:
             segment.tick.segments.remove(segment)
 
 
-def arrivals() -> tuple[socket.socket, socket.socket]:
-    """Return the sockets for registration: the servers' end, and the pacer's end.
+def registration_sockets() -> tuple[socket.socket, socket.socket]:
+    """Return the socket pair for registration with the pacer: servers' end, pacer's end.
 
     The process that starts pacers holds both, so that messages without a pacer wait for the next
     one.
@@ -389,8 +398,8 @@ def arrivals() -> tuple[socket.socket, socket.socket]:
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def start(theirs: socket.socket, lifeline: int) -> int:
-    """Fork the pacer, which registers servers from socket `theirs`; return its process number.
+def fork_pacer(theirs: socket.socket, lifeline: int) -> int:
+    """Fork the heart-beat pacer, which accepts servers on a socket; return its process id.
 
     The pacer ends when the last writer of the pipe `lifeline` does.
     """
@@ -402,8 +411,8 @@ def start(theirs: socket.socket, lifeline: int) -> int:
         kept = sorted((2, theirs.fileno(), lifeline))
         for below, above in pairwise([*kept, resource.getrlimit(resource.RLIMIT_NOFILE)[0]]):
             os.closerange(below + 1, above)
-        end_with(lifeline)
-        prefer()
+        die_with_last_writer(lifeline)
+        prioritise()
         take_role("heart-beats")
         gc.disable()
         HeartbeatPacer(theirs).run()
@@ -413,8 +422,8 @@ def start(theirs: socket.socket, lifeline: int) -> int:
         os._exit(1)
 
 
-def prefer() -> None:
-    """Set this process's real-time priority, if permitted, and its resource limits."""
+def prioritise() -> None:
+    """Set the pacer's real-time priority, if permitted, and its limits of files and CPU time."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     resource.setrlimit(RLIMIT_RTTIME, (MOST_AT_ONCE_US, MOST_AT_ONCE_US))

@@ -4,8 +4,9 @@ The forwarder passes a packet to its router. If the router's decision holds for 
 is installed here (table.py), and the programs of forward.bpf.c apply it without waking Python.
 
 News such as a down link or a better path may invalidate decisions: `flush` withdraws all of them
-with one write, `forget` those on one flow, `take_back` a single one. A full table evicts decisions
-that were not used recently. In each case packets go to Python again, which makes a new decision.
+with one write, `forget` those on one flow, `remove_decision` a single one. A full table evicts
+decisions that were not used recently. In each case packets go to Python again, which makes a new
+decision.
 
 State: the tables are in the kernel; this module stores only the counters that `used_since_last` has
 reported. A table belongs to the network namespace in which it was made; when its process ends, all
@@ -21,20 +22,27 @@ from typing import NamedTuple, TypeVar
 
 from hosts.base.network import headers
 from hosts.linux.bpf import Map
-from hosts.live.generated import FIRST_KIND, counted, forms_of, kind_of
-from hosts.live.lab_programs import FORWARD, Programs, SingleServerPrograms
-from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, Unwrap, Usage
+from hosts.live.generated import FIRST_KIND, counter_bits, header_forms, key_kind_of
+from hosts.live.lab_programs import FORWARD, ServerPrograms, SingleServerPrograms
+from hosts.live.table import (
+    Action,
+    DecisionUse,
+    DeliverDecision,
+    PushDecision,
+    TableUsage,
+    UnwrapDecision,
+)
 from hosts.wire import ipv4
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 from topos.base.errors import require
 
-# Entries in each of two tables, whose memory is allocated in full: 170 KB for 1024 decisions.
-# A router that decides by flow gets as many entries as hosts/ficonn keeps.
+# Entries in each of the two eBPF tables of decisions; 1024 entries always take 170 KB of memory.
+# FLOW_ENTRIES is for routers that decide by flow: the number of flows that hosts/ficonn stores.
 ENTRIES, FLOW_ENTRIES = 1024, 4096
 
-# Counters of forwarded packets, which include heart-beats.
+# Names of the eBPF counters of forwarded packets; their counts include heart-beats.
 FORWARDED = ("done pushed", "done relayed", "done unwrapped", "done delivered")
 
 Key = TypeVar("Key")
@@ -43,45 +51,47 @@ Key = TypeVar("Key")
 
 
 class KeyKind(IntEnum):
-    """Kinds of look-up keys of cached actions, by the fields of a frame that they contain."""
+    """Kinds of lookup keys of cached actions, by the frame fields that the keys contain."""
 
     DESTINATION = 1
     FLOW = 2
-    TUNNEL = 3  # header forms follow from FIRST_KIND on
+    TUNNEL = 3  # kinds from FIRST_KIND on belong to forms of declared headers
 
 
 class ActionKind(IntEnum):
-    """Kinds of cached actions of the eBPF data plane."""
+    """Kinds of cached actions of the eBPF data plane: send, deliver or unwrap a packet."""
 
     SEND = 1
     DELIVER = 2
     UNWRAP = 3
 
 
-_WORDS = struct.Struct(">4I")  # a key's words, in network byte order for comparison with packets
-_WHERE = struct.Struct("=2I")  # part of a relay's key: interface, kind
+_WORDS = struct.Struct(">4I")  # a lookup key's words, in network byte order as in packets
+_WHERE = struct.Struct("=2I")  # rest of a relay's lookup key: ingress interface, kind
 _INDEX = struct.Struct("=I")
-# Part of an action after its generation: interface, MAC addresses.
+# Part of a cached action after its generation number: egress interface, MAC addresses.
 _WHITHER = struct.Struct("=I12s")
-_DETAILS = struct.Struct("=3Bx")  # kind, header size, bits of the fields to count
-_COUNTS = struct.Struct("=2Q")  # packets, and bytes without the prepended header
+# End of a cached action: kind, header size, bits of fields to count.
+_DETAILS = struct.Struct("=3Bx")
+_COUNTS = struct.Struct("=2Q")  # packets forwarded, and their bytes without prepended headers
 _COUNTS_AT = _INDEX.size + _WHITHER.size + _DETAILS.size
 _HEADER_AT = _COUNTS_AT + _COUNTS.size
-_CONFIG = struct.Struct("=5I")  # generations of both tables, by flow, sees connections, rests
+# Generations of both tables, and flags: by flow, sees connections, rests.
+_CONFIG = struct.Struct("=5I")
 _NO_WORDS = (0,) * 4
 _NO_MACS = bytes(12)
 _UNUSED = bytes(_COUNTS.size)
 
 
 class TablePort(NamedTuple):
-    """A network port of this server: its interface index and its MAC address."""
+    """A network port as the eBPF data plane knows it: interface index and MAC address."""
 
     ifindex: int
     mac: bytes
 
 
 class KernelTable:
-    """eBPF data plane of one server: cached actions in kernel maps, and programs applying them.
+    """eBPF data plane of one server: programs that apply cached actions stored in kernel maps.
 
     Parameters
     ----------
@@ -94,7 +104,7 @@ class KernelTable:
     sees_connections : bool
         Pass every packet that opens a TCP connection to Python, whose router selects a path for
         it.
-    programs : Programs, optional
+    programs : ServerPrograms, optional
         This server's view of a lab's programs; if omitted, they are loaded for this server
         alone.
     entries : int, optional
@@ -109,13 +119,13 @@ class KernelTable:
         *,
         by_flow: bool = False,
         sees_connections: bool = False,
-        programs: Programs | None = None,
+        programs: ServerPrograms | None = None,
         entries: int | None = None,
     ) -> None:
         relays = entries or (FLOW_ENTRIES if by_flow else ENTRIES)
         require(
             0 < relays <= FLOW_ENTRIES,
-            f"the kernel remembers 1 to {FLOW_ENTRIES} decisions, not {relays}",
+            f"the eBPF data plane stores 1 to {FLOW_ENTRIES} decisions, not {relays}",
         )
         self._ports: dict[int, TablePort] = {}
         self._numbers: dict[int, int] = {}
@@ -123,12 +133,12 @@ class KernelTable:
         self._by_flow, self._sees_connections = by_flow, sees_connections
         self._rests = False
         self.counted = 0
-        self._forms = forms_of(headers())
+        self._forms = header_forms(headers())
         self.programs = programs or SingleServerPrograms(FORWARD)
-        own = self.programs.add
+        own = self.programs.add_own_map
         self._flows, self._relays = (
-            _KernelMap(own("flows", ENTRIES)),
-            _KernelMap(own("relays", relays)),
+            _CountedKernelMap(own("flows", ENTRIES)),
+            _CountedKernelMap(own("relays", relays)),
         )
         maps = self.programs.maps
         self._counters, self._configs = maps["counters"], maps["configs"]
@@ -140,85 +150,85 @@ class KernelTable:
             self.open_port(number, port)
 
     def open_port(self, number: int, port: TablePort) -> None:
-        """Forward packets that arrive by a port, and packets that leave by it."""
+        """Attach the eBPF programs to a port: they forward packets that arrive or leave by it."""
         self._ports[number] = port
         self._numbers[port.ifindex] = number
         self.programs.attach("port_in", port.ifindex, egress=False)
 
     def close_port(self, number: int) -> None:
-        """Remove a port whose interface disappears; no decision may refer to the port."""
+        """Remove a port whose interface disappears; no cached action may refer to the port."""
         del self._numbers[self._ports.pop(number).ifindex]
 
-    def install_flow(self, flow: FlowKey, push: Push) -> None:
+    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
         """Install the cached action for packets of a local application's flow."""
-        self._flows.install(_WORDS.pack(*_flow_words(flow)), self._push(push))
+        self._flows.install(_WORDS.pack(*_flow_words(flow)), self._packed_push(push))
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install the cached action for received frames with a look-up key."""
-        self._relays.install(self._key(key), self._action(key, action))
+        """Install the cached action for received frames with a lookup key."""
+        self._relays.install(self._packed_relay_key(key), self._packed_action(key, action))
 
-    def forget(self, flow: FlowKey) -> None:
-        """Remove the cached actions for one flow, if actions are cached by flow."""
+    def forget_flow(self, flow: FlowKey) -> None:
+        """Remove the cached actions for one flow, if the router decides by flow."""
         words = _flow_words(flow)
-        self._flows.forget(_WORDS.pack(*words))
+        self._flows.remove(_WORDS.pack(*words))
         if self._by_flow:
             for port in self._ports:
-                self._relays.forget(self._packed_key(KeyKind.FLOW, port, *words))
+                self._relays.remove(self._packed_key(KeyKind.FLOW, port, *words))
 
-    def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Remove the cached action with a look-up key, if it exists."""
+    def remove_decision(self, key: FlowKey | RelayKey) -> None:
+        """Remove the cached action with a lookup key, if it exists."""
         if isinstance(key, FlowKey):
-            self._flows.forget(_WORDS.pack(*_flow_words(key)))
+            self._flows.remove(_WORDS.pack(*_flow_words(key)))
         else:
-            self._relays.forget(self._key(key))
+            self._relays.remove(self._packed_relay_key(key))
 
     def flush(self, *, relays: bool = True) -> None:
         """Remove all cached actions, or only those for packets of local applications."""
         for table in (self._flows, self._relays) if relays else (self._flows,):
             table.generation = (table.generation + 1) & 0xFFFFFFFF
-        self._configure()
+        self._write_config()
 
-    def rest(self, rests: bool) -> None:
+    def set_rest(self, rests: bool) -> None:
         """Enable or disable the eBPF event that reports the next forwarded packet."""
         self._rests = rests
-        self._configure()
+        self._write_config()
 
-    def _configure(self) -> None:
+    def _write_config(self) -> None:
         generations = self._flows.generation, self._relays.generation
         config = *generations, self._by_flow, self._sees_connections, self._rests
         self._configs[self.programs.key] = _CONFIG.pack(*config)
 
     def counters(self) -> dict[str, int]:
-        """Return the eBPF programs' packet counts by treatment; a super-packet (GSO) counts once.
+        """Return the packet counts of the eBPF data plane by treatment; a GSO packet counts once.
 
         "done ...": forwarded by the kernel; "slow ...": passed to Python; "drop ...": dropped, by
         reason.
         """
-        names = self._names[:-1]  # the last name is the number of counters
+        names = self._names[:-1]  # the last member of the C enumeration is the number of counters
         counts = struct.unpack(f"={len(names)}Q", self._counters[self.programs.key])
         return dict(zip(names, counts, strict=True))
 
-    def repeated(self) -> int:
-        """Return the number of packets forwarded without the router."""
+    def forwarded_packets(self) -> int:
+        """Return the number of packets that the eBPF data plane forwarded without the router."""
         counters = self.counters()
         return sum(counters[name] for name in FORWARDED)
 
-    def used_since_last(self) -> Usage:
-        """Return the packet and byte counts of all decisions since the last call."""
-        return Usage(self.flows_used(), self.relays_used())
+    def used_since_last(self) -> TableUsage:
+        """Return the packet and byte counts of all cached actions since the last call."""
+        return TableUsage(self.flows_used(), self.relays_used())
 
     def flows_used(self) -> dict[FlowKey, DecisionUse]:
-        """Return the counts of decisions on this server's own packets since the last call."""
-        used, self.counted = self._flows.used(_flow)
+        """Return counts since the last call of cached actions for this server's own packets."""
+        used, self.counted = self._flows.used(_unpacked_flow)
         return used
 
     def relays_used(self) -> dict[RelayKey, DecisionUse]:
-        """Return the counts of decisions on relayed packets since the last call."""
-        used, self.counted = self._relays.used(self._relay)
+        """Return counts since the last call of cached actions for relayed packets."""
+        used, self.counted = self._relays.used(self._unpacked_relay_key)
         return used
 
     def close(self) -> None:
-        """Detach the programs from the interfaces.
+        """Detach the server's eBPF programs from its interfaces.
 
         If the process ends without this call, the programs drop all packets: a dead server is dead.
         """
@@ -226,10 +236,10 @@ class KernelTable:
 
     # -- keys ------------------------------------------------------------------------------------
 
-    def _key(self, key: RelayKey) -> bytes:
+    def _packed_relay_key(self, key: RelayKey) -> bytes:
         match key:
             case ByHeader(form, values, port, next_hop):
-                return self._packed_key(kind_of(self._forms, form) + next_hop, port, *values)
+                return self._packed_key(key_kind_of(self._forms, form) + next_hop, port, *values)
             case ByDestination(destination, port):
                 return self._packed_key(KeyKind.DESTINATION, port, destination)
             case ByFlow(flow, port):
@@ -239,11 +249,11 @@ class KernelTable:
                 return self._packed_key(KeyKind.TUNNEL, None, *words)
 
     def _packed_key(self, kind: int, port: int | None, *words: int) -> bytes:
-        ifindex = 0 if port is None else self._port(port).ifindex
+        ifindex = 0 if port is None else self._table_port(port).ifindex
         return _WORDS.pack(*words, *_NO_WORDS[len(words) :]) + _WHERE.pack(ifindex, kind)
 
-    def _relay(self, key: bytes) -> RelayKey:
-        """Return the look-up key that is encoded in these bytes."""
+    def _unpacked_relay_key(self, key: bytes) -> RelayKey:
+        """Return the lookup key that is encoded in these bytes."""
         words = _WORDS.unpack_from(key)
         ifindex, kind = _WHERE.unpack_from(key, _WORDS.size)
         port = self._numbers.get(ifindex)
@@ -257,27 +267,27 @@ class KernelTable:
         assert port is not None
         if kind == KeyKind.DESTINATION:
             return ByDestination(words[0], port)
-        return ByFlow(_flow(key), port)
+        return ByFlow(_unpacked_flow(key), port)
 
     # -- actions ---------------------------------------------------------------------------------
 
-    def _push(self, push: Push) -> bytes:
+    def _packed_push(self, push: PushDecision) -> bytes:
         size = len(push.header)
         right = {0, ipv4.SIZE, *(form.size for form in self._forms)}
-        require(size in right, f"a header has one of {sorted(right)} bytes, not {size}")
-        to = self._egress_to(push.port, push.peer)
+        require(size in right, f"a prepended header has one of {sorted(right)} bytes, not {size}")
+        to = self._packed_egress_to(push.port, push.peer)
         return to + _DETAILS.pack(ActionKind.SEND, size, 0) + _UNUSED + push.header
 
-    def _action(self, key: RelayKey, action: Action) -> bytes:
+    def _packed_action(self, key: RelayKey, action: Action) -> bytes:
         if isinstance(action, DeliverDecision):
             details = _DETAILS.pack(ActionKind.DELIVER, 0, 0)
-            return self._egress_words(self._application, _NO_MACS) + details + _UNUSED
-        to = self._egress_to(action.port, action.peer)
-        if isinstance(action, Unwrap):
+            return self._packed_egress(self._application, _NO_MACS) + details + _UNUSED
+        to = self._packed_egress_to(action.port, action.peer)
+        if isinstance(action, UnwrapDecision):
             return to + _DETAILS.pack(ActionKind.UNWRAP, 0, 0) + _UNUSED
         size, header, at_times = 0, b"", 0
         if isinstance(key, ByHeader):
-            bits = counted(key.form.header)
+            bits = counter_bits(key.form.header)
             at_times = sum(bits[name] for name in action.change.counts)
         if action.change.becomes:
             form = action.change.becomes.form
@@ -285,29 +295,30 @@ class KernelTable:
             header = form.template(action.change.becomes.values).to_bytes(size, "big")
         return to + _DETAILS.pack(ActionKind.SEND, size, at_times) + _UNUSED + header
 
-    def _egress_to(self, port: int, peer: bytes) -> bytes:
-        ifindex, mac = self._port(port)
-        return self._egress_words(ifindex, peer + mac)
+    def _packed_egress_to(self, port: int, peer: bytes) -> bytes:
+        ifindex, mac = self._table_port(port)
+        return self._packed_egress(ifindex, peer + mac)
 
-    def _egress_words(self, ifindex: int, macs: bytes) -> bytes:
+    def _packed_egress(self, ifindex: int, macs: bytes) -> bytes:
         return _WHITHER.pack(ifindex, macs)
 
-    def _port(self, number: int) -> TablePort:
-        require(number in self._ports, f"this server has no port {number}")
+    def _table_port(self, number: int) -> TablePort:
+        require(number in self._ports, f"the eBPF data plane of this server has no port {number}")
         return self._ports[number]
 
 
-class _KernelMap:
-    """A kernel table of decisions, with each entry's counters as last reported."""
+class _CountedKernelMap:
+    """A kernel table of cached actions, with each entry's counters as last reported."""
 
     def __init__(self, entries: Map) -> None:
         self._entries = entries
-        self.generation = 0  # cached actions with another generation are invalid
+        # Number of the current generation; cached actions of others are invalid.
+        self.generation = 0
         self._counts_then: dict[bytes, tuple[int, int]] = {}
-        self._touched = False  # False while the kernel table is empty, which avoids queries
+        self._touched = False  # False while the kernel table is empty, so that it is not read
 
     def install(self, key: bytes, action: bytes) -> None:
-        """Install an entry; an entry that is replaced passes on its counters."""
+        """Install a cached action; it inherits the counters of an action with the same key."""
         self._touched = True
         value = bytearray(_INDEX.pack(self.generation) + action)
         value += bytes(self._entries.value_size - len(value))
@@ -318,13 +329,13 @@ class _KernelMap:
             value[_COUNTS_AT:_HEADER_AT] = before[_COUNTS_AT:_HEADER_AT]
         self._entries[key] = bytes(value)
 
-    def forget(self, key: bytes) -> None:
-        """Remove an entry if it exists; its counts since the last report are lost."""
+    def remove(self, key: bytes) -> None:
+        """Remove a cached action if it exists; its counts since the last report are lost."""
         self._counts_then.pop(key, None)
         self._entries.discard(key)
 
     def used(self, name: Callable[[bytes], Key]) -> tuple[dict[Key, DecisionUse], int]:
-        """Return packet counts of entries used since the last call, and the number of entries."""
+        """Return counts of the cached actions used since the last call, and the number of all."""
         if not self._touched:
             return {}, 0
         found = {}
@@ -333,7 +344,7 @@ class _KernelMap:
             packets, size = _COUNTS.unpack_from(value, _COUNTS_AT)
             counts[key] = packets, size
             packets_then, size_then = self._counts_then.get(key, (0, 0))
-            if packets < packets_then:  # the entry was removed and installed again in between
+            if packets < packets_then:  # the cached action was removed and installed again since
                 packets_then = size_then = 0
             if packets > packets_then:
                 found[name(key)] = DecisionUse(packets - packets_then, size - size_then)
@@ -346,6 +357,6 @@ def _flow_words(flow: FlowKey) -> tuple[int, ...]:
     return source, destination, source_port << 16 | destination_port, protocol
 
 
-def _flow(key: bytes) -> FlowKey:
+def _unpacked_flow(key: bytes) -> FlowKey:
     source, destination, ports, protocol = _WORDS.unpack_from(key)
     return FlowKey(source, destination, protocol, ports >> 16, ports & 0xFFFF)

@@ -3,7 +3,7 @@
 The kernel takes 20 ms to load and verify the programs, and a processor runs one program text faster
 than hundreds of copies. The tables of a single server (its decisions, its bell) are entries of
 tables of tables; in all other tables, shared by the servers, each server has its own entries. The
-server's number, by which programs find both, is stored by its `Entrance`, which ends with the
+server's number, by which programs find both, is stored by its `EntryPrograms`, which ends with the
 server's process.
 """
 
@@ -22,33 +22,33 @@ from typing import Any
 
 from hosts.base.network import headers
 from hosts.linux import tcx
-from hosts.linux.bpf import BpfError, Map, Object
-from hosts.linux.calls import nowhere
-from hosts.linux.entrance import Entrance
+from hosts.linux.bpf import BpfError, BpfObject, Map
+from hosts.linux.calls import in_new_namespace
+from hosts.linux.entrance import EntryPrograms
 from hosts.live import generated
 from topos.base.errors import PillarboxError, require
 
 FORWARD, LIVENESS, TUNNELS = (
     Path(__file__).with_name(f"{each}.bpf.c") for each in ("forward", "liveness", "tunnels")
 )
-# The Python environment is used since the checkout may be read-only or owned by another user.
+# Compiled eBPF programs are stored in the Python environment: the checkout may be read-only.
 BUILD = Path(sys.prefix, "share", "pillarbox")
 COMPILER = ("clang", "-O2", "-g", "-target", "bpf", "-mcpu=v3", "-fno-strict-aliasing")
 
-LOOPBACK = 1  # the first interface of every namespace
+LOOPBACK = 1  # index of the loopback interface, the first of every namespace
 
-# Number of entries in each table per server, and per link of a server.
+# Number of entries in each eBPF map per server, and per link of a server.
 _NUMBER = struct.Struct("=I")
-OWN = ("flows", "relays", "bells")  # tables of tables, with one table per server
+OWN = ("flows", "relays", "bells")  # maps of maps, with one inner map per server
 OF_A_SERVER = dict.fromkeys((*OWN, "configs", "counters"), 1) | {"budgets": 256}
-BY_SERVER = ("budgets",)  # tables whose keys start with the server's number
-BY_LINK = ("links", "answers")  # tables with the same number of entries for each server
+BY_SERVER = ("budgets",)  # eBPF maps whose keys start with the server's number
+BY_LINK = ("links", "answers")  # eBPF maps with the same number of entries for each server
 # Hash table entries per link, so that the kernel usually finds a link within two probes.
 LINKS_ROOM = 1.5
 
 
 class LabPrograms:
-    """The loaded eBPF programs and maps that all servers of a lab share.
+    """eBPF programs and maps loaded into the kernel once and shared by all servers of a lab.
 
     Parameters
     ----------
@@ -64,36 +64,36 @@ class LabPrograms:
         entries = {name: servers * each for name, each in OF_A_SERVER.items()}
         self.servers, self.room = servers, 1 << (ceil(links * LINKS_ROOM) - 1).bit_length()
         entries |= dict.fromkeys((*BY_LINK, "vouched"), servers * self.room)
-        self.loaded = Object(build(source), entries)
-        self.by_filters = not tcx.is_quick()
+        self.loaded = BpfObject(build(source), entries)
+        self.by_filters = not tcx.detaches_fast()
 
     def handover(self) -> tuple[dict[str, Any], list[int]]:
-        """Return a description and open files by which another process can use the programs."""
+        """Return a description and open files by which another process uses the eBPF programs."""
         described, files = self.loaded.handover()
         own = {"servers": self.servers, "room": self.room, "by_filters": self.by_filters}
         return {**own, "loaded": described}, files
 
     @classmethod
-    def taken_over(cls, described: Mapping[str, Any], files: Sequence[int]) -> LabPrograms:
-        """Return the programs described by another process's `handover`."""
+    def from_handover(cls, described: Mapping[str, Any], files: Sequence[int]) -> LabPrograms:
+        """Return a lab's eBPF programs that another process described by `handover`."""
         made = cls.__new__(cls)
         made.servers, made.room = described["servers"], described["room"]
         made.by_filters = described["by_filters"]
-        made.loaded = Object.taken_over(described["loaded"], files)
+        made.loaded = BpfObject.from_handover(described["loaded"], files)
         return made
 
-    def of(self, server: int) -> Programs:
-        """Return a server's view of the programs; call this in the server's own process."""
+    def view_of(self, server: int) -> ServerPrograms:
+        """Return a server's view of the lab's eBPF programs; call this in the server's process."""
         most = f"{self.servers} servers at most can run here: start the lab anew, larger"
         require(server < self.servers, most)
-        return Programs(self, server)
+        return ServerPrograms(self, server)
 
     def links_of(self, server: int) -> range:
-        """Return the indices for a server's links; their number is a power of two."""
+        """Return the table indices reserved for a server's links, a power of two."""
         return range(server * self.room, (server + 1) * self.room)
 
-    def forget(self, server: int) -> None:
-        """Remove the entries of a server that has ended from all tables."""
+    def forget_server(self, server: int) -> None:
+        """Remove a server that has ended from all eBPF maps of the lab."""
         maps, key = self.loaded.maps, _NUMBER.pack(server)
         for table in (maps[name] for name in BY_LINK):
             for place in self.links_of(server):
@@ -105,42 +105,42 @@ class LabPrograms:
             maps[name].discard(key)
 
 
-class Programs:
-    """A server's view of a lab's programs: `maps` has the shared tables and the server's own."""
+class ServerPrograms:
+    """One server's view of a lab's eBPF programs, with the shared maps and the server's own."""
 
     def __init__(self, lab: LabPrograms, server: int) -> None:
         self.lab, self.server, self.key = lab, server, _NUMBER.pack(server)
         self.programs, self.enums = lab.loaded.programs, lab.loaded.enums
         self.maps = dict(lab.loaded.maps)
-        self._entrance = Entrance(server, lab.room, by_filters=lab.by_filters)
+        self._entrance = EntryPrograms(server, lab.room, by_filters=lab.by_filters)
         self._own: list[Map] = []
 
-    def add(self, name: str, entries: int | None = None) -> Map:
+    def add_own_map(self, name: str, entries: int | None = None) -> Map:
         """Create this server's own eBPF map of that name."""
-        made = self.maps[name] = self.lab.loaded.add(name, self.server, entries)
+        made = self.maps[name] = self.lab.loaded.add_inner_map(name, self.server, entries)
         self._own.append(made)
         return made
 
     def attach(self, program: str, ifindex: int, *, egress: bool) -> None:
-        """Attach a program to an interface of this server, for outgoing or incoming packets."""
+        """Attach an eBPF program to this server's interface, for outgoing or incoming packets."""
         self._entrance.attach(self.programs[program], ifindex, egress=egress)
 
     def close(self) -> None:
-        """Detach the programs, and close this server's own tables."""
+        """Detach the eBPF programs of this server and close its own maps."""
         self._entrance.close()
         for each in self._own:
             os.close(each.fd)
         self._own = []
 
 
-class SingleServerPrograms(Programs):
-    """eBPF programs loaded for a single server (tests)."""
+class SingleServerPrograms(ServerPrograms):
+    """eBPF programs loaded for a single server instead of a lab, for tests."""
 
     def __init__(self, source: Path, links: int = 1) -> None:
         super().__init__(LabPrograms(source, 1, links), 0)
 
     def close(self) -> None:
-        """Detach the programs and close all tables."""
+        """Detach the eBPF programs of a single server and close all their maps."""
         super().close()
         self.lab.loaded.close()
 
@@ -148,7 +148,7 @@ class SingleServerPrograms(Programs):
 def available(source: Path | None = None) -> str:
     """Return the reason why eBPF is unusable on this machine, "" if a test in a namespace works."""
     try:
-        with nowhere():
+        with in_new_namespace():
             loaded = SingleServerPrograms(source or FORWARD)
             try:
                 loaded.attach("port_in", LOOPBACK, egress=False)
@@ -160,7 +160,7 @@ def available(source: Path | None = None) -> str:
 
 
 def build(source: Path = FORWARD) -> Path:
-    """Return the eBPF object file of a C source, compiled if it is missing."""
+    """Return the path of a C source's eBPF object file; compile it if it is missing."""
     found = object_file(source)
     if found.exists():
         return found
@@ -168,7 +168,7 @@ def build(source: Path = FORWARD) -> Path:
         BUILD.mkdir(parents=True, exist_ok=True)
         made = found.with_suffix(f".{os.getpid()}")
         compile_into(made, source)
-        made.replace(found)  # a concurrent build writes the same content
+        made.replace(found)  # atomic: a concurrent build writes the same content
     except FileNotFoundError:
         raise BpfError(f"{source.name} is not compiled: install clang and libbpf-dev") from None
     except OSError as error:
@@ -176,24 +176,24 @@ def build(source: Path = FORWARD) -> Path:
     return found
 
 
-@cache  # cached, since each server of a lab calls it
+@cache  # cached, since every server of a lab asks for the object file
 def object_file(source: Path = FORWARD) -> Path:
-    """Return the path of the object file, which contains a hash of sources and network headers."""
+    """Return the path of an eBPF object file; its name has a hash of sources and packet headers."""
     files = [source, *sorted(source.parent.glob("*.h"))]
     texts = [*COMPILER, *(file.read_text(encoding="utf-8") for file in files)]
-    text = "\0".join([*texts, generated.source(headers())])
+    text = "\0".join([*texts, generated.c_source(headers())])
     name = source.name.partition(".")[0]
     return BUILD / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}.bpf.o"
 
 
 def compile_into(made: Path, source: Path = FORWARD, *options: str) -> None:
-    """Compile the programs into a file, or raise BpfError."""
-    # Imported only here: their fork handlers would slow down the start of every forked server.
+    """Compile an eBPF C source into an object file, or raise BpfError."""
+    # Imported only here: fork handlers of these modules would slow down the start of every server.
     import subprocess
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "generated.h").write_text(generated.source(headers()), encoding="utf-8")
+        Path(folder, "generated.h").write_text(generated.c_source(headers()), encoding="utf-8")
         include = [f"-I/usr/include/{platform.machine()}-linux-gnu", f"-I{folder}"]
         command = [*COMPILER, *options, *include, "-c", str(source), "-o", str(made)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)

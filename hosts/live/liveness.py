@@ -19,10 +19,10 @@ from enum import IntFlag
 from typing import NamedTuple
 
 from hosts.base.path import Step
-from hosts.live.lab_programs import LabPrograms, Programs
+from hosts.live.lab_programs import LabPrograms, ServerPrograms
 
 NS = 1_000_000_000
-_LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # layout of struct link in liveness.h
+_LINK = struct.Struct("=QQ4sIII2x6sI4sI12x")  # struct link of liveness.h: a link to a neighbour
 _NOT_BEFORE_AT, _STATE_AT, _TOLD_AT, _COUNT_AT, _SEGMENT_AT = 8, 20, 24, 28, 48
 _TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _LINK.size // 8,
@@ -30,16 +30,16 @@ _TIMES, _NUMBERS, _STATE, _SEGMENT = (
     _STATE_AT // 4,
     _SEGMENT_AT // 4,
 )
-SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # hash parameters, as in liveness.h
+SPREAD, SPREAD_OVER = 0x9E3779B1, 20  # parameters of the link table's hash, as in liveness.h
 _ANSWER = struct.Struct("=I252x")
 LONGEST_ANSWER = _ANSWER.size - 4
-# struct watch in liveness.h after its timer: timeout and two numbers
+# struct watch of liveness.h after its timer: timeout, entries of all servers and per server
 _WATCH = struct.Struct("=16xQII")
 _INDEX, _POSITION = struct.Struct("=I"), struct.Struct("=Q")
 
 
 class NeighbourState(IntFlag):
-    """The state of a neighbour."""
+    """State of a neighbour: silent, heard by its heart-beats, or also hearing this server."""
 
     SILENT = 0
     HEARD = 1
@@ -50,7 +50,7 @@ _WELL = int(NeighbourState.HEARD | NeighbourState.HEARS_ME)
 
 
 class NeighbourLink(NamedTuple):
-    """A link to a neighbour: its hop, the local interface, and the neighbour's MAC address."""
+    """A watched link to a neighbour: hop, neighbour's uid and MAC address, local interface."""
 
     step: Step
     uid: int
@@ -58,16 +58,16 @@ class NeighbourLink(NamedTuple):
     mac: bytes
 
 
-def begin(lab: LabPrograms, timeout_s: float) -> None:
-    """Start detection of silent neighbours in the kernel, for all servers of a lab."""
+def start_detection(lab: LabPrograms, timeout_s: float) -> None:
+    """Start the eBPF program that detects silent neighbours, for all servers of a lab."""
     every = lab.servers * lab.room
     watch = _WATCH.pack(int(timeout_s * NS), every, lab.room)
     lab.loaded.maps["watches"][_INDEX.pack(0)] = watch
-    lab.loaded.run("begin")
+    lab.loaded.run_program("begin")
 
 
-class HeardTable:
-    """The kernel's table of links to neighbours, as used by the process that sends heart-beats.
+class NeighbourLinkTable:
+    """The kernel's table of links to neighbours, as the heart-beat pacer reads and writes it.
 
     Parameters
     ----------
@@ -87,8 +87,8 @@ class HeardTable:
         self._free = range(1, entries)
         self._taken: set[int] = set()  # cell numbers that an earlier heart-beat pacer has assigned
 
-    def is_missing(self, links: Iterable[int], since_ns: int) -> bool:
-        """Return True if the neighbour of an up link was not heard since `since_ns`."""
+    def is_any_missing(self, links: Iterable[int], since_ns: int) -> bool:
+        """Return True if the neighbour of any link that is up was not heard since `since_ns`."""
         times_ns, numbers = self._times_ns, self._numbers
         for link in links:
             if times_ns[link * _TIMES] < since_ns and numbers[link * _NUMBERS + _STATE]:
@@ -103,20 +103,20 @@ class HeardTable:
         times_ns, now_ns = self._times_ns, time.monotonic_ns()
         return all(since_ns <= times_ns[link * _TIMES] <= now_ns for link in links)
 
-    def are_well(self, links: Sequence[int], since_ns: int) -> bool:
-        """Return True if all neighbours were heard since `since_ns`, and hear this side."""
+    def are_heard_both_ways(self, links: Sequence[int], since_ns: int) -> bool:
+        """Return True if all links' neighbours were heard since `since_ns` and hear this side."""
         well = (self._numbers[link * _NUMBERS + _STATE] == _WELL for link in links)
         return self.are_heard(links, since_ns) and all(well)
 
-    def leave_cells_of(self, links: Iterable[int]) -> None:
-        """Reserve the cells of these links, which an earlier pacer has used.
+    def reserve_cells_of(self, links: Iterable[int]) -> None:
+        """Reserve the cell numbers of these links, which an earlier heart-beat pacer has assigned.
 
         Times stored in these cells count until the links join a new cell.
         """
         self._taken |= {self._numbers[link * _NUMBERS + _SEGMENT] for link in links}
 
-    def join(self, links: Iterable[int], cell: int = 0) -> int:
-        """Assign the links to this cell, or to a cell that was never used; return the cell.
+    def assign_cell(self, links: Iterable[int], cell: int = 0) -> int:
+        """Assign links to this cell, or to a new one, for their common heard time; return the cell.
 
         The result is 0 if no cell is left.
         """
@@ -127,15 +127,15 @@ class HeardTable:
             self._numbers[link * _NUMBERS + _SEGMENT] = cell
         return cell
 
-    def answer(self, link: int, frame: bytes) -> None:
-        """Set the frame sent in response to a link's heart-beats, b"" for no response."""
+    def set_answer(self, link: int, frame: bytes) -> None:
+        """Set the frame that eBPF sends in response to a link's heart-beats, b"" for none."""
         at = link * _ANSWER.size
-        # length 0 disables the answer while the frame is written
+        # Length 0 disables the response while its frame is written.
         _ANSWER.pack_into(self._answers, at, 0)
         self._answers[at + 4 : at + 4 + len(frame)] = frame
         _INDEX.pack_into(self._answers, at, len(frame))
 
-    def vouch(self, cell: int, since_ns: int) -> None:
+    def record_cell_heard(self, cell: int, since_ns: int) -> None:
         """Record that the neighbours of all links of a cell were heard at `since_ns`."""
         self._vouched_ns[cell] = since_ns
 
@@ -146,11 +146,11 @@ def _whole_pages(size: int) -> int:
 
 
 class Liveness:
-    """Links of one server whose heart-beats the eBPF programs on its ports record.
+    """Watched links of one server: eBPF programs on its ports record received heart-beats.
 
     Parameters
     ----------
-    programs : Programs
+    programs : ServerPrograms
         Programs with the tables of liveness.h, large enough for all future links.
     links : sequence of Link
         Links to all neighbours: each counts as heard from the start, and as hearing this
@@ -163,7 +163,7 @@ class Liveness:
     """
 
     def __init__(
-        self, programs: Programs, links: Sequence[NeighbourLink], uid: int, from_s: float
+        self, programs: ServerPrograms, links: Sequence[NeighbourLink], uid: int, from_s: float
     ) -> None:
         maps = programs.maps
         self._room = programs.lab.links_of(programs.server)
@@ -171,7 +171,7 @@ class Liveness:
         self._free = set(self._room)
         self._numbers: dict[Step, int] = {}
         self._table = mmap.mmap(maps["links"].fd, _whole_pages(maps["links"].entries * _LINK.size))
-        self.bell = programs.add("bells").fd
+        self.bell = programs.add_own_map("bells").fd
         self._heard_to = mmap.mmap(self.bell, mmap.PAGESIZE)
         self._rung_to = mmap.mmap(
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
@@ -180,7 +180,7 @@ class Liveness:
             self._add_link(link, from_s)
 
     def resize(self, links: Sequence[NeighbourLink], from_s: float) -> None:
-        """Watch these links from now on; new links count as heard at `from_s`."""
+        """Watch these links for heart-beats from now on; new links count as heard at `from_s`."""
         kept = {link.step for link in links}
         for step in [step for step in self._numbers if step not in kept]:
             number = self._numbers.pop(step)
@@ -192,39 +192,39 @@ class Liveness:
                 self._add_link(link, from_s)
 
     def _add_link(self, link: NeighbourLink, from_s: float) -> None:
-        number = self._numbers[link.step] = self._free_place(link)
+        number = self._numbers[link.step] = self._take_free_index(link)
         key = link.mac, link.ifindex, self._uid
         entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
 
-    def _free_place(self, link: NeighbourLink) -> int:
-        """Take the first free entry after the position at which the kernel looks up the link."""
+    def _take_free_index(self, link: NeighbourLink) -> int:
+        """Take a table entry for a link: the first free one from where the kernel looks it up."""
         begin = (int.from_bytes(link.mac[2:], "big") * SPREAD & 0xFFFFFFFF) >> SPREAD_OVER
         places = (self._room[(begin + i) % len(self._room)] for i in range(len(self._room)))
         free = next(place for place in places if place in self._free)
         self._free.remove(free)
         return free
 
-    def places(self, port: int) -> dict[int, int]:
-        """Return the indices of a port's links in the table, by neighbour."""
+    def link_indices(self, port: int) -> dict[int, int]:
+        """Return the indices of a port's links in the kernel's table, by neighbour."""
         numbers = self._numbers.items()
         return {step.peer: number for step, number in numbers if step.port == port}
 
-    def news(self) -> Iterator[tuple[Step, NeighbourState]]:
-        """Yield the links whose state has changed, with the new state."""
-        self.quiet()
+    def changed_links(self) -> Iterator[tuple[Step, NeighbourState]]:
+        """Yield (hop, new state) of the neighbours whose state has changed."""
+        self.disable_events()
         for step, number in self._numbers.items():
             state, known = struct.unpack_from("=II", self._table, number * _LINK.size + _STATE_AT)
             if state != known:
                 _INDEX.pack_into(self._table, number * _LINK.size + _TOLD_AT, state)
                 yield step, NeighbourState(state)
 
-    def quiet(self) -> None:
-        """Stop the eBPF events about neighbours."""
+    def disable_events(self) -> None:
+        """Stop the eBPF events about silent and returned neighbours."""
         self._heard_to[: _POSITION.size] = self._rung_to[: _POSITION.size]
 
-    def forget(self, step: Step, until_s: float) -> None:
-        """Mark a neighbour as silent in the table; its heart-beats are ignored until `until_s`."""
+    def mark_silent(self, step: Step, until_s: float) -> None:
+        """Mark a neighbour as silent; eBPF ignores its heart-beats until `until_s`."""
         at = self._numbers[step] * _LINK.size
         _POSITION.pack_into(self._table, at + _NOT_BEFORE_AT, int(max(0.0, until_s) * NS))
         struct.pack_into(
@@ -232,12 +232,12 @@ class Liveness:
         )
 
     def hears(self, step: Step) -> bool:
-        """Return True if this process has recorded that the neighbour is heard."""
+        """Return True if this forwarder last recorded that the neighbour is heard."""
         at = self._numbers[step] * _LINK.size
         return bool(_INDEX.unpack_from(self._table, at + _TOLD_AT)[0])
 
     @property
     def heart_beats(self) -> int:
-        """Number of heart-beats received."""
+        """Number of heart-beats received on all watched links of the server."""
         counts = (number * _LINK.size + _COUNT_AT for number in self._room)
         return sum(_INDEX.unpack_from(self._table, at)[0] for at in counts)

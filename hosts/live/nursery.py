@@ -51,8 +51,8 @@ from hosts.base.network import headers
 from hosts.base.router import Router
 from hosts.base.timers import Timers, timers_for, where_processes_watch
 from hosts.linux import forked_memory
-from hosts.linux.calls import end_with, enter
-from hosts.linux.rights import rules_for_reading, take_role
+from hosts.linux.calls import die_with_last_writer, enter
+from hosts.linux.rights import ruleset_for_reading, take_role
 from hosts.live import devices, heartbeat_pacer, liveness
 from hosts.live.control import ControlSocket
 from hosts.live.forwarder import Forwarder
@@ -63,18 +63,18 @@ from topos.base.spec import parse
 
 LONGEST_MESSAGE = 1 << 16
 MOST_FILES = 250  # maximum number of open files in one message to the nursery
-# Minimum interval between two starts of the pacer, in case it fails immediately.
+# Minimum seconds between two starts of the heart-beat pacer, in case it fails immediately.
 LEAST_APART_S = 0.2
-SPARED = "-500"  # oom_score_adj: the kernel kills the programs on servers first
-# Number of processors; in a lab on several machines, that of the machine with the fewest.
+SPARED = "-500"  # oom_score_adj: without memory, the kernel kills the programs on servers first
+# Number of processors for a lab; on several machines, that of the machine with the fewest.
 CPUS = int(os.environ.get("PILLARBOX_PROCESSORS", "0")) or os.cpu_count() or 1
-MOST_SERVERS = 4096  # size up to which a lab of fewer servers can grow
-# After this number of calls Python has specialised a function, which writes to the function.
+MOST_SERVERS = 4096  # maximum number of servers to which a running lab can grow
+# Number of calls after which Python has specialised a function, which writes to its memory.
 REHEARSALS = 10
 
 
-class Prepared(NamedTuple):
-    """Data prepared before forking, which all servers of a network share in memory."""
+class PreparedNetwork(NamedTuple):
+    """Data of a network, prepared before forking, which all its servers share in memory."""
 
     network: Any
     settings: LabSettings
@@ -82,7 +82,7 @@ class Prepared(NamedTuple):
 
 
 class Nursery:
-    """The process that forks the forwarders and the pacer of a lab.
+    """Nursery process of a lab: it forks the servers' forwarders and the heart-beat pacer.
 
     Parameters
     ----------
@@ -94,14 +94,15 @@ class Nursery:
 
     def __init__(self, channel: socket.socket, lifeline: int) -> None:
         self._channel, self._lifeline = channel, lifeline
-        self._prepared_networks: dict[str, Prepared] = {}  # shared data, by network
+        # Data shared by servers, by network spec.
+        self._prepared_networks: dict[str, PreparedNetwork] = {}
         self._programs: LabPrograms | None = None
-        self._servers: dict[int, int] = {}  # running servers, by process
+        self._servers: dict[int, int] = {}  # running servers, by process id of their forwarder
         self._pacer = 0  # process id of the heart-beat pacer, 0 without one
-        self._pacer_due_s = math.inf  # start time of the next heart-beat pacer
+        self._pacer_due_s = math.inf  # time at which the next heart-beat pacer is started
         self._pacer_ends: tuple[socket.socket, socket.socket] | None = None
-        self._continues = False  # True if an earlier nursery has ended
-        self._adopted: dict[int, int] = {}  # processes of the earlier nursery, by descriptor
+        self._continues = False  # True if this nursery replaces one that has ended
+        self._adopted: dict[int, int] = {}  # processes of the replaced nursery, by pidfd
         self._wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(waker)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -110,7 +111,7 @@ class Nursery:
             self._events.register(each, select.POLLIN)
 
     def serve(self) -> None:
-        """Start forwarders on request and report their state, until the channel closes."""
+        """Start forwarders at the lab's request and report their state, until the lab ends."""
         while True:
             wait_s = max(0.0, self._pacer_due_s - time.monotonic())
             wait_ms = None if math.isinf(wait_s) else math.ceil(wait_s * 1000)
@@ -126,7 +127,7 @@ class Nursery:
                 self._start_pacer()
 
     def _process_message(self) -> bool:
-        """Process a message; return False if the channel is closed."""
+        """Process a message from the lab; return False if the channel to the lab is closed."""
         data, files, _, _ = socket.recv_fds(self._channel, LONGEST_MESSAGE, MOST_FILES)
         if not data:
             return False
@@ -135,26 +136,26 @@ class Nursery:
             self._take_over(request, files)
             return True
         if self._pacer_ends is None:
-            self._pacer_ends = heartbeat_pacer.arrivals()
+            self._pacer_ends = heartbeat_pacer.registration_sockets()
             self._start_pacer()
-        self._prepare_for(request)
-        self._start(request, files)
+        self._prepare_network_for(request)
+        self._start_forwarder(request, files)
         return True
 
-    def _prepare_for(self, request: dict[str, Any]) -> None:
+    def _prepare_network_for(self, request: dict[str, Any]) -> None:
         name = request["network"]
         if name in self._prepared_networks:
             return
-        prepared = _prepare(name, LabSettings(**request["settings"]))
+        prepared = _prepared_network(name, LabSettings(**request["settings"]))
         if not self._prepared_networks and not self._continues:
-            with suppress(PillarboxError):  # each server reports the error if its plane is "ebpf"
-                self._programs = _load(prepared)
-                self._show_tables()
+            with suppress(PillarboxError):  # if eBPF is required, each server reports the error
+                self._programs = _load_programs(prepared)
+                self._send_kernel_tables()
             self._hand_over()
         self._prepared_networks[name] = prepared
-        forked_memory.keep_shared()
+        forked_memory.share_objects_with_children()
 
-    def _start(self, request: dict[str, Any], namespaces: list[int]) -> None:
+    def _start_forwarder(self, request: dict[str, Any], namespaces: list[int]) -> None:
         started: list[int] = []
         for server in request["servers"]:
             pid = os.fork()
@@ -172,22 +173,22 @@ class Nursery:
             self._send_event(server=server, pid=pid, event="started")
 
     def _run_child(self, server: int, namespace: int, request: dict[str, Any]) -> None:
-        """Run the forwarder of one server in the forked child; never return."""
+        """Run one server's forwarder in the forked child process; never return."""
         try:
-            end_with(self._lifeline)
+            die_with_last_writer(self._lifeline)
             assert self._pacer_ends is not None
             registry, arrivals = self._pacer_ends
             arrivals.close()
 
             def ready() -> None:
                 self._send_event(server=server, pid=os.getpid(), event="ready")
-                self._channel.close()  # the lab detects the nursery's end by this channel's closing
+                self._channel.close()  # only the nursery keeps it: closing shows its end
 
             prepared = self._prepared_networks[request["network"]]
             _run_forwarder(server, namespace, request, prepared, registry, self._programs, ready)
         finally:
             if sys.exc_info()[0]:
-                traceback.print_exc()  # stderr is the server's log
+                traceback.print_exc()  # stderr is the log file of the server
             sys.stderr.flush()
             os._exit(1)
 
@@ -195,41 +196,41 @@ class Nursery:
 
     def _start_pacer(self) -> None:
         assert self._pacer_ends is not None
-        self._pacer = heartbeat_pacer.start(self._pacer_ends[1], self._lifeline)
+        self._pacer = heartbeat_pacer.fork_pacer(self._pacer_ends[1], self._lifeline)
         self._pacer_due_s, self._pacer_began_s = math.inf, time.monotonic()
         if self._programs:
-            self._show_tables()
+            self._send_kernel_tables()
         self._hand_over()
 
-    def _show_tables(self) -> None:
+    def _send_kernel_tables(self) -> None:
         assert self._pacer_ends is not None and self._programs is not None
         running = self._servers.values()
-        heartbeat_pacer.show_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
+        heartbeat_pacer.send_kernel_tables(self._pacer_ends[0], self._programs.loaded.maps, running)
 
     # -- ended processes ---------------------------------------------------------------------------
 
     def _reap_children(self) -> None:
-        """Reap and report all children that have ended."""
-        with suppress(ChildProcessError):  # the nursery has no children left
+        """Reap all forwarders and pacers that have ended, and report them to the lab."""
+        with suppress(ChildProcessError):  # the nursery has no child processes left
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:
                 self._process_ended(ended[0], os.waitstatus_to_exitcode(ended[1]))
 
     def _process_ended(self, process: int, status: int | None) -> None:
-        """Report that a process has ended, with its exit status if known."""
+        """Report to the lab that a forwarder or pacer has ended, with its exit status if known."""
         if process == self._pacer:
             self._send_event(event="pacer ended", status=status)
             self._pacer_due_s = self._pacer_began_s + LEAST_APART_S
             return
         server = self._servers.pop(process)
         if self._programs:
-            self._programs.forget(server)
+            self._programs.forget_server(server)
         self._send_event(server=server, pid=process, event="ended", status=status)
 
     # -- handover from one nursery to the next
     # ------------------------------------------------------
 
     def _hand_over(self) -> None:
-        """Send the lab command the state that the next nursery needs to take over."""
+        """Send the lab the state and open files by which the next nursery takes over."""
         assert self._pacer_ends is not None
         programs, files = self._programs.handover() if self._programs else (None, [])
         message = {"event": "handover", "pacer": self._pacer, "programs": programs}
@@ -237,12 +238,12 @@ class Nursery:
         socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
 
     def _take_over(self, message: dict[str, Any], files: list[int]) -> None:
-        """Take over the processes and tables of a nursery that has ended."""
+        """Take over the forwarders, pacer and eBPF maps of a nursery that has ended."""
         self._continues = True
         ours, theirs = (socket.socket(fileno=each) for each in files[:2])
         self._pacer_ends, self._pacer_began_s = (ours, theirs), 0.0
         if message["programs"]:
-            self._programs = LabPrograms.taken_over(message["programs"], files[2:])
+            self._programs = LabPrograms.from_handover(message["programs"], files[2:])
         self._pacer = message["pacer"]
         self._servers = {pid: server for server, pid in message["running"]}
         for process in (self._pacer, *self._servers):
@@ -263,31 +264,31 @@ class Nursery:
         self._channel.send(json.dumps(message).encode())
 
 
-def _prepare(name: str, settings: LabSettings) -> Prepared:
-    """Import and compute the data that servers share; a user's routing file is read per server."""
+def _prepared_network(name: str, settings: LabSettings) -> PreparedNetwork:
+    """Return the data that servers share; a user's routing file is read by each server instead."""
     network = parse(name)
-    prepared = Prepared(network, settings, _timers(settings, network))
+    prepared = PreparedNetwork(network, settings, _largest_network_timers(settings, network))
     headers()
-    devices.prepare()
-    _access_rules(settings.routing)
+    devices.load_socket_filters()
+    _forwarder_file_access(settings.routing)
     if settings.plane == "ebpf":
         import_module("hosts.live.kernel_table")
     if not settings.routing.endswith(".py"):
         router_for(network, settings.routing)
         for server in range(min(REHEARSALS, network.servers)):
-            with suppress(Exception):  # each server's forwarder reports the error itself
-                _router(server, prepared, seed=0)
+            with suppress(Exception):  # each server's forwarder will report the error itself
+                _new_router(server, prepared, seed=0)
     return prepared
 
 
 @cache
-def _access_rules(routing: str) -> int | None:
-    """Return the rules for a forwarder's file access: program code and the user's router folder."""
-    return rules_for_reading([Path(routing).parent] if routing.endswith(".py") else [])
+def _forwarder_file_access(routing: str) -> int | None:
+    """Return the Landlock ruleset of forwarders: read program code and the user's router folder."""
+    return ruleset_for_reading([Path(routing).parent] if routing.endswith(".py") else [])
 
 
-def _load(prepared: Prepared) -> LabPrograms:
-    """Load the programs, sized for all servers of the largest network, or raise PillarboxError."""
+def _load_programs(prepared: PreparedNetwork) -> LabPrograms:
+    """Load the eBPF programs for the largest network of the lab, or raise PillarboxError."""
     network, settings, timers = prepared
     source = FORWARD if settings.plane == "ebpf" else LIVENESS
     missing = "" if settings.plane == "ebpf" else available(source)
@@ -295,12 +296,12 @@ def _load(prepared: Prepared) -> LabPrograms:
     servers = range(min(network.whole.servers, max(network.servers, MOST_SERVERS)))
     links = max(sum(map(len, peers_of(network.whole, server))) for server in servers)
     loaded = LabPrograms(source, len(servers), links)
-    liveness.begin(loaded, timers.neighbour_timeout_s)
+    liveness.start_detection(loaded, timers.neighbour_timeout_s)
     return loaded
 
 
-def _timers(settings: LabSettings, network: Any) -> Timers:
-    """Return the timers of all servers, including those that join the network later."""
+def _largest_network_timers(settings: LabSettings, network: Any) -> Timers:
+    """Return the protocol timers for the size to which the lab's network can grow."""
     return timers_for(network.whole, settings.timers, CPUS)
 
 
@@ -308,12 +309,12 @@ def _run_forwarder(
     server: int,
     namespace: int,
     request: dict[str, Any],
-    prepared: Prepared,
+    prepared: PreparedNetwork,
     registry: socket.socket,
     programs: LabPrograms | None,
     ready: Callable[[], object],
 ) -> None:
-    """Forward packets for a server until the process is ended."""
+    """Run the forwarder of one server until its process is ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     place = f"{request['folder']}/{prepared.network.node_name(server)}"
     log = os.open(f"{place}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -322,25 +323,25 @@ def _run_forwarder(
     enter(namespace)
     os.close(namespace)
     if programs is None and prepared.settings.plane == "ebpf":
-        programs = _load(prepared)
-    own = programs.of(server) if programs else None
+        programs = _load_programs(prepared)
+    own = programs.view_of(server) if programs else None
     if own:
-        # Normal priority: this process must not wait for a trial's programs.
+        # Default nice value: forwarders must not wait for the programs of a trial.
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     else:
         watch = where_processes_watch(prepared.timers, prepared.network.whole, CPUS)
         prepared = prepared._replace(timers=watch)
-    router = _router(server, prepared, request["seed"])
+    router = _new_router(server, prepared, request["seed"])
     start_s = request["start_s"]
     forwarder = Forwarder(prepared.network, router, prepared.settings, registry, own, start_s)
     control = Path(f"{place}.sock")
-    ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.forget)
-    take_role("forwarder", rules=_access_rules(prepared.settings.routing))
+    ControlSocket(control, forwarder.answer, forwarder.watch, forwarder.unregister)
+    take_role("forwarder", rules=_forwarder_file_access(prepared.settings.routing))
     ready()
     forwarder.run()
 
 
-def _router(server: int, prepared: Prepared, seed: int) -> Router:
+def _new_router(server: int, prepared: PreparedNetwork, seed: int) -> Router:
     network, settings, timers = prepared
     return router_for(network, settings.routing)(
         network,
@@ -355,13 +356,13 @@ def _router(server: int, prepared: Prepared, seed: int) -> Router:
 
 def main(channel: int, lifeline: int) -> None:
     """Run the nursery of the lab that holds the other ends of channel and lifeline."""
-    end_with(lifeline)
-    # Ctrl-C is for the lab's prompt, not for the nursery
+    die_with_last_writer(lifeline)
+    # Ctrl-C is for the lab's prompt, so the nursery ignores it
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(OSError):  # the file is read-only in some containers
+    with suppress(OSError):  # oom_score_adj is read-only in some containers
         Path("/proc/self/oom_score_adj").write_text(SPARED)
     take_role("nursery")
-    with suppress(ConnectionError):  # the lab command has ended without reading all messages
+    with suppress(ConnectionError):  # the lab has ended without reading all messages of the nursery
         Nursery(socket.socket(fileno=channel), lifeline).serve()
 
 

@@ -1,6 +1,6 @@
 """The decisions of one server that its forwarder carries out, without eBPF (see table.py).
 
-A packet with the look-up key of an earlier packet gets the same treatment without the router: its
+A packet with the lookup key of an earlier packet gets the same treatment without the router: its
 header is compared, verified and rewritten as bytes. That takes a fraction of the time of parsing,
 deciding and packing. Packets without a decision, malformed packets and control messages are passed
 to the router, which sees the same packets that the kernel would pass to it (forward.bpf.c).
@@ -17,8 +17,15 @@ from typing import Protocol
 
 from hosts.base.network import headers
 from hosts.live.devices import Port
-from hosts.live.numbers import Numbered, Onward
-from hosts.live.table import Action, DecisionUse, DeliverDecision, Push, RelayDecision, Unwrap
+from hosts.live.numbers import NumericHeaderForm, RelayOperations
+from hosts.live.table import (
+    Action,
+    DecisionUse,
+    DeliverDecision,
+    PushDecision,
+    RelayDecision,
+    UnwrapDecision,
+)
 from hosts.wire import ipv4
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -28,12 +35,12 @@ from hosts.wire.ipv4 import IP_IN_IP, TCP, UDP, FlowKey
 from hosts.wire.marks import TRACED
 from hosts.wire.relay_keys import ByDestination, ByFlow, ByTunnel, RelayKey
 
-MOST = 4096  # upper bound for cached actions of each kind
+MOST = 4096  # maximum number of cached actions for own packets, and for relayed ones
 MOST_BYTES = 0xFFFF
 
-IP = 0x45  # first byte of an IPv4 header without options
+IP = 0x45  # first byte of an IPv4 header without options: version, length
 
-# Positions of fields, as hosts/wire declares them.
+# Byte positions of IPv4 header fields, as hosts/wire declares them.
 TOTAL = slice(ipv4.LAYOUT.byte("total_length"), ipv4.LAYOUT.byte("identification"))
 CHECKSUM = slice(ipv4.LAYOUT.byte("checksum"), ipv4.LAYOUT.byte("source"))
 TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
@@ -42,30 +49,32 @@ TOS_AT, FRAGMENT_AT, TTL_AT, PROTOCOL_AT = map(
 DESTINATION = slice(ipv4.LAYOUT.byte("destination"), ipv4.SIZE)
 ADDRESSES_AND_PORTS = slice(ipv4.LAYOUT.byte("source"), ipv4.SIZE + 4)
 TCP_FLAGS_AT = ipv4.SIZE + 13
-WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # minimum size of a packet with ports
+WITH_PORTS = ipv4.SIZE + ipv4.PORTS.size  # minimum size in bytes of an IPv4 packet with ports
 
-_BEHIND_TOTAL = struct.Struct(">HH")  # length, identification
+# IPv4 fields after the type of service: total length, identification.
+_BEHIND_TOTAL = struct.Struct(">HH")
 _WORD = struct.Struct(">H")
-WRONG_ZERO = b"\xff\xff"  # a checksum that hosts/wire never writes (RFC 1624, section 3)
+# Checksum that Pillarbox never writes, as it equals 0 (RFC 1624, section 3).
+WRONG_ZERO = b"\xff\xff"
 DONT_FRAGMENT, FRAGMENT_BITS, OFFSET_BITS = 0x40, 0x3F, 0x1F
 SYN = 0x02
-PROBE_MARK = 253  # protocol of packets whose path is traced
+PROBE_MARK = 253  # IP protocol number of packets whose path is traced
 
 _DCN, _IP = ETH_DCN.to_bytes(2, "big"), ETH_IP.to_bytes(2, "big")
 
 
 class PacketOutlet(Protocol):
-    """Egress of packets: a port, or the interface of the applications."""
+    """Egress of packets: a network port, or the interface to the server's applications."""
 
     def put(self, data: bytes, /) -> None:
-        """Send a packet, or raise OSError."""
+        """Send a packet out of this egress, or raise OSError."""
 
-    def refusal(self, error: OSError, /) -> str:
-        """Return the drop reason that an error is counted as."""
+    def drop_reason(self, error: OSError, /) -> str:
+        """Return the drop reason under which a failure to send a packet is counted."""
 
 
-class RepeatedDecision:
-    """One cached action: prepended bytes, egress, and counts of packets and bytes."""
+class CachedAction:
+    """A cached action of the Python data plane: bytes to prepend, egress, and packet counts."""
 
     __slots__ = (
         "action",
@@ -83,20 +92,24 @@ class RepeatedDecision:
     )
 
     def __init__(
-        self, key: FlowKey | RelayKey, action: Action | Push, outlet: PacketOutlet, front: bytes
+        self,
+        key: FlowKey | RelayKey,
+        action: Action | PushDecision,
+        outlet: PacketOutlet,
+        front: bytes,
     ) -> None:
         self.key, self.action, self.outlet, self.front = key, action, outlet, front
         self.delivers = isinstance(action, DeliverDecision)
-        self.header = bytearray(action.header if isinstance(action, Push) else b"")
-        # Declared headers: the fields that a push sets on all packets, and a relay's changes.
-        self.form: Numbered | None = None
+        self.header = bytearray(action.header if isinstance(action, PushDecision) else b"")
+        # For declared headers: the header to prepend, as an integer, or the changes by a relay.
+        self.form: NumericHeaderForm | None = None
         self.number = 0
-        self.onward: Onward | None = None
+        self.onward: RelayOperations | None = None
         self.packets = self.bytes = 0
         self.told = DecisionUse(0, 0)
 
-    def used(self) -> DecisionUse:
-        """Return packet and byte counts since the last call."""
+    def take_counts(self) -> DecisionUse:
+        """Return the cached action's packet and byte counts since the last call."""
         then, self.told = self.told, DecisionUse(self.packets, self.bytes)
         return DecisionUse(self.packets - then.packets, self.bytes - then.bytes)
 
@@ -128,50 +141,53 @@ class PythonTable:
         self._ports, self._applications, self._count = ports, applications, count
         self._by_flow, self._sees_connections = by_flow, sees_connections
         forms = [form for header in headers() for form in header.forms]
-        self._forms = {form.first: Numbered(form) for form in forms}
-        self._flows: dict[bytes, RepeatedDecision] = {}
-        self._relays: dict[tuple[int | type, int, bytes | int], RepeatedDecision] = {}
+        self._forms = {form.first: NumericHeaderForm(form) for form in forms}
+        self._flows: dict[bytes, CachedAction] = {}
+        self._relays: dict[tuple[int | type, int, bytes | int], CachedAction] = {}
         self._packet_counts: Counter[str] = Counter()
         self.counted = 0
 
     # -- decisions -------------------------------------------------------------------------------
 
-    def install_flow(self, flow: FlowKey, push: Push) -> None:
+    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
         """Install the cached action for packets of a local application's flow."""
         if flow.protocol in (TCP, UDP):
             form = self._forms.get(push.header[0]) if push.header else None
             repeated = self._egress_decision(flow, push, ETH_DCN if form else ETH_IP)
             if form:
-                repeated.form, repeated.number = form, form.numbered(push.header)
+                repeated.form, repeated.number = form, form.as_number(push.header)
             if len(self._flows) >= MOST:
                 self._flows.clear()
             self._flows[_flow_bytes(flow)] = repeated
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install the cached action for received frames with a look-up key."""
+        """Install the cached action for received frames with a lookup key."""
         if isinstance(key, ByFlow) and key.flow.protocol not in (TCP, UDP):
             return
         if len(self._relays) >= MOST:
             self._relays.clear()
         if isinstance(action, DeliverDecision):
-            repeated = RepeatedDecision(key, action, self._applications, b"")
+            repeated = CachedAction(key, action, self._applications, b"")
         elif isinstance(key, ByHeader) and isinstance(action, RelayDecision):
             repeated = self._egress_decision(key, action, ETH_DCN)
             form = self._forms[key.form.first]
-            repeated.onward = form.onward(action.change, self._forms)
+            repeated.onward = form.relay_operations(action.change, self._forms)
         else:
             repeated = self._egress_decision(key, action, ETH_IP)
         self._relays[self._relay_key(key)] = repeated
 
     def _egress_decision(
-        self, key: FlowKey | RelayKey, action: Push | RelayDecision | Unwrap, ethertype: int
-    ) -> RepeatedDecision:
+        self,
+        key: FlowKey | RelayKey,
+        action: PushDecision | RelayDecision | UnwrapDecision,
+        ethertype: int,
+    ) -> CachedAction:
         port = self._ports[action.port]
         front = action.peer + port.mac + ethertype.to_bytes(2, "big")
-        return RepeatedDecision(key, action, port, front)
+        return CachedAction(key, action, port, front)
 
-    def forget(self, flow: FlowKey) -> None:
-        """Remove the cached actions for one flow, if actions are cached by flow."""
+    def forget_flow(self, flow: FlowKey) -> None:
+        """Remove the cached actions for one flow, if the router decides by flow."""
         self._flows.pop(_flow_bytes(flow), None)
         for port in self._ports:
             self._relays.pop(self._relay_key(ByFlow(flow, port)), None)
@@ -179,7 +195,7 @@ class PythonTable:
     def _relay_key(self, key: RelayKey) -> tuple[int | type, int, bytes | int]:
         match key:
             case ByHeader(form):
-                return self._forms[form.first].key(key)
+                return self._forms[form.first].decision_key(key)
             case ByDestination(destination, port):
                 return ByDestination, port, destination.to_bytes(4, "big")
             case ByFlow(flow, port):
@@ -188,8 +204,8 @@ class PythonTable:
                 ends = outer_destination.to_bytes(4, "big") + destination.to_bytes(4, "big")
                 return ByTunnel, direction, ends
 
-    def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Remove the cached action with a look-up key, if it exists."""
+    def remove_decision(self, key: FlowKey | RelayKey) -> None:
+        """Remove the cached action with a lookup key, if it exists."""
         if isinstance(key, FlowKey):
             self._flows.pop(_flow_bytes(key), None)
         else:
@@ -202,31 +218,34 @@ class PythonTable:
             self._relays.clear()
 
     def counters(self) -> dict[str, int]:
-        """Return packet counts by treatment, of packets handled without the router."""
+        """Return the counts of packets handled without the router, by treatment."""
         return dict(self._packet_counts)
 
-    def repeated(self) -> int:
-        """Return the number of packets forwarded without the router."""
+    def forwarded_packets(self) -> int:
+        """Return the number of packets that the Python data plane forwarded without the router."""
         return sum(self._packet_counts.values())
 
-    def rest(self, rests: bool) -> None:
-        """Do nothing: the forwarder itself sees every packet that it forwards."""
+    def set_rest(self, rests: bool) -> None:
+        """Do nothing: without eBPF, the forwarder sees every packet, so a rest needs no event."""
 
     def flows_used(self) -> dict[FlowKey, DecisionUse]:
-        """Return the counts of decisions on this server's own packets since the last call."""
-        used, self.counted = {one.key: one.used() for one in self._flows.values()}, len(self._flows)
+        """Return counts since the last call of cached actions for this server's own packets."""
+        used, self.counted = (
+            {one.key: one.take_counts() for one in self._flows.values()},
+            len(self._flows),
+        )
         return {flow: n for flow, n in used.items() if n.packets and isinstance(flow, FlowKey)}
 
     def relays_used(self) -> dict[RelayKey, DecisionUse]:
-        """Return the counts of decisions on relayed packets since the last call."""
-        used = {one.key: one.used() for one in self._relays.values()}
+        """Return counts since the last call of cached actions for relayed packets."""
+        used = {one.key: one.take_counts() for one in self._relays.values()}
         self.counted = len(self._relays)
         return {key: n for key, n in used.items() if n.packets and not isinstance(key, FlowKey)}
 
     # -- packets ---------------------------------------------------------------------------------
 
-    def sent(self, packet: bytes) -> bool:
-        """Send an application's packet by its flow's decision; return False without a decision."""
+    def send_by_decision(self, packet: bytes) -> bool:
+        """Send an application's packet by its flow's cached action; return False without one."""
         flow = packet[PROTOCOL_AT : PROTOCOL_AT + 1] + packet[ADDRESSES_AND_PORTS]
         repeated = self._flows.get(flow)
         if (
@@ -242,13 +261,13 @@ class PythonTable:
             return False
         header: bytes | bytearray = repeated.header
         if repeated.form:
-            header = repeated.form.pushed(repeated.number, len(packet), repeated.packets)
-        elif header and not _adapt_header(repeated, packet):
+            header = repeated.form.header_of_packet(repeated.number, len(packet), repeated.packets)
+        elif header and not _adapt_tunnel_header(repeated, packet):
             return False
         return self._send_or_deliver("done pushed", repeated, header, packet)
 
-    def came(self, port: int, frame: bytes) -> bool:
-        """Handle a received frame by its decision; return False without a decision."""
+    def handle_by_decision(self, port: int, frame: bytes) -> bool:
+        """Forward or deliver a received frame by its cached action; return False without one."""
         if frame[:6] != self._ports[port].mac:
             return False
         if frame[12:14] == _DCN:
@@ -256,16 +275,16 @@ class PythonTable:
         return frame[12:14] == _IP and self._forward_ip(port, frame[14:])
 
     def _send_or_deliver(
-        self, what: str, repeated: RepeatedDecision, header: bytes | bytearray, packet: bytes
+        self, what: str, repeated: CachedAction, header: bytes | bytearray, packet: bytes
     ) -> bool:
-        """Send or deliver a packet, with a header prepended."""
+        """Send or deliver a packet by a cached action, with a header prepended."""
         repeated.packets += 1
         repeated.bytes += len(packet)
         self._packet_counts[what] += 1
         try:
             repeated.outlet.put(b"".join((repeated.front, header, packet)))
         except OSError as error:
-            self._count(repeated.outlet.refusal(error))
+            self._count(repeated.outlet.drop_reason(error))
         return True
 
     def _forward_dcn(self, port: int, data: bytes) -> bool:
@@ -273,7 +292,8 @@ class PythonTable:
         if form is None or len(data) < form.size + ipv4.SIZE:
             return False
         payload, number = data[form.size :], int.from_bytes(data[: form.size], "big")
-        length = int.from_bytes(data[TOTAL], "big")  # length is at the same offset as in IPv4
+        # The DCN header's length is at the same offset as IPv4's.
+        length = int.from_bytes(data[TOTAL], "big")
         key = form.key_of(number, port)
         if (
             key is None
@@ -287,11 +307,11 @@ class PythonTable:
             return False
         if found.delivers:
             return self._send_or_deliver("done delivered", found, b"", payload[:length])
-        header = found.onward.relayed(number) if found.onward else None
+        header = found.onward.forwarded_header(number) if found.onward else None
         return header is not None and self._send_or_deliver("done relayed", found, header, payload)
 
     def _forward_ip(self, port: int, data: bytes) -> bool:
-        if not _is_plain(data):
+        if not _is_plain_ipv4(data):
             return False
         if data[PROTOCOL_AT] == IP_IN_IP:
             return self._forward_tunnelled(data)
@@ -316,7 +336,7 @@ class PythonTable:
     def _forward_tunnelled(self, data: bytes) -> bool:
         end = int.from_bytes(data[TOTAL], "big")
         inside = data[ipv4.SIZE : end]
-        if data[FRAGMENT_AT] & FRAGMENT_BITS or data[FRAGMENT_AT + 1] or not _is_plain(inside):
+        if data[FRAGMENT_AT] & FRAGMENT_BITS or data[FRAGMENT_AT + 1] or not _is_plain_ipv4(inside):
             return False
         direction = data[DESTINATION.start - 1] & ipv4.NIC_BIT
         found = self._relays.get((ByTunnel, direction, data[DESTINATION] + inside[DESTINATION]))
@@ -328,18 +348,18 @@ class PythonTable:
             return False
         if isinstance(found.action, RelayDecision):
             return self._send_or_deliver("done relayed", found, b"", ipv4.decrement_ttl(data[:end]))
-        # A packet leaving its tunnel is forwarded as by any router (RFC 2003, section 3.1).
+        # A packet that leaves its tunnel is forwarded with TTL decremented (RFC 2003, section 3.1).
         if inside[TTL_AT] <= 1:
             return False
         return self._send_or_deliver("done unwrapped", found, b"", ipv4.decrement_ttl(inside))
 
 
-def _adapt_header(repeated: RepeatedDecision, packet: bytes) -> bool:
-    """Adapt a tunnel's header to a packet; return False if the packet is too long."""
+def _adapt_tunnel_header(repeated: CachedAction, packet: bytes) -> bool:
+    """Adapt a tunnel's outer IP header to a packet; return False if the packet is too long."""
     header, length = repeated.header, len(packet) + ipv4.SIZE
     if length > MOST_BYTES:
         return False
-    # Type of service, DF and TTL are copied from the packet (RFC 2003).
+    # The outer header copies type of service, DF and TTL from the inner packet (RFC 2003).
     header[TOS_AT] = packet[TOS_AT]
     header[TTL_AT] = packet[TTL_AT]
     header[FRAGMENT_AT] = packet[FRAGMENT_AT] & DONT_FRAGMENT
@@ -353,7 +373,7 @@ def _adapt_header(repeated: RepeatedDecision, packet: bytes) -> bool:
 
 
 def _checksum_is_right(header: bytes) -> bool:
-    """Return True if a header's checksum is correct, in the form that hosts/wire writes."""
+    """Return True if an IPv4 header has a correct checksum, in the form of hosts/wire."""
     return int.from_bytes(header, "big") % 0xFFFF == 0 and header[CHECKSUM] != WRONG_ZERO
 
 
@@ -362,7 +382,7 @@ def _is_control(tos: int, protocol: int) -> bool:
     return tos == TRACED or protocol == PROBE_MARK or protocol & MESSAGE_MASK == FIRST_MESSAGE
 
 
-def _is_plain(data: bytes) -> bool:
+def _is_plain_ipv4(data: bytes) -> bool:
     """Return True for a complete IPv4 packet of an application, without options."""
     return (
         len(data) >= ipv4.SIZE

@@ -24,12 +24,12 @@ NOT_CUT, TCP4, UDP = 0, 1, 5
 ECN = 0x80
 ETHERNET_BYTES = 14
 FIN_PSH = 0x09
-# Offsets of length and checksum, which are the same in DCN's, BCube's and IPv4's headers.
+# Byte offsets of length and checksum, the same in the headers of DCN, BCube and IPv4.
 LENGTH_AT, CHECKSUM_AT = 2, 10
 
 
-def cut(note: bytes, frame: bytes) -> Iterator[bytes]:
-    """Yield each packet of a frame, from the header that follows the Ethernet header.
+def split_frame(note: bytes, frame: bytes) -> Iterator[bytes]:
+    """Yield the packets of a received frame or super-packet (GSO), without Ethernet header.
 
     Frames that are incomplete or of unknown type are not segmented: their checksums are then wrong.
     """
@@ -42,8 +42,8 @@ def cut(note: bytes, frame: bytes) -> Iterator[bytes]:
     if kind == NOT_CUT or kind not in (TCP4, UDP) or size == 0 or at is None:
         data = bytearray(frame)
         if start + offset + 2 <= len(data):
-            # The checksum field already contains the sum of the pseudo-header.
-            data[start + offset : start + offset + 2] = _sum(data[start:])
+            # The transport checksum field already contains the sum of the pseudo-header.
+            data[start + offset : start + offset + 2] = _checksum_bytes(data[start:])
         yield bytes(data[ETHERNET_BYTES:])
         return
     head = 8 if kind == UDP else (frame[start + 12] >> 4) * 4
@@ -51,16 +51,20 @@ def cut(note: bytes, frame: bytes) -> Iterator[bytes]:
     for i, begin in enumerate(range(first, len(frame), size)):
         payload = frame[begin : begin + size]
         last = begin + size >= len(frame)
-        transport = _transport(kind, frame[start:first], begin - first, len(payload), last=last)
-        ip = _ip(frame[at:start], len(transport) + len(payload), i)
+        transport = _transport_header(
+            kind, frame[start:first], begin - first, len(payload), last=last
+        )
+        ip = _ipv4_header(frame[at:start], len(transport) + len(payload), i)
         pseudo = ip[12:20] + struct.pack(">HH", ip[9], len(transport) + len(payload))
-        transport[offset : offset + 2] = _sum(pseudo + bytes(transport) + payload)
-        outer = _outer(frame[ETHERNET_BYTES:at], len(frame) - first - len(payload))
+        transport[offset : offset + 2] = _checksum_bytes(pseudo + bytes(transport) + payload)
+        outer = _outer_header(frame[ETHERNET_BYTES:at], len(frame) - first - len(payload))
         yield outer + ip + bytes(transport) + payload
 
 
-def _transport(kind: int, header: bytes, before: int, length: int, *, last: bool) -> bytearray:
-    """Return the TCP or UDP header of a segment, without its checksum."""
+def _transport_header(
+    kind: int, header: bytes, before: int, length: int, *, last: bool
+) -> bytearray:
+    """Return the TCP or UDP header of a segment of a GSO packet, without its checksum."""
     cut_off = bytearray(header)
     if kind == UDP:
         cut_off[4:6] = (len(header) + length).to_bytes(2, "big")
@@ -74,8 +78,8 @@ def _transport(kind: int, header: bytes, before: int, length: int, *, last: bool
     return cut_off
 
 
-def _ip(header: bytes, length: int, number: int) -> bytes:
-    """Return the IPv4 header of a segment."""
+def _ipv4_header(header: bytes, length: int, number: int) -> bytes:
+    """Return the IPv4 header of a segment of a GSO packet."""
     own = bytearray(header)
     own[2:4] = (len(header) + length).to_bytes(2, "big")
     identification = int.from_bytes(header[4:6], "big") + number
@@ -83,8 +87,8 @@ def _ip(header: bytes, length: int, number: int) -> bytes:
     return _with_checksum(own)
 
 
-def _outer(header: bytes, less: int) -> bytes:
-    """Return the header before a segment's IPv4 header; the segment is `less` bytes shorter."""
+def _outer_header(header: bytes, less: int) -> bytes:
+    """Return the header before a segment's IPv4 header, with its length reduced by `less` bytes."""
     if not header:
         return b""
     own = bytearray(header)
@@ -108,5 +112,5 @@ def _ip_header_at(frame: bytes, transport_at: int) -> int | None:
     return None
 
 
-def _sum(data: bytes | bytearray) -> bytes:
+def _checksum_bytes(data: bytes | bytearray) -> bytes:
     return checksum(bytes(data)).to_bytes(2, "big")

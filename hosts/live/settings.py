@@ -6,38 +6,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-UNLIMITED_BPS = 10e9  # port rate in bit/s that routers assume if a lab sets no rate limit
+UNLIMITED_BPS = 10e9  # port rate in bit/s that routers assume in a lab without a rate limit
 MOST_AT_ONCE = 64  # maximum number of servers started with one message to the nursery
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabSettings:
-    """The settings of a lab, except its network and its seed."""
+    """Settings of an emulated network (lab), except its topology and its seed."""
 
-    routing: str = ""  # routing algorithm; "" for the network's default
+    routing: str = ""  # name of the routing algorithm; "" for the network's default
     plane: str = "auto"
-    # "bridges" if servers relay; learning, static or vlan on Open vSwitch
+    # kind of switches: "bridges" if servers relay; learning, static or vlan on Open vSwitch
     switches: str = "bridges"
     timers: str = "fast"
-    rate_mbit: float | None = 100.0  # rate of every cable; None for no limit
-    delay: str | None = None  # one-way delay of every cable
-    loss: float | None = None  # packet loss of every cable, in percent
+    rate_mbit: float | None = 100.0  # rate of every cable in Mbit/s; None for no limit
+    delay: str | None = None  # one-way delay of every cable, such as "1ms"; None for no delay
+    loss: float | None = None  # random packet loss of every cable, in percent
     mtu: int = 1500
-    queue: str = "droptail"  # queue of every port: droptail, codel, fq_codel or ecn
-    # queue length in packets, bytes or time: "100 packets", "150 kB", "10ms"
+    queue: str = "droptail"  # queueing of every port: droptail, codel, fq_codel or ecn
+    # queue length of every port in packets, bytes or time: "100 packets", "150 kB", "10ms"
     queue_length: str = ""
-    # Burst of a port, as a time at its rate: a port at rest sends this much immediately, and a
+    # Maximum burst of a port, as a time at its rate: an idle port sends it immediately, and a
     # small flow may finish before a cable would have carried it. A port's timer may be late by half
     # of this time before the rate suffers.
     catch_up: str = "3ms"
-    # options of the routing algorithm, passed to the router
+    # options of the routing algorithm by name, passed to the router
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rate_bps(self) -> float:
-        """Rate of a port that routers assume, in bit/s."""
+        """Rate of every port that routers assume, in bit/s."""
         return UNLIMITED_BPS if self.rate_mbit is None else self.rate_mbit * 1e6
 
     def plain(self) -> dict[str, Any]:
-        """Return the settings by name, without those that a subclass adds."""
+        """Return the lab settings by name, without those that a subclass adds."""
         return {one.name: getattr(self, one.name) for one in fields(LabSettings)}

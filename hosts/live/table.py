@@ -1,9 +1,9 @@
-"""Interface of a data plane's table: look-up keys of packets, and actions on them.
+"""Interface of a data plane's table: lookup keys of packets, and actions on them.
 
 - `install_flow`: packets of this server's applications, looked up by flow, get a header and leave
-  by a port (`Push`),
+  by a port (`PushDecision`),
 - `install_relay`: received frames, looked up by port and the fields that the router reads
-  (`hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `Unwrap`) or delivered to the
+  (`hosts.wire.relay_keys`), are forwarded (`RelayDecision`, `UnwrapDecision`) or delivered to the
   applications (`DeliverDecision`).
 
 There are two tables: that of the kernel (kernel_table.py) and that of the forwarder itself
@@ -20,8 +20,8 @@ from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 # -- actions -------------------------------------------------------------------------------------
 
 
-class Push(NamedTuple):
-    """Cached action: send an application's packet to a neighbour, with a header prepended.
+class PushDecision(NamedTuple):
+    """Cached action: send a local application's packet to a neighbour, with a header prepended.
 
     The header is that of DCN or BCube, or the outer one of a tunnel, as the router has written it
     for any packet of the flow: length, identification and checksum are set for each packet. If the
@@ -41,7 +41,7 @@ class RelayDecision(NamedTuple):
     change: HeaderChange = HOP
 
 
-class Unwrap(NamedTuple):
+class UnwrapDecision(NamedTuple):
     """Cached action: remove a packet's tunnel header and forward it with TTL decremented."""
 
     port: int
@@ -52,7 +52,7 @@ class DeliverDecision(NamedTuple):
     """Cached action: deliver a packet, without its header, to this server's applications."""
 
 
-Action: TypeAlias = RelayDecision | Unwrap | DeliverDecision
+Action: TypeAlias = RelayDecision | UnwrapDecision | DeliverDecision
 
 
 class DecisionUse(NamedTuple):
@@ -62,8 +62,8 @@ class DecisionUse(NamedTuple):
     bytes: int
 
 
-class Usage(NamedTuple):
-    """Cached actions that were used, with their packets and bytes."""
+class TableUsage(NamedTuple):
+    """Cached actions used since the last report, each with its packet and byte counts."""
 
     flows: dict[FlowKey, DecisionUse]
     relays: dict[RelayKey, DecisionUse]
@@ -72,19 +72,19 @@ class Usage(NamedTuple):
 class DecisionTable(Protocol):
     """Table of cached actions of a data plane (eBPF or Python)."""
 
-    counted: int  # entries read by the last call of flows_used or relays_used
+    counted: int  # number of entries that the last call of flows_used or relays_used has read
 
-    def install_flow(self, flow: FlowKey, push: Push) -> None:
+    def install_flow(self, flow: FlowKey, push: PushDecision) -> None:
         """Install the cached action for packets of a local application's flow."""
 
     def install_relay(self, key: RelayKey, action: Action) -> None:
-        """Install the cached action for received frames with a look-up key."""
+        """Install the cached action for received frames with a lookup key."""
 
-    def forget(self, flow: FlowKey) -> None:
-        """Remove the cached actions for one flow, if actions are cached by flow."""
+    def forget_flow(self, flow: FlowKey) -> None:
+        """Remove the cached actions for one flow, if the router decides by flow."""
 
-    def take_back(self, key: FlowKey | RelayKey) -> None:
-        """Remove the cached action with a look-up key, if it exists."""
+    def remove_decision(self, key: FlowKey | RelayKey) -> None:
+        """Remove the cached action with a lookup key, if it exists."""
 
     def flush(self, *, relays: bool = True) -> None:
         """Remove all cached actions, or only those for packets of local applications."""
@@ -92,14 +92,14 @@ class DecisionTable(Protocol):
     def counters(self) -> dict[str, int]:
         """Return the data plane's packet counts by treatment."""
 
-    def repeated(self) -> int:
-        """Return the number of packets forwarded without the router."""
+    def forwarded_packets(self) -> int:
+        """Return the number of packets that the data plane forwarded without the router."""
 
-    def rest(self, rests: bool) -> None:
-        """Enable or disable the notification about the next forwarded packet."""
+    def set_rest(self, rests: bool) -> None:
+        """Enable or disable the data plane's notification about the next forwarded packet."""
 
     def flows_used(self) -> dict[FlowKey, DecisionUse]:
-        """Return the counts of decisions on this server's own packets since the last call."""
+        """Return counts since the last call of cached actions for this server's own packets."""
 
     def relays_used(self) -> dict[RelayKey, DecisionUse]:
-        """Return the counts of decisions on relayed packets since the last call."""
+        """Return counts since the last call of cached actions for relayed packets."""

@@ -11,7 +11,7 @@ from topos.base.topology import Topology
 
 
 def trace_of(action: Action, cause: bytes, topology: Topology) -> dict[str, Any] | None:
-    """Return the trace record of an action, None if its packet carries no mark.
+    """Return the trace record of a router's action, None if its packet carries no mark.
 
     Sent and delivered packets are identified by their own mark: a packet may have waited for a
     probe response, which then is the cause, but not the packet. Dropped packets use the mark of the

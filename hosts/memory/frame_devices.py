@@ -23,57 +23,57 @@ class FrameHop(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """The frame's hop: port and peer."""
+        """The hop that the frame is on: egress port and peer."""
         return Step(self.port, self.peer)
 
 
 class Device(Protocol):
-    """A device on a hop: yields the copies of a frame that arrive, each with its delay."""
+    """A simulated device on each hop, which loses, delays, copies or changes frames."""
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield (delay in seconds, frame) per copy; nothing if the frame is lost."""
+        """Yield (delay in seconds, frame) per copy that arrives; nothing if the frame is lost."""
         ...
 
 
-class _RandomEffect:
+class _RandomDevice:
     def __init__(self, probability: float, seed: int = 0) -> None:
         self.probability = probability
         self.random = random.Random(seed)
 
-    def _happens(self) -> bool:
+    def _affects_frame(self) -> bool:
         return self.random.random() < self.probability
 
 
-class Loss(_RandomEffect):
-    """Loses frames at random."""
+class Loss(_RandomDevice):
+    """Device of a simulated network that loses frames at random."""
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame unless it is lost."""
-        if not self._happens():
+        """Yield the frame without delay, unless the device loses it."""
+        if not self._affects_frame():
             yield 0.0, hop.frame
 
 
-class Duplicate(_RandomEffect):
-    """Duplicates frames at random."""
+class Duplicate(_RandomDevice):
+    """Device of a simulated network that duplicates frames at random."""
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame once or twice."""
+        """Yield the frame once, or twice if the device duplicates it."""
         yield 0.0, hop.frame
-        if self._happens():
+        if self._affects_frame():
             yield 0.0, hop.frame
 
 
-class Corrupt(_RandomEffect):
-    """Flips one bit of a frame at random, among its first `within_bytes` bytes."""
+class Corrupt(_RandomDevice):
+    """Device that flips one bit of frames at random, among their first `within_bytes` bytes."""
 
     def __init__(self, probability: float, seed: int = 0, within_bytes: int = 2**16) -> None:
         super().__init__(probability, seed)
         self.within_bytes = within_bytes
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame, possibly corrupted."""
+        """Yield the frame, with one bit flipped if the device corrupts it."""
         data = bytearray(hop.frame.data)
-        if data and self._happens():
+        if data and self._affects_frame():
             data[self.random.randrange(min(len(data), self.within_bytes))] ^= (
                 1 << self.random.randrange(8)
             )
@@ -81,19 +81,19 @@ class Corrupt(_RandomEffect):
 
 
 class FrameDelay:
-    """Delays every frame, plus up to `jitter_s` at random, so frames can be reordered."""
+    """Device that delays every frame, plus up to `jitter_s` at random, which can reorder frames."""
 
     def __init__(self, delay_s: float, jitter_s: float = 0.0, seed: int = 0) -> None:
         self.delay_s, self.jitter_s = delay_s, jitter_s
         self.random = random.Random(seed)
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame with its delay."""
+        """Yield the frame with its delay in seconds, which includes random jitter."""
         yield self.delay_s + self.random.random() * self.jitter_s, hop.frame
 
 
 class OneProcessor:
-    """Models one processor per server, which handles one frame at a time in order of arrival.
+    """Device that models one processor per server, which handles frames one after the other.
 
     Parameters
     ----------
@@ -103,10 +103,11 @@ class OneProcessor:
 
     def __init__(self, cost_s: Callable[[Frame], float]) -> None:
         self.cost_s = cost_s
-        self._free_s: dict[int, float] = {}  # time at which each server's processor is free again
+        # Time at which the processor of each server is free again.
+        self._free_s: dict[int, float] = {}
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame with the delay until the server has handled it."""
+        """Yield the frame with the delay until the next server's processor has handled it."""
         cost_s = self.cost_s(hop.frame)
         if not cost_s:
             yield 0.0, hop.frame
@@ -117,25 +118,25 @@ class OneProcessor:
 
 
 class FrameTap:
-    """Shows every frame to a function, and passes it on unchanged."""
+    """Device that passes frames on unchanged, after a call of a function with each frame."""
 
     def __init__(self, look: Callable[[FrameHop, float], None]) -> None:
         self.look = look
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
-        """Yield the frame unchanged."""
+        """Call the function with the frame, and yield the frame unchanged."""
         self.look(hop, now)
         yield 0.0, hop.frame
 
 
-def through(
+def pass_devices(
     devices: tuple[Device, ...], hop: FrameHop, now: float
 ) -> Iterator[tuple[float, Frame]]:
-    """Yield the copies of a frame that leave the last of all devices."""
+    """Yield (delay in seconds, frame) per copy of a frame that passes all devices of a hop."""
     if not devices:
         yield 0.0, hop.frame
         return
     first, rest = devices[0], devices[1:]
     for delay, frame in first.passing(hop, now):
-        for more, last in through(rest, hop._replace(frame=frame), now + delay):
+        for more, last in pass_devices(rest, hop._replace(frame=frame), now + delay):
             yield delay + more, last

@@ -23,13 +23,13 @@ from hosts.base.failures import Failures
 from hosts.base.path import Path, Step
 from hosts.base.ports import arrival_port
 from hosts.base.router import Router
-from hosts.memory.frame_devices import Device, FrameHop, through
+from hosts.memory.frame_devices import Device, FrameHop, pass_devices
 from hosts.wire.marks import serial_of, udp_packet
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
 HOP_DELAY_S = 20e-6
-OBSERVE_S = 0.05  # interval at which routers read their ports' byte counters
+OBSERVE_S = 0.05  # interval at which routers get their ports' byte counters, in seconds
 ETHERNET_BYTES = 14
 FAILED = "lost where something has failed"
 
@@ -38,23 +38,24 @@ MakeRouter = Callable[[Topology, int], Router]
 
 @dataclass
 class Trip:
-    """The recorded trip of one packet."""
+    """The recorded path of one packet through a network in memory."""
 
     source: int
     destination: int
     sent_s: float
-    steps: list[tuple[int, Step]] = field(default_factory=list)  # (server, its hop)
+    # Hops of the packet: (server, egress port and next server).
+    steps: list[tuple[int, Step]] = field(default_factory=list)
     arrived_s: list[float] = field(default_factory=list)
-    lost: str = ""  # drop reason, "" if not dropped
+    lost: str = ""  # reason why the packet was dropped, "" if it was not
 
     @property
     def path(self) -> Path:
-        """The path that the packet took until it was delivered or lost."""
+        """Path that the packet took until it was delivered or lost."""
         return Path(self.source, tuple(step for _, step in self.steps))
 
 
 class MemoryNetwork:
-    """Servers and cables of a topology; `make_router` returns the router of a server."""
+    """Simulated network in memory: runs the routers of a topology's servers in virtual time."""
 
     def __init__(
         self,
@@ -71,10 +72,10 @@ class MemoryNetwork:
         self.routers = [make_router(topology, server) for server in range(topology.servers)]
         self.failures = Failures()
         self.trips: list[Trip] = []
-        self.losses: Counter[str] = Counter()  # frames lost in the network itself, by reason
-        # Simulated background load by (server, port): in and out, in bit/s.
+        self.losses: Counter[str] = Counter()  # frames lost between servers, by reason
+        # Simulated background load in bit/s (received, sent), by (server, port).
         self.load_bps: dict[tuple[int, int], tuple[float, float]] = {}
-        # Byte counters (received, sent) by (server, port).
+        # Byte counters of received and of sent frames, by (server, port).
         self._received: dict[tuple[int, int], float] = defaultdict(float)
         self._sent: dict[tuple[int, int], float] = defaultdict(float)
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -84,10 +85,10 @@ class MemoryNetwork:
         self._cache_topology(topology)
         for server in range(topology.servers):
             self._schedule_poll(server)
-        self.at(0.0, self._observe)
+        self.at(0.0, self._report_byte_counters)
 
     def _cache_topology(self, topology: Topology) -> None:
-        """Cache ports and peers, which every frame needs and the topology would recompute."""
+        """Cache servers' ports and peers, which the topology would recompute for every frame."""
         self._peers = cache(topology.peers)
         self._arrival_port = cache(partial(arrival_port, topology))
         self._cabled = [
@@ -98,7 +99,7 @@ class MemoryNetwork:
         ]
 
     def resize(self, topology: Topology) -> None:
-        """Add or remove servers (see `Topology.resized`); no switch may have failed."""
+        """Add or remove servers of the running network; no switch may have failed."""
         before, self.topology = self.topology.servers, topology
         self._cache_topology(topology)
         self._loss_reasons.clear()
@@ -108,20 +109,20 @@ class MemoryNetwork:
             self._schedule_poll(server)
         del self.routers[topology.servers :]
         for server in range(min(before, topology.servers)):
-            self._act(server, self.routers[server].resize(topology, self.now))
+            self._execute_actions(server, self.routers[server].resize(topology, self.now))
 
     # -- time ------------------------------------------------------------------------------------
 
-    def at(self, when: float, deed: Callable[[], None]) -> None:
-        """Schedule a function at a virtual time."""
-        heapq.heappush(self._events, (when, next(self._order), deed))
+    def at(self, when: float, function: Callable[[], None]) -> None:
+        """Schedule the call of a function at a virtual time in seconds."""
+        heapq.heappush(self._events, (when, next(self._order), function))
 
     def run(self, seconds: float) -> None:
-        """Advance virtual time by `seconds`."""
+        """Run the simulated network for `seconds` of virtual time."""
         self.run_until(self.now + seconds)
 
     def run_until(self, end: float, done: Callable[[], bool] | None = None) -> bool:
-        """Advance virtual time to `end`, or until `done`; return True if `done` was reached."""
+        """Run until virtual time `end`, or until `done()` is true; return True in that case."""
         while self._events and self._events[0][0] <= end:
             when, _, deed = heapq.heappop(self._events)
             self.now = max(self.now, when)
@@ -136,7 +137,7 @@ class MemoryNetwork:
     def send_udp(
         self, source: int, destination: int, *, source_port: int = 4000, size: int = 0
     ) -> Trip:
-        """Send a UDP packet from a server's application; the returned trip is filled in later."""
+        """Send a UDP packet from a server's application; return its trip, filled in later."""
         serial = len(self.trips)
         trip = Trip(source, destination, self.now)
         self.trips.append(trip)
@@ -151,12 +152,12 @@ class MemoryNetwork:
         if source in self.failures.nodes:
             self._record_loss(packet, "source server is dead")
         else:
-            self._act(source, self.routers[source].send(packet, self.now))
+            self._execute_actions(source, self.routers[source].send(packet, self.now))
 
     def stream(
         self, source: int, destination: int, every_s: float, seconds: float, *, source_port: int
     ) -> list[Trip]:
-        """Send a packet per interval from now on; the returned list is filled in later."""
+        """Send a UDP packet per interval from now on; return the list to which trips are added."""
         trips: list[Trip] = []
 
         def send() -> None:
@@ -169,7 +170,7 @@ class MemoryNetwork:
     # -- faults ----------------------------------------------------------------------------------
 
     def fail(self, more: Failures) -> None:
-        """Add failures without changing the carrier of any port."""
+        """Let nodes and links fail without changing the carrier of any port."""
         self.failures = Failures(self.failures.nodes | more.nodes, self.failures.links | more.links)
         self._loss_reasons.clear()
 
@@ -183,16 +184,16 @@ class MemoryNetwork:
             self._notify_carrier(a, b, up=False)
 
     def heal(self, a: int, b: int) -> None:
-        """Heal a cable or link that was cut."""
+        """Repair a cable or link that was cut, between two nodes."""
         self._remove_failures(Failures(links=frozenset([frozenset((a, b))])))
         self._notify_carrier(a, b, up=True)
 
     def kill(self, server: int) -> None:
-        """Kill a server's router; its ports keep their carrier, so only heart-beats are missed."""
+        """Kill a server's router; its ports keep carrier, so neighbours only miss heart-beats."""
         self.fail(Failures(frozenset([server])))
 
     def revive(self, server: int) -> None:
-        """Restart a killed server, without any of its former state."""
+        """Restart a killed server with a new router, without its former state."""
         self._remove_failures(Failures(frozenset([server])))
         self.routers[server] = self.make_router(self.topology, server)
         self._schedule_poll(server)
@@ -206,7 +207,7 @@ class MemoryNetwork:
                 self._notify_carrier(node, plug.node, up=False)
 
     def start_switch(self, switch: int) -> None:
-        """Start a stopped switch."""
+        """Start a stopped switch; the ports of its cables get carrier again."""
         node = self.topology.servers + switch
         self._remove_failures(Failures(frozenset([node])))
         for _, plug in self.topology.neighbours(node):
@@ -224,42 +225,42 @@ class MemoryNetwork:
                 continue
             for port, plug in self.topology.neighbours(node):
                 if plug.node == far:
-                    self._act(node, self.routers[node].carrier(port, up, self.now))
+                    self._execute_actions(node, self.routers[node].carrier(port, up, self.now))
 
     def _schedule_poll(self, server: int) -> None:
         when = max(self.now, self.routers[server].next_poll)
         if when < self._polls[server]:
             self._polls[server] = when
-            self.at(when, lambda: self._poll(server, when))
+            self.at(when, lambda: self._poll_router(server, when))
 
-    def _poll(self, server: int, when: float) -> None:
+    def _poll_router(self, server: int, when: float) -> None:
         if server >= len(self.routers) or self._polls[server] != when:
-            return  # the server was removed, or polled earlier
+            return  # the server was removed, or its router was polled earlier
         self._polls[server] = math.inf
         if server not in self.failures.nodes:
-            self._act(server, self.routers[server].poll(self.now))
+            self._execute_actions(server, self.routers[server].poll(self.now))
 
-    def _act(self, server: int, actions: list[Action]) -> None:
+    def _execute_actions(self, server: int, actions: list[Action]) -> None:
         for action in actions:
             if isinstance(action, Send):
-                self._transmit(server, action)
+                self._transmit_frame(server, action)
             elif isinstance(action, Deliver):
-                trip = self._trip(action.packet)
+                trip = self._trip_of_packet(action.packet)
                 if trip:
                     trip.arrived_s.append(self.now)
                     if server != trip.destination:
                         raise RuntimeError(f"{trip} was delivered to server {server}")
             elif isinstance(action, Drop):
-                trip = self._trip(action.packet)
+                trip = self._trip_of_packet(action.packet)
                 if trip:
                     trip.lost = action.reason
         self._schedule_poll(server)
 
-    def _transmit(self, server: int, send: Send) -> None:
+    def _transmit_frame(self, server: int, send: Send) -> None:
         peers = self._peers(server, send.port) if send.peer == EVERYONE else [send.peer]
         data = send.frame.data
         self._sent[server, send.port] += ETHERNET_BYTES + len(data)
-        trip = self._trip(data)
+        trip = self._trip_of_packet(data)
         for peer in peers:
             step = Step(send.port, peer)
             if trip:
@@ -270,25 +271,25 @@ class MemoryNetwork:
                 continue
             hop = FrameHop(server, send.port, peer, send.frame)
             if not self.devices:
-                self._arrive_later(hop, self.hop_delay_s)
+                self._schedule_arrival(hop, self.hop_delay_s)
                 continue
-            copies = list(through(self.devices, hop, self.now))
+            copies = list(pass_devices(self.devices, hop, self.now))
             if not copies:
                 self._record_loss(data, "lost by a device")
             for delay, frame in copies:
-                self._arrive_later(hop._replace(frame=frame), delay + self.hop_delay_s)
+                self._schedule_arrival(hop._replace(frame=frame), delay + self.hop_delay_s)
 
-    def _arrive_later(self, hop: FrameHop, delay: float) -> None:
-        self.at(self.now + delay, lambda: self._arrive(hop))
+    def _schedule_arrival(self, hop: FrameHop, delay: float) -> None:
+        self.at(self.now + delay, lambda: self._receive_frame(hop))
 
-    def _arrive(self, hop: FrameHop) -> None:
+    def _receive_frame(self, hop: FrameHop) -> None:
         if hop.peer in self.failures.nodes or hop.peer >= len(self.routers):
             self._record_loss(hop.frame.data, FAILED)
             return
         port = self._arrival_port(hop.server, hop.step)
         self._received[hop.peer, port] += ETHERNET_BYTES + len(hop.frame.data)
         actions = self.routers[hop.peer].receive(port, hop.server, hop.frame, self.now)
-        self._act(hop.peer, actions)
+        self._execute_actions(hop.peer, actions)
 
     def _loss_reason(self, server: int, step: Step) -> str:
         """Return the loss reason to count if a frame is lost on a hop, "" if the hop works."""
@@ -302,17 +303,17 @@ class MemoryNetwork:
 
     def _record_loss(self, data: bytes, reason: str) -> None:
         self.losses[reason] += 1
-        trip = self._trip(data)
+        trip = self._trip_of_packet(data)
         if trip:
             trip.lost = reason
 
-    def _trip(self, data: bytes) -> Trip | None:
+    def _trip_of_packet(self, data: bytes) -> Trip | None:
         serial = serial_of(data)
         return self.trips[serial] if serial is not None and serial < len(self.trips) else None
 
-    def _observe(self) -> None:
+    def _report_byte_counters(self) -> None:
         """Pass the byte counters of all ports to the routers, including the load of `load_bps`."""
-        self.at(self.now + OBSERVE_S, self._observe)
+        self.at(self.now + OBSERVE_S, self._report_byte_counters)
         for plug in self._cabled:
             if plug in self.load_bps:
                 in_bps, out_bps = self.load_bps[plug]

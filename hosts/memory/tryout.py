@@ -14,11 +14,11 @@ from hosts.memory.memory_network import MemoryNetwork, Trip
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_SERVERS = 2048  # larger networks' heart-beats would take minutes of processor time
-# Time for heart-beats to time out and for link states to be flooded. Then servers know the failures
+MOST_SERVERS = 2048  # maximum; heart-beats of more servers would take minutes of CPU time
+# Seconds for heart-beats to time out and link states to be flooded. Then servers know the failures
 # and report them to probes; only FiConn's probes, which search for a path, may time out.
 SETTLE_S = 2 * FAST.neighbour_timeout_s + 3 * FAST.search_timeout_s
-# Time after a flow's first packet to probe its paths, and the replacements of failed ones.
+# Seconds after a flow's first packet for probing its paths, and replacements of failed paths.
 PROBE_S = 6 * FAST.search_timeout_s
 ARRIVAL_S = 1.0
 
@@ -26,7 +26,7 @@ ARRIVAL_S = 1.0
 def network_of(
     topology: Topology, router: type[Router], failures: Failures = NONE, seed: int = 0
 ) -> MemoryNetwork:
-    """Return a network in memory that has run until its routers know the failures.
+    """Return a network in memory whose routers have run until they know the failures.
 
     Servers are not notified of failures: they detect missing heart-beats.
     """
@@ -36,17 +36,17 @@ def network_of(
         f"{MOST_SERVERS}; choose a smaller network",
     )
 
-    def make(network: Topology, server: int) -> Router:
+    def make_router(network: Topology, server: int) -> Router:
         return router(network, server, timers=FAST, seed=seed)
 
-    network = MemoryNetwork(topology, make)
+    network = MemoryNetwork(topology, make_router)
     network.fail(failures)
     network.run(SETTLE_S if failures != NONE else 0.0)
     return network
 
 
-def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
-    """Return the path of a packet, after its flow had time to find one."""
+def packet_path(network: MemoryNetwork, source: int, destination: int) -> Routed:
+    """Return the path of a flow's second packet in a network in memory, after path probing."""
     first = _send_packet(network, source, destination)
     network.run(PROBE_S)
     trip = _send_packet(network, source, destination) if first.steps else first
@@ -55,18 +55,18 @@ def tried(network: MemoryNetwork, source: int, destination: int) -> Routed:
 
 @dataclass
 class TryoutSummary:
-    """Results of sending a packet between each of many pairs of servers (lost, hops)."""
+    """Results of packets sent between many pairs of servers: arrivals, losses and hops."""
 
     pairs: int = 0
     arrived: int = 0
     hops: int = 0
     most_hops: int = 0
-    lost: Counter[str] = field(default_factory=Counter)  # number of lost packets, by reason
-    worst: Trip | None = None  # trip of a delivered packet with the most hops
+    lost: Counter[str] = field(default_factory=Counter)  # number of lost packets, by drop reason
+    worst: Trip | None = None  # recorded path of the delivered packet with the most hops
 
 
-def tried_all(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> TryoutSummary:
-    """Send a packet between each pair, later another one, and summarize the second packets."""
+def summarize_packets(network: MemoryNetwork, pairs: Iterable[tuple[int, int]]) -> TryoutSummary:
+    """Send two packets between each pair of servers; return a summary of the second packets."""
     pairs = list(pairs)
     for source, destination in pairs:
         network.send_udp(source, destination)

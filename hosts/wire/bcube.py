@@ -24,7 +24,7 @@ from hosts.wire.header_layout import (
     HeaderLayout,
     WireError,
     payload_behind,
-    raised,
+    with_changed_byte,
 )
 
 VERSION = 2
@@ -38,7 +38,7 @@ _NO_NHAS = (0,) * MOST_HOPS
 
 
 class Hop(NamedTuple):
-    """One hop: the digit that changes (DP), and its new value (DV).
+    """One hop of a BCube path: level of the address digit that changes (DP), new value (DV).
 
     >>> Hop(level=1, value=3).nha, Hop.of(67)
     (67, Hop(level=1, value=3))
@@ -49,7 +49,7 @@ class Hop(NamedTuple):
 
     @property
     def nha(self) -> int:
-        """The hop encoded as one NHA byte."""
+        """The BCube hop encoded as one byte, as in the next hop array (NHA)."""
         if not (0 <= self.level <= MOST_LEVEL and 0 <= self.value <= MOST_VALUE):
             raise WireError(
                 "bad path",
@@ -60,7 +60,7 @@ class Hop(NamedTuple):
 
     @classmethod
     def of(cls, nha: int) -> Hop:
-        """Return the hop encoded by an NHA byte."""
+        """Return the BCube hop that a byte of the next hop array (NHA) encodes."""
         return HOPS[nha]
 
 
@@ -133,7 +133,7 @@ class BCubeHeader(NamedTuple):
         """Return the packet: this BCube header followed by the payload."""
         hops = len(self.path)
         if not 0 <= self.next_hop <= hops <= MOST_HOPS:
-            raise _bad_path(self.next_hop, hops)
+            raise _path_error(self.next_hop, hops)
         header = LAYOUT.pack(
             self.protocol,
             len(payload),
@@ -155,13 +155,13 @@ class BCubeHeader(NamedTuple):
             LAYOUT.unpack(data)
         )
         if next_hop > hops or any(nhas[hops:]):
-            raise _bad_path(next_hop, hops)
+            raise _path_error(next_hop, hops)
         path = tuple([HOPS[nha] for nha in nhas[:hops]])
         header = cls(source, destination, protocol, path, next_hop, identification, ttl)
         return header, payload_behind(data, SIZE, length)
 
     def advanced(self) -> BCubeHeader:
-        """Return the header with the next hop index incremented."""
+        """Return the BCube header with the next hop index incremented."""
         return self._replace(next_hop=self.next_hop + 1)
 
     def relay_key(self) -> ByHeader:
@@ -182,19 +182,19 @@ BCUBE = Header(
 
 
 def advance(data: bytes) -> bytes:
-    """Return the packet with the next hop index incremented; its header must be verified already.
+    """Return a verified BCube packet with the next hop index in its header incremented.
 
     The result equals that of `BCubeHeader.advanced`, but is computed faster.
     """
     if len(data) < SIZE:
         raise WireError("truncated", f"the BCube header has {SIZE} bytes, not {len(data)}")
     if data[_NEXT] >= data[_LENGTH]:
-        raise _bad_path(data[_NEXT] + 1, data[_LENGTH])
-    return raised(data, _NEXT, 1, _CHECKSUM)
+        raise _path_error(data[_NEXT] + 1, data[_LENGTH])
+    return with_changed_byte(data, _NEXT, 1, _CHECKSUM)
 
 
-def _bad_path(taken: int, hops: int) -> WireError:
-    """Return the error for an invalid path length or next hop index."""
+def _path_error(taken: int, hops: int) -> WireError:
+    """Return the error for an invalid path length or next hop index in a BCube header."""
     return WireError(
         "bad path",
         f"{taken} of {hops} hops are taken: a path has at most {MOST_HOPS}, and zeros behind it",

@@ -20,12 +20,19 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from hosts.wire.header import ByHeader, Header
-from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout, WireError, names, payload_behind
+from hosts.wire.header_layout import (
+    CHECKSUM,
+    Field,
+    HeaderLayout,
+    WireError,
+    payload_behind,
+    value_texts,
+)
 from hosts.wire.relay_keys import HeaderChange
 
 VERSION = 1
-FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of messages: 0xE0 to 0xEF
-PROXY_FLAG = 0b0001  # bit 3 of four, counted from the left as in the paper
+FIRST_MESSAGE, MESSAGE_MASK = 0xE0, 0xF0  # protocol numbers of control messages: 0xE0 to 0xEF
+PROXY_FLAG = 0b0001  # proxy flag (PF) of the DCN header: bit 3 of its four flags, as in the paper
 MOST_UID = 2**31 - 1
 
 _MULTICAST = 1 << 31
@@ -35,7 +42,7 @@ _MOST_SCOPE = 0b111
 
 
 class Protocol(IntEnum):
-    """Protocol number of the payload: an IPv4 packet (number of IP in IP), or a control message.
+    """Protocol numbers in DCN headers: IPv4 packet (as for IP in IP), or a kind of message.
 
     The numbers of messages are unassigned in IP as well, so that IPv4 headers can use them.
     RETURNED is an IPv4 packet that a relay sends back to its source because the next hop is down.
@@ -59,7 +66,7 @@ def beginning(version: int, size: int) -> list[Field]:
     return [
         Field("version", 4, constant=version, reason="bad version"),
         Field("dhl", 4, "DHL", constant=size // 4, reason="bad length"),
-        Field("protocol", 8, meaning=names(Protocol)),
+        Field("protocol", 8, meaning=value_texts(Protocol)),
         Field("payload_length", 16, reason="bad length"),
     ]
 

@@ -46,7 +46,7 @@ PATH_PROBE = Body(
 
 
 class PathProbe(NamedTuple):
-    """FiConn's path-probing packet; ``entries[0]`` is PR_1.
+    """Path-probing message of FiConn; ``entries[0]`` is its PR_1.
 
     ::
 
@@ -81,12 +81,12 @@ class PathProbe(NamedTuple):
     returning: bool
     previous: int
     entries: tuple[int, ...]
-    tries: int = 0  # unanswered probes before this probe
-    back: bool = False  # True if the answer takes the path of the probe
-    stuck: bool = False  # True if the probe returns to its source without a path
+    tries: int = 0  # number of unanswered probes of this flow before this probe
+    back: bool = False  # True for the answer, which returns along the path of the probe
+    stuck: bool = False  # True for a probe that found no path and returns to its source
 
     def pack(self) -> bytes:
-        """Return the body of the path probe."""
+        """Return the message body that encodes this FiConn path probe."""
         _check_entries(self.entries)
         return PATH_PROBE.pack(
             self.returning,
@@ -101,7 +101,7 @@ class PathProbe(NamedTuple):
 
     @classmethod
     def parse(cls, data: bytes) -> PathProbe:
-        """Return the path probe encoded in a message body, or raise WireError."""
+        """Return the FiConn path probe that a message body encodes, or raise WireError."""
         (returning, tries, back, stuck, number, previous, *flow), rows = PATH_PROBE.unpack(data)
         entries = tuple([entry for (entry,) in rows])
         _check_entries(entries)
@@ -110,7 +110,7 @@ class PathProbe(NamedTuple):
 
 
 def _check_entries(entries: tuple[int, ...]) -> None:
-    """Raise WireError for PR entries that are neither uids nor BYZERO or BYONE."""
+    """Raise WireError if PR entries of a FiConn probe are neither uids nor BYZERO or BYONE."""
     for entry in entries:
         if MOST_UID < entry < BYONE:
             raise WireError("bad field", f"a PR entry is a uid, BYZERO or BYONE, not {entry}")

@@ -21,10 +21,10 @@ from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 from topos.base.errors import require
 
 WORD_BYTES = 4
-MOST_BYTES = 60  # maximum header size: 15 words of the length field
-MOST_KEY = 4  # maximum number of key fields
+MOST_BYTES = 60  # maximum header size in bytes: 15 words in the length field
+MOST_KEY = 4  # maximum number of header fields in a lookup key
 IP_VERSION = 4
-# First fields of every header, with their sizes in bits (`hosts.wire.dcn.beginning`).
+# Names and sizes in bits of every header's first fields (`hosts.wire.dcn.beginning`).
 BEGIN = [("version", 4), ("dhl", 4), ("protocol", 8), ("payload_length", 16)]
 
 
@@ -34,9 +34,9 @@ class Route(NamedTuple):
     A hop is one byte that identifies the next server among a server's neighbours.
     """
 
-    hops: str  # first hop field; the others follow
-    length: str  # number of hops
-    taken: str  # number of completed hops, incremented at every hop
+    hops: str  # name of the first hop field; the other hops follow
+    length: str  # name of the field with the number of hops
+    taken: str  # name of the field with the number of completed hops
 
 
 class Form:
@@ -66,7 +66,7 @@ class Form:
                 "is looked up by fields of up to 32 bits",
             ),
         ):
-            require(valid, f"the {layout.title} cannot be relayed: such a header {requirement}")
+            require(valid, f"relays cannot forward the {layout.title}: every header {requirement}")
         self.first = (layout.fields[0].constant or 0) << 4 | (layout.fields[1].constant or 0)
         self.key = tuple(fields[each] for each in key)
 
@@ -75,7 +75,7 @@ class Form:
 
     @property
     def hops(self) -> tuple[Field, ...]:
-        """Hop fields of the header's path; empty without a path."""
+        """Hop fields of the source route in this header form; empty without a route."""
         route, fields = self.header.route, self.layout.fields
         if route is None:
             return ()
@@ -84,7 +84,7 @@ class Form:
         return fields[first : first + fields[names.index(route.length)].most]
 
     def template(self, values: Sequence[int]) -> int:
-        """Return a header form as one number: constants, these key fields' values, else zeros.
+        """Return a header as one number: constants, these values of key fields, else zeros.
 
         >>> from hosts.wire.dcn import DCN
         >>> DCN.forms[1].template((5, 9)).to_bytes(24, "big").hex(" ", 4)
@@ -117,12 +117,12 @@ class ByHeader:
 
     form: Form
     values: tuple[int, ...]
-    port: int | None = None  # None if the ingress port is irrelevant
+    port: int | None = None  # ingress port of the packets; None for any port
     next_hop: bool = False
 
 
 class Header:
-    """A header format with one or two forms.
+    """A packet header format between Ethernet and IP, with one or two forms (sizes).
 
     Parameters
     ----------
@@ -172,5 +172,5 @@ class Header:
 
 
 def _has_field(layout: HeaderLayout, name: str) -> bool:
-    """Return True if the layout has a field with this name."""
+    """Return True if the header layout has a field with this name."""
     return any(field.name == name for field in layout.fields)

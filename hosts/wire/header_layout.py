@@ -40,7 +40,7 @@ WORDS = {8: "B", 16: "H", 32: "I", 64: "Q"}
 
 
 class WireError(ValueError):
-    """Bytes that are not a valid packet, or values that do not fit into a header.
+    """Error: bytes are not a valid packet, or values do not fit into a header.
 
     The message is one sentence; `reason` is one of `REASONS`, for counters.
     """
@@ -85,7 +85,7 @@ def payload_behind(data: bytes, start: int, length: int) -> bytes:
     return payload
 
 
-def raised(data: bytes, at: int, amount: int, checksum_at: int) -> bytes:
+def with_changed_byte(data: bytes, at: int, amount: int, checksum_at: int) -> bytes:
     """Return a packet with one byte incremented by `amount` and the header checksum updated.
 
     The checksum decreases by the growth of the byte's 16-bit word (RFC 1624): a correct checksum
@@ -99,8 +99,8 @@ def raised(data: bytes, at: int, amount: int, checksum_at: int) -> bytes:
     return bytes(changed)
 
 
-def names(values: type[IntEnum]) -> dict[int, str]:
-    """Return the text of each value of an enumeration, for `Field.meaning`."""
+def value_texts(values: type[IntEnum]) -> dict[int, str]:
+    """Return a text for each value of an enumeration, as the `meaning` of a header field."""
     return {value.value: value.name.lower().replace("_", " ") for value in values}
 
 
@@ -114,10 +114,10 @@ class Field:
 
     name: str
     bits: int
-    title: str = ""  # title in the header drawing
-    constant: int | None = None  # the only valid value, if any
-    most: int = -1  # maximum value; default: all bits set
-    meaning: Mapping[int, str] | None = None  # texts of values
+    title: str = ""  # title of the field in the header drawing
+    constant: int | None = None  # the only valid value of the field, None if several are valid
+    most: int = -1  # maximum value of the field; -1: all bits set
+    meaning: Mapping[int, str] | None = None  # texts of the field's values, by value
     reason: Reason = "bad field"  # reason of the WireError for invalid values
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Field:
 
     @property
     def is_value(self) -> bool:
-        """True for fields that `Layout.pack` and `unpack` convert (no constants, no checksum)."""
+        """True if the field carries a value: it is neither a constant nor the checksum."""
         return self.constant is None and self.name != CHECKSUM
 
     def refusal(self, value: int) -> WireError:
@@ -159,7 +159,7 @@ class HeaderLayout:
         bits = sum(field.bits for field in fields)
         self.size = bits // 8
         self.values = tuple(field for field in fields if field.is_value)
-        # Masks and shift of constants and checksum, for the header as one number.
+        # Masks and shift of constants and checksum within the header as one number.
         self._constant_bits = self._constants = 0
         self._checksum_shift: int | None = None
         for offset, field in self.places():
@@ -171,9 +171,9 @@ class HeaderLayout:
                 if offset % 16 or bits % 16:
                     raise ValueError(f"the checksum of the {title} is not a word among words")
                 self._checksum_shift = shift
-        # Struct words with several fields: index of the first field, shift and mask of each field.
+        # Words that hold several fields: index of the first field; shift and mask of each field.
         self._splits: list[tuple[int, list[tuple[int, int]]]] = []
-        self._struct = struct.Struct(">" + "".join(self._formats()))
+        self._struct = struct.Struct(">" + "".join(self._struct_formats()))
         split = {first + i for first, parts in self._splits for i in range(len(parts))}
         self._limits = [
             (index, field.most)
@@ -181,8 +181,8 @@ class HeaderLayout:
             if index in split or field.most < (1 << field.bits) - 1
         ]
 
-    def _formats(self) -> Iterator[str]:
-        """Yield the `struct` format of each run of fields that fills whole bytes."""
+    def _struct_formats(self) -> Iterator[str]:
+        """Yield the `struct` format of each run of header fields that fills whole bytes."""
         run: list[Field] = []
         index = 0
         for field in self.fields:
@@ -203,14 +203,14 @@ class HeaderLayout:
             raise ValueError(f"the fields of the {self.title} do not fill whole bytes")
 
     def places(self) -> Iterator[tuple[int, Field]]:
-        """Yield (offset in bits, field) for every field, including constants and checksum."""
+        """Yield (offset in bits, field) of every header field, with constants and checksum."""
         offset = 0
         for field in self.fields:
             yield offset, field
             offset += field.bits
 
     def byte(self, name: str) -> int:
-        """Return the offset of a field in bytes."""
+        """Return the offset in bytes of a header field."""
         return next(offset for offset, field in self.places() if field.name == name) // 8
 
     def pack(self, *values: int, rest: bytes = b"") -> bytes:
@@ -233,7 +233,7 @@ class HeaderLayout:
             for field, value in zip(self.values, values, strict=True):
                 if not 0 <= value <= field.most:
                     raise field.refusal(value) from None
-            raise  # programming error: a field's value is not an int
+            raise  # programming error: a header value is not an int
         if self._checksum_shift is not None:
             covered = number + _padded_number(rest) if rest else number
             number |= checksum_of(covered) << self._checksum_shift
@@ -256,7 +256,7 @@ class HeaderLayout:
             rest = number - (stored << self._checksum_shift)
             if covered > size:
                 rest += _padded_number(data[size:covered])
-            # The checksum is compared, since a sum of zero would accept 0xFFFF for 0 (RFC 1624, 3).
+            # The checksum is compared: a test for sum 0 would accept 0xFFFF for 0 (RFC 1624, 3).
             checksum_ok = stored == checksum_of(rest)
         if number & self._constant_bits != self._constants or not checksum_ok:
             raise self._unpack_error(number, checksum_ok)
@@ -300,10 +300,10 @@ class HeaderLayout:
         )
 
     def rows(self) -> Iterator[str]:
-        """Yield the lines of the drawing below its first border."""
+        """Yield the lines of the header drawing below its first border."""
         row, filled = "", 0
         for field in self.fields:
-            if field.bits > ROW_BITS:  # the drawing has no borders inside a field of several rows
+            if field.bits > ROW_BITS:  # header fields of several rows have no borders between them
                 lines = 2 * field.bits // ROW_BITS - 1
                 for i in range(lines):
                     text = field.title if i == lines // 2 else ""
@@ -332,12 +332,12 @@ def _shifts_and_masks(fields: Sequence[Field]) -> Iterator[tuple[int, int]]:
 
 
 def _border(bits: int) -> str:
-    """Return a border line of the drawing."""
+    """Return a border line of the header drawing, `bits` wide."""
     return "+-" * bits + "+"
 
 
 class Body:
-    """Body of a control message: a head followed by entries, whose number is in the head.
+    """Layout of a control message's body: a head, then as many entries as the head says.
 
     The body extends to the end of its packet.
     """
@@ -378,7 +378,7 @@ class Body:
         return values, entries
 
     def picture(self) -> str:
-        """Return the RFC-style drawing of the head and one entry."""
+        """Return the RFC-style drawing of a message body: its head and one entry."""
         if self.each is None:
             return self.head.picture()
         *head, _ = self.head.picture().splitlines()

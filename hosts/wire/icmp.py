@@ -9,7 +9,7 @@ UNREACHABLE, NO_SUCH_HOST = 3, 1
 TIME_EXCEEDED, IN_TRANSIT = 11, 0
 # ICMP error types, which must not cause further errors (RFC 1122, 3.2.2).
 ERRORS = {b"\x03", b"\x04", b"\x05", b"\x0b", b"\x0c"}
-QUOTED = 8  # quoted bytes after the IP header, with the ports of the sender's socket
+QUOTED = 8  # bytes that an ICMP error quotes after the IP header: they contain the ports
 MULTICAST = 224 << 24  # first multicast address; higher addresses are multicast or broadcast
 
 
@@ -23,7 +23,7 @@ def unreachable(packet: bytes) -> bytes | None:
     (1, '0a000001 0a000001', '0301')
     """
     header, _ = Ipv4Header.parse(packet)
-    return _error(packet, header.source, UNREACHABLE, NO_SUCH_HOST)
+    return _icmp_error(packet, header.source, UNREACHABLE, NO_SUCH_HOST)
 
 
 def time_exceeded(packet: bytes, relay: int) -> bytes | None:
@@ -34,11 +34,11 @@ def time_exceeded(packet: bytes, relay: int) -> bytes | None:
     >>> said[9], said[12:20].hex(" ", -4), said[20:22].hex()
     (1, '0a000002 0a000001', '0b00')
     """
-    return _error(packet, relay, TIME_EXCEEDED, IN_TRANSIT)
+    return _icmp_error(packet, relay, TIME_EXCEEDED, IN_TRANSIT)
 
 
-def _error(packet: bytes, by: int, kind: int, code: int) -> bytes | None:
-    """Return an ICMP error about a packet, None if the packet must not cause an error.
+def _icmp_error(packet: bytes, by: int, kind: int, code: int) -> bytes | None:
+    """Return an ICMP error about an IPv4 packet, None for packets that must not cause an error.
 
     These are ICMP errors, fragments other than the first, and packets to multicast addresses.
     """

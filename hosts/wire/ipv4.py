@@ -23,17 +23,17 @@ from hosts.wire.header_layout import (
     HeaderLayout,
     WireError,
     payload_behind,
-    raised,
+    with_changed_byte,
 )
 
 VERSION = 4
 ICMP, IP_IN_IP, TCP, UDP = 1, 4, 6, 17
 DONT_FRAGMENT, MORE_FRAGMENTS = 0b010, 0b001
 NIC_BIT = 1
-# Broadcast addresses of applications: limited, and directed to 10.0.0.0/8.
+# IPv4 broadcast addresses: 255.255.255.255, and 10.255.255.255 of the network 10.0.0.0/8.
 BROADCASTS = frozenset([0xFFFFFFFF, 0x0AFFFFFF])
 
-_ECHO_TYPES = (0, 8)  # reply and request
+_ECHO_TYPES = (0, 8)  # ICMP types echo reply and echo request
 
 LAYOUT = HeaderLayout(
     [
@@ -52,7 +52,7 @@ LAYOUT = HeaderLayout(
     ],
     title="IPv4 header",
 )
-SIZE = LAYOUT.size  # header size without options, in bytes
+SIZE = LAYOUT.size  # IPv4 header size without options, in bytes
 _TTL = LAYOUT.byte("ttl")
 _CHECKSUM = LAYOUT.byte(CHECKSUM)
 
@@ -68,7 +68,7 @@ ECHO = HeaderLayout(
     ]
 )
 
-# Fields of a flow in control messages.
+# Fields that identify a flow in control messages: addresses, protocol, ports.
 FLOW_FIELDS = [
     Field("flow_source", 32),
     Field("flow_destination", 32),
@@ -205,7 +205,7 @@ def flow_key(packet: bytes) -> FlowKey:
 
 
 class Tunnel(NamedTuple):
-    """Tunnel of DPillar's outer header: proxy source, proxy destination, and direction.
+    """DPillar's IP-in-IP tunnel between two proxy servers: source, destination, direction.
 
     The addresses have NIC bit 0; the direction is 0 for clockwise, 1 for counter-clockwise.
     """
@@ -216,7 +216,7 @@ class Tunnel(NamedTuple):
 
 
 def encapsulate(packet: bytes, tunnel: Tunnel, ttl: int, identification: int) -> bytes:
-    """Return the packet in an outer header that copies its type of service and DF (RFC 2003).
+    """Return an IPv4 packet in a tunnel's outer header, with its type of service and DF (RFC 2003).
 
     >>> inner = Ipv4Header(0x0A000000, 0x0B000004, UDP).pack(b"hello")
     >>> tunnel = Tunnel(0x0B000002, 0x0A000004, direction=1)
@@ -260,7 +260,7 @@ def decapsulate(data: bytes) -> tuple[Tunnel, Ipv4Header, bytes]:
 
 
 def decrement_ttl(packet: bytes) -> bytes:
-    """Return the packet with decremented TTL; raise WireError if TTL is 0.
+    """Return an IPv4 packet with decremented TTL; raise WireError if its TTL is 0.
 
     The caller must have verified the header.
     """
@@ -268,7 +268,7 @@ def decrement_ttl(packet: bytes) -> bytes:
         raise _truncated_error(packet)
     if not packet[_TTL]:
         raise WireError("bad field", "TTL is 0 already")
-    return raised(packet, _TTL, -1, _CHECKSUM)
+    return with_changed_byte(packet, _TTL, -1, _CHECKSUM)
 
 
 def _header_values(packet: bytes) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import struct
 from hosts.wire.ipv4 import Ipv4Header
 from topos.base.topology import Topology
 
-# Type of service of traced packets, which every data plane passes to the router (as in packet.h).
+# Type of service of traced packets, which data planes always pass to the router (see packet.h).
 # The value is DSCP 63, which is reserved for local use (RFC 2474).
 TRACED = 0xFC
 UDP = 17

@@ -16,7 +16,15 @@ from typing import NamedTuple, TypeAlias
 
 from hosts.wire.dcn import MOST_UID, Protocol
 from hosts.wire.ficonn import PATH_PROBE, PathProbe
-from hosts.wire.header_layout import CHECKSUM, COUNT, Body, Field, HeaderLayout, WireError, names
+from hosts.wire.header_layout import (
+    CHECKSUM,
+    COUNT,
+    Body,
+    Field,
+    HeaderLayout,
+    WireError,
+    value_texts,
+)
 from hosts.wire.ipv4 import FLOW_FIELDS, FlowKey
 
 UNKNOWN_PORT = 255
@@ -60,7 +68,7 @@ PATH_FAILURE = Body(
 
 
 class Unreached(IntEnum):
-    """Reason code of a dropped packet in an `Unreachable` message."""
+    """Reason codes of `Unreachable` messages: why a server dropped the packet."""
 
     NO_PATH = 1
     RETRY_EXHAUSTED = 2
@@ -71,7 +79,7 @@ class Unreached(IntEnum):
 
 UNREACHABLE = Body(
     [
-        Field("reason", 8, meaning=names(Unreached)),
+        Field("reason", 8, meaning=value_texts(Unreached)),
         Field("reserved", 8, constant=0),
         Field(CHECKSUM, 16),
         Field("destination", 32),
@@ -85,7 +93,7 @@ CABLE_CUT = Body(
 
 
 class HeartBeat(NamedTuple):
-    """Heart-beat message out of a port, with the servers that its sender hears on that port.
+    """Heart-beat message to a port's neighbours, with the servers that its sender hears there.
 
     A receiver in this list knows that the link works in both directions (Guo 2008, section 7.1).
 
@@ -111,7 +119,7 @@ class HeartBeat(NamedTuple):
         return HEART_BEAT.pack(self.port, entries=[(uid,) for uid in self.heard])
 
     @classmethod
-    @lru_cache(maxsize=256)  # cached, since neighbours repeat identical heart-beats
+    @lru_cache(maxsize=256)  # parsed heart-beats are cached, since neighbours repeat identical ones
     def parse(cls, data: bytes) -> HeartBeat:
         """Return the control message parsed from its body, or raise WireError."""
         (port,), heard = HEART_BEAT.unpack(data)
@@ -345,7 +353,7 @@ _PROTOCOLS = {message: Protocol(number) for number, message in MESSAGES.items()}
 
 
 def protocol_of(message: Message) -> Protocol:
-    """Return the protocol number of a message.
+    """Return the DCN protocol number of a control message.
 
     >>> protocol_of(HeartBeat(0, ())).name
     'HEART_BEAT'

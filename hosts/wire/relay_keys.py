@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from hosts.wire.header import ByHeader
 from hosts.wire.ipv4 import FlowKey
 
-# Dataclasses instead of tuples, so that keys of different kinds with equal values differ.
+# Lookup keys are dataclasses, not tuples, so that keys of different kinds never equal.
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +65,4 @@ class HeaderChange(NamedTuple):
     counts: tuple[str, ...] = ()
 
 
-HOP = HeaderChange()  # header unchanged, except fields that change at every hop
+HOP = HeaderChange()  # only the fields that change at every hop are changed

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from hosts.linux.rights import ROLES, Role
+from hosts.linux.rights import ROLES, ProcessRights
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "security.md"
 
 
-def row(name: str, role: Role) -> str:
+def row(name: str, role: ProcessRights) -> str:
     held = ", ".join(f"`{one}`" for one in role.capabilities) or "none"
     files = "yes" if role.files else "no"
     return f"| {name} | {role.does} | {role.user} | {held} | {files} |"

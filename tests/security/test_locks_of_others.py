@@ -28,7 +28,7 @@ def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         setting = tmp_path / name
         setting.write_text("0\n")
         monkeypatch.setattr(module, name, setting)
-    monkeypatch.setattr(tcx, "is_known", lambda: True)
+    monkeypatch.setattr(tcx, "is_supported", lambda: True)
     monkeypatch.setattr(shaping, "load_htb", lambda: None)
     found = tmp_path / "run" / "settings"
     monkeypatch.setattr(kernel_settings, "HELD", found)

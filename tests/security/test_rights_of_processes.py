@@ -30,7 +30,7 @@ from experiments.page.process import Page, opened
 from experiments.traffic.flows import Flow, Sending
 from experiments.traffic.tools import tool_for
 from experiments.trials.trust import Watch
-from hosts.linux.rights import MACHINE, ROLES, rules_for_reading
+from hosts.linux.rights import MACHINE, ROLES, ruleset_for_reading
 from tests.experiments.labs import PLANES, WAIT_S, lab_of, wait_until
 
 pytestmark = pytest.mark.root
@@ -159,7 +159,7 @@ class Curious(HopByHop):
 
 
 def test_a_router_of_a_lab_that_is_the_attackers(tmp_path: Path) -> None:
-    if rules_for_reading() is None:
+    if ruleset_for_reading() is None:
         pytest.skip("this kernel has no Landlock")
     file = tmp_path / "curious.py"
     file.write_text(ROUTER)

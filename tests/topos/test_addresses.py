@@ -91,7 +91,9 @@ def test_fattree_addresses_are_those_of_al_fares() -> None:
 def test_network_without_enough_addresses_is_still_a_network(spec: str) -> None:
     topology = topos.parse(spec)
     assert topology.address(topology.servers - 1)
-    with pytest.raises(topos.PillarboxError, match="simulated, not addressed"):
+    with pytest.raises(
+        topos.PillarboxError, match="it can be simulated, but has no IPv4 addresses"
+    ):
         topology.ip(0)
 
 

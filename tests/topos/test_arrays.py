@@ -37,5 +37,5 @@ def test_columns_are_of_the_smallest_types_that_hold_them() -> None:
 def test_wrong_count_is_told_and_no_array_given(error: int) -> None:
     topology = topos.parse("bcube,4,1")
     topology.cables += error
-    with pytest.raises(PillarboxError, match=r"bcube,4,1 declares \d+ cables and has 32"):
+    with pytest.raises(PillarboxError, match=r"bcube,4,1 declares \d+ cables, but wires 32"):
         topology.cable_arrays()

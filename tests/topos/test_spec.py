@@ -43,7 +43,7 @@ import topos
         ("bcube,4,1.0", "not a whole number"),
         ("bcube,4,²", "not a whole number"),
         ("bcube,4," + "9" * 5000, "not a whole number"),
-        ("bcube,4,1,colour=3", "not understood"),
+        ("bcube,4,1,colour=3", "unknown or repeated"),
         ("bcube,n=4,4,1", "must come before the options"),
         ("custom", "no network"),
         ("base", "no network"),

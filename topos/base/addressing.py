@@ -8,15 +8,15 @@ from topos.base.errors import PillarboxError, require
 from topos.base.polymorphic import Number
 
 NETWORK = 10 << 24  # 10.0.0.0/8
-FIRST_HOST = NETWORK + 1  # address of server 0; 10.0.0.0 is the network address
-MOST_HOSTS = 2**24 - 2  # host addresses in 10.0.0.0/8
+FIRST_HOST = NETWORK + 1  # IPv4 address of server 0; 10.0.0.0 is the network address
+MOST_HOSTS = 2**24 - 2  # number of host addresses in 10.0.0.0/8
 # First octet of a MAC address: locally administered, unicast.
 # The second octet of a MAC address is the port, the last four are the node number.
 MAC_PREFIX = 0x02
 
 
 class UidAddresses:
-    """The default address scheme: server ``uid`` has the uid-th host address of 10.0.0.0/8.
+    """Default addresses of a network: server ``uid`` has the uid-th host address of 10.0.0.0/8.
 
     A network whose paper defines an address scheme overrides `ipv4` and `server_of_ipv4` (DPillar:
     Fig. 5; fat-tree: section 3.2). Both methods take a number or an array.
@@ -27,7 +27,7 @@ class UidAddresses:
     ip_prefix_length: ClassVar[int] = 8
 
     def uid(self, server: Number) -> Number:
-        """Return a server's uid (its number in the paper), which differs only in partial DCells."""
+        """Return a server's uid, its number in the paper; it differs only in partial DCells."""
         return server
 
     def server_of_uid(self, uid: Number) -> Number:
@@ -39,7 +39,7 @@ class UidAddresses:
         require(
             self.servers <= MOST_HOSTS,
             f"{self.spec} has {self.servers} servers, and 10.0.0.0/8 holds {MOST_HOSTS} addresses: "
-            "it can be computed and simulated, not addressed",
+            "it can be simulated, but has no IPv4 addresses",
         )
 
     def ipv4(self, server: Number) -> Number:
@@ -48,11 +48,11 @@ class UidAddresses:
         return FIRST_HOST + self.uid(server)
 
     def server_of_ipv4(self, ipv4: Number) -> Number:
-        """Return the server with this IPv4 address (unchecked; `server_of_ip` checks it)."""
+        """Return the server with this 32-bit IPv4 address, unchecked (`server_of_ip` checks it)."""
         return self.server_of_uid(ipv4 - FIRST_HOST)
 
     def switch_ipv4(self, switch: int) -> int:
-        """Return the IPv4 address of a routing switch; they follow the servers' addresses."""
+        """Return a routing switch's IPv4 address; these addresses follow the servers'."""
         return FIRST_HOST + self.servers + switch
 
     def ip(self, server: int) -> str:

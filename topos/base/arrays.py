@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from topos.base.errors import PillarboxError
 
-# Nodes per numpy operation: large enough to hide Python's overhead, small enough for the CPU cache.
+# Nodes per numpy operation: enough to hide Python's overhead, few enough for the CPU cache.
 BLOCK = 1 << 15
 
 
@@ -25,8 +25,8 @@ class CableArrays(NamedTuple):
     level: NDArray[numpy.integer[Any]]
 
 
-class Side(NamedTuple):
-    """All servers or all switches: node count, ports per node, and the plug function of a port."""
+class NodeSide(NamedTuple):
+    """All servers, or all switches, of a network: number, ports, and wiring function of a port."""
 
     nodes: int
     ports: int
@@ -34,17 +34,17 @@ class Side(NamedTuple):
 
 
 def cable_arrays(
-    spec: str, cables: int, servers: Side, switches: Side, *, switches_interconnect: bool
+    spec: str, cables: int, servers: NodeSide, switches: NodeSide, *, switches_interconnect: bool
 ) -> CableArrays:
-    """Return a network's cables, one array of the smallest sufficient integer type per field."""
+    """Return a network's cables as one array per field, of the smallest sufficient integer type."""
     node_type = numpy.min_scalar_type(servers.nodes + switches.nodes)
     port_type = numpy.min_scalar_type(max(servers.ports, switches.ports))
     types = (node_type, port_type, node_type, port_type, numpy.uint8)
     arrays = CableArrays(*(numpy.empty(cables, dtype) for dtype in types))
     filled = end = 0
-    blocks = _blocks(servers, 0)
+    blocks = _cable_blocks(servers, 0)
     if switches_interconnect:
-        blocks = chain(blocks, _blocks(switches, servers.nodes))
+        blocks = chain(blocks, _cable_blocks(switches, servers.nodes))
     for block in blocks:
         end = filled + len(block.a)
         if end > cables:
@@ -52,14 +52,14 @@ def cable_arrays(
         for whole, part in zip(arrays, block, strict=True):
             whole[filled:end] = part
         filled = end
-    if end != cables:  # error in the network's `cables` or plug functions
+    if end != cables:  # the network's class has a wrong `cables` or wrong wiring functions
         wired = f"{end} or more" if end > cables else f"{end}"
-        raise PillarboxError(f"{spec} declares {cables} cables and has {wired}")
+        raise PillarboxError(f"the class of {spec} declares {cables} cables, but wires {wired}")
     return arrays
 
 
-def _blocks(side: Side, first_node: int) -> Iterator[CableArrays]:
-    """Yield cables from servers (or switches) to higher-numbered nodes, BLOCK nodes at a time."""
+def _cable_blocks(side: NodeSide, first_node: int) -> Iterator[CableArrays]:
+    """Yield the cables from all nodes of a side to higher-numbered nodes, in blocks of nodes."""
     for first in range(0, side.nodes, BLOCK):
         numbers = numpy.arange(first, min(first + BLOCK, side.nodes))
         for port in range(side.ports):
@@ -72,7 +72,7 @@ def _upward_cables(
     """Return the cables that lead from one port of each node to higher-numbered nodes."""
     far, far_port, level = (numpy.broadcast_to(column, nodes.shape) for column in plug)
     cables = CableArrays(nodes, numpy.broadcast_to(port, nodes.shape), far, far_port, level)
-    keep = far > nodes  # excludes ports without a cable, too: NOTHING is below every node number
-    if keep.all():  # cables from servers to switches: avoids five array copies
+    keep = far > nodes  # excludes ports without a cable too: NOTHING is below every node number
+    if keep.all():  # usual case (servers to switches): avoids five array copies
         return cables
     return CableArrays(*(column[keep] for column in cables))

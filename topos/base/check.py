@@ -26,13 +26,13 @@ def problems(topology: Topology) -> list[str]:
         try:
             sentences.extend(check(topology))
         except PillarboxError as error:
-            # An error raised by the network is a problem too; the other checks still run.
+            # An exception in the network's class is a problem too; the other checks still run.
             sentences.append(f"the network rejects its own nodes or addresses: {error}")
     return sentences
 
 
 def _cable_problems(topology: Topology) -> Iterator[str]:
-    """Yield cables whose ends do not name each other, and a wrong number of cables."""
+    """Yield a sentence per cable whose ends do not name each other, or for a wrong cable count."""
     plugs = 0
     for node in range(topology.nodes):
         name = topology.node_name(node)
@@ -55,13 +55,15 @@ def _cable_problems(topology: Topology) -> Iterator[str]:
     if len(links) != topology.cables or max(links.values(), default=1) > 1:
         yield "links() does not give every cable once"
     arrays = topology.cable_arrays()
-    rows = {frozenset([(a, p), (b, q)]) for a, p, b, q, _ in zip(*map(_ints, arrays), strict=True)}
+    rows = {
+        frozenset([(a, p), (b, q)]) for a, p, b, q, _ in zip(*map(_as_ints, arrays), strict=True)
+    }
     if rows != set(links):
         yield "cable_arrays() and links() differ"
 
 
 def _scalar_problems(topology: Topology) -> Iterator[str]:
-    """Yield methods that do not return plain ints for one server, and negative bounds."""
+    """Yield a sentence per method that returns no plain int, and per negative bound."""
     for server in range(topology.servers):
         answers = [*topology.digits(server), topology.uid(server), topology.ipv4(server)]
         for port in range(topology.ports):
@@ -80,19 +82,19 @@ def _scalar_problems(topology: Topology) -> Iterator[str]:
 
 
 def _adjacent_servers(topology: Topology, server: int, far: int) -> set[int]:
-    """Return a cable's far server, or the other servers on its far switch."""
+    """Return the servers at a cable's far end: one server, or all others on the far switch."""
     if far < topology.servers:
         return {far} - {NOTHING}
     around = {plug.node for _, plug in topology.neighbours(far)}
     return {node for node in around if node < topology.servers} - {server}
 
 
-def _ints(array: Any) -> list[int]:
+def _as_ints(array: Any) -> list[int]:
     return [int(value) for value in array]
 
 
 def _address_problems(topology: Topology) -> Iterator[str]:
-    """Yield IPv4 addresses and digits that are not unique or do not map back to their server."""
+    """Yield a sentence per address that is not unique or does not map back to its server."""
     seen_addresses = set()
     for server in range(topology.servers):
         text = topology.address(server)
@@ -114,27 +116,27 @@ def _address_problems(topology: Topology) -> Iterator[str]:
 
 
 def _cable_ends(topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield (node, port) of every cable end."""
+    """Yield (node, port) of every cable end in a network."""
     for node in range(topology.nodes):
         for port, _ in topology.neighbours(node):
             yield node, port
 
 
 def _array_problems(topology: Topology) -> Iterator[str]:
-    """Yield methods that return other values for an array of nodes than for single nodes."""
+    """Yield a sentence per method whose results for node arrays and single nodes differ."""
     servers = numpy.arange(topology.servers)
     digits = topology.digits(servers)
-    if list(zip(*map(_ints, digits), strict=True)) != [topology.digits(int(s)) for s in servers]:
+    if list(zip(*map(_as_ints, digits), strict=True)) != [topology.digits(int(s)) for s in servers]:
         yield "digits() of an array and of single servers differ"
-    if _ints(topology.server_at(digits)) != _ints(servers):
+    if _as_ints(topology.server_at(digits)) != _as_ints(servers):
         yield "server_at() of arrays does not undo digits()"
     addresses = topology.ipv4(servers)
-    if _ints(addresses) != [topology.ipv4(int(s)) for s in servers]:
+    if _as_ints(addresses) != [topology.ipv4(int(s)) for s in servers]:
         yield "ipv4() of an array and of single servers differ"
-    if _ints(topology.server_of_ipv4(addresses)) != _ints(servers):
+    if _as_ints(topology.server_of_ipv4(addresses)) != _as_ints(servers):
         yield "server_of_ipv4() of an array does not undo ipv4()"
     uids = topology.uid(servers)
-    if _ints(uids) != [topology.uid(int(s)) for s in servers]:
+    if _as_ints(uids) != [topology.uid(int(s)) for s in servers]:
         yield "uid() of an array and of single servers differ"
     for method, count, ports, plugs in (
         ("server_plug", topology.servers, topology.ports, topology.server_plug),
@@ -144,19 +146,19 @@ def _array_problems(topology: Topology) -> Iterator[str]:
         for port in range(ports):
             columns = [numpy.broadcast_to(column, count) for column in plugs(nodes, port)]
             single = [plugs(node, port) for node in range(count)]
-            if [_normalised(Plug(*row)) for row in zip(*map(_ints, columns), strict=True)] != [
-                _normalised(plug) for plug in single
-            ]:
+            if [
+                _normalised_plug(Plug(*row)) for row in zip(*map(_as_ints, columns), strict=True)
+            ] != [_normalised_plug(plug) for plug in single]:
                 yield f"{method}() of an array and of single nodes differ at port {port}"
 
 
-def _normalised(plug: Plug) -> Plug:
+def _normalised_plug(plug: Plug) -> Plug:
     """Return a port's far end, with port and level set to 0 if the port has no cable."""
     return Plug(NOTHING, 0, 0) if plug.node == NOTHING else plug
 
 
 def _name_problems(topology: Topology) -> Iterator[str]:
-    """Yield names of nodes that are not unique, too long for Linux, or not parsed back."""
+    """Yield a sentence per node name that is not unique, too long, or not parsed back."""
     names = [topology.interface(*end) for end in _cable_ends(topology)]
     if len(set(names)) != len(names):
         yield "two interfaces have the same name"

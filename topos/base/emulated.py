@@ -11,7 +11,7 @@ from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 from topos.base.topology import Topology
 
-# Maximum number of nodes given to Mininet, whose Python objects per node and cable fill the memory.
+# Maximum number of nodes for Mininet, whose Python objects per node and cable fill the memory.
 MOST_EMULATED = 100_000
 
 
@@ -46,7 +46,7 @@ class EmulatedTopo(Topo):
             node = topology.servers + switch
             if node not in included:
                 continue
-            # Explicit datapath id: Mininet derives ids only from switch names from s1 on.
+            # Explicit OpenFlow datapath id, since Mininet derives none from the switch name s0.
             self.addSwitch(topology.node_name(node), dpid=f"{switch + 1:016x}")
         for cable in topology.links():
             if cable.a not in included or cable.b not in included:
@@ -69,7 +69,7 @@ def emulated(
     link: Mapping[str, Any] | None = None,
     nodes: Container[int] | None = None,
 ) -> EmulatedTopo:
-    """Return a network's graph of hosts, switches and links, for Mininet (class Topo).
+    """Return the Mininet graph (class Topo) of a network: hosts, switches and links.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ def emulated(
 def mininet_constructor(kind: str) -> Callable[..., EmulatedTopo]:
     """Return the constructor that ``mn --topo KIND,...`` calls with the numbers after the kind."""
 
-    def construct(*numbers: object, **options: object) -> EmulatedTopo:
+    def construct_topo(*numbers: object, **options: object) -> EmulatedTopo:
         words = [kind, *map(str, numbers), *(f"{name}={value}" for name, value in options.items())]
         try:
             return emulated(parse(",".join(words)))
         except PillarboxError as error:
             # Exceptions other than SystemExit make mn print a traceback and clean up the machine.
-            # Mininet's clean-up (mn -c) also deletes bridges of other users.
+            # That clean-up of Mininet (mn -c) also deletes bridges of other users.
             raise SystemExit(f"pillarbox: {error}") from None
 
-    return construct
+    return construct_topo

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class PillarboxError(ValueError):
-    """Error of a request that this network, name, option or machine does not allow."""
+    """Error of a request: the network, name, option or machine does not allow it."""
 
 
 class InvalidValueError(PillarboxError):

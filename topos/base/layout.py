@@ -10,25 +10,26 @@ from typing import NamedTuple
 
 Point = tuple[float, float]
 
-ROW_HEIGHT = 2.6  # minimum distance between rows of nodes, in units of the layout
-NAME = 0.45  # height of a name's letters, in units of the layout
-LETTER = 0.6  # upper bound for the mean width of a letter, as a fraction of its height
-ACROSS = 42.0  # width of a large drawing, in letter heights of its names
+ROW_HEIGHT = 2.6  # minimum distance between a drawing's rows of nodes, in drawing units
+NAME = 0.45  # height of a node name's letters in a drawing, in drawing units
+LETTER = 0.6  # maximum mean width of a letter in a drawing, as a fraction of its height
+ACROSS = 42.0  # width of a large drawing, in letter heights of its node names
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass
-class Box:
-    """A rectangular frame around the listed nodes of a drawing, with the name of the group."""
+class DrawingBox:
+    """A rectangular frame around nodes of a network drawing, with the name of the group."""
 
     nodes: list[int]
     name: str = ""
-    margin: float = 0.62  # distance from the centres of the outermost nodes to the frame
-    foot: float = 0.0  # additional height of the frame below the nodes, for node names
+    # Distance from the outermost nodes' centres to the frame, in drawing units.
+    margin: float = 0.62
+    foot: float = 0.0  # additional height of the frame below its nodes, for their names
 
 
 @dataclass
-class Disc:
+class DrawingDisc:
     """A round frame in a drawing, for example around a cell whose servers surround their switch."""
 
     centre: Point
@@ -36,8 +37,8 @@ class Disc:
     name: str = ""
 
 
-class Note(NamedTuple):
-    """A text in the drawing: the name of a level, a cell or a column."""
+class DrawingText(NamedTuple):
+    """A text in a network drawing: the name of a level, a cell or a column."""
 
     centre: Point
     text: str
@@ -45,7 +46,7 @@ class Note(NamedTuple):
 
     @property
     def width(self) -> float:
-        """Upper bound for the width of a drawing's text, in units of the layout."""
+        """Maximum width of the text in a network drawing, in drawing units."""
         return LETTER * self.size * len(self.text)
 
 
@@ -62,16 +63,16 @@ class Layout:
     """
 
     positions: dict[int, Point]
-    frames: list[Box | Disc] = field(default_factory=list)
+    frames: list[DrawingBox | DrawingDisc] = field(default_factory=list)
     repeated: dict[int, Point] = field(default_factory=dict)
     wrapped: set[tuple[int, int]] = field(default_factory=set)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[DrawingText] = field(default_factory=list)
     labels: dict[int, str] = field(default_factory=dict)
     level_names: tuple[str, ...] = ()
     styles: tuple[str, ...] = ()
 
-    def sides(self, box: Box) -> tuple[float, float, float, float]:
-        """Return the coordinates of a frame's left, lower, right and upper side."""
+    def sides(self, box: DrawingBox) -> tuple[float, float, float, float]:
+        """Return the coordinates of a drawing frame's left, lower, right and upper side."""
         xs, ys = zip(*(self.positions[node] for node in box.nodes), strict=True)
         return (
             min(xs) - box.margin,
@@ -87,7 +88,7 @@ class Layout:
         apart = min((high - low for low, high in pairwise(heights)), default=ROW_HEIGHT)
         size = min(name_size(max(xs) - min(xs)), 0.8 * apart)
         for y, text in rows:
-            note = Note((0.0, 0.0), text, size)
+            note = DrawingText((0.0, 0.0), text, size)
             self.notes.append(note._replace(centre=(min(xs) - 0.9 - note.width / 2, y)))
 
 
@@ -97,7 +98,7 @@ def name_size(width: float) -> float:
 
 
 def cell_name(name: str, level: int, digits: Sequence[int] = ()) -> str:
-    """Return a cell's name in the notation of the papers.
+    """Return the name of a cell (sub-network) in the notation of the papers.
 
     >>> cell_name("DCell", 0, [4, 2]), cell_name("BCube", 1)
     ('DCell₀[4,2]', 'BCube₁')
@@ -112,7 +113,7 @@ def circle(count: int, radius: float, centre: Point = (0.0, 0.0), turn: float = 
 
 
 def polar(centre: Point, radius: float, turn: float) -> Point:
-    """Return a point on a circle, `turn` radians clockwise from the circle's top."""
+    """Return the point on a circle at the angle `turn`, in radians clockwise from its top."""
     return centre[0] + radius * math.sin(turn), centre[1] + radius * math.cos(turn)
 
 

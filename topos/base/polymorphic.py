@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
     IntArray: TypeAlias = NDArray[numpy.signedinteger[Any]]
 
-# A node number or a numpy array of node numbers; functions return the type that they receive.
+# Type of node numbers: int, or numpy array of ints; functions return the type that they receive.
 Number = TypeVar("Number", int, "IntArray")
 
-# Node number that wiring functions return for a port without a cable.
+# Node number that wiring functions return as the far end of a port without a cable.
 NOTHING = -1
 
 
 def select(condition: Any, yes: Any, no: Any) -> Any:
-    """Return `yes` where the condition is true and `no` elsewhere (numbers or arrays).
+    """Return `yes` where a condition is true and `no` elsewhere, for numbers and numpy arrays.
 
     >>> select(3 > 2, 10, 20)
     10
@@ -41,7 +41,7 @@ def remove_digit(number: Any, weight: Any, base: int) -> tuple[Any, Any]:
     >>> remove_digit(4321, weight=10, base=10)
     (431, 2)
     """
-    # Remainders are computed by multiplication: numpy's // by a scalar is fast, its % is slow.
+    # Remainders are computed by multiplication, since numpy's // by a scalar is fast and % is slow.
     from_digit = number // weight
     above = from_digit // base
     return above * weight + (number - from_digit * weight), from_digit - above * base

@@ -15,16 +15,16 @@ from functools import cache
 from topos.base.errors import PillarboxError, meant, require
 from topos.base.topology import Topology
 
-# The package topos, which is already loaded; an import statement would be circular.
+# Package `topos`, taken from sys.modules, since an import statement would be circular.
 TOPOS = sys.modules["topos"]
-# Files of topos/ that do not define a network: custom.py is for Mininet's --custom option.
+# Files of topos/ that define no network: custom.py is for the option --custom of Mininet's mn.
 NOT_NETWORKS = {"custom"}
-# preferred minimum number of servers of the example networks that `small` returns
+# preferred minimum number of servers in the example networks of `small`
 LEAST_SERVERS = 8
 
 
 def kinds() -> list[str]:
-    """Return the names of all networks, in alphabetical order."""
+    """Return the names of all kinds of networks (bcube, dcell, ...), in alphabetical order."""
     names = (module.name for module in pkgutil.iter_modules(TOPOS.__path__) if not module.ispkg)
     return sorted(name for name in names if name not in NOT_NETWORKS and name[0] != "_")
 
@@ -48,7 +48,7 @@ def small() -> list[str]:
 
 
 def network(kind: str) -> type[Topology]:
-    """Return the class of the network with that name, or raise PillarboxError."""
+    """Return the class of the network of that kind (bcube, ...), or raise PillarboxError."""
     known = kinds()
     if kind not in known:
         hint = meant(kind, known)
@@ -63,7 +63,7 @@ def network(kind: str) -> type[Topology]:
         ):
             return network_class
     raise PillarboxError(
-        f"{module.__file__} defines no complete Topology; docs/extending.md has one"
+        f"{module.__file__} defines no complete subclass of Topology; see docs/extending.md"
     )
 
 
@@ -86,26 +86,26 @@ def parse(spec: str) -> Topology:
         if equals:
             require(
                 name in signature and name not in options,
-                f"{spec!r}: {word!r} is not understood; {usage(network_class)}",
+                f"network {spec!r}: option {word!r} is unknown or repeated; {usage(network_class)}",
             )
-            options[name] = _number(value, spec, network_class)
+            options[name] = _parameter_value(value, spec, network_class)
         else:
             require(
                 not options,
-                f"{spec!r}: {word!r} must come before the options; {usage(network_class)}",
+                f"network {spec!r}: {word!r} must come before the options; {usage(network_class)}",
             )
-            numbers.append(_number(value, spec, network_class))
+            numbers.append(_parameter_value(value, spec, network_class))
     given = [*needed[: len(numbers)], *options]
     require(
         len(numbers) <= len(needed) and len(given) == len(set(given)) and set(needed) <= set(given),
-        f"{spec!r} does not have the right numbers; {usage(network_class)}",
+        f"network {spec!r} has too many or too few numbers; {usage(network_class)}",
     )
     return network_class(*numbers, **options)
 
 
-@cache  # cached, since `parse` calls this for every spec
+@cache  # cached, since `parse` calls it for every spec that it reads
 def usage(network_class: type[Topology]) -> str:
-    """Return the spec syntax of a network, with an example: ``write tree,n,m,[servers=..]``."""
+    """Return the hint how to write a network's spec, such as ``write tree,n,m,[servers=..]``."""
     names = [
         name if parameter.default is inspect.Parameter.empty else f"[{name}=..]"
         for name, parameter in inspect.signature(network_class).parameters.items()
@@ -115,12 +115,12 @@ def usage(network_class: type[Topology]) -> str:
     return f"write {','.join([kind, *names])}{example}"
 
 
-def _number(word: str, spec: str, network_class: type[Topology]) -> int:
+def _parameter_value(word: str, spec: str, network_class: type[Topology]) -> int:
     """Return a parameter of a network's spec as an int, or raise PillarboxError."""
     digits = word.removeprefix("-")
-    # At most 18 digits, enough for any network: int() of a megabyte of digits takes minutes.
+    # At most 18 digits are parsed: int() of a megabyte of digits takes minutes.
     require(
         digits.isascii() and digits.isdecimal() and len(digits) <= 18,
-        f"{spec!r}: {word!r} is not a whole number; {usage(network_class)}",
+        f"network {spec!r}: {word!r} is not a whole number; {usage(network_class)}",
     )
     return int(word)

@@ -27,17 +27,18 @@ from topos.base.polymorphic import NOTHING, Number
 if TYPE_CHECKING:
     from topos.base.arrays import CableArrays
 
-# Server numbers, DCell's header fields and IPv4 addresses are 32 bits wide (Guo 2008, Fig. 10).
+# Maximum number of servers: DCell's header fields and IPv4 addresses are 32 bits wide (Guo 2008,
+# Fig. 10).
 MOST_SERVERS = 2**32
 
 
 class Plug(NamedTuple):
-    """The far end of a port's cable: node, port, and the level of the cable.
+    """The far end of the cable at a port: node, port, and the cable's level.
 
     `node` is NOTHING if the port has no cable; `port` and `level` are then undefined.
     """
 
-    # Type Any: an int in a query about one node, a numpy array in a query about many nodes.
+    # Fields have type Any: ints for one node, numpy arrays in a query about many nodes.
     node: Any
     port: Any
     level: Any
@@ -54,7 +55,7 @@ class Cable(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A network property according to its paper: value or bound, formula and source.
+    """A property of a network according to its paper: value or bound, formula and source.
 
     `value` is None if the paper proves no bound, as for some partial networks.
     """
@@ -78,16 +79,16 @@ class Topology(UidAddresses, ABC):
     paper: ClassVar[str] = ""
     # True if the network has cables between switches.
     switches_interconnect: ClassVar[bool] = False
-    # Servers by which a partial network grows; 0 if the paper defines no partial networks.
+    # Number of servers by which a partial network grows; 0 if its paper has no partial networks.
     growth: int = 0
 
-    # parameters of the network's spec by name; optional parameters only if given
+    # Values of the spec's parameters by name; optional parameters only if given.
     parameters: dict[str, int]
     servers: int
     switches: int
     cables: int
-    ports: int  # ports per server
-    switch_ports: int  # ports of the largest switch
+    ports: int  # number of ports per server
+    switch_ports: int  # number of ports of the largest switch
 
     # -- methods that every network defines ----------------------------------------------------
 
@@ -105,7 +106,7 @@ class Topology(UidAddresses, ABC):
 
     @abstractmethod
     def server_at(self, digits: Sequence[Number]) -> Number:
-        """Return the server whose address has these digits (unchecked; `server` checks them)."""
+        """Return the server whose address has these digits, without a check (`server` has one)."""
 
     @abstractmethod
     def radices(self) -> tuple[int, ...]:
@@ -152,7 +153,7 @@ class Topology(UidAddresses, ABC):
         stay = range(min(servers, self.servers))
         require(
             all(self.uid(server) == other.uid(server) for server in stay),
-            f"{self.spec} cannot become {other.spec} while it runs: one of the two numbers its "
+            f"{self.spec} cannot become {other.spec} while it runs: one network numbers its "
             "servers by address, the other in joining order",
         )
         return other
@@ -164,7 +165,7 @@ class Topology(UidAddresses, ABC):
 
     @property
     def kind(self) -> str:
-        """Name of the network in a spec: the name of the file that defines it."""
+        """Kind of network, as in its spec (bcube, ...): the name of the file that defines it."""
         return type(self).__module__.rpartition(".")[2]
 
     @cached_property
@@ -187,7 +188,7 @@ class Topology(UidAddresses, ABC):
         return hash(self.spec)
 
     def check_size(self) -> None:
-        """Raise PillarboxError if the network has more servers than 32-bit addresses."""
+        """Raise PillarboxError if the network has more servers than 32-bit addresses can name."""
         require(
             self.servers <= MOST_SERVERS,
             f"{self.spec} has {self.servers} servers, more than the {MOST_SERVERS} that 32-bit "
@@ -248,13 +249,13 @@ class Topology(UidAddresses, ABC):
 
     def cable_arrays(self) -> CableArrays:
         """Return all cables of the network as arrays ``a, a_port, b, b_port, level``."""
-        from topos.base.arrays import Side, cable_arrays
+        from topos.base.arrays import NodeSide, cable_arrays
 
         return cable_arrays(
             self.spec,
             self.cables,
-            Side(self.servers, self.ports, self.server_plug),
-            Side(self.switches, self.switch_ports, self.switch_plug),
+            NodeSide(self.servers, self.ports, self.server_plug),
+            NodeSide(self.switches, self.switch_ports, self.switch_plug),
             switches_interconnect=self.switches_interconnect,
         )
 
@@ -283,7 +284,7 @@ class Topology(UidAddresses, ABC):
         server: int = self.server_at(digits)
         require(
             0 <= server < self.servers,
-            f"{address!r} is not in {self.spec}, which holds only {self.servers} servers",
+            f"server {address!r} is not in {self.spec}, which has only {self.servers} servers",
         )
         return server
 
@@ -299,7 +300,7 @@ class Topology(UidAddresses, ABC):
             if switch < self.switches:
                 return switch
         raise PillarboxError(
-            f"{name!r} is not a switch of {self.spec}: they are s0 to s{self.switches - 1}"
+            f"{name!r} is not a switch of {self.spec}: its switches are s0 to s{self.switches - 1}"
         )
 
     def node(self, text: str) -> int:
@@ -335,8 +336,8 @@ class Topology(UidAddresses, ABC):
         'BCube₁ of 16 servers with 4-port switches: each server has 2 ports, one per level.'
         """
         return (
-            f"{self.title} of {self.servers_text()} and {counted(self.switches, 'switch')}: "
-            f"each server has {counted(self.ports, 'port')}."
+            f"{self.title} of {self.servers_text()} and {count_text(self.switches, 'switch')}: "
+            f"each server has {count_text(self.ports, 'port')}."
         )
 
     def servers_text(self) -> str:
@@ -349,7 +350,7 @@ class Topology(UidAddresses, ABC):
         return grid_layout(self.servers, self.switches)
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``1 port`` or ``2 switches``."""
     plural = f"{noun}{'es' if noun.endswith('ch') else 's'}"
     return f"{number} {noun if number == 1 else plural}"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from topos.base.polymorphic import IntArray
 
 GUO = "Guo 2008, Table 3"
-# Maximum number of nodes: enough to compare with 2^32 servers, without 64-bit overflow.
+# Maximum number of nodes of a graph: enough to compare with 2^32 servers, without 64-bit overflow.
 MOST_NODES = 2**40
 
 
@@ -45,48 +45,48 @@ class Structure(ABC):
     directed: ClassVar[bool] = False
 
     nodes: int
-    degree: int  # maximum node degree (out-degree if edges are directed)
+    degree: int  # maximum degree of a node (out-degree if edges are directed)
     slots: int  # maximum number of edges owned by a node
     edge_count: int
 
     @abstractmethod
     def degree_claim(self) -> Claim:
-        """Return the published node degree."""
+        """Return the node degree of the graph according to the paper."""
 
     @abstractmethod
     def diameter_claim(self) -> Claim:
-        """Return the published diameter, in edges."""
+        """Return the diameter of the graph according to the paper, in edges."""
 
     @abstractmethod
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width, in edges."""
+        """Return the bisection width of the graph according to the paper, in edges."""
 
     @abstractmethod
     def bottleneck_claim(self) -> Claim:
-        """Return the published maximum number of all-to-all flows on one directed edge."""
+        """Return the paper's maximum number of all-to-all flows on one directed edge."""
 
     def check_size(self) -> None:
-        """Raise PillarboxError if the structure has more than MOST_NODES nodes."""
+        """Raise PillarboxError if the graph has more than MOST_NODES nodes."""
         require(
             self.nodes <= MOST_NODES,
-            f"a {self.title} of {self.nodes} nodes is beyond the {MOST_NODES} that are "
+            f"a {self.title} of {self.nodes} nodes is larger than the {MOST_NODES} that are "
             "supported; choose smaller parameters",
         )
 
     @abstractmethod
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of edge number `slot` of its owner `node`, or NOTHING."""
+        """Return the far end of a node's own edge number `slot`, NOTHING if it has none."""
 
     @abstractmethod
     def diameter(self) -> int:
-        """Return the exact diameter, in edges."""
+        """Return the exact diameter of the graph, in edges."""
 
     def bisection(self) -> int | None:
-        """Return the exact bisection width in edges, None if no closed form is known."""
+        """Return the graph's exact bisection width in edges, None if no closed form is known."""
         return None
 
     def bottleneck(self) -> float | None:
-        """Return the exact maximum edge load of all-to-all flows, None if unknown.
+        """Return the exact maximum number of all-to-all flows on one edge, None if unknown.
 
         Flows are split evenly over shortest paths; the load is that of one directed edge.
         """
@@ -101,7 +101,7 @@ class Structure(ABC):
                     yield node, far
 
     def edge_arrays(self) -> tuple[IntArray, IntArray]:
-        """Return all edges as an array of owners and an array of far ends."""
+        """Return all edges of the graph as two arrays: owners and far ends."""
         import numpy
 
         owners = numpy.empty(self.edge_count, numpy.int64)
@@ -119,7 +119,7 @@ class Structure(ABC):
         return owners, fars
 
 
-def check_numbers(title: str, **least: tuple[int, int]) -> None:
-    """Raise PillarboxError if a parameter, given as (value, minimum), is below its minimum."""
+def check_minimums(title: str, **least: tuple[int, int]) -> None:
+    """Raise PillarboxError if a graph parameter, given as (value, minimum), is too small."""
     for name, (value, minimum) in least.items():
         require(value >= minimum, f"a {title} needs {name} >= {minimum}, not {value}")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 
 from topos.base.polymorphic import NOTHING, Number, select
-from topos.structures.base import Claim, Structure, check_numbers
+from topos.structures.base import Claim, Structure, check_minimums
 
 LIAO = "Liao 2012, section 2.6"
 LEIGHTON = "Leighton 1992, section 3.2"
 
 
 class Butterfly(Structure):
-    """Butterfly of l + 1 columns with 2^l rows.
+    """Butterfly graph of l + 1 columns with 2^l rows.
 
     Each node of column c has a straight edge to the same row of column c + 1, and a cross edge to
     the row with bit c inverted.
@@ -28,7 +28,7 @@ class Butterfly(Structure):
     degree = 4
 
     def __init__(self, l: int) -> None:  # noqa: E741 - the paper's symbol
-        check_numbers(self.title, l=(l, 1))
+        check_minimums(self.title, l=(l, 1))
         self.l = l
         self.rows: int = 2 ** min(l, 64)
         self.nodes = (l + 1) * self.rows
@@ -39,23 +39,23 @@ class Butterfly(Structure):
     def link(self, node: Number, slot: int) -> Number:
         """Return the far end of a node's straight (slot 0) or cross (1) edge to the next column."""
         last = node // self.rows == self.l
-        far = _next_column(node, self.rows, self.l + 1, slot)
+        far = _next_column_node(node, self.rows, self.l + 1, slot)
         return select(last, NOTHING, far)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """Return the diameter 2l: from the first column to the last and back."""
+        """Return the butterfly's diameter 2l: from the first column to the last and back."""
         return 2 * self.l
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: 4."""
+        """Return the butterfly's published node degree: 4."""
         return Claim(4, "4")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``2l``."""
+        """Return the butterfly's published diameter: ``2l``."""
         return Claim(2 * self.l, "2l")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``N / (l + 1)``, the size of a column.
+        """Return the butterfly's published bisection width: ``N / (l + 1)``, the size of a column.
 
         For large l it is about 0.83 of that. Bornstein et al. 1998 (Liao 2012's reference [8]):
         2 (sqrt(2) - 1) 2^l + o(2^l).
@@ -63,12 +63,12 @@ class Butterfly(Structure):
         return Claim(self.rows, "N / (l + 1)")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: an order of magnitude only."""
+        """Return the butterfly's published bottleneck degree, an order of magnitude only."""
         return Claim(None, "O(N l)")
 
 
 class WrappedButterfly(Structure):
-    """Wrapped butterfly of k columns with 2^k rows in a ring; DPillar is derived from it.
+    """Wrapped butterfly graph: a ring of k columns with 2^k rows; DPillar is derived from it.
 
     k is at least 3, since the straight edges would join two columns twice.
 
@@ -83,7 +83,7 @@ class WrappedButterfly(Structure):
     degree = 4
 
     def __init__(self, k: int) -> None:
-        check_numbers(self.title, k=(k, 3))
+        check_minimums(self.title, k=(k, 3))
         self.k = k
         self.rows: int = 2 ** min(k, 64)
         self.nodes = k * self.rows
@@ -92,10 +92,10 @@ class WrappedButterfly(Structure):
 
     def link(self, node: Number, slot: int) -> Number:
         """Return the far end of a node's straight (slot 0) or cross (1) edge to the next column."""
-        return _next_column(node, self.rows, self.k, slot)
+        return _next_column_node(node, self.rows, self.k, slot)
 
     def diameter(self) -> int:
-        """Return the diameter: k steps to set all bits, k / 2 more to reach the column."""
+        """Return the wrapped butterfly's diameter: k steps set all bits, k / 2 reach the column."""
         return self.k * 3 // 2
 
     def bisection(self) -> int:
@@ -106,19 +106,19 @@ class WrappedButterfly(Structure):
         return self.rows
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: 4."""
+        """Return the wrapped butterfly's published node degree: 4."""
         return Claim(4, "4", LIAO)
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter; Liao 2012 says only that it is linear in k."""
+        """Return the wrapped butterfly's published diameter: Liao 2012 says only: linear in k."""
         return Claim(self.diameter(), "floor(3k / 2)", LEIGHTON)
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``2^k``."""
+        """Return the wrapped butterfly's published bisection width: ``2^k``."""
         return Claim(self.rows, "2^k", LIAO)
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: an order of magnitude only."""
+        """Return the wrapped butterfly's published bottleneck degree, an order of magnitude."""
         return Claim(None, "O(N k)", LEIGHTON)
 
 
@@ -139,7 +139,7 @@ class DeBruijn(Structure):
     directed = True
 
     def __init__(self, d: int, length: int) -> None:
-        check_numbers(self.title, d=(d, 2), length=(length, 2))
+        check_minimums(self.title, d=(d, 2), length=(length, 2))
         self.d = self.degree = self.slots = d
         self.length = length
         self.nodes = d ** min(length, 64)
@@ -147,32 +147,32 @@ class DeBruijn(Structure):
         self.edge_count = self.nodes * d - d
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the word shifted by one letter, with letter `slot` appended."""
+        """Return a De Bruijn node's neighbour: its word shifted, with letter `slot` appended."""
         far = (node * self.d + slot) % self.nodes
         return select(far == node, NOTHING, far)  # type: ignore[no-any-return]
 
     def diameter(self) -> int:
-        """Return the diameter: `length` steps replace all letters."""
+        """Return the De Bruijn graph's diameter: `length` steps replace all letters."""
         return self.length
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: ``d``."""
+        """Return the De Bruijn graph's published node degree: ``d``."""
         return Claim(self.d, "d")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``log_d N``."""
+        """Return the De Bruijn graph's published diameter: ``log_d N``."""
         return Claim(self.length, "log_d N")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width, an asymptotic value."""
+        """Return the De Bruijn graph's published bisection width, an asymptotic value."""
         return Claim(2 * self.d * self.nodes / self.length, "2 d N / log_d N")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: an order of magnitude only."""
+        """Return the De Bruijn graph's published bottleneck degree: an order of magnitude only."""
         return Claim(None, "O(N log_d N)")
 
 
-def _next_column(node: Number, rows: int, columns: int, slot: int) -> Number:
+def _next_column_node(node: Number, rows: int, columns: int, slot: int) -> Number:
     """Return a butterfly's next node: in the same row, or (slot 1) with bit `column` inverted."""
     column, row = node // rows, node % rows
     if slot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from topos.base.layout import Disc, Layout, Note, Point, cell_name, name_size, polar
+from topos.base.layout import DrawingDisc, DrawingText, Layout, Point, cell_name, name_size, polar
 from topos.base.topology import Topology
 
 
@@ -27,12 +27,12 @@ def nested_circles(topology: Topology, name: str) -> Layout:
     else:
         spread = 2 * math.pi * (servers - 1) / servers
         radius = max(1.3, servers * 1.1 / (2 * math.pi))
-    radii = [radius]  # radius of the circle on which a cell's sub-cells are drawn, by level
-    reach = [radius + 0.65]  # outer radius of a cell's drawing, by level
+    radii = [radius]  # radius of the circle of a cell's sub-cells, by level of the cell
+    reach = [radius + 0.65]  # outer radius of a drawn cell, by level
     for level, count in enumerate(reversed(radices[:-1])):
         room = reach[-1] + (0.35 if level == 0 else 1.0)
         radii.append(max(room / math.sin(math.pi / count), 1.25 * room) if count > 1 else 0.0)
-        names = Note((0.0, 0.0), _bracketed([count] * (levels - level))).width
+        names = DrawingText((0.0, 0.0), _bracketed_address([count] * (levels - level))).width
         reach.append(radii[-1] + reach[-1] + 0.25 + (names if level + 1 < levels else 0.0))
 
     layout = Layout({})
@@ -48,11 +48,14 @@ def nested_circles(topology: Topology, name: str) -> Layout:
             centre = polar(outer, radii[level + 1], turn)
             cells[cell] = centre, turn
             full = cell_name(name, level, cell)
-            layout.frames.append(Disc(centre, reach[level], full))
-            # Inner cells have short names in small letters, which the outermost cells' names
-            # explain.
-            note = Note(centre, full, large) if depth == 1 else Note(centre, _bracketed(cell))
-            away = direction(outer, centre)
+            layout.frames.append(DrawingDisc(centre, reach[level], full))
+            # Inner cells have short names in small letters; those of outer cells explain them.
+            note = (
+                DrawingText(centre, full, large)
+                if depth == 1
+                else DrawingText(centre, _bracketed_address(cell))
+            )
+            away = angle_of(outer, centre)
             half = abs(math.sin(away)) * note.width + abs(math.cos(away)) * note.size
             aside = polar(centre, reach[level] + 0.15 + half / 2, away)
             layout.notes.append(note._replace(centre=aside))
@@ -66,11 +69,11 @@ def nested_circles(topology: Topology, name: str) -> Layout:
         for server in group:
             peers = [plug.node for _, plug in topology.neighbours(server)]
             centres = [cells[addresses[p][:-1]][0] for p in peers if p < topology.servers]
-            turns = [direction(centre, far) for far in centres]
+            turns = [angle_of(centre, far) for far in centres]
             x, y = sum(map(math.sin, turns)), sum(map(math.cos, turns))
             preferred.append(math.atan2(x, y) if turns else None)
         if facing:
-            # A cell's switch is drawn on the outer side, so that its servers face the other cells.
+            # A cell's switch is drawn on the outer side: the cell's servers face the other cells.
             centre = polar(centre, 0.42 * radius, turn)
             slots = [
                 turn + math.pi + spread * (i / max(servers - 1, 1) - 0.5) for i in range(len(group))
@@ -83,30 +86,30 @@ def nested_circles(topology: Topology, name: str) -> Layout:
     return layout
 
 
-def _bracketed(cell: Sequence[int]) -> str:
+def _bracketed_address(cell: Sequence[int]) -> str:
     """Return a cell's address as digits in brackets, such as ``[0,1]``."""
     return f"[{','.join(map(str, cell))}]"
 
 
-def direction(start: Point, end: Point) -> float:
+def angle_of(start: Point, end: Point) -> float:
     """Return the direction from `start` to `end` in radians, clockwise from the top."""
     return math.atan2(end[0] - start[0], end[1] - start[1])
 
 
 def _assign_angles(slots: list[float], preferred: list[float | None], facing: bool) -> list[float]:
-    """Return an angle on the cell's circle for each server, close to its preferred angle.
+    """Return each server's angle on its cell's circle in a drawing, close to its preferred one.
 
     A server without a preferred angle keeps its slot. Unless the servers are `facing` one
-    direction, their slots form a full circle, which may be rotated as a whole.
+    angle_of, their slots form a full circle, which may be rotated as a whole.
     """
     movable = [i for i, angle in enumerate(preferred) if angle is not None]
     free = [slots[i] for i in movable]
     middle = sum(slots) / len(slots)
 
-    def from_middle(i: int) -> float:
+    def offset_from_middle(i: int) -> float:
         return math.remainder((preferred[i] or 0.0) - middle, 2 * math.pi)
 
-    order = sorted(movable, key=from_middle)
+    order = sorted(movable, key=offset_from_middle)
     phase = 0.0
     if not facing and order:
         # Best rotation of the whole circle: the mean direction (vector sum) of all servers'

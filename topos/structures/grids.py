@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from topos.base.polymorphic import NOTHING, Number, select
-from topos.structures.base import Claim, Structure, check_numbers
+from topos.structures.base import Claim, Structure, check_minimums
 
 
 class FullMesh(Structure):
@@ -20,14 +20,14 @@ class FullMesh(Structure):
     example = "fullmesh,64"
 
     def __init__(self, nodes: int) -> None:
-        check_numbers(self.title, nodes=(nodes, 2))
+        check_minimums(self.title, nodes=(nodes, 2))
         self.nodes = nodes
         self.degree = self.slots = nodes - 1
         self.edge_count = math.comb(nodes, 2)
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of a node's edge: each node owns its edges to higher numbers."""
+        """Return the far end of a full mesh edge: each node owns its edges to higher numbers."""
         far = node + slot + 1
         return select(far < self.nodes, far, NOTHING)  # type: ignore[no-any-return]
 
@@ -44,19 +44,19 @@ class FullMesh(Structure):
         return 1.0
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: ``N - 1``."""
+        """Return the full mesh's published node degree: ``N - 1``."""
         return Claim(self.nodes - 1, "N - 1")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: 1."""
+        """Return the full mesh's published diameter: 1."""
         return Claim(1, "1")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``N^2 / 4``."""
+        """Return the full mesh's published bisection width: ``N^2 / 4``."""
         return Claim(self.nodes**2 / 4, "N^2 / 4")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: 1."""
+        """Return the full mesh's published bottleneck degree: 1."""
         return Claim(1, "1")
 
 
@@ -74,12 +74,12 @@ class Ring(Structure):
     degree = 2
 
     def __init__(self, nodes: int) -> None:
-        check_numbers(self.title, nodes=(nodes, 3))
+        check_minimums(self.title, nodes=(nodes, 3))
         self.nodes = self.edge_count = nodes
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of a node's edge: the next node of the ring."""
+        """Return the far end of a ring node's edge: the next node of the ring."""
         return (node + 1 + slot) % self.nodes
 
     def diameter(self) -> int:
@@ -91,23 +91,23 @@ class Ring(Structure):
         return 2
 
     def bottleneck(self) -> float:
-        """Return the bottleneck degree: the sum of distances divided by the 2N directed edges."""
+        """Return the ring's bottleneck degree: sum of distances per 2N directed edges."""
         return (self.nodes**2 // 4) / 2
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: 2."""
+        """Return the ring's published node degree: 2."""
         return Claim(2, "2")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``N / 2``."""
+        """Return the ring's published diameter: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: 2."""
+        """Return the ring's published bisection width: 2."""
         return Claim(2, "2")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: ``N^2 / 8``."""
+        """Return the ring's published bottleneck degree: ``N^2 / 8``."""
         return Claim(self.nodes**2 / 8, "N^2 / 8")
 
 
@@ -128,14 +128,14 @@ class Torus(Structure):
     degree = 4
 
     def __init__(self, side: int) -> None:
-        check_numbers(self.title, side=(side, 3))
+        check_minimums(self.title, side=(side, 3))
         self.side = side
         self.nodes = side**2
         self.edge_count = 2 * self.nodes
         self.check_size()
 
     def link(self, node: Number, slot: int) -> Number:
-        """Return the far end of a node's edge to the right (slot 0) or downwards (slot 1)."""
+        """Return the far end of a torus node's edge to the right (slot 0) or downwards (slot 1)."""
         row, column = node // self.side, node % self.side
         if slot == 0:
             return row * self.side + (column + 1) % self.side
@@ -150,23 +150,23 @@ class Torus(Structure):
         return 2 * self.side + 2 * (self.side % 2)
 
     def bottleneck(self) -> float:
-        """Return the bottleneck degree: the sum of distances divided by the 4N directed edges."""
+        """Return the torus's bottleneck degree: sum of distances per 4N directed edges."""
         return self.side * (self.side**2 // 4) / 2
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: 4."""
+        """Return the torus's published node degree: 4."""
         return Claim(4, "4")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``sqrt(N) - 1``, an approximation."""
+        """Return the torus's published diameter: ``sqrt(N) - 1``, an approximation."""
         return Claim(self.side - 1, "sqrt(N) - 1")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``2 sqrt(N)``."""
+        """Return the torus's published bisection width: ``2 sqrt(N)``."""
         return Claim(2 * self.side, "2 sqrt(N)")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: ``N sqrt(N) / 8``."""
+        """Return the torus's published bottleneck degree: ``N sqrt(N) / 8``."""
         return Claim(self.side**3 / 8, "N sqrt(N) / 8")
 
 
@@ -182,7 +182,7 @@ class Hypercube(Structure):
     example = "hypercube,6"
 
     def __init__(self, dimension: int) -> None:
-        check_numbers(self.title, dimension=(dimension, 1))
+        check_minimums(self.title, dimension=(dimension, 1))
         self.dimension = self.degree = self.slots = dimension
         self.nodes = 2 ** min(dimension, 64)
         self.check_size()
@@ -202,21 +202,21 @@ class Hypercube(Structure):
         return self.nodes // 2
 
     def bottleneck(self) -> float:
-        """Return the bottleneck degree: the sum of distances divided by the directed edges."""
+        """Return the hypercube's bottleneck degree: sum of distances divided by directed edges."""
         return self.nodes / 2
 
     def degree_claim(self) -> Claim:
-        """Return the published node degree: ``log2 N``."""
+        """Return the hypercube's published node degree: ``log2 N``."""
         return Claim(self.dimension, "log2 N")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``log2 N``."""
+        """Return the hypercube's published diameter: ``log2 N``."""
         return Claim(self.dimension, "log2 N")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``N / 2``."""
+        """Return the hypercube's published bisection width: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: ``N / 2``."""
+        """Return the hypercube's published bottleneck degree: ``N / 2``."""
         return Claim(self.nodes / 2, "N / 2")

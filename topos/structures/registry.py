@@ -10,8 +10,8 @@ from topos.structures import butterflies, grids, trees
 from topos.structures.base import Structure
 
 
-def classes() -> dict[str, type[Structure]]:
-    """Return the structure classes by their names in specs."""
+def structure_classes() -> dict[str, type[Structure]]:
+    """Return the classes of all graph structures (mesh, ring, ...), by their names in specs."""
     structures = {
         value.example.partition(",")[0]: value
         for module in (grids, butterflies, trees)
@@ -22,27 +22,27 @@ def classes() -> dict[str, type[Structure]]:
 
 
 def names() -> list[str]:
-    """Return the names of all structures, in alphabetical order."""
-    return list(classes())
+    """Return the names of all graph structures (mesh, ring, ...), in alphabetical order."""
+    return list(structure_classes())
 
 
 def parse(spec: str) -> Structure:
-    """Return the structure that the spec describes, or raise PillarboxError.
+    """Return the graph structure (mesh, ring, ...) that a spec describes, or raise PillarboxError.
 
     >>> parse("debruijn,4,3").nodes
     64
     """
     name, *words = (word.strip() for word in spec.split(","))
-    known = classes()
+    known = structure_classes()
     if name not in known:
         hint = meant(name, known)
-        raise PillarboxError(f"there is no structure {name!r}: {hint}")
+        raise PillarboxError(f"there is no graph structure {name!r}: {hint}")
     make: Callable[..., Any] = known[name]
     parameters = known[name].parameters
     require(
         len(words) == len(parameters)
         and all(w.isascii() and w.isdecimal() and len(w) <= 18 for w in words),
-        f"{spec!r} is not understood: write {','.join([name, *parameters])} with whole numbers, "
+        f"structure {spec!r} is invalid: write {','.join([name, *parameters])} with whole numbers, "
         f"for example {known[name].example}",
     )
     structure: Structure = make(*map(int, words))

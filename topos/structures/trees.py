@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from topos.base.errors import require
 from topos.base.polymorphic import NOTHING, Number, select
-from topos.structures.base import Claim, Structure, check_numbers
+from topos.structures.base import Claim, Structure, check_minimums
 
 
 class Tree(Structure):
@@ -26,7 +26,7 @@ class Tree(Structure):
     slots = 1
 
     def __init__(self, leaves: int, d: int) -> None:
-        check_numbers(self.title, leaves=(leaves, 2), d=(d, 3))
+        check_minimums(self.title, leaves=(leaves, 2), d=(d, 3))
         self.leaves, self.d = leaves, d
         counts = [leaves]
         while counts[-1] > d:
@@ -45,7 +45,7 @@ class Tree(Structure):
 
     @property
     def height(self) -> int:
-        """Number of edges between a leaf and the root."""
+        """Height of the tree: number of edges between a leaf and the root."""
         return len(self.counts) - 1
 
     def link(self, node: Number, slot: int) -> Number:
@@ -53,15 +53,15 @@ class Tree(Structure):
         far, first = NOTHING, 0
         for height, count in enumerate(self.counts[:-1]):
             above = first + count
-            # All nodes of the last level have the root as their parent.
+            # All nodes of the level below the root have the root as their parent.
             below = 1 if self.counts[height + 1] > 1 else 0
             parent = above + (node - first) // (self.d - 1) * below
-            owned = (node >= first) & (node < above) & (slot < self.parallel(height))
+            owned = (node >= first) & (node < above) & (slot < self.parallel_edges(height))
             far = select(owned, parent, far)
             first = above
         return far  # type: ignore[return-value]
 
-    def parallel(self, height: int) -> int:
+    def parallel_edges(self, height: int) -> int:
         """Return the number of parallel edges from a node of this height to its parent."""
         return 1
 
@@ -74,16 +74,16 @@ class Tree(Structure):
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``2 log_{d-1} N``, in edges."""
+        """Return the tree's published diameter: ``2 log_{d-1} N``, in edges."""
         value = 2 * math.log(self.leaves) / math.log(self.d - 1)
         return Claim(round(value, 9), "2 log_(d-1) N")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: 1."""
+        """Return the tree's published bisection width: 1."""
         return Claim(1, "1")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: ``N^2 (d - 1) / d^2``.
+        """Return the tree's published bottleneck degree: ``N^2 (d - 1) / d^2``.
 
         Each of the root's d subtrees sends N/d (N - N/d) flows.
         """
@@ -109,9 +109,9 @@ class FatTree(Tree):
         )
         self.edge_count = self.leaves * self.height
         self.slots = self.leaves // 2
-        self.degree = max(self.leaves, 1)  # degree of the root
+        self.degree = max(self.leaves, 1)  # degree of the fat tree's root
 
-    def parallel(self, height: int) -> int:
+    def parallel_edges(self, height: int) -> int:
         """Return the number of parallel edges from a node of this height to its parent."""
         return 1 << height
 
@@ -120,13 +120,13 @@ class FatTree(Tree):
         return Claim(None, "-")
 
     def diameter_claim(self) -> Claim:
-        """Return the published diameter: ``2 log2 N``, in edges."""
+        """Return the fat tree's published diameter: ``2 log2 N``, in edges."""
         return Claim(2 * math.log2(self.leaves), "2 log2 N")
 
     def bisection_claim(self) -> Claim:
-        """Return the published bisection width: ``N / 2``."""
+        """Return the fat tree's published bisection width: ``N / 2``."""
         return Claim(self.leaves / 2, "N / 2")
 
     def bottleneck_claim(self) -> Claim:
-        """Return the published bottleneck degree: ``N``."""
+        """Return the fat tree's published bottleneck degree: ``N``."""
         return Claim(self.leaves, "N")

@@ -18,7 +18,7 @@ from experiments.analysis.simulator.hops import Fill, Ints
 from hosts.base.algorithms import SHORTEST, Routed, algorithms, route
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
-from hosts.memory.tryout import network_of, tried
+from hosts.memory.tryout import network_of, packet_path
 from topos.base.topology import Topology
 
 Find = Callable[[int, int], "Path | None"]
@@ -33,7 +33,7 @@ def finder(topology: Topology, name: str, works: Bools | None = None) -> Find:
         network = network_of(topology, algorithm.router, failures)
 
         def found(source: int, destination: int) -> Routed:
-            return tried(network, source, destination)
+            return packet_path(network, source, destination)
     else:
 
         def found(source: int, destination: int) -> Routed:

@@ -23,7 +23,7 @@ from matplotlib.textpath import text_to_path
 
 from experiments.reporting.drawing.curves import CableObstacles, control_points, straight
 from experiments.reporting.drawing.shapes import Dashes, Shape, Shapes, box, circle
-from topos.base.layout import Disc, Layout, Point
+from topos.base.layout import DrawingDisc, Layout, Point
 from topos.base.topology import Cable, Topology
 
 # Colour-blind safe palette of Okabe and Ito, without yellow, which is too pale for lines.
@@ -149,7 +149,7 @@ class Picture:
             (x, y), half, high = note.centre, note.width / 2, note.size / 2
             points += [(x - half, y - high), (x + half, y + high)]
         for frame in self.layout.frames:
-            if isinstance(frame, Disc):
+            if isinstance(frame, DrawingDisc):
                 x, y = frame.centre
                 points += [(x - frame.radius, y - frame.radius)]
                 points += [(x + frame.radius, y + frame.radius)]
@@ -215,7 +215,7 @@ class Picture:
     def draw_frames(self) -> None:
         """Draw the frames around groups of nodes (outer frames first), and the notes."""
         for frame in self.layout.frames:
-            if isinstance(frame, Disc):
+            if isinstance(frame, DrawingDisc):
                 shape: Patch = Circle(frame.centre, frame.radius)
             else:
                 x, y, right, top = self.layout.sides(frame)

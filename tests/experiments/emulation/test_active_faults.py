@@ -27,17 +27,17 @@ class Listener:
     """What a host's forwarder hears of its cables, by the names of its ports."""
 
     def __init__(self, host: Any) -> None:
-        from hosts.live.devices import Carriers
+        from hosts.live.devices import CarrierEvents
 
         with host.namespace:
-            self.carriers = Carriers()
+            self.carriers = CarrierEvents()
         self.names = {intf.ifindex: intf.name for intf in host.intfList()}
 
     def fileno(self) -> int:
         return self.carriers.socket.fileno()
 
     def read(self) -> list[tuple[str, bool]]:
-        return [(self.names[index], up) for index, up in self.carriers.news()]
+        return [(self.names[index], up) for index, up in self.carriers.pending()]
 
 
 def listen(host: Any) -> Listener:

@@ -26,7 +26,7 @@ from hosts.base.declarations import declared
 from hosts.base.failures import NONE
 from hosts.base.load import router_for
 from hosts.base.network import header_of as header_in
-from hosts.memory.tryout import network_of, tried
+from hosts.memory.tryout import network_of, packet_path
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -116,7 +116,7 @@ def check_traces(lab: Lab) -> None:
             if lab.routing in FIRST_ANSWERED:
                 assert len(found["path"]) == len(lab.computed(a, b))
         elif lab.routing == SHORTEST:  # of several, the router's order decides
-            (way,) = tried(in_memory, a, b).paths
+            (way,) = packet_path(in_memory, a, b).paths
             assert found["path"] == [lab.name(server) for server in way.servers]
         else:
             assert found["path"] == lab.computed(a, b)

@@ -86,18 +86,18 @@ def test_links_are_told_with_all_that_is_asked_about_them() -> None:
 
 
 def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
-    from hosts.live.devices import Carriers
+    from hosts.live.devices import CarrierEvents
 
     namespaces, netlink = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()
     with far:
-        events = Carriers()
-    assert list(events.news()) == []
+        events = CarrierEvents()
+    assert list(events.pending()) == []
 
     def wait_for(up: bool) -> None:
         """Wait for the next change of state, which must be this."""
         while select.select([events.socket], [], [], 20)[0]:
-            news = list(events.news())
+            news = list(events.pending())
             assert {index for index, _ in news} == {101}
             if up in [live for _, live in news]:
                 return

@@ -42,7 +42,7 @@ def test_programs_stand_in_the_order_of_their_priorities(
     from experiments.linux.namespaces import fabric
 
     def standing() -> list[int]:
-        return tcx.standing(LOOPBACK, egress=False)
+        return tcx.attached_program_ids(LOOPBACK, egress=False)
 
     setting_of_our_own(tmp_path)
     # A panel's is for what comes in alone, and stands in the same place.
@@ -159,7 +159,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
         setting.write_text("0\n")
     monkeypatch.setattr(tcx, "HURRY", found.settings[0])
     monkeypatch.setattr(shaping, "HYSTERESIS", found.settings[1])
-    monkeypatch.setattr(tcx, "is_known", lambda: True)
+    monkeypatch.setattr(tcx, "is_supported", lambda: True)
     monkeypatch.setattr(kernel_settings, "_wait_for_removals", lambda: None)  # which needs root
     monkeypatch.setattr(kernel_settings, "HELD", found.held)
     return found
@@ -191,7 +191,7 @@ def test_what_others_have_set_is_left_alone(machine: Machine) -> None:
 def test_one_is_set_where_the_other_cannot_be(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tcx, "is_known", lambda: False)  # an older kernel
+    monkeypatch.setattr(tcx, "is_supported", lambda: False)  # an older kernel
     hurry, hysteresis = machine.settings
     with kernel_settings.KernelSettings():
         assert (hurry.read_text(), hysteresis.read_text()) == ("0\n", kernel_settings.OURS)

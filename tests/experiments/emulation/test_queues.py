@@ -86,7 +86,7 @@ def ran(program: int, frame: bytes) -> bytes:
     given, found = (ctypes.create_string_buffer(data, 256) for data in (frame, b""))
     addresses = ctypes.addressof(given), ctypes.addressof(found)
     sizes = len(frame), 256
-    kernel.call(kernel.PROGRAM_RUN, struct.pack("=IIIIQQ", program, 0, *sizes, *addresses))
+    kernel.call_bpf(kernel.PROGRAM_RUN, struct.pack("=IIIIQQ", program, 0, *sizes, *addresses))
     return found.raw[: len(frame)]
 
 

@@ -300,7 +300,7 @@ def test_where_the_kernel_has_netem_it_does_the_delaying(monkeypatch: pytest.Mon
 
 @root
 def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
-    from hosts.live.devices import BROADCAST_MAC, sender
+    from hosts.live.devices import BROADCAST_MAC, heart_beat_socket
     from hosts.wire.dcn import DcnHeader, Protocol
     from hosts.wire.frame import ETH_DCN
 
@@ -321,7 +321,7 @@ def test_heart_beats_go_by_the_shapers_and_other_messages_do_not() -> None:
             wait_until_answered(net["h0"], net[other].IP())
         before = [sent for _, sent in map(counted, places)]
         with net["h0"].live_namespace():
-            ports = sender("h0-eth0"), sender("h0-eth0")
+            ports = heart_beat_socket("h0-eth0"), heart_beat_socket("h0-eth0")
         ports[1].setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, 0)
         for port, protocol in zip(ports, (Protocol.HEART_BEAT, Protocol.LINK_STATE), strict=True):
             with port:

@@ -45,14 +45,14 @@ MAKES = """
 some = [bytes(100 + i % 300) for i in range(40_000)]
 del some[::20]
 if sys.argv[1] == "filled":
-    forked_memory.fill_gaps()
+    forked_memory.fill_memory_pool_gaps()
 tell_of_child(lambda: [bytes(100 + i % 300) for i in range(1_000)])
 """
 USES = """
 import gc, json, sys, weakref
 import hosts.live.nursery
 from hosts.linux import forked_memory
-forked_memory.keep_shared()
+forked_memory.share_objects_with_children()
 class Each: pass
 some = [Each() for _ in range(10_000)]
 gone = weakref.ref(some[0])

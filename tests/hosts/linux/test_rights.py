@@ -34,7 +34,7 @@ def in_child(act: Callable[[], object]) -> str:
     return said
 
 
-def as_role(role: str, act: Callable[[], object]) -> str:
+def role_command_prefix(role: str, act: Callable[[], object]) -> str:
     def taken() -> None:
         rights.take_role(role)
         act()
@@ -55,7 +55,7 @@ def test_each_role_keeps_what_the_table_lists_and_no_more(tmp_path: Path) -> Non
         def show(opened: int = opened) -> None:
             os.write(opened, Path("/proc/self/status").read_bytes())
 
-        assert as_role(role, show) == "done"
+        assert role_command_prefix(role, show) == "done"
         found, before = masks(file.read_text()), masks(Path("/proc/self/status").read_text())
         most = sum(1 << rights.CAPABILITIES.index(name) for name in listed.capabilities)
         assert found["Prm"] == found["Eff"] == most & before["Prm"]
@@ -66,7 +66,7 @@ def test_each_role_keeps_what_the_table_lists_and_no_more(tmp_path: Path) -> Non
 
 
 def test_a_role_without_files_creates_writes_and_executes_nothing(tmp_path: Path) -> None:
-    if rights.rules_for_reading() is None:
+    if rights.ruleset_for_reading() is None:
         pytest.skip("this kernel has no Landlock")
     there = tmp_path / "there"
     there.write_text("")
@@ -79,8 +79,8 @@ def test_a_role_without_files_creates_writes_and_executes_nothing(tmp_path: Path
         "execute": lambda: os.execv("/bin/true", ["true"]),
     }
     for name, act in tries.items():
-        assert as_role("watcher", act) == "PermissionError", name
-    assert as_role("watcher", Path(os.__file__).read_text) == "done"
+        assert role_command_prefix("watcher", act) == "PermissionError", name
+    assert role_command_prefix("watcher", Path(os.__file__).read_text) == "done"
     assert there.exists() and not (tmp_path / "new").exists()
 
 
@@ -96,7 +96,7 @@ def test_a_role_reads_the_folders_that_it_names(tmp_path: Path) -> None:
 
 def test_a_command_started_as_a_role_has_no_other_capability() -> None:
     said = subprocess.run(
-        [*rights.as_role("iperf3"), "cat", "/proc/self/status"],
+        [*rights.role_command_prefix("iperf3"), "cat", "/proc/self/status"],
         capture_output=True,
         text=True,
         check=True,

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 from hosts.linux.bpf import Map
 from hosts.live import heartbeat_pacer
-from hosts.live.heartbeat_pacer import HeartbeatPort, HeartBeats
+from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
 
 INTERVAL_S = 0.01
 WAIT_S = 20.0
@@ -32,8 +32,8 @@ class Server:
                 self.cables[port], end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 self.cables[port].settimeout(WAIT_S)
                 theirs[port] = stack.enter_context(end)
-            outlets = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
-            self.heart_beats = HeartBeats(arrivals, 0, outlets, interval_s)
+            heart_beat_ports = {port: HeartbeatPort(end, port // 2) for port, end in theirs.items()}
+            self.heart_beats = PacerConnection(arrivals, 0, heart_beat_ports, interval_s)
 
     def close(self) -> None:
         for end in (self.heart_beats, *self.cables.values()):
@@ -41,9 +41,9 @@ class Server:
 
 
 def started(lifeline: int) -> tuple[int, socket.socket]:
-    channel, theirs = heartbeat_pacer.arrivals()
+    channel, theirs = heartbeat_pacer.registration_sockets()
     with theirs:
-        return heartbeat_pacer.start(theirs, lifeline), channel
+        return heartbeat_pacer.fork_pacer(theirs, lifeline), channel
 
 
 @contextmanager

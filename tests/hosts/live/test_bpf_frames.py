@@ -33,7 +33,7 @@ from experiments.benches._three_servers import (
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
 from hosts.live.python_table import PythonTable
-from hosts.live.table import Action, DeliverDecision, RelayDecision, Unwrap
+from hosts.live.table import Action, DeliverDecision, RelayDecision, UnwrapDecision
 from hosts.wire.bcube import BCubeHeader, Hop, advance
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -78,7 +78,7 @@ RELAYS: dict[RelayKey, Action] = {
     ByDestination(ipv4(B), 0): RelayDecision(1, mac(B, 0)),
     ByDestination(ipv4(RELAY), 0): DeliverDecision(),
     TUNNEL: RelayDecision(1, mac(B, 0)),
-    EXIT: Unwrap(1, mac(B, 0)),
+    EXIT: UnwrapDecision(1, mac(B, 0)),
     AT_HOME: DeliverDecision(),
 }
 
@@ -98,7 +98,7 @@ class SingleRun:
         fields = self._program, 0, len(frame), len(self._out), *buffers, 1, 0, len(self._context), 0
         attributes = struct.pack("=4IQQ4IQ", *fields, ctypes.addressof(self._context))
         held = ctypes.create_string_buffer(attributes, bpf.ATTRIBUTES)
-        bpf.call(PROG_TEST_RUN, held)
+        bpf.call_bpf(PROG_TEST_RUN, held)
         verdict, _, size = struct.unpack_from("=iII", held, 4)
         return verdict, self._out.raw[:size]
 
@@ -172,7 +172,7 @@ def tunnel_result(data: bytes) -> bytes | None:
         return FRONT + ip + data[20:]
     if action is None or outer.ttl <= 1:
         return None
-    if isinstance(action, Unwrap):
+    if isinstance(action, UnwrapDecision):
         return TO_B + ip + decrement_ttl(data[20:]) if header.ttl > 1 else None
     return TO_B + ip + decrement_ttl(data)
 
@@ -330,7 +330,7 @@ def test_what_a_forwarder_repeats_is_what_the_router_does(by_flow):
     seen: Counter[str] = Counter()
     for frame in frames(4 + by_flow, TRIED):
         wanted = expected(frame, by_flow=by_flow)
-        repeated = table.came(0, frame)
+        repeated = table.handle_by_decision(0, frame)
         left = [*far.left, *applications.left]
         far.left.clear()
         applications.left.clear()

@@ -26,7 +26,7 @@ from experiments.benches._three_servers import (
 from hosts.linux import bpf as kernel
 from hosts.live import lab_programs
 from hosts.live.kernel_table import KernelTable
-from hosts.live.table import DeliverDecision, Push, RelayDecision
+from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
 from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
@@ -277,7 +277,7 @@ def test_mistakes_are_told_in_one_sentence(decided):
     with pytest.raises(PillarboxError, match="no port 7"):
         table.install_relay(by_hop(Hop.of(1)), RelayDecision(7, mac(B, 0)))
     with pytest.raises(PillarboxError, match="a header has one of"):
-        table.install_flow(THERE, Push(0, mac(B, 0), b"x"))
+        table.install_flow(THERE, PushDecision(0, mac(B, 0), b"x"))
     with pytest.raises(PillarboxError, match="1 to 4096 decisions, not 5000"):
         KernelTable({}, 1, entries=5000)
 

@@ -29,10 +29,10 @@ class Server:
         table = cast(Any, self)
         self.looks = CounterSchedule(self.bandwidth, self._bytes_of, table, can_rest=can_rest)
 
-    def repeated(self) -> int:
+    def forwarded_packets(self) -> int:
         return self._forwarded
 
-    def rest(self, rests: bool) -> None:
+    def set_rest(self, rests: bool) -> None:
         self._rests = rests
 
     def _bytes_of(self) -> dict[str, tuple[int, int]]:
@@ -48,9 +48,9 @@ class Server:
             self._forwarded += forwards
             if forwards and self._rests:
                 self._rests = False
-                self.looks.come()  # as the bell has it
+                self.looks.read_soon()  # as the bell has it
             if self.looks.next_s <= self.now:
-                self.looks.look(PORTS, self.now)
+                self.looks.read_counters(PORTS, self.now)
         return self.read - before
 
     @property
@@ -80,7 +80,7 @@ def test_who_is_not_told_looks_all_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 def test_load_ends_a_rest_at_once(server: Server, forwards: bool) -> None:
     server.run(LONG_S)
     if not forwards:
-        server.looks.come()
+        server.looks.read_soon()
     server.run(2 * LOOK_S, RATE_BPS / 2, forwards=forwards)
     assert server.load_bps > RATE_BPS / 8
     assert server.run(10.0, RATE_BPS / 2, forwards=True) == pytest.approx(10.0 / LOOK_S, abs=2)
@@ -91,7 +91,7 @@ def test_load_ends_a_rest_at_once(server: Server, forwards: bool) -> None:
 
 def test_heart_beats_of_a_long_rest_are_no_load(server: Server) -> None:
     server.run(LONG_S, RATE_BPS * IDLE / 10)
-    server.looks.come()
+    server.looks.read_soon()
     server.run(4 * LOOK_S, RATE_BPS * IDLE / 10)
     assert 0 < server.load_bps < RATE_BPS * IDLE
 
@@ -102,6 +102,6 @@ def test_a_trickle_costs_a_look_now_and_then(server: Server) -> None:
 
 
 def test_what_a_program_began_is_waited_for(server: Server) -> None:
-    server.looks.attend()
+    server.looks.read_often()
     assert server.run(ATTENTIVE_S) >= ATTENTIVE_S / LOOK_S - 2
     assert server.run(IDLE_LOOK_S) <= 2

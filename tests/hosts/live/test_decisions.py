@@ -12,7 +12,7 @@ from hosts.base.actions import Action, Deliver, Pushed, Send
 from hosts.base.algorithms import algorithms
 from hosts.base.router import Router
 from hosts.base.timers import FAST
-from hosts.live.decisions import Decisions
+from hosts.live.decisions import DecisionInstaller
 from hosts.live.devices import Port
 from hosts.live.python_table import PythonTable
 from hosts.memory.memory_network import MemoryNetwork, Trip
@@ -32,7 +32,7 @@ CASES = [
 class Outlet:
     """A port, or the applications' interface, that keeps what left last."""
 
-    refusal = staticmethod(Port.refusal)
+    drop_reason = staticmethod(Port.drop_reason)
 
     def __init__(self, mac: bytes = bytes(6)) -> None:
         self.mac, self.left = mac, b""
@@ -61,27 +61,27 @@ class Beside:
             by_flow=router.by_flow,
             sees_connections=router.sees_connections,
         )
-        self.decisions = Decisions(router, self.table, lambda step: mac(step.peer))
+        self.decisions = DecisionInstaller(router, self.table, lambda step: mac(step.peer))
         self.repeated = 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.router, name)
 
     def send(self, packet: bytes, now: float) -> list[Action]:
-        self.decisions.keep_up()
-        repeated = self.table.sent(packet)
+        self.decisions.withdraw_invalid()
+        repeated = self.table.send_by_decision(packet)
         return self._compared(repeated, self.router.send(packet, now))
 
     def receive(self, port: int, peer: int, frame: Frame, now: float) -> list[Action]:
-        self.decisions.keep_up()
+        self.decisions.withdraw_invalid()
         front = mac(self.server) + mac(peer) + frame.ethertype.to_bytes(2, "big")
-        repeated = self.table.came(port, front + frame.data)
+        repeated = self.table.handle_by_decision(port, front + frame.data)
         if repeated:
             self.latest = port, peer, frame
         return self._compared(repeated, self.router.receive(port, peer, frame, now))
 
     def _compared(self, repeated: bool, actions: list[Action]) -> list[Action]:
-        self.decisions.learn(actions)
+        self.decisions.install(actions)
         if repeated:
             self.repeated += 1
             (first,) = [one for one in actions if isinstance(one, Send | Deliver)][:1]

@@ -37,8 +37,8 @@ def came(port: Port, which: socket.socket) -> list[tuple[bytes, Frame]]:
     """Return what has come by a socket, at least one frame."""
     assert select.select([which], [], [], WAIT_S)[0]
     found = []
-    while taken := port.take(which):
-        found += port.cut(taken)
+    while taken := port.receive_raw(which):
+        found += port.packets_of(taken)
     return found
 
 
@@ -96,7 +96,7 @@ def test_a_heart_beat_is_as_old_as_it_is(ebpf: bool) -> None:
         assert select.select([port.heart_beats], [], [], WAIT_S)[0]
         there_s = time.monotonic()
         asked_s = time.monotonic()
-        ((age_s, _),) = port.hear(2)
+        ((age_s, _),) = port.receive_heart_beats(2)
         assert asked_s - there_s <= age_s <= time.monotonic() - sent_s
         assert age_s > 0
 
@@ -119,7 +119,7 @@ def test_a_link_state_is_told_from_traffic(lab_and_port: tuple[ThreeServers, Por
     found = []
     for which in (messages, messages, data):
         assert select.select([which], [], [], WAIT_S)[0]
-        taken = port.take(which)
+        taken = port.receive_raw(which)
         assert taken is not None
         found.append(port.is_link_state(taken))
     assert found == [True, False, False]

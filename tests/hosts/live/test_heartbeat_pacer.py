@@ -18,7 +18,7 @@ import pytest
 
 from hosts.linux.calls import readable
 from hosts.live import heartbeat_pacer, heartbeats
-from hosts.live.heartbeat_pacer import HeartbeatPort, HeartBeats
+from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
 from tests.hosts.live.pacers import (
     INTERVAL_S,
     LINK_BYTES,
@@ -44,7 +44,7 @@ def serve() -> Iterator[Serve]:
 
 def test_what_a_server_says_is_sent_again_and_again_by_its_port(serve: Serve) -> None:
     server = serve(0, 3)
-    server.heart_beats.say({0: b"up", 3: b"down"})
+    server.heart_beats.set_frames({0: b"up", 3: b"down"})
     for _ in range(3):
         assert server.cables[0].recv(99) == b"up"
         assert server.cables[3].recv(99) == b"down"
@@ -56,7 +56,7 @@ def test_it_ends_with_the_last_server_once_nobody_can_start_another(
     lifeline, held = os.pipe()
     process, arrivals = started(lifeline)
     with closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.say({0: b"up"})
+        server.heart_beats.set_frames({0: b"up"})
         arrivals.close()
         assert [server.cables[0].recv(99) for _ in range(3)] == [b"up"] * 3
     assert os.waitpid(process, 0)[1] == 0
@@ -69,7 +69,7 @@ def test_it_ends_with_the_lab_even_while_servers_beat() -> None:
     lifeline, held = os.pipe()
     process, arrivals = started(lifeline)
     with arrivals, closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.say({0: b"up"})
+        server.heart_beats.set_frames({0: b"up"})
         assert server.cables[0].recv(99) == b"up"
         os.close(held)
         assert os.waitpid(process, 0)[1] == signal.SIGKILL
@@ -80,32 +80,32 @@ def test_another_one_continues_the_clock_once_all_have_registered_again() -> Non
     """What a lab's kernel goes by stands still between the two, so that nobody is silent."""
     maps = tables(1)
     lifeline, held = os.pipe()
-    arrivals, theirs = heartbeat_pacer.arrivals()
+    arrivals, theirs = heartbeat_pacer.registration_sockets()
     cables, ends = zip(
         *(socket.socketpair(type=socket.SOCK_SEQPACKET) for _ in range(2)), strict=True
     )
     clock = mmap.mmap(maps["paced"].fd, mmap.PAGESIZE)
     with arrivals, theirs, clock as shown, ExitStack() as stack:
-        process = heartbeat_pacer.start(theirs, lifeline)
-        heartbeat_pacer.show_tables(arrivals, maps)
+        process = heartbeat_pacer.fork_pacer(theirs, lifeline)
+        heartbeat_pacer.send_kernel_tables(arrivals, maps)
         servers = []
         for number, (cable, end) in enumerate(zip(cables, ends, strict=True)):
             cable.settimeout(WAIT_S)
-            made = HeartBeats(arrivals, number, {0: HeartbeatPort(end, number)}, INTERVAL_S)
+            made = PacerConnection(arrivals, number, {0: HeartbeatPort(end, number)}, INTERVAL_S)
             servers.append(stack.enter_context(closing(made)))
-            made.say({0: b"here"})
+            made.set_frames({0: b"here"})
             assert cable.recv(99) == b"here"
         os.kill(process, signal.SIGKILL)
         os.waitpid(process, 0)
         for made in servers:
             assert readable([made], WAIT_S)  # so a forwarder notices
         stopped = shown[:8]
-        process = heartbeat_pacer.start(theirs, lifeline)
-        heartbeat_pacer.show_tables(arrivals, maps, running=[0, 1])
+        process = heartbeat_pacer.fork_pacer(theirs, lifeline)
+        heartbeat_pacer.send_kernel_tables(arrivals, maps, running=[0, 1])
         for made, cable in zip(servers, cables, strict=True):
             assert shown[:8] == stopped
             made.register_again()
-            made.say({0: b"again"})
+            made.set_frames({0: b"again"})
             while cable.recv(99) != b"again":
                 pass
         while shown[:8] == stopped:
@@ -123,9 +123,9 @@ def test_another_one_continues_the_clock_once_all_have_registered_again() -> Non
 
 def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
     server = serve()
-    server.heart_beats.say({0: b"first"})
+    server.heart_beats.set_frames({0: b"first"})
     assert server.cables[0].recv(99) == b"first"
-    server.heart_beats.say({0: b"second"})
+    server.heart_beats.set_frames({0: b"second"})
     while server.cables[0].recv(99) == b"first":
         pass
     assert server.cables[0].recv(99) == b"second"
@@ -134,7 +134,7 @@ def test_what_it_says_later_is_sent_from_then_on(serve: Serve) -> None:
 def test_what_is_new_waits_for_no_interval(serve: Serve) -> None:
     server = serve(0, interval_s=3 * WAIT_S)
     for news in (b"first", b"second", b"third"):
-        server.heart_beats.say({0: news})
+        server.heart_beats.set_frames({0: news})
         assert server.cables[0].recv(99) == news
 
 
@@ -143,8 +143,8 @@ def test_those_who_hear_each_other_beat_one_after_the_other() -> None:
     cable.settimeout(WAIT_S)
     with pacing() as (_, arrivals), cable, ExitStack() as stack:
         for name, segment in ((b"a", 1), (b"b", 2), (b"c", 1)):
-            beats = HeartBeats(arrivals, 0, {0: HeartbeatPort(end, segment)}, INTERVAL_S)
-            stack.enter_context(closing(beats)).say({0: name})
+            beats = PacerConnection(arrivals, 0, {0: HeartbeatPort(end, segment)}, INTERVAL_S)
+            stack.enter_context(closing(beats)).set_frames({0: name})
         while cable.recv(99) != b"c":  # the last of them to begin
             pass
         end.close()
@@ -157,12 +157,12 @@ def test_it_shows_up_to_when_it_has_sent_and_stands_still_when_it_does() -> None
     maps = tables(1)
     clock = mmap.mmap(maps["paced"].fd, mmap.PAGESIZE)
     with pacing() as (process, arrivals), clock as shown:
-        heartbeat_pacer.show_tables(arrivals, maps)
+        heartbeat_pacer.send_kernel_tables(arrivals, maps)
         for each in maps.values():
             os.close(each.fd)
         began_ns = time.monotonic_ns()
         with closing(Server(arrivals, (0,))) as server:
-            server.heart_beats.say({0: b"here"})
+            server.heart_beats.set_frames({0: b"here"})
             for _ in range(3):
                 assert server.cables[0].recv(99) == b"here"
             first_ns = int.from_bytes(shown[:8], sys.byteorder)
@@ -189,12 +189,12 @@ def beats_meanwhile(state: int, heard_ns: int, neighbour: int = 1) -> int:
         os.pwrite(maps["links"].fd, heard_ns.to_bytes(8, sys.byteorder), place * LINK_BYTES)
         os.pwrite(maps["links"].fd, bytes([state]), place * LINK_BYTES + STATE_AT)
     with pacing() as (_, arrivals), cable, end, ExitStack() as stack:
-        heartbeat_pacer.show_tables(arrivals, maps)
+        heartbeat_pacer.send_kernel_tables(arrivals, maps)
         hears: list[dict[int, int]] = [{neighbour: 0}, {0: 1}, {}]
         for server, (name, segment) in enumerate(((b"a", 7), (b"b", 7), (b"c", 8))):
             ports = {0: HeartbeatPort(end, segment, hears[server])}
-            beats = HeartBeats(arrivals, server, ports, 12 * heartbeat_pacer.TICK_S)
-            stack.enter_context(closing(beats)).say({0: name})
+            beats = PacerConnection(arrivals, server, ports, 12 * heartbeat_pacer.TICK_S)
+            stack.enter_context(closing(beats)).set_frames({0: name})
         for each in maps.values():
             os.close(each.fd)
         while cable.recv(99) != b"c":  # the last of them to begin
@@ -237,8 +237,8 @@ def test_its_clock_makes_up_for_lost_time_little_by_little() -> None:
 
 def test_a_server_that_says_nothing_is_silent_and_others_are_not(serve: Serve) -> None:
     quiet, other = serve(), serve()
-    quiet.heart_beats.say({})
-    other.heart_beats.say({0: b"here"})
+    quiet.heart_beats.set_frames({})
+    other.heart_beats.set_frames({0: b"here"})
     for _ in range(5):
         assert other.cables[0].recv(99) == b"here"
     quiet.cables[0].setblocking(False)
@@ -251,8 +251,8 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
         cable, end = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         child = os.fork()
         if child == 0:
-            beats = HeartBeats(arrivals, 0, {0: HeartbeatPort(end, 0)}, INTERVAL_S)
-            beats.say({0: b"alive"})
+            beats = PacerConnection(arrivals, 0, {0: HeartbeatPort(end, 0)}, INTERVAL_S)
+            beats.set_frames({0: b"alive"})
             signal.pause()
         end.close()
         cable.settimeout(WAIT_S)
@@ -267,8 +267,8 @@ def test_nothing_is_sent_for_a_server_whose_process_has_ended() -> None:
 def test_a_cable_that_takes_nothing_holds_nobody_up(serve: Serve) -> None:
     torn, other = serve(), serve()
     torn.cables[0].close()
-    torn.heart_beats.say({0: b"lost"})
-    other.heart_beats.say({0: b"here"})
+    torn.heart_beats.set_frames({0: b"lost"})
+    other.heart_beats.set_frames({0: b"here"})
     for _ in range(5):
         assert other.cables[0].recv(99) == b"here"
 
@@ -276,7 +276,7 @@ def test_a_cable_that_takes_nothing_holds_nobody_up(serve: Serve) -> None:
 @pytest.mark.root
 def test_it_has_a_real_time_priority_and_an_end_to_it() -> None:
     with pacing() as (process, arrivals), closing(Server(arrivals, (0,))) as server:
-        server.heart_beats.say({0: b"here"})
+        server.heart_beats.set_frames({0: b"here"})
         assert server.cables[0].recv(99) == b"here"  # so it runs
         assert os.sched_getscheduler(process) == os.SCHED_RR
         most_us = resource.prlimit(process, heartbeat_pacer.RLIMIT_RTTIME)

@@ -34,7 +34,7 @@ from experiments.benches._three_servers import (
 )
 from hosts.linux.calls import die_with_parent
 from hosts.live import lab_programs
-from hosts.live.table import DeliverDecision, Push, RelayDecision
+from hosts.live.table import DeliverDecision, PushDecision, RelayDecision
 from hosts.wire.bcube import BCubeHeader
 from hosts.wire.dcn import DcnHeader
 from hosts.wire.frame import ETH_IP
@@ -278,7 +278,7 @@ def test_applications_packets_without_decision_reach_python_and_come_back_with_o
         assert not answers(lab, SILENT_S)
         assert tun.receive() is not None
         assert tables[A].counters()["slow outdated"] == 1
-        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), encapsulation.there[0]))
+        tables[A].install_flow(ECHO, PushDecision(0, mac(RELAY, 0), encapsulation.there[0]))
         tables[A].install_relay(encapsulation.back[1], DeliverDecision())
         assert answers(lab)
 
@@ -290,7 +290,7 @@ def test_decisions_on_own_packets_are_taken_back_alone():
         assert answers(lab), "a relay has none"
         tables[A].flush(relays=False)
         assert not answers(lab, SILENT_S)
-        tables[A].install_flow(ECHO, Push(0, mac(RELAY, 0), ENCAPSULATIONS["DCN"].there[0]))
+        tables[A].install_flow(ECHO, PushDecision(0, mac(RELAY, 0), ENCAPSULATIONS["DCN"].there[0]))
         assert answers(lab), "what came in was delivered all the time"
 
 
@@ -299,19 +299,19 @@ def test_decisions_on_one_flow_are_taken_back_alone():
     with forwarding(ENCAPSULATIONS["plain IP by flow"], FLOWS) as (lab, tables):
         assert answers(lab)
         for table in tables:
-            table.forget(THERE)
-            table.forget(other)  # nothing was decided on it
+            table.forget_flow(THERE)
+            table.forget_flow(other)  # nothing was decided on it
         assert answers(lab), "another flow's decisions stay"
         assert not any(table.counters()["slow undecided"] for table in tables)
         for server, flow, undecided in ((RELAY, ECHO, 1), (A, ECHO, 1), (A, ECHO.reversed(), 2)):
-            tables[server].forget(flow)
+            tables[server].forget_flow(flow)
             assert not answers(lab, SILENT_S)
             assert tables[server].counters()["slow undecided"] == undecided
             install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
             assert answers(lab)
             tables[A].used_since_last()
         # Forgotten and installed again, it is counted from the beginning.
-        tables[A].forget(ECHO)
+        tables[A].forget_flow(ECHO)
         install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
         assert answers(lab)
         assert tables[A].used_since_last().flows[ECHO].packets == 1
@@ -363,8 +363,8 @@ def test_a_server_whose_process_was_killed_does_not_forward():
         try:
             assert select.select([ready], [], [], WAIT_S)[0]
             ends = {server: lab.add_table(server) for server in (A, B)}
-            ends[A].install_flow(ECHO, Push(0, mac(RELAY, 0)))
-            ends[B].install_flow(ECHO.reversed(), Push(0, mac(RELAY, 1)))
+            ends[A].install_flow(ECHO, PushDecision(0, mac(RELAY, 0)))
+            ends[B].install_flow(ECHO.reversed(), PushDecision(0, mac(RELAY, 1)))
             ends[B].install_relay(ByDestination(ipv4(B), 0), DeliverDecision())
             ends[A].install_relay(ByDestination(ipv4(A), 0), DeliverDecision())
             assert answers(lab)
@@ -434,7 +434,7 @@ def test_the_verifiers_complaint_is_in_the_sentence(monkeypatch, tmp_path):
     monkeypatch.setattr(lab_programs, "BUILD", tmp_path / "built")
     name = lab_programs.object_file(source).name
     with pytest.raises(lab_programs.BpfError) as told:
-        lab_programs.Object(lab_programs.build(source))
+        lab_programs.BpfObject(lab_programs.build(source))
     assert str(told.value).startswith(f"the kernel refused {name}: Permission denied: ")
     assert str(told.value).endswith("R1 offset is outside of the packet")
     source.write_text("nonsense")

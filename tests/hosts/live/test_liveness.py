@@ -15,8 +15,14 @@ import pytest
 from experiments.benches._three_servers import RELAY, A, B, ThreeServers, mac
 from hosts.base.path import Step
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.lab_programs import LIVENESS, Programs, SingleServerPrograms
-from hosts.live.liveness import HeardTable, Liveness, NeighbourLink, NeighbourState, begin
+from hosts.live.lab_programs import LIVENESS, ServerPrograms, SingleServerPrograms
+from hosts.live.liveness import (
+    Liveness,
+    NeighbourLink,
+    NeighbourLinkTable,
+    NeighbourState,
+    start_detection,
+)
 from hosts.wire.dcn import DcnHeader, Protocol
 from hosts.wire.frame import ETH_DCN
 from hosts.wire.messages import HeartBeat
@@ -37,7 +43,7 @@ class Watched:
     """The relay, whose kernel watches A and B."""
 
     lab: ThreeServers
-    programs: Programs
+    programs: ServerPrograms
     watch: Liveness
     links: dict[Step, NeighbourLink]
     left: socket.socket  # sees what the kernel leaves to Python
@@ -51,14 +57,17 @@ class Watched:
 
     def was_heard(self, seconds_ago: int) -> None:
         """Let A's last heart-beat have come then."""
-        links, key = self.programs.maps["links"], self.watch.places(0)[A].to_bytes(4, sys.byteorder)
+        links, key = (
+            self.programs.maps["links"],
+            self.watch.link_indices(0)[A].to_bytes(4, sys.byteorder),
+        )
         then_ns = time.monotonic_ns() - seconds_ago * 1_000_000_000
         links[key] = then_ns.to_bytes(8, sys.byteorder) + links[key][8:]
 
-    def table(self) -> HeardTable:
+    def table(self) -> NeighbourLinkTable:
         """Return what the pacer has of the links."""
         maps = [self.programs.maps[name] for name in ("links", "vouched", "answers")]
-        return HeardTable(*(each.fd for each in maps), entries=maps[0].entries)
+        return NeighbourLinkTable(*(each.fd for each in maps), entries=maps[0].entries)
 
     def noted(self, least: int) -> None:
         """Wait until the kernel has noted so many heart-beats."""
@@ -73,10 +82,10 @@ class Watched:
     def news(self) -> dict[Step, NeighbourState]:
         """Wait for news, and return it."""
         assert self.rings()
-        return dict(self.watch.news())
+        return dict(self.watch.changed_links())
 
 
-def _watching(interfaces: list[int], links: int) -> Programs:
+def _watching(interfaces: list[int], links: int) -> ServerPrograms:
     """Let the program that only watches see what comes in by these interfaces."""
     programs = SingleServerPrograms(LIVENESS, links)
     for index in interfaces:
@@ -98,7 +107,7 @@ def watched(request: pytest.FixtureRequest) -> Iterator[Watched]:
         }
         with listening(lab, RELAY, 0, ETH_DCN) as left:
             watch = Liveness(programs, [*links.values()], RELAY, time.monotonic())
-            begin(programs.lab, timeout_s)
+            start_detection(programs.lab, timeout_s)
             yield Watched(lab, programs, watch, links, left)
         if not forwards:
             programs.close()
@@ -109,7 +118,7 @@ def test_a_heart_beat_that_says_what_is_known_wakes_nobody(watched: Watched) -> 
     watched.beats(heard=(7, RELAY, 9))
     watched.noted(2)
     assert not watched.rings(0)
-    assert dict(watched.watch.news()) == {}
+    assert dict(watched.watch.changed_links()) == {}
     watched.left.setblocking(False)
     with pytest.raises(BlockingIOError):
         watched.left.recv(1 << 16)
@@ -139,9 +148,9 @@ test_silence_is_news_and_so_is_its_end.timeout_s = SOON_S  # type: ignore[attr-d
 
 def test_who_is_vouched_for_is_not_silent(watched: Watched) -> None:
     entries, heard = watched.programs.maps["links"].entries, watched.table()
-    cell = heard.join([watched.watch.places(0)[A]])
-    assert [heard.join([]) for _ in range(entries - 1)] == [*range(2, entries), 0]
-    heard.vouch(cell, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
+    cell = heard.assign_cell([watched.watch.link_indices(0)[A]])
+    assert [heard.assign_cell([]) for _ in range(entries - 1)] == [*range(2, entries), 0]
+    heard.record_cell_heard(cell, time.monotonic_ns() + int(FOR_EVER_S * 1e9))
     found: dict[Step, NeighbourState] = {}
     while TO_B not in found:
         found |= watched.news()
@@ -162,7 +171,7 @@ TO_RELAY = mac(RELAY, 0)
 
 
 def test_a_heart_beat_to_one_is_answered(watched: Watched) -> None:
-    watched.table().answer(watched.watch.places(0)[A], ANSWER)
+    watched.table().set_answer(watched.watch.link_indices(0)[A], ANSWER)
     with listening(watched.lab, A, 0, ETH_DCN) as back:
         watched.was_heard(seconds_ago=1)
         watched.beats(to=TO_RELAY)
@@ -183,7 +192,7 @@ def test_a_heart_beat_to_one_is_answered(watched: Watched) -> None:
 def test_no_other_heart_beat_is_answered(
     watched: Watched, answer: bytes, seconds_ago: int, beat: dict[str, Any]
 ) -> None:
-    watched.table().answer(watched.watch.places(0)[A], answer)
+    watched.table().set_answer(watched.watch.link_indices(0)[A], answer)
     with listening(watched.lab, A, 0, ETH_DCN) as back:
         watched.was_heard(seconds_ago)
         watched.beats(**beat)
@@ -196,7 +205,7 @@ def test_no_other_heart_beat_is_answered(
 def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
     watched.beats(heard=())
     assert watched.rings()
-    watched.watch.quiet()  # as if the bell had been rung while nobody listened
+    watched.watch.disable_events()  # as if the bell had been rung while nobody listened
     assert not watched.rings(0)
     watched.beats(heard=())
     assert watched.news() == {TO_A: NeighbourState.HEARD}
@@ -205,7 +214,7 @@ def test_news_that_nobody_took_is_told_again(watched: Watched) -> None:
 def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -> None:
     watched.beats()
     watched.noted(1)
-    watched.watch.forget(TO_A, 0.0)
+    watched.watch.mark_silent(TO_A, 0.0)
     assert not watched.watch.hears(TO_A)
     assert watched.watch.hears(TO_B)
     watched.beats()
@@ -213,11 +222,11 @@ def test_what_is_to_be_forgotten_is_silent_until_it_is_heard(watched: Watched) -
 
 
 def test_heart_beats_from_before_a_cut_bring_nobody_back(watched: Watched) -> None:
-    watched.watch.forget(TO_A, time.monotonic() + FOR_EVER_S)
+    watched.watch.mark_silent(TO_A, time.monotonic() + FOR_EVER_S)
     watched.beats()
     watched.noted(1)
     assert not watched.rings(0)
-    watched.watch.forget(TO_A, float("-inf"))
+    watched.watch.mark_silent(TO_A, float("-inf"))
     watched.beats()
     assert watched.news() == {TO_A: WELL}
 
@@ -252,12 +261,12 @@ def test_nobody_is_silent_while_the_heart_beats_sender_is_late() -> None:
         paced[key] = began_ns.to_bytes(8, sys.byteorder)
         link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
-        begin(programs.lab, SOON_S)
+        start_detection(programs.lab, SOON_S)
         rang = select.select([watch.bell], [], [], 4 * SOON_S)[0]
         assert not rang or time.monotonic_ns() - began_ns > MOST_LATE_NS
         paced[key] = time.monotonic_ns().to_bytes(8, sys.byteorder)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
-        assert dict(watch.news()) == {TO_A: NeighbourState.SILENT}
+        assert dict(watch.changed_links()) == {TO_A: NeighbourState.SILENT}
         programs.close()
 
 
@@ -267,7 +276,7 @@ def test_a_sender_that_hangs_is_waited_for_no_longer_than_a_second() -> None:
         programs.maps["paced"][bytes(4)] = time.monotonic_ns().to_bytes(8, sys.byteorder)
         link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
-        begin(programs.lab, SOON_S)
+        start_detection(programs.lab, SOON_S)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
         programs.close()
 
@@ -282,14 +291,14 @@ def test_a_link_is_found_where_another_has_its_place_and_when_that_is_free_again
             for uid in range(100, 300)
         )
         watch = Liveness(programs, [here], RELAY, time.monotonic())
-        place = watch.places(0)[A]
+        place = watch.link_indices(0)[A]
         watch.resize([], time.monotonic())
         for other in others:  # until one has it
             watch.resize([other], time.monotonic())
-            if place in watch.places(0).values():
+            if place in watch.link_indices(0).values():
                 break
         watch.resize([other, here], time.monotonic())
-        assert watch.places(0)[A] != place
+        assert watch.link_indices(0)[A] != place
         with listening(lab, RELAY, 0, ETH_DCN) as left:
             watched = Watched(lab, programs, watch, {TO_A: here}, left)
             watched.beats()
@@ -306,7 +315,9 @@ def test_a_dead_servers_kernel_judges_no_more() -> None:
         programs = _watching([socket.if_nametoindex("eth0")], 1)
         link = NeighbourLink(TO_A, A, socket.if_nametoindex("eth0"), mac(A, 0))
         watch = Liveness(programs, [link], RELAY, time.monotonic())
-        begin(programs.lab, SOON_S)
+        start_detection(programs.lab, SOON_S)
         assert select.select([watch.bell], [], [], WAIT_S)[0]
         programs.close()
-        assert dict(watch.news()) == {TO_A: NeighbourState.SILENT}  # our copy of the entries stays
+        assert dict(watch.changed_links()) == {
+            TO_A: NeighbourState.SILENT
+        }  # our copy of the entries stays

@@ -34,7 +34,7 @@ def tables_of(lab: ThreeServers) -> list[KernelTable]:
     shared = LabPrograms(FORWARD, servers=3)
     for server in (A, B):
         lab.add_applications(server)
-    tables = [lab.add_table(server, programs=shared.of(server)) for server in (A, RELAY, B)]
+    tables = [lab.add_table(server, programs=shared.view_of(server)) for server in (A, RELAY, B)]
     install(tables, encapsulations()["DCN"])
     return tables
 
@@ -63,7 +63,7 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
         index = socket.if_nametoindex("eth0")
         link = NeighbourLink(Step(0, A), A, index, mac(A, 0))
         watches = [
-            Liveness(shared.of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
+            Liveness(shared.view_of(server), [link], RELAY, time.monotonic()) for server in (0, 1)
         ]
         links, answers = (shared.loaded.maps[name] for name in ("links", "answers"))
 
@@ -74,19 +74,19 @@ def test_what_a_server_that_ended_leaves_is_taken_out() -> None:
         for place in taken(links):
             answers[struct.pack("=I", place)] = b"\1" * answers.value_size
         assert len(taken(answers)) == 2
-        shared.forget(0)
+        shared.forget_server(0)
         (left,) = taken(links)
         assert taken(answers) == [left]
         assert left in shared.links_of(1)
         assert not watches[0].hears(link.step)
         assert watches[1].hears(link.step)
-        revived = Liveness(shared.of(0), [link._replace(ifindex=index + 1)], RELAY, 0.0)
+        revived = Liveness(shared.view_of(0), [link._replace(ifindex=index + 1)], RELAY, 0.0)
         assert revived.hears(link.step)
 
 
 def test_more_servers_than_there_is_room_for_are_refused() -> None:
     with pytest.raises(PillarboxError, match="2 servers at most can run here"):
-        LabPrograms(LIVENESS, servers=2).of(2)
+        LabPrograms(LIVENESS, servers=2).view_of(2)
 
 
 def test_a_server_at_rest_is_told_of_the_first_packet_that_is_forwarded() -> None:
@@ -97,21 +97,21 @@ def test_a_server_at_rest_is_told_of_the_first_packet_that_is_forwarded() -> Non
 
         def rings() -> bool:
             rang = bool(select.select([watch.bell], [], [], 0)[0])
-            watch.quiet()
+            watch.disable_events()
             return rang
 
         lab.connect(seconds=WAIT_S)
-        forwarded = relay.repeated()
+        forwarded = relay.forwarded_packets()
         assert forwarded
         assert not rings()
-        relay.rest(True)
+        relay.set_rest(True)
         relay.flush(relays=False)  # what else is written down changes nothing
         lab.connect(seconds=WAIT_S)
-        assert relay.repeated() > forwarded
+        assert relay.forwarded_packets() > forwarded
         assert rings()
         lab.connect(seconds=WAIT_S)
         assert not rings()
-        relay.rest(True)
-        relay.rest(False)
+        relay.set_rest(True)
+        relay.set_rest(False)
         lab.connect(seconds=WAIT_S)
         assert not rings()

@@ -17,7 +17,7 @@ import pytest
 
 from hosts.live import heartbeat_pacer, heartbeats
 from hosts.live.devices import BROADCAST_MAC
-from hosts.live.heartbeat_pacer import HeartbeatPort, HeartBeats
+from hosts.live.heartbeat_pacer import HeartbeatPort, PacerConnection
 from hosts.live.liveness import LONGEST_ANSWER
 from tests.hosts.live.pacers import (
     ANSWER_BYTES,
@@ -48,13 +48,13 @@ class Switch:
         self._table, self._vouched, self._answers = (
             mmap.mmap(maps[name].fd, 0) for name in ("links", "vouched", "answers")
         )
-        heartbeat_pacer.show_tables(arrivals, maps)
+        heartbeat_pacer.send_kernel_tables(arrivals, maps)
         for each in maps.values():
             os.close(each.fd)
         self._arrivals = arrivals
         self._answered = deque[tuple[int, bytes]]()  # by whom, and with what
         self._cables: dict[socket.socket, int] = {}
-        self.servers: dict[int, HeartBeats] = {}
+        self.servers: dict[int, PacerConnection] = {}
         for server in range(self.crowd):
             self.begin(server)
 
@@ -64,14 +64,14 @@ class Switch:
         hears = {peer: self.place(peer, server) for peer in range(self.crowd) if peer != server}
         with end:
             outlet = HeartbeatPort(end, 7, hears)
-            self.servers[server] = HeartBeats(self._arrivals, server, {0: outlet}, PACE_S)
+            self.servers[server] = PacerConnection(self._arrivals, server, {0: outlet}, PACE_S)
         self.says(server, b"")
 
     def place(self, sender: int, hearer: int) -> int:
         return hearer * self.crowd + sender
 
     def says(self, server: int, what: bytes) -> None:
-        self.servers[server].say({0: BROADCAST_MAC + mac(server) + what})
+        self.servers[server].set_frames({0: BROADCAST_MAC + mac(server) + what})
 
     def close(self) -> None:
         maps = self._table, self._vouched, self._answers

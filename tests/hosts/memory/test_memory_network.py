@@ -8,7 +8,7 @@ from hosts.base.timers import FAST
 from hosts.dcell.plain import DCellRouting
 from hosts.memory.frame_devices import Corrupt, Duplicate, FrameDelay, FrameHop, FrameTap, Loss
 from hosts.memory.memory_network import HOP_DELAY_S, MemoryNetwork
-from hosts.memory.tryout import network_of, tried
+from hosts.memory.tryout import network_of, packet_path
 
 DCELL = topos.parse("dcell,4,1")
 A, B = DCELL.server("0.0"), DCELL.server("4.3")
@@ -119,5 +119,7 @@ def test_stream_sends_at_its_rate() -> None:
 
 def test_what_failed_before_the_start_is_found_out() -> None:
     failures = parse_failures(DCELL, ["cut 0.3-4.0"])
-    assert tried(network_of(DCELL, DCellRouting, failures), A, B).dropped == "next hop is down"
-    assert tried(network_of(DCELL, DCellRouting), A, B).paths[0].servers == (A, NEAR, FAR, B)
+    assert (
+        packet_path(network_of(DCELL, DCellRouting, failures), A, B).dropped == "next hop is down"
+    )
+    assert packet_path(network_of(DCELL, DCellRouting), A, B).paths[0].servers == (A, NEAR, FAR, B)

@@ -104,7 +104,7 @@ def test_names_are_written_as_people_know_them() -> None:
         ([FaultAt("cut 0.0-4.3 at 1")], "0.0's cables lead to 1.0, s0"),
         ([FaultAt("kill s0 at 1")], "needs a server, and s0 is another kind"),
         ([FaultAt("stop 0.1 at 1")], "needs a switch, and 0.1 is another kind"),
-        ([FaultAt("rack s9 at 1")], "they are s0 to s4"),
+        ([FaultAt("rack s9 at 1")], "its switches are s0 to s4"),
         ([FaultAt("kill 9.0 at 1")], "the numbers go from 0 to 4"),
         ([FaultAt("kill 0.0 at -1")], "before the barrier"),
         ([FaultAt("kill 0.0 at 2 until 2")], "not after it begins"),
