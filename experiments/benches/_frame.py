@@ -96,6 +96,6 @@ def failed(rows: Iterable[Row]) -> bool:
 
 
 def groups(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Yield the rows of each benchmark table: consecutive rows with the same columns."""
+    """Yield the rows of each table of benchmark results: consecutive rows with the same columns."""
     for _, group in groupby(rows, key=tuple):
         yield list(group)

@@ -45,11 +45,11 @@ TOKENS = re.compile(rb"[A-Za-z_]+|[0-9]+|\s+|.", re.DOTALL)
 DEPTH = 3000  # nesting depth of a fuzz input that consists of brackets
 
 
-def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
+def mutated_text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     """Mutate a text for fuzzing: replace, remove, repeat, move or copy tokens."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 6))):
         if random.random() < 0.15:
-            data = raw(data, corpus, random)
+            data = mutated_bytes(data, corpus, random)
             continue
         tokens = TOKENS.findall(data) or [b""]
         at = random.randrange(len(tokens))
@@ -71,7 +71,7 @@ def text(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     return data
 
 
-def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
+def mutated_bytes(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     """Mutate bytes for fuzzing: flip, cut, add, or copy parts of another input."""
     if not data:
         return random.randbytes(random.randrange(64))
@@ -79,11 +79,11 @@ def raw(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     return random.choice(MUTATIONS)(data, others, random)
 
 
-def json_of(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
+def mutated_json(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     """Mutate JSON for fuzzing: replace values, keys or branches, or make it invalid."""
     chance = random.random()
     if chance < 0.1:
-        return text(data, corpus, random)
+        return mutated_text(data, corpus, random)
     if chance < 0.12:
         return random.choice((b"[", b'{"a":', b'[{"":')) * DEPTH
     tree = json.loads(data)
@@ -111,10 +111,10 @@ def _changed_once(tree: Any, other: Any, random: Random) -> Any:
     return copy.deepcopy(random.choice(VALUES) if random.random() < 0.9 else other)
 
 
-def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
+def mutated_csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     """Mutate a CSV table for fuzzing: replace, add or remove cells or rows."""
     if random.random() < 0.2:
-        return text(data, corpus, random)
+        return mutated_text(data, corpus, random)
     rows = [line.split(b",") for line in data.split(b"\n")]
     for _ in range(random.choice((1, 1, 2, 3))):
         row = random.choice(rows)
@@ -131,11 +131,11 @@ def csv(data: bytes, corpus: Sequence[bytes], random: Random) -> bytes:
     return b"\n".join(b",".join(row) for row in rows)
 
 
-def texts(*written: str) -> tuple[bytes, ...]:
+def text_corpus(*written: str) -> tuple[bytes, ...]:
     """Return texts as a fuzzing corpus, encoded in UTF-8."""
     return tuple(text.encode() for text in written)
 
 
-def jsons(*values: Any) -> tuple[bytes, ...]:
+def json_corpus(*values: Any) -> tuple[bytes, ...]:
     """Return values as a fuzzing corpus, encoded in JSON."""
     return tuple(json.dumps(value).encode() for value in values)

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from experiments.benches import _mutations as mutations
 from experiments.benches import _run_readers as runs
 from experiments.benches import _socket_readers as sockets
-from experiments.benches._mutations import Mutator, jsons, texts
+from experiments.benches._mutations import Mutator, json_corpus, text_corpus
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import kinds, network, parse
 
@@ -110,49 +110,86 @@ class ReaderCase(NamedTuple):
     # Context manager that yields the function that reads one input.
     prepare: Callable[[], Any]
     errors: Callable[[], tuple[type[Exception], ...]] = lambda: (PillarboxError,)
-    share: int = 1  # divisor of the number of fuzz inputs, for slow readers
+    share: int = 1  # a slow reader gets 1/share of the fuzz inputs
 
 
 def readers() -> dict[str, ReaderCase]:
     """Return all fuzzed readers of untrusted input by name."""
     return {
-        "network": ReaderCase(_specs, mutations.text, _without_setup(_read_spec)),
-        "address": ReaderCase(_addresses, mutations.text, _address),
-        "fault": ReaderCase(_faults, mutations.text, _fault),
-        "experiment": ReaderCase(_experiments, mutations.text, _experiment),
-        "override": ReaderCase(_overrides, mutations.text, _override),
-        "plan": ReaderCase(_plans, mutations.json_of, _plan),
-        "hosts": ReaderCase(partial(texts, HOSTS, 'hosts = ["a", "b"]'), mutations.text, _hosts),
-        "trace-csv": ReaderCase(_traces, mutations.csv, _trace(".csv")),
-        "trace-parquet": ReaderCase(_parquets, mutations.raw, _trace(".parquet")),
-        "sizes": ReaderCase(partial(texts, SIZES, "1 0.5\n2 1"), mutations.text, _sizes),
-        "manifest": ReaderCase(partial(runs.manifests, _plans), mutations.json_of, runs.manifest),
+        "network": ReaderCase(_spec_corpus, mutations.mutated_text, _without_setup(_read_spec)),
+        "address": ReaderCase(_address_corpus, mutations.mutated_text, _address_reader),
+        "fault": ReaderCase(_fault_corpus, mutations.mutated_text, _fault_reader),
+        "experiment": ReaderCase(_experiment_corpus, mutations.mutated_text, _experiment_reader),
+        "override": ReaderCase(_override_corpus, mutations.mutated_text, _override_reader),
+        "plan": ReaderCase(_plan_corpus, mutations.mutated_json, _plan_reader),
+        "hosts": ReaderCase(
+            partial(text_corpus, HOSTS, 'hosts = ["a", "b"]'),
+            mutations.mutated_text,
+            _hosts_file_reader,
+        ),
+        "trace-csv": ReaderCase(_trace_corpus, mutations.mutated_csv, _trace_reader(".csv")),
+        "trace-parquet": ReaderCase(
+            _parquet_corpus, mutations.mutated_bytes, _trace_reader(".parquet")
+        ),
+        "sizes": ReaderCase(
+            partial(text_corpus, SIZES, "1 0.5\n2 1"), mutations.mutated_text, _flow_sizes_reader
+        ),
+        "manifest": ReaderCase(
+            partial(runs.manifest_corpus, _plan_corpus),
+            mutations.mutated_json,
+            runs.manifest_reader,
+        ),
         "trial": ReaderCase(
-            runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.read_run)
+            runs.trial_corpus,
+            mutations.mutated_json,
+            partial(runs.trial_reader, _plan_corpus, runs.read_run),
         ),
         "report": ReaderCase(
-            runs.trials, mutations.json_of, partial(runs.trial, _plans, runs.report_run), share=100
+            runs.trial_corpus,
+            mutations.mutated_json,
+            partial(runs.trial_reader, _plan_corpus, runs.report_run),
+            share=100,
         ),
-        "records": ReaderCase(runs.flows, mutations.raw, runs.records),
-        "capture": ReaderCase(_captures, mutations.raw, _capture),
+        "records": ReaderCase(
+            runs.flow_record_corpus, mutations.mutated_bytes, runs.flow_record_reader
+        ),
+        "capture": ReaderCase(_capture_corpus, mutations.mutated_bytes, _capture_reader),
         "page-request": ReaderCase(
-            sockets.page_requests, mutations.json_of, _without_setup(sockets.read_page_request)
+            sockets.page_request_corpus,
+            mutations.mutated_json,
+            _without_setup(sockets.read_page_request),
         ),
         "gate-request": ReaderCase(
-            sockets.gate_requests, mutations.json_of, _without_setup(sockets.read_gate_request)
+            sockets.gate_request_corpus,
+            mutations.mutated_json,
+            _without_setup(sockets.read_gate_request),
         ),
-        "lab-request": ReaderCase(sockets.lab_requests, mutations.json_of, sockets.lab_request),
+        "lab-request": ReaderCase(
+            sockets.lab_request_corpus, mutations.mutated_json, sockets.lab_request_reader
+        ),
         "server-request": ReaderCase(
-            sockets.server_requests, mutations.json_of, sockets.server_request, tuple
+            sockets.server_request_corpus,
+            mutations.mutated_json,
+            sockets.server_request_reader,
+            tuple,
         ),
         "grader-answer": ReaderCase(
-            sockets.answers, mutations.json_of, sockets.answer, sockets.grading_errors
+            sockets.grading_answer_corpus,
+            mutations.mutated_json,
+            sockets.grading_answer_reader,
+            sockets.grading_errors,
         ),
         "iperf3": ReaderCase(
-            partial(texts, json.dumps(REPORT)), mutations.json_of, _without_setup(_read_report)
+            partial(text_corpus, json.dumps(REPORT)),
+            mutations.mutated_json,
+            _without_setup(_read_report),
         ),
-        "handed-in": ReaderCase(partial(texts, TIMES), mutations.csv, _times),
-        "machine-ready": ReaderCase(sockets.ready, mutations.json_of, sockets.machine_ready),
+        "handed-in": ReaderCase(
+            partial(text_corpus, TIMES), mutations.mutated_csv, _event_times_reader
+        ),
+        "machine-ready": ReaderCase(
+            sockets.machine_ready_corpus, mutations.mutated_json, sockets.machine_ready_reader
+        ),
     }
 
 
@@ -162,7 +199,7 @@ def _argument(data: bytes) -> str:
 
 
 def _without_setup(read: Callable[[bytes], object]) -> Callable[[], Any]:
-    """Return a context manager that only yields the function `read`."""
+    """Return the context of a fuzzed reader that needs no preparation: it only yields `read`."""
 
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
@@ -172,7 +209,7 @@ def _without_setup(read: Callable[[bytes], object]) -> Callable[[], Any]:
 
 
 @contextmanager
-def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
+def _file_reader(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
     """Yield a function that writes a fuzz input to a file and reads the file by `read`."""
     with TemporaryDirectory() as folder:
         file = Path(folder) / name
@@ -187,9 +224,9 @@ def _file(name: str, read: Callable[[Path], object]) -> Iterator[Callable[[bytes
 # -- words of the command line ---------------------------------------------------------------------
 
 
-def _specs() -> tuple[bytes, ...]:
+def _spec_corpus() -> tuple[bytes, ...]:
     examples = (spec for kind in kinds() for spec in network(kind).examples)
-    return texts(*examples, "bcube,8,3,servers=2048", "bcube,99999999,99999999")
+    return text_corpus(*examples, "bcube,8,3,servers=2048", "bcube,99999999,99999999")
 
 
 def _read_spec(data: bytes) -> None:
@@ -198,12 +235,14 @@ def _read_spec(data: bytes) -> None:
     topology.server_plug(0, 0)
 
 
-def _addresses() -> tuple[bytes, ...]:
-    return texts("0.3", "0.3.dcell", "1.3.7", "s0", "h19", "s1.bcube", "10.0.0.1", "0.2.1.ficonn")
+def _address_corpus() -> tuple[bytes, ...]:
+    return text_corpus(
+        "0.3", "0.3.dcell", "1.3.7", "s0", "h19", "s1.bcube", "10.0.0.1", "0.2.1.ficonn"
+    )
 
 
 @contextmanager
-def _address() -> Iterator[Callable[[bytes], object]]:
+def _address_reader() -> Iterator[Callable[[bytes], object]]:
     networks = list(map(parse, NETWORKS))
 
     def read(data: bytes) -> None:
@@ -218,15 +257,15 @@ def _address() -> Iterator[Callable[[bytes], object]]:
     yield read
 
 
-def _faults() -> tuple[bytes, ...]:
-    return texts(
+def _fault_corpus() -> tuple[bytes, ...]:
+    return text_corpus(
         *("cut 0.0-s0", "cut 0.1-1.1 silent at 2 until 4.5s", "kill 1.0", "stop s2", "rack s0"),
         *("cut silent", "server:1.3", "cut 0.0 - s0", "kill 1.1 until 3"),
     )
 
 
 @contextmanager
-def _fault() -> Iterator[Callable[[bytes], object]]:
+def _fault_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.traffic.workload import Workload
     from experiments.trials.plans.experiment import FaultAt
     from experiments.trials.plans.fault_schedule import schedule
@@ -251,29 +290,29 @@ def _fault() -> Iterator[Callable[[bytes], object]]:
 # -- experiments -----------------------------------------------------------------------------------
 
 
-def _experiments() -> tuple[bytes, ...]:
+def _experiment_corpus() -> tuple[bytes, ...]:
     found = (
         "systems = 1",
         '[[systems]]\nnetwork = "bcube,2,1"\n[workload]\nduration_s = 1',
         COLLECTIVE.replace("bcube,2,1", "bcube,2,11"),
         '[[systems]]\nnetwork = "bcube,2,21"\n[workload]\nduration_s = 1',
     )
-    return texts(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
+    return text_corpus(EXPERIMENT, ARRIVING, COLLECTIVE, *found)
 
 
 @contextmanager
-def _experiment() -> Iterator[Callable[[bytes], object]]:
+def _experiment_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials import loading
 
     with (
-        _few_flows(),
-        _file("mine.toml", lambda file: _compute_orders(loading.load(str(file)))) as read,
+        _lowered_flow_limits(),
+        _file_reader("mine.toml", lambda file: _compute_orders(loading.load(str(file)))) as read,
     ):
         yield read
 
 
 @contextmanager
-def _few_flows() -> Iterator[None]:
+def _lowered_flow_limits() -> Iterator[None]:
     """Lower the limits on an experiment's flows for fuzzing, whose memory limit is small."""
     from experiments.traffic import arrivals, patterns
     from experiments.traffic.collectives import graph, plan
@@ -288,7 +327,7 @@ def _few_flows() -> Iterator[None]:
 
 
 def _compute_orders(experiment: Any) -> None:
-    """Compute the trial orders of an experiment plan, as `run --dry-run` does."""
+    """Compute the trial orders of a fuzzed experiment plan, as `run --dry-run` does."""
     from experiments.trials.plans.trials import blocks
     from experiments.trials.runs.experiment_run import order_of
 
@@ -297,15 +336,15 @@ def _compute_orders(experiment: Any) -> None:
             str(fault)
 
 
-def _overrides() -> tuple[bytes, ...]:
-    return texts(
+def _override_corpus() -> tuple[bytes, ...]:
+    return text_corpus(
         *("rate_mbit=30", "systems.0.routing=bsr", "workload.duration_s=none", "repeats=2"),
         *("options.flows=4", "workload.options.source=0.3", "faults.0.fault=kill 0.0", "seed=-1"),
     )
 
 
 @contextmanager
-def _override() -> Iterator[Callable[[bytes], object]]:
+def _override_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials import loading
     from experiments.trials.plans.overrides import overridden
     from experiments.trials.plans.values import plain
@@ -318,11 +357,11 @@ def _override() -> Iterator[Callable[[bytes], object]]:
     yield read
 
 
-def _plans() -> tuple[bytes, ...]:
+def _plan_corpus() -> tuple[bytes, ...]:
     import tomllib
 
     found = COLLECTIVE.replace("12_000", "1e308")
-    return jsons(
+    return json_corpus(
         *(
             {"name": "", "about": ""} | tomllib.loads(one)
             for one in (EXPERIMENT, ARRIVING, COLLECTIVE, found)
@@ -331,10 +370,10 @@ def _plans() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def _plan() -> Iterator[Callable[[bytes], object]]:
+def _plan_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials.loading import experiment_of
 
-    with _few_flows():
+    with _lowered_flow_limits():
         yield lambda data: _compute_orders(experiment_of(_table(data)))
 
 
@@ -348,35 +387,35 @@ def _table(data: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def _hosts() -> Iterator[Callable[[bytes], object]]:
+def _hosts_file_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.machines.ssh_hosts import read
 
-    with _file("HOSTS.toml", lambda file: read(file).ssh("a")) as reading:
+    with _file_reader("HOSTS.toml", lambda file: read(file).ssh("a")) as reading:
         yield reading
 
 
 # -- traffic ---------------------------------------------------------------------------------------
 
 
-def _traces() -> tuple[bytes, ...]:
+def _trace_corpus() -> tuple[bytes, ...]:
     header = "time_s,source,destination,bytes\n"
     found = ("0.0,,1.1,1500\n", f"0.0,0.0,1.1,{'9' * 400}\n", "0.0,0.0,1.1,1e99\n")
-    return texts(TRACE, *(header + row for row in found), header + "1" + ",0" * 70_000)
+    return text_corpus(TRACE, *(header + row for row in found), header + "1" + ",0" * 70_000)
 
 
-def _trace(ending: str) -> Callable[[], Any]:
+def _trace_reader(ending: str) -> Callable[[], Any]:
     @contextmanager
     def prepared() -> Iterator[Callable[[bytes], object]]:
         from experiments.traffic.traces import read_trace
 
         topology = parse("bcube,2,1")
-        with _file(f"flows{ending}", lambda file: read_trace(topology, file)) as read:
+        with _file_reader(f"flows{ending}", lambda file: read_trace(topology, file)) as read:
             yield read
 
     return prepared
 
 
-def _parquets() -> tuple[bytes, ...]:
+def _parquet_corpus() -> tuple[bytes, ...]:
     import pyarrow
     from pyarrow import parquet
 
@@ -403,10 +442,10 @@ def _parquets() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def _sizes() -> Iterator[Callable[[bytes], object]]:
+def _flow_sizes_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.traffic.sizes import read_sizes
 
-    with _file("mine.cdf", lambda file: read_sizes(file).mean_bytes) as read:
+    with _file_reader("mine.cdf", lambda file: read_sizes(file).mean_bytes) as read:
         yield read
 
 
@@ -422,7 +461,7 @@ def _read_report(data: bytes) -> None:
 # -- captures --------------------------------------------------------------------------------------
 
 
-def _captures() -> tuple[bytes, ...]:
+def _capture_corpus() -> tuple[bytes, ...]:
     from experiments.observe.pcapng import Interface, Writer
     from hosts.wire.dcn import DcnHeader, Protocol
     from hosts.wire.marks import udp_packet
@@ -443,10 +482,10 @@ def _captures() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def _capture() -> Iterator[Callable[[bytes], object]]:
+def _capture_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.observe.packet_paths import followed
 
-    with _file("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
+    with _file_reader("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
         yield read
 
 
@@ -454,8 +493,8 @@ def _capture() -> Iterator[Callable[[bytes], object]]:
 
 
 @contextmanager
-def _times() -> Iterator[Callable[[bytes], object]]:
+def _event_times_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.grading.lateness import times_of
 
-    with _file("times.csv", times_of) as read:
+    with _file_reader("times.csv", times_of) as read:
         yield read

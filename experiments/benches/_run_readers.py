@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias
 
-from experiments.benches._mutations import jsons
+from experiments.benches._mutations import json_corpus
 
 Plans: TypeAlias = Callable[[], tuple[bytes, ...]]  # returns the fuzzing corpus of plans
 
 
-def manifests(plans_of: Plans) -> tuple[bytes, ...]:
+def manifest_corpus(plans_of: Plans) -> tuple[bytes, ...]:
     """Return run manifests in the current and the first format version, as a fuzzing corpus."""
     plans = [json.loads(plan) for plan in plans_of()]
     machine = {"kernel": "6.1.0", "processor": "a processor", "processors": 2}
@@ -25,11 +25,13 @@ def manifests(plans_of: Plans) -> tuple[bytes, ...]:
     fault = {"kind": "cut", "what": ["0.0", "s0"], "at_s": 1.0, "until_s": None}
     drawn = {"kind": "server", "per_minute": 20, "lasting_s": 0.5}
     old = {"schema_version": 1, "plan": plans[0] | {"faults": [fault, drawn]}}
-    return jsons(current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}})
+    return json_corpus(
+        current, old, current | {"pillarbox": {"version": "0.1.0", "commit": "a" * 40}}
+    )
 
 
 @contextmanager
-def manifest() -> Iterator[Callable[[bytes], object]]:
+def manifest_reader() -> Iterator[Callable[[bytes], object]]:
     with _run_folder() as folder:
 
         def read(data: bytes) -> None:
@@ -39,7 +41,7 @@ def manifest() -> Iterator[Callable[[bytes], object]]:
         yield read
 
 
-def trials() -> tuple[bytes, ...]:
+def trial_corpus() -> tuple[bytes, ...]:
     from experiments.trials.trust.readings import MachineReadings
 
     told = {"trial": 0, "system": "bcube,2,1 bsr", "repeat": 0, "valid": True, "seed": 1}
@@ -51,7 +53,7 @@ def trials() -> tuple[bytes, ...]:
         "machines": [asdict(MachineReadings(0)), asdict(MachineReadings(1, "x"))],
     }
     found = {"figures": 1.5}, {"warnings": 0}
-    return jsons(
+    return json_corpus(
         told | {"verdict": verdict, "readings": readings},
         told | {"verdict": verdict, "valid": False},
         told | {"verdict": verdict, "ideal_bps": -0.0},
@@ -60,9 +62,11 @@ def trials() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def trial(plans_of: Plans, use: Callable[[Path], object]) -> Iterator[Callable[[bytes], object]]:
+def trial_reader(
+    plans_of: Plans, use: Callable[[Path], object]
+) -> Iterator[Callable[[bytes], object]]:
     with _run_folder() as folder:
-        (folder / "manifest.json").write_bytes(manifests(plans_of)[0])
+        (folder / "manifest.json").write_bytes(manifest_corpus(plans_of)[0])
         file = folder / "trials" / "0000" / "trial.json"
         file.parent.mkdir()
 
@@ -81,7 +85,7 @@ def _run_folder() -> Iterator[Path]:
 
 
 def read_run(folder: Path) -> None:
-    """Read a run's folder as `compare-runs` and `run --resume` do."""
+    """Read a fuzzed experiment run's folder as `compare-runs` and `run --resume` do."""
     from experiments.trials.loading import experiment_of
     from experiments.trials.plans.values import differences
     from experiments.trials.runs import records
@@ -106,7 +110,7 @@ def report_run(folder: Path) -> None:
     text_of(difference(run, run))
 
 
-def flows() -> tuple[bytes, ...]:
+def flow_record_corpus() -> tuple[bytes, ...]:
     from experiments.trials.runs.records import frame
 
     row = {"trial": 0, "system": "a", "repeat": 0, "valid": True, "flow": 0, "source": "0.0"}
@@ -122,7 +126,7 @@ def flows() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def records() -> Iterator[Callable[[bytes], object]]:
+def flow_record_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.trials.runs.records import Run, trial_folder
 
     with _run_folder() as folder:

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from experiments.benches._mutations import jsons
+from experiments.benches._mutations import json_corpus
 from topos.base.errors import PillarboxError, require
 from topos.base.spec import parse
 
 
-def page_requests() -> tuple[bytes, ...]:
-    return jsons(
+def page_request_corpus() -> tuple[bytes, ...]:
+    return json_corpus(
         {"id": 3, "do": "cut", "words": ["0.3-4.0"]},
         {"id": 1, "do": "resize", "words": ["1", "24", "80"]},
         {"id": 2, "do": "state", "words": ["0.0"]},
@@ -39,8 +39,8 @@ def read_page_request(data: bytes) -> None:
     _terminal_size(words[-2:])
 
 
-def gate_requests() -> tuple[bytes, ...]:
-    return jsons(
+def gate_request_corpus() -> tuple[bytes, ...]:
+    return json_corpus(
         {"id": 1, "ask": "cut", "words": ["0.3-4.0"]},
         {"id": 2, "ask": "run", "words": ["all-to-all", "duration_s=5"]},
         {"id": 3, "ask": "sample", "log_from": 0, "traffic_from": 1.5},
@@ -59,11 +59,11 @@ def read_gate_request(data: bytes) -> None:
 
 
 def _no_server(_: str) -> Any:
-    raise PillarboxError("there is no server")
+    raise PillarboxError("this fuzzed lab has no servers to connect to")
 
 
-def lab_requests() -> tuple[bytes, ...]:
-    return jsons(
+def lab_request_corpus() -> tuple[bytes, ...]:
+    return json_corpus(
         *({"ask": what} for what in ("protocol", "about", "hosts")),
         *({"ask": what, "server": "0.0"} for what in ("state", "log", "enter")),
         {"ask": "trace", "source": "0.0", "destination": "1.1"},
@@ -76,24 +76,24 @@ def lab_requests() -> tuple[bytes, ...]:
 
 
 @contextmanager
-def lab_request() -> Iterator[Callable[[bytes], object]]:
+def lab_request_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield the request reader of a lab's control service, with a stub as the lab."""
     from experiments.control.service import Service, _request
 
     topology = parse("bcube,2,1")
-    lab = _Lab(topology)
+    lab = _LabStub(topology)
     service = Service.__new__(Service)
     service._lab, service._further = lab, {}  # type: ignore[assignment]
 
     def read(data: bytes) -> object:
         asked = _request(data)
-        require(asked["ask"] != "down", "the process may not end")
+        require(asked["ask"] != "down", "a fuzzed request must not end the lab process")
         return json.dumps(service._reply(asked, []))
 
     yield read
 
 
-class _Lab(SimpleNamespace):
+class _LabStub(SimpleNamespace):
     """Stub of a live lab that resolves node names and refuses all other operations."""
 
     def __init__(self, topology: Any) -> None:
@@ -101,15 +101,15 @@ class _Lab(SimpleNamespace):
         self.server, self.node, self.name = topology.server, topology.node, topology.name
 
     def __getattr__(self, name: str) -> Any:
-        raise PillarboxError(f"this lab has no {name}")
+        raise PillarboxError(f"the stub of a lab has no attribute {name}")
 
 
-def server_requests() -> tuple[bytes, ...]:
-    return jsons({"ask": "state"}, {"ask": "paths", "to": 3}, [1], {"ask": "log"})
+def server_request_corpus() -> tuple[bytes, ...]:
+    return json_corpus({"ask": "state"}, {"ask": "paths", "to": 3}, [1], {"ask": "log"})
 
 
 @contextmanager
-def server_request() -> Iterator[Callable[[bytes], object]]:
+def server_request_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield a function that sends a fuzz input to the control socket of a server's forwarder."""
     from hosts.live.control import ControlSocket
 
@@ -143,8 +143,8 @@ def server_request() -> Iterator[Callable[[bytes], object]]:
         control._socket.close()
 
 
-def answers() -> tuple[bytes, ...]:
-    return jsons(
+def grading_answer_corpus() -> tuple[bytes, ...]:
+    return json_corpus(
         {"number": 1, "answer": [1, 2]},
         {"number": 1, "error": "KeyError: 7 (line 12)", "printed": "first\nsecond"},
         {"number": 1, "answer": [[["deliver", "4500"]], 0.012]},
@@ -158,7 +158,7 @@ def grading_errors() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def answer() -> Iterator[Callable[[bytes], object]]:
+def grading_answer_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield a function by which the grader reads a fuzz input as a sealed child's answer."""
     from experiments.grading.child import Child
 
@@ -175,12 +175,14 @@ def answer() -> Iterator[Callable[[bytes], object]]:
     yield read
 
 
-def ready() -> tuple[bytes, ...]:
-    return jsons({"event": "ready", "address": "tls://10.0.0.2:8786"}, {"event": "no", "why": "x"})
+def machine_ready_corpus() -> tuple[bytes, ...]:
+    return json_corpus(
+        {"event": "ready", "address": "tls://10.0.0.2:8786"}, {"event": "no", "why": "x"}
+    )
 
 
 @contextmanager
-def machine_ready() -> Iterator[Callable[[bytes], object]]:
+def machine_ready_reader() -> Iterator[Callable[[bytes], object]]:
     from experiments.machines.dask_processes import address_in
 
     yield lambda data: address_in(data, lambda: "it left no message")

@@ -70,7 +70,7 @@ class _Host(Host):
     def program(
         self, command: Sequence[str], by: Sequence[str] = (), **options: Any
     ) -> subprocess.Popen[bytes]:
-        """Start a program on the host, as `subprocess.Popen` does."""
+        """Start a program in the Mininet host's namespace; parameters as of `subprocess.Popen`."""
         with self.live_namespace():
             return subprocess.Popen([*by, *command], **options)
 
@@ -86,7 +86,7 @@ class _Bridge(LinuxBridge):
 class StockNet(Mininet):
     """A network of stock Mininet parts, with every cable shaped by Mininet's TCLink."""
 
-    queue_bytes = None  # None, as Mininet's queue holds 1000 packets of any size
+    queue_bytes = None  # no limit in bytes: Mininet's queue holds 1000 packets of any size
 
     def __init__(self, spec: str, rate_mbit: float | None, mtu: int) -> None:
         allow_open_files()

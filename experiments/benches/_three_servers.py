@@ -76,7 +76,7 @@ class BareNamespace:
 
 
 def ipv4(server: int) -> int:
-    """Return the IPv4 address of server A, B or the relay as a number."""
+    """Return a server's IPv4 address as a 32-bit integer (server A, B or the relay)."""
     return FIRST_HOST + server
 
 
@@ -98,7 +98,9 @@ class ThreeServers:
     def __init__(self, *, straight_on: bool = True) -> None:
         self.tuns: dict[int, Tun] = {}
         self._stack = ExitStack()
-        self._stack.enter_context(KernelSettings())  # the kernel settings of a live lab
+        self._stack.enter_context(
+            KernelSettings()
+        )  # apply the kernel settings of a live lab while the network exists
         self.servers = [BareNamespace() for _ in range(3)]
         self.fabric = BareNamespace()
         for namespace in [*self.servers, self.fabric]:
@@ -231,14 +233,14 @@ class ThreeServers:
                 while True:
                     client.sendall(data)
             except OSError:
-                return  # The receiver has closed the connection.
+                return  # the receiver closed the TCP connection: end the sending thread
 
         sender = threading.Thread(target=send, daemon=True)
         with client, server, _on_processors({max(processors)}):
             sender.start()
             _receive(server, WARM_UP_S)
             rate = _receive(server, seconds)
-            # A reset leaves no TCP state, which could affect the next connection.
+            # Reset the connection on close: remaining TCP state could affect the next connection.
             linger = struct.pack("=ii", 1, 0)
             server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             server.close()
@@ -285,41 +287,43 @@ THERE = FlowKey(ipv4(A), ipv4(B), TCP, CLIENT_PORT, SERVER_PORT)
 _TO_B, _TO_A = RelayDecision(1, mac(B, 0)), RelayDecision(0, mac(A, 0))
 
 
-def _dcn(source: int, destination: int, proxy: int | None = None) -> bytes:
+def _dcn_header(source: int, destination: int, proxy: int | None = None) -> bytes:
     return DcnHeader(source, destination, Protocol.IPV4, proxy=proxy).pack(b"")
 
 
-def _bcube(source: int, destination: int, *path: Hop) -> bytes:
+def _bcube_header(source: int, destination: int, *path: Hop) -> bytes:
     # The path's first hop leads to the relay, which reads the second hop.
     return BCubeHeader(source, destination, Protocol.IPV4, path, next_hop=1).pack(b"")
 
 
-def _outer(source: int, destination: int) -> bytes:
+def _outer_ip_header(source: int, destination: int) -> bytes:
     return Ipv4Header(source, destination, IP_IN_IP).pack(b"")
 
 
-def _tunnel(direction: int, outer_destination: int, destination: int) -> ByTunnel:
+def _tunnel_lookup_key(direction: int, outer_destination: int, destination: int) -> ByTunnel:
     return ByTunnel(direction, outer_destination, ipv4(destination))
 
 
-def by_dcn(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
+def dcn_lookup_key(destination: int, proxy: int | None, port: int | None = None) -> ByHeader:
     """Return the forwarding table's key of packets with a DCN header."""
     return DcnHeader(0, destination, Protocol.IPV4, proxy=proxy).relay_key(port)
 
 
-def by_hop(hop: Hop) -> ByHeader:
+def bcube_hop_lookup_key(hop: Hop) -> ByHeader:
     """Return the forwarding table's key of packets whose BCube header has a next hop."""
     return BCUBE.forms[0].by_hop(hop.nha)
 
 
-def by_end(destination: int) -> ByHeader:
+def bcube_end_lookup_key(destination: int) -> ByHeader:
     """Return the forwarding table's key of packets whose BCube path ends at this server."""
     return BCUBE.forms[0].by(None, destination)
 
 
-def heading(destination: int, proxy: int | None, *, rerouted: bool = False) -> HeaderChange:
+def proxy_header_change(
+    destination: int, proxy: int | None, *, rerouted: bool = False
+) -> HeaderChange:
     """Return the header change that sets or removes the proxy in a DCN header."""
-    return HeaderChange(by_dcn(destination, proxy), ("retry",) if rerouted else ())
+    return HeaderChange(dcn_lookup_key(destination, proxy), ("retry",) if rerouted else ())
 
 
 def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulation]:
@@ -342,48 +346,52 @@ def encapsulations(flows: Sequence[FlowKey] = (THERE,)) -> dict[str, Encapsulati
             by_flow=True,
         ),
         "DCN": Encapsulation(
-            (_dcn(A, B), by_dcn(B, None, 0)),
-            (_dcn(B, A), by_dcn(A, None, 0)),
-            {by_dcn(B, None, 0): _TO_B, by_dcn(A, None, 1): _TO_A},
+            (_dcn_header(A, B), dcn_lookup_key(B, None, 0)),
+            (_dcn_header(B, A), dcn_lookup_key(A, None, 0)),
+            {dcn_lookup_key(B, None, 0): _TO_B, dcn_lookup_key(A, None, 1): _TO_A},
         ),
         "DCN, proxy set and cleared": Encapsulation(
-            (_dcn(A, B), by_dcn(B, proxy, 0)),
-            (_dcn(B, A, proxy), by_dcn(A, None, 0)),
+            (_dcn_header(A, B), dcn_lookup_key(B, proxy, 0)),
+            (_dcn_header(B, A, proxy), dcn_lookup_key(A, None, 0)),
             {
-                by_dcn(B, None, 0): _TO_B._replace(change=heading(B, proxy, rerouted=True)),
-                by_dcn(A, proxy, 1): _TO_A._replace(change=heading(A, None)),
+                dcn_lookup_key(B, None, 0): _TO_B._replace(
+                    change=proxy_header_change(B, proxy, rerouted=True)
+                ),
+                dcn_lookup_key(A, proxy, 1): _TO_A._replace(change=proxy_header_change(A, None)),
             },
         ),
         "DCN, proxy cleared and replaced": Encapsulation(
-            (_dcn(A, B, proxy), by_dcn(B, None, 0)),
-            (_dcn(B, A, 0), by_dcn(A, proxy, 0)),
+            (_dcn_header(A, B, proxy), dcn_lookup_key(B, None, 0)),
+            (_dcn_header(B, A, 0), dcn_lookup_key(A, proxy, 0)),
             {
-                by_dcn(B, proxy, 0): _TO_B._replace(change=heading(B, None)),
-                by_dcn(A, 0, 1): _TO_A._replace(change=heading(A, proxy, rerouted=True)),
+                dcn_lookup_key(B, proxy, 0): _TO_B._replace(change=proxy_header_change(B, None)),
+                dcn_lookup_key(A, 0, 1): _TO_A._replace(
+                    change=proxy_header_change(A, proxy, rerouted=True)
+                ),
             },
         ),
         "BCube": Encapsulation(
-            (_bcube(A, B, level_1, level_0), by_end(B)),
-            (_bcube(B, A, level_0, level_1), by_end(A)),
-            {by_hop(level_0): _TO_B, by_hop(level_1): _TO_A},
+            (_bcube_header(A, B, level_1, level_0), bcube_end_lookup_key(B)),
+            (_bcube_header(B, A, level_0, level_1), bcube_end_lookup_key(A)),
+            {bcube_hop_lookup_key(level_0): _TO_B, bcube_hop_lookup_key(level_1): _TO_A},
         ),
         "IP in IP": Encapsulation(
-            (_outer(11, 12), _tunnel(1, 12, B)),
-            (_outer(12, 10), _tunnel(0, 10, A)),
-            {_tunnel(1, 12, B): _TO_B, _tunnel(0, 10, A): _TO_A},
+            (_outer_ip_header(11, 12), _tunnel_lookup_key(1, 12, B)),
+            (_outer_ip_header(12, 10), _tunnel_lookup_key(0, 10, A)),
+            {_tunnel_lookup_key(1, 12, B): _TO_B, _tunnel_lookup_key(0, 10, A): _TO_A},
         ),
         "IP in IP, unwrapped": Encapsulation(
-            (_outer(11, 12), to_b),
-            (_outer(12, 10), to_a),
+            (_outer_ip_header(11, 12), to_b),
+            (_outer_ip_header(12, 10), to_a),
             {
-                _tunnel(1, 12, B): UnwrapDecision(1, mac(B, 0)),
-                _tunnel(0, 10, A): UnwrapDecision(0, mac(A, 0)),
+                _tunnel_lookup_key(1, 12, B): UnwrapDecision(1, mac(B, 0)),
+                _tunnel_lookup_key(0, 10, A): UnwrapDecision(0, mac(A, 0)),
             },
         ),
     }
 
 
-def install(
+def install_encapsulation(
     tables: Sequence[KernelTable], encapsulation: Encapsulation, flows: Sequence[FlowKey] = (THERE,)
 ) -> None:
     """Install an encapsulation in the forwarding tables of server A, the relay and server B."""
@@ -411,5 +419,5 @@ def forwarding(
         for server in (A, B):
             lab.add_applications(server)
         tables = [lab.add_table(server, by_flow=encapsulation.by_flow) for server in (A, RELAY, B)]
-        install(tables, encapsulation, flows)
+        install_encapsulation(tables, encapsulation, flows)
         yield lab, tables

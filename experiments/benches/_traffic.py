@@ -35,7 +35,7 @@ class Stream:
     source: int
     destination: int
     sent: int = 0
-    judged: int = 0  # number of datagrams that earlier loss counts cover
+    judged: int = 0  # number of datagrams sent before the last loss count
     arrived: set[int] = field(default_factory=set)  # sequence numbers since the last loss count
 
     def missing(self) -> int:
@@ -57,11 +57,11 @@ class ClientConnection:
     source: int
     destination: int
     client: socket.socket
-    length: int | None  # bytes to send; None for a long connection
+    length: int | None  # bytes to send; None to send until the test ends
     moved_s: float
     sent: int = 0
     echoed: int = 0
-    # Unsuccessful retransmissions while a path existed in both directions.
+    # TCP's unsuccessful retransmissions while the network had a path in both directions.
     in_vain: int = 0
 
     @property
@@ -134,7 +134,7 @@ class BenchTraffic:
                 self._end(one, "stalled")
 
     def tries(self) -> dict[socket.socket, int]:
-        """Return TCP's unsuccessful tries by client socket, if paths exist in both directions."""
+        """Return TCP's unanswered retransmissions by client socket, if paths exist both ways."""
         computed = self.lab.computed
         return {
             one.client: _tcp_info(one.client)[1]
@@ -143,7 +143,7 @@ class BenchTraffic:
         }
 
     def tried(self, before: dict[socket.socket, int]) -> None:
-        """Add each connection's unsuccessful TCP tries since `before`, the result of `tries`."""
+        """Add to each connection its unanswered TCP retransmissions since `before`."""
         for client, tries in before.items():
             one = self._connections.get(client)
             if one:
@@ -188,7 +188,7 @@ class BenchTraffic:
     def _count_datagram(self, which: socket.socket, now: float) -> None:
         try:
             number, sequence = NUMBERED.unpack(which.recv(64))
-        except OSError:  # an ICMP error for an earlier datagram
+        except OSError:  # an ICMP error that an earlier datagram caused: count no datagram
             return
         if sequence >= self.streams[number].judged:
             self.streams[number].arrived.add(sequence)
@@ -210,7 +210,7 @@ class BenchTraffic:
         self._connections[client] = one
         self._selector.register(client, selectors.EVENT_READ, self._echo_came)
         code = client.connect_ex((self.lab.topology.ip(destination), ECHO_PORT))
-        if code not in (0, 115):  # 115 is EINPROGRESS
+        if code not in (0, 115):  # 0: connected; 115 (EINPROGRESS): the TCP handshake continues
             self._failed(one, OSError(code, "no connection"))
 
     def _send_chunks(self, now: float) -> None:
@@ -221,7 +221,7 @@ class BenchTraffic:
             if most > 0 and one.sent - one.echoed < 64 * CHUNK:
                 try:
                     one.sent += one.client.send(_pattern(one.sent, most))
-                # The TCP connection is not established yet, or about to fail.
+                # The client's TCP connection is not established yet, or about to fail.
                 except (BlockingIOError, BrokenPipeError):
                     continue
                 except OSError as error:
@@ -267,7 +267,7 @@ class BenchTraffic:
                 return
         except BlockingIOError:
             return
-        except OSError:  # The client side of the connection counts the error.
+        except OSError:  # the client side of the TCP connection counts this error
             pass
         self._end_echo(accepted)
 

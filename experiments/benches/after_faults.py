@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,2", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 KINDS = ("cut", "silent cut", "server", "switch")
-ROUNDS = 3  # rounds of pings between all pairs of servers
+ROUNDS = 3  # rounds of pings between all server pairs during each fault
 # Time for all servers to detect a fault, with a margin for a busy machine, in seconds.
 NOTICED_S = {"fast": 4.0, "paper": 7.5}
 BETWEEN_S = 2.0  # pause between two rounds of pings, in seconds
@@ -42,7 +42,7 @@ processors busy (see `bench failover`).
 
 
 class FaultCase(NamedTuple):
-    """Settings of a lab, and the number of faults of each kind to inject."""
+    """Case of the fault benchmark: lab settings, and number of faults of each kind."""
 
     network: str
     plane: str
@@ -57,7 +57,7 @@ def run(quick: bool) -> Iterator[Row]:
         why = hindrance(case.plane)
         found: dict[str, Row] = {kind: {"outcome": f"skipped: {why}"} for kind in KINDS}
         if not why:
-            result = in_child(rows_of, *case, time_limit_s=TIME_LIMIT_S)
+            result = in_child(loss_rows_by_fault_kind, *case, time_limit_s=TIME_LIMIT_S)
             failed: Row = {"outcome": f"failed: {result.failure}"}
             found = result.value or dict.fromkeys(KINDS, failed)
         for kind in KINDS:
@@ -79,7 +79,9 @@ def _cases(quick: bool) -> Iterator[FaultCase]:
             yield FaultCase(network, plane, "fast", loaded=True, faults=FAULTS_OF_A_KIND)
 
 
-def rows_of(network: str, plane: str, timers: str, loaded: bool, faults: int) -> dict[str, Row]:
+def loss_rows_by_fault_kind(
+    network: str, plane: str, timers: str, loaded: bool, faults: int
+) -> dict[str, Row]:
     """Inject faults into a lab in a sandbox; return the pings lost by kind of fault."""
     topology = parse(network)
     with sandboxed(
@@ -102,7 +104,7 @@ def _fault_row(lab: Lab, kind: str, most: int) -> Row:
         return {"outcome": "skipped: the network has none"}
     lost, pairs, no_path = [0] * ROUNDS, 0, 0
     for fault in random.Random(kind).sample(every, min(most, len(every))):
-        found = struck(lab, fault)
+        found = ping_losses_of_fault(lab, fault)
         pairs += found.pairs
         no_path += found.no_path
         lost = [so_far + more for so_far, more in zip(lost, found.lost, strict=True)]
@@ -122,7 +124,7 @@ def faults_of(topology: Topology, kind: str) -> list[Fault]:
     return [Fault(kind, (name(cable.a), name(cable.b))) for cable in topology.links()]
 
 
-class Struck(NamedTuple):
+class FaultLosses(NamedTuple):
     """Effect of a fault: connected pairs, pairs without a path, and lost pings per round."""
 
     pairs: int
@@ -130,7 +132,7 @@ class Struck(NamedTuple):
     lost: list[int]
 
 
-def struck(lab: Lab, fault: Fault) -> Struck:
+def ping_losses_of_fault(lab: Lab, fault: Fault) -> FaultLosses:
     """Inject a fault, ping all pairs in rounds, repair it, and return the losses."""
     from experiments.control.queries import pingall
     from experiments.trials.runs.trial_faults import begun
@@ -146,11 +148,11 @@ def struck(lab: Lab, fault: Fault) -> Struck:
         answered = pingall(lab)["ms"]
         lost.append(sum(answered[lab.name(a)][lab.name(b)] is None for a, b in with_path))
     repair()
-    return Struck(len(connected), len(connected) - len(with_path), lost)
+    return FaultLosses(len(connected), len(connected) - len(with_path), lost)
 
 
 def _connected_pairs(lab: Lab) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the connected pairs of servers, and the pairs to which the routing has paths."""
+    """Return server pairs still joined by cables, and those for which the routing has a path."""
     topology, failures = lab.topology, lab.failures()
     alive = [server for server in range(topology.servers) if server not in failures.nodes]
     pairs = [(a, b) for a in alive for b in alive if a != b]

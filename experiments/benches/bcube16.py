@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 NETWORK, ROUTING = "bcube,4,1", "bsr"
-KERNEL_ROUTING = "bcube"  # routing algorithm whose paths are installed as kernel routes
+KERNEL_ROUTING = "bcube"  # BCube routing whose paths the kernel-routed baseline uses
 GOAL = 1.0
 SECONDS, ROUNDS = 1.0, 9
 QUICK_SECONDS, QUICK_ROUNDS = 0.3, 1
@@ -75,11 +75,13 @@ def run(quick: bool) -> Iterator[Row]:
             missed = plane == EBPF and not quick and (row["of_kernel"] or 0.0) < GOAL
             row["outcome"] = f"missed: {GOAL:g} wanted" if missed else "ok"
         yield row
-    yield from _costs(seconds)
+    yield from _packet_cost_rows(seconds)
 
 
 def _reason(plane: str) -> str:
-    why = hindrance(EBPF if plane == PAST else plane)  # the bypass of bridges needs eBPF
+    why = hindrance(
+        EBPF if plane == PAST else plane
+    )  # the baseline, too, bypasses its bridges by eBPF
     return f"skipped: {why}" if why else ""
 
 
@@ -128,11 +130,11 @@ def total_bps(plane: str, seconds: float) -> float:
 
 def _network(topology: Topology, plane: str) -> AbstractContextManager[Any]:
     if plane in (KERNEL, PAST):
-        return _routed(topology, straight_on=plane == PAST)
-    return _forwarded(topology, plane)
+        return _kernel_routed_network(topology, straight_on=plane == PAST)
+    return _ebpf_forwarded_network(topology, plane)
 
 
-def costs(seconds: float) -> dict[str, float]:
+def packet_costs_us(seconds: float) -> dict[str, float]:
     """Return the CPU time per packet at source, relay and destination in microseconds."""
     topology = parse(NETWORK)
     with _lab(topology, PYTHON) as lab:
@@ -149,10 +151,10 @@ def costs(seconds: float) -> dict[str, float]:
     }
 
 
-def _costs(seconds: float) -> Iterator[Row]:
+def _packet_cost_rows(seconds: float) -> Iterator[Row]:
     reason = _reason(PYTHON)
     if not reason:
-        found = in_child(costs, seconds, time_limit_s=TIME_LIMIT_S)
+        found = in_child(packet_costs_us, seconds, time_limit_s=TIME_LIMIT_S)
         for part, cost_us in (found.value or {}).items():
             yield {"python_forwarder": part, "cpu_us_per_packet": cost_us, "outcome": "ok"}
         reason = f"failed: {found.failure}" if found.failure else ""
@@ -172,18 +174,18 @@ def _cpu_and_packets(lab: Lab, server: int) -> tuple[float, int]:
 
 
 def _lab(topology: Topology, plane: str) -> AbstractContextManager[Lab]:
-    # With fast timers, servers on busy processors would be declared dead.
+    # The papers' slow timers: with fast ones, servers on a busy CPU would be declared dead.
     return sandboxed(topology, routing=ROUTING, plane=plane, timers="paper", rate_mbit=None)
 
 
 @contextmanager
-def _forwarded(topology: Topology, plane: str) -> Iterator[Any]:
+def _ebpf_forwarded_network(topology: Topology, plane: str) -> Iterator[Any]:
     with _lab(topology, plane) as lab:
         yield lab.net
 
 
 @contextmanager
-def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
+def _kernel_routed_network(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
     """Yield a network of plain IP routers, with kernel routes for all flows both ways."""
     from experiments.linux import sandbox
 
@@ -198,7 +200,9 @@ def _routed(topology: Topology, *, straight_on: bool) -> Iterator[Any]:
             for server, step in zip(one.servers, one.steps, strict=False):
                 target = topology.ip(one.destination)
                 device = topology.interface(server, step.port)
-                mac = topology.mac(step.peer, step.port)  # a cable joins two ports of one level
+                mac = topology.mac(
+                    step.peer, step.port
+                )  # the peer's port has the same number, as a cable joins ports of one level
                 commands[server] += [
                     f"route replace {target}/32 dev {device}",
                     f"neigh replace {target} lladdr {mac} dev {device} nud permanent",
@@ -249,7 +253,7 @@ def _total_goodput_bps(
     ours, theirs = socket.socketpair()
     processors = os.sched_getaffinity(0)
     children = [
-        forked(lambda: _write_for_ever(clients), min(processors)),
+        forked(lambda: _send_endlessly(clients), min(processors)),
         forked(lambda: _read_and_count(servers, seconds, theirs), max(processors)),
     ]
     with ours, theirs:
@@ -260,7 +264,7 @@ def _total_goodput_bps(
     return found
 
 
-def _write_for_ever(clients: list[socket.socket]) -> None:
+def _send_endlessly(clients: list[socket.socket]) -> None:
     data = bytes(CHUNK)
     ready = selectors.DefaultSelector()
     for client in clients:
@@ -273,7 +277,7 @@ def _write_for_ever(clients: list[socket.socket]) -> None:
 
 def _read_and_count(servers: list[socket.socket], seconds: float, report: socket.socket) -> None:
     ready = selectors.DefaultSelector()
-    sink = bytearray(SINK)  # stays unused: MSG_TRUNC discards the data
+    sink = bytearray(SINK)  # receive buffer that stays empty: MSG_TRUNC discards the data
     for server in servers:
         ready.register(server, selectors.EVENT_READ, server)
 

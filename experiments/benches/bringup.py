@@ -14,7 +14,7 @@ from topos.base.spec import parse
 
 QUICK = ("bcube,4,1",)
 FULL = ("bcube,4,3", "dcell,4,2")
-ALONE = ("bcube,8,2",)  # networks only for Pillarbox: stock Mininet would take minutes
+ALONE = ("bcube,8,2",)  # networks that only Pillarbox starts: stock Mininet would take minutes
 RATE_MBIT = 100
 LEAST_TIMES = 20
 TIME_LIMIT_S = 1200.0

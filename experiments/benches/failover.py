@@ -52,7 +52,7 @@ LOAD_MBIT, LOAD_MTU = {"ebpf": 20_000.0, "python": 1_000.0}, 9000
 FIRST_OF_SHARE, TRIES, TRY_S = 0.02, 6, 0.6
 LATEST = 4  # CPU load samples to average: a single sample may be off by a third
 NO_TIME = 0.01  # minimum measured CPU load from which a flow rate is extrapolated
-MORE_UNDER_LOAD_S = 0.1  # addition to the goal of a gap under load, in seconds
+MORE_UNDER_LOAD_S = 0.1  # added to the goal for a flow's longest gap under load, in seconds
 
 CUT, FAR_CUT, SILENT = "cut at the source", "cut at a relay", "silent cut"
 SERVER, SWITCH = "server death", "switch death"
@@ -61,7 +61,7 @@ PAPER_FAULTS = (FAR_CUT, SERVER)
 
 
 class FailoverTimes(NamedTuple):
-    """Goals for the gap after each fault, and observation times, in seconds."""
+    """Upper bounds for a TCP flow's gap after each kind of fault, and waiting times, in seconds."""
 
     goals: dict[str, float]
     broken_s: float  # time from a fault to its repair
@@ -98,7 +98,7 @@ and 6.2 s after the fault are the last one before and the first one after this t
 
 
 class FailoverCase(NamedTuple):
-    """Settings of a lab, with the faults to inject and their number of repeats."""
+    """Case of the failover benchmark: lab settings, faults to inject and number of repeats."""
 
     network: str
     plane: str
@@ -118,7 +118,7 @@ def run(quick: bool) -> Iterator[Row]:
         why = hindrance(case.plane)
         found: dict[str, Row] = {fault: {"outcome": f"skipped: {why}"} for fault in case.faults}
         if not why:
-            result = in_child(turns_of, *case, time_limit_s=TIME_LIMIT_S)
+            result = in_child(flow_gaps_by_fault, *case, time_limit_s=TIME_LIMIT_S)
             failed: Row = {"outcome": f"failed: {result.failure}"}
             found = result.value or dict.fromkeys(case.faults, failed)
         for fault in case.faults:
@@ -144,14 +144,14 @@ def _cases() -> Iterator[FailoverCase]:
         yield FailoverCase(network, PLANES[-1], "paper", False, PAPER_FAULTS, TURNS["paper"])
 
 
-def turns_of(
+def flow_gaps_by_fault(
     network: str, plane: str, timers: str, loaded: bool, faults: Sequence[str], turns: int
 ) -> dict[str, Row]:
     """Inject faults into a lab in a sandbox; return the gaps in a TCP flow by fault."""
     from experiments.linux.namespaces import write_sysctl
 
     topology, case = parse(network), FailoverCase(network, plane, timers, loaded, faults, turns)
-    found: dict[str, list[Turn]] = {fault: [] for fault in faults}
+    found: dict[str, list[FaultEffect]] = {fault: [] for fault in faults}
     with sandboxed(
         topology,
         routing=_routing(topology, faults),
@@ -170,9 +170,9 @@ def turns_of(
         for _ in range(turns):
             for fault in faults:
                 with load.running() if load else nullcontext():
-                    found[fault].append(_measured_turn(lab, ends, fault))
+                    found[fault].append(_measured_fault_effect(lab, ends, fault))
     return {
-        fault: {"routing": lab.routing} | _judged(each, case.goal_s(fault))
+        fault: {"routing": lab.routing} | _fault_columns(each, case.goal_s(fault))
         for fault, each in found.items()
     }
 
@@ -237,11 +237,11 @@ def _set_rto_min(lab: Lab, server: int, far: int) -> None:
     target = lab.topology.ip(far)
     command = ["ip", "route", "add", target, "dev", APPLICATION_INTERFACE, "rto_min", RTO_MIN]
     if lab.host(server).popen(command).wait():
-        raise PillarboxError(f"the route cannot be set: {' '.join(command)}")
+        raise PillarboxError(f"the server's IP route cannot be changed: {' '.join(command)} failed")
 
 
-class Turn(NamedTuple):
-    """Effect of one fault on one TCP connection."""
+class FaultEffect(NamedTuple):
+    """Measured effect of one fault on one TCP connection: gaps in its data, CPU load, loss."""
 
     gap_s: float = 0.0
     repair_gap_s: float = 0.0
@@ -251,7 +251,7 @@ class Turn(NamedTuple):
     lost: str = ""  # reason why the TCP connection broke
 
 
-def _measured_turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
+def _measured_fault_effect(lab: Lab, ends: tuple[int, int], fault: str) -> FaultEffect:
     """Inject a fault on the path of a TCP flow, repair it, and return the effect on the flow."""
     from experiments.traffic.generator import Generator
     from experiments.trials.runs.trial_faults import begun
@@ -269,12 +269,12 @@ def _measured_turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         before = machine()
         time.sleep(WARM_UP_S)
         busy = 1.0 - between(before, machine()).idle
-        scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
+        scenario = path_faults(lab.topology, latest_flow_path(lab, *ends)).get(fault)
         if scenario is None:
-            return Turn(skipped="the path has no such element")
+            return FaultEffect(skipped="the path has no such element")
         failures = failures_of(lab.topology, scenario.fault)
         if not route(lab.topology, lab.routing, *ends, failures).paths:
-            return Turn(skipped="the routing has no path around it")
+            return FaultEffect(skipped="the routing has no path around it")
         usual = _bytes_in_window(lab, scenario)
         broken_s = time.monotonic()
         repair = begun(lab, scenario.fault)
@@ -287,8 +287,8 @@ def _measured_turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
         while not tool.ended():
             time.sleep(INTERVAL_S)
         (result,) = tool.results()
-    gaps = [(barrier_s + begin, barrier_s + end) for begin, end in gaps_of(result)]
-    return Turn(
+    gaps = [(barrier_s + begin, barrier_s + end) for begin, end in delivery_gaps(result)]
+    return FaultEffect(
         _longest_gap(gaps, broken_s, repaired_s),
         _longest_gap(gaps, repaired_s, end_s),
         back_s - repaired_s if back_s else None,
@@ -297,7 +297,7 @@ def _measured_turn(lab: Lab, ends: tuple[int, int], fault: str) -> Turn:
     )
 
 
-def gaps_of(result: FlowResult) -> list[tuple[float, float]]:
+def delivery_gaps(result: FlowResult) -> list[tuple[float, float]]:
     """Return the periods in which no data of a flow arrived: begin and end in seconds."""
     gaps: list[tuple[float, float]] = []
     for one in result.intervals:
@@ -314,12 +314,12 @@ def _why_lost(result: FlowResult) -> str:
     """Return the reason why a TCP flow broke, empty if it completed."""
     if result.status != COMPLETED:
         return result.reason.removeprefix("its connection broke: ")
-    begin_s, end_s = (gaps_of(result) or [(0.0, 0.0)])[-1]
+    begin_s, end_s = (delivery_gaps(result) or [(0.0, 0.0)])[-1]
     is_last = end_s == result.intervals[-1].end_s
     return "nothing arrived in its last second" if is_last and end_s - begin_s > 1.0 else ""
 
 
-def _judged(turns: list[Turn], goal_s: float) -> Row:
+def _fault_columns(turns: list[FaultEffect], goal_s: float) -> Row:
     """Return the benchmark columns that summarize the repeats of one fault."""
     done = [turn for turn in turns if not turn.skipped]
     if not done:
@@ -344,7 +344,7 @@ def _longest_gap(gaps: list[tuple[float, float]], start: float, end: float) -> f
 # -- faults on a path ------------------------------------------------------------------------------
 
 
-class Scenario(NamedTuple):
+class PathFault(NamedTuple):
     """A fault on a flow's path, and the port that carried the flow before."""
 
     fault: Fault
@@ -352,35 +352,35 @@ class Scenario(NamedTuple):
     port: int
 
 
-def scenarios(topology: Topology, path: Path) -> dict[str, Scenario]:
+def path_faults(topology: Topology, path: Path) -> dict[str, PathFault]:
     """Return the faults that can be injected on a flow's path, by name."""
     first, *further = zip(path.servers, path.steps, strict=False)
     if not further:
         return {}
     relay, step = further[0]
     found = {
-        CUT: _on_cable(topology, "cut", *first),
-        FAR_CUT: _on_cable(topology, "cut", relay, step),
-        SILENT: _on_cable(topology, "silent cut", relay, step),
-        SERVER: _scenario_at(topology, "server", relay, step, relay),
+        CUT: _cable_fault(topology, "cut", *first),
+        FAR_CUT: _cable_fault(topology, "cut", relay, step),
+        SILENT: _cable_fault(topology, "silent cut", relay, step),
+        SERVER: _path_fault(topology, "server", relay, step, relay),
     }
     for server, step in [first, *further]:
         node = topology.server_plug(server, step.port).node
         if node >= topology.servers:
-            found[SWITCH] = _scenario_at(topology, "switch", server, step, node)
+            found[SWITCH] = _path_fault(topology, "switch", server, step, node)
             break
     return found
 
 
-def _on_cable(topology: Topology, kind: str, server: int, step: Step) -> Scenario:
-    return _scenario_at(
+def _cable_fault(topology: Topology, kind: str, server: int, step: Step) -> PathFault:
+    return _path_fault(
         topology, kind, server, step, server, topology.server_plug(server, step.port).node
     )
 
 
-def _scenario_at(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> Scenario:
+def _path_fault(topology: Topology, kind: str, server: int, step: Step, *nodes: int) -> PathFault:
     fault = Fault(kind, tuple(map(topology.name, nodes)))
-    return Scenario(fault, server, step.port)
+    return PathFault(fault, server, step.port)
 
 
 def _routing(topology: Topology, faults: Sequence[str]) -> str:
@@ -411,7 +411,7 @@ def _survivable(
 ) -> int:
     """Return the number of faults on a path after which the routing still has a path."""
     paths = route(topology, routing, *ends).paths
-    found = scenarios(topology, paths[0]) if paths else {}
+    found = path_faults(topology, paths[0]) if paths else {}
     known = [failures_of(topology, found[fault].fault) for fault in faults if fault in found]
     return sum(bool(route(topology, routing, *ends, failures).paths) for failures in known)
 
@@ -419,7 +419,7 @@ def _survivable(
 # -- paths of the flow ------------------------------------------------------------------------
 
 
-def taken(lab: Lab, source: int, destination: int) -> Path:
+def latest_flow_path(lab: Lab, source: int, destination: int) -> Path:
     """Return the path of the latest flow between two live servers, from the servers' state."""
     from experiments.trials.runs.recorded_paths import live_paths, paths_of
 
@@ -428,7 +428,7 @@ def taken(lab: Lab, source: int, destination: int) -> Path:
     return path or Path(source, ())
 
 
-def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:
+def _bytes_in_window(lab: Lab, scenario: PathFault) -> int:
     """Return the bytes that the flow's port sends in WINDOW_S."""
     name = lab.topology.interface(scenario.server, scenario.port)
     before = lab.bytes_sent()[name]
@@ -436,7 +436,7 @@ def _bytes_in_window(lab: Lab, scenario: Scenario) -> int:
     return lab.bytes_sent()[name] - before
 
 
-def _return_time(lab: Lab, scenario: Scenario, least: float, deadline: float) -> float | None:
+def _return_time(lab: Lab, scenario: PathFault, least: float, deadline: float) -> float | None:
     """Wait until the original port carries the flow again; return the time, None on timeout."""
     while (start := time.monotonic()) < deadline:
         if _bytes_in_window(lab, scenario) > least:

@@ -22,7 +22,11 @@ LEAST_FLOWS, MOST_S = 20, 4.0
 OFFER_S, QUICK_OFFER_S = 2.0, 0.5
 DRAIN_S, REST_S = 3.0, 0.5
 PLANES, TIMERS = ("ebpf", "python"), ("fast", "paper")
-WITHOUT_LOSS = {"ebpf": 2000, "python": 500, "": 2000}  # new flows per second
+WITHOUT_LOSS = {
+    "ebpf": 2000,
+    "python": 500,
+    "": 2000,
+}  # goal by plane: new flows/s without packet loss
 LEAST_BEYOND = 0.5  # minimum carried rate under overload, as a fraction of the highest
 TIME_LIMIT_S = 300.0
 NOTES = f"""
@@ -53,17 +57,19 @@ def _rows(
     settings = {name: row[name] for name in ("plane", "timers") if row[name]}
     found, outcome = [_empty_row(rate) for rate in rates], f"skipped: {why}"
     if not why:
-        result = in_child(offered, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S)
+        result = in_child(
+            carried_rates, network, settings, rates, seconds, time_limit_s=TIME_LIMIT_S
+        )
         found, outcome = result.value or found, f"failed: {result.failure}"
     most = 0.0
     for one in found:
         if one["lost_percent"] is not None:
             most = max(most, one["carried_per_s"])
-            outcome = _judged(one, most, WITHOUT_LOSS[plane])
+            outcome = _rate_verdict(one, most, WITHOUT_LOSS[plane])
         yield {**row, **one, "outcome": outcome}
 
 
-def _judged(found: Row, most: float, without_loss: int) -> str:
+def _rate_verdict(found: Row, most: float, without_loss: int) -> str:
     if found["offered_per_s"] <= without_loss and found["lost_percent"]:
         return "missed: first packets are lost"
     if found["carried_per_s"] < LEAST_BEYOND * min(most, found["offered_per_s"]):
@@ -77,7 +83,7 @@ def _empty_row(rate: int) -> Row:
     )
 
 
-def offered(
+def carried_rates(
     network: str, settings: dict[str, Any], rates: list[int], seconds: float
 ) -> list[dict[str, Any]]:
     """Return the carried rate and losses at each offered rate of new flows, in one lab."""

@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 NETWORKS = ("dpillar,4,3", "dcell,4,1", "bcube,4,1", "ficonn,4,1")
 PLANES = ("ebpf", "python")
 FRAMES, MESSAGES = "frames", "messages"
-FORGER, PORT = 0, 0  # number and port of the server that sends forged frames
+FORGER, PORT = 0, 0  # number and egress port of the server that sends forged frames
 RATE_PER_S, TOGETHER = 20_000, 20  # flood rate in frames per second, and frames per burst
-MADE_UP = 8192  # number of forged tunnels, each needing a routing decision
+MADE_UP = 8192  # number of forged IP-in-IP packets, each needing a routing decision
 PACKETS, FLOWS = 1000, 100  # simulated traffic that provides valid headers
-PAIRS, EVERY_S = 4, 0.05  # pinging pairs per place, and ping interval in seconds
+PAIRS, EVERY_S = 4, 0.05  # pinging server pairs per place, and ping interval in seconds
 SECONDS, QUICK_SECONDS = 10.0, 1.0
 TIME_LIMIT_S = 120.0
 SEED = 1
@@ -79,29 +79,33 @@ def run(quick: bool) -> Iterator[Row]:
                 yield row | {"outcome": f"skipped: {why}"}
                 continue
             seconds = QUICK_SECONDS if quick else SECONDS
-            result = in_child(flooded, spec, plane, flood_of, seconds, time_limit_s=TIME_LIMIT_S)
+            result = in_child(
+                ping_loss_under_flood, spec, plane, flood_of, seconds, time_limit_s=TIME_LIMIT_S
+            )
             yield row | (result.value or {"outcome": f"failed: {result.failure}"})
 
 
-def flooded(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
+def ping_loss_under_flood(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
     """Flood a lab in a sandbox with forged frames; return the ping loss by place."""
     from experiments.emulation.drops import all_drops
 
     topology, draw = parse(spec), random.Random(SEED)
     with sandboxed(topology, plane=plane) as lab:
         packets, messages = sent_by_forger(topology, lab.routing, draw)
-        place = flooded_place(topology, packets)
-        pairs = chosen(topology, lab.routing, place, draw)
+        place = choose_flood_place(topology, packets)
+        pairs = ping_pairs_by_place(topology, lab.routing, place, draw)
         if flood_of == FRAMES:
-            frames = forged(topology, place, packets, draw)
+            frames = forged_frames(topology, place, packets, draw)
         else:
-            frames = framed(topology, place, messages)
-        before = [one for those in answered(lab, pairs, seconds).values() for one in those]
+            frames = simulated_frames(topology, place, messages)
+        before = [
+            one for those in ping_counts_by_place(lab, pairs, seconds).values() for one in those
+        ]
         sent = mmap.mmap(-1, 8)
         dropped = sum(all_drops(lab.state(place.victim)).values())
-        with beside(lambda: flood(lab, place, frames, sent)):
+        with beside(lambda: send_flood(lab, place, frames, sent)):
             start = time.monotonic()
-            found = answered(lab, pairs, seconds)
+            found = ping_counts_by_place(lab, pairs, seconds)
             rate = int.from_bytes(sent[:], "little") / (time.monotonic() - start)
             dropped = sum(all_drops(lab.state(place.victim)).values()) - dropped
     row: Row = {"forged_per_s": round(rate), "dropped": dropped}
@@ -118,7 +122,7 @@ def verdict(row: Row) -> str:
     return f"missed: {', '.join(over)}" if over else "ok"
 
 
-def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
+def choose_flood_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
     """Return the forger and its victim: its peer with the most cables, then the most frames."""
     counts = Counter(hop.peer for hop in sent)
     victim = max(counts, key=lambda peer: (len(list(topology.neighbours(peer))), counts[peer]))
@@ -128,20 +132,22 @@ def flooded_place(topology: Topology, sent: Sequence[FrameHop]) -> FloodPlace:
 # -- forged frames ------------------------------------------------------------------------------
 
 
-def forged(
+def forged_frames(
     topology: Topology, place: FloodPlace, sent: Sequence[FrameHop], draw: random.Random
 ) -> list[bytes]:
     """Return forged Ethernet frames to the victim, with valid and made-up headers in turn."""
-    begin = macs_of(topology, place) + ETH_IP.to_bytes(2, "big")
+    begin = frame_mac_addresses(topology, place) + ETH_IP.to_bytes(2, "big")
     drawn = (draw.choices(range(topology.servers), k=4) for _ in range(MADE_UP))
-    made_up = (begin + tunnel(topology, servers) for servers in drawn)
-    valid = cycle(framed(topology, place, sent))
+    made_up = (begin + forged_tunnel_packet(topology, servers) for servers in drawn)
+    valid = cycle(simulated_frames(topology, place, sent))
     return [frame for pair in zip(valid, made_up, strict=False) for frame in pair]
 
 
-def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> list[bytes]:
-    """Return a simulation's frames to the victim, or broadcast, as Ethernet frames."""
-    macs = macs_of(topology, place)
+def simulated_frames(
+    topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]
+) -> list[bytes]:
+    """Return the forger's simulated frames to its victim, or to all, as Ethernet frames."""
+    macs = frame_mac_addresses(topology, place)
     return [
         macs + hop.frame.ethertype.to_bytes(2, "big") + hop.frame.data
         for hop in sent
@@ -149,14 +155,14 @@ def framed(topology: Topology, place: FloodPlace, sent: Sequence[FrameHop]) -> l
     ]
 
 
-def macs_of(topology: Topology, place: FloodPlace) -> bytes:
+def frame_mac_addresses(topology: Topology, place: FloodPlace) -> bytes:
     """Return the two MAC addresses at the start of a frame from the forger to its victim."""
     arrives_by = arrival_port(topology, place.forger, Step(PORT, place.victim))
     ends = (place.victim, arrives_by), (place.forger, PORT)
     return b"".join(topology.mac_number(*end).to_bytes(6, "big") for end in ends)
 
 
-def tunnel(topology: Topology, servers: Sequence[int]) -> bytes:
+def forged_tunnel_packet(topology: Topology, servers: Sequence[int]) -> bytes:
     """Return a forged IP in IP packet, whose inner and outer headers have different servers."""
     near, far, source, destination = servers
     outer = Ipv4Header(topology.ipv4(near), topology.ipv4(far), IP_IN_IP)
@@ -187,7 +193,7 @@ def sent_by_forger(
     return found[True], found[False]
 
 
-def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap) -> None:
+def send_flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap) -> None:
     """Send forged frames forever at RATE_PER_S, and store their number in shared memory."""
     with lab.host(place.forger).live_namespace():
         cable = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
@@ -207,7 +213,9 @@ def flood(lab: Lab, place: FloodPlace, frames: Sequence[bytes], sent: mmap.mmap)
 Pairs = dict[str, list[tuple[int, int]]]
 
 
-def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Random) -> Pairs:
+def ping_pairs_by_place(
+    topology: Topology, routing: str, place: FloodPlace, draw: random.Random
+) -> Pairs:
     """Return a few server pairs for each place, whose paths avoid the forging server."""
     found: Pairs = {name: [] for name in GOALS}
     every = list(permutations(range(topology.servers), 2))
@@ -225,7 +233,9 @@ def chosen(topology: Topology, routing: str, place: FloodPlace, draw: random.Ran
     return {name: pairs[:PAIRS] for name, pairs in found.items() if pairs}
 
 
-def answered(lab: Lab, pairs: Pairs, seconds: float) -> dict[str, list[tuple[int, int]]]:
+def ping_counts_by_place(
+    lab: Lab, pairs: Pairs, seconds: float
+) -> dict[str, list[tuple[int, int]]]:
     """Ping between server pairs during a flood; return answered and sent pings by place."""
     many = str(round(seconds / EVERY_S))
     begun = {

@@ -45,13 +45,13 @@ after it count refusals by reason. Any other result is a failure.
 
 def run(quick: bool) -> Iterator[Row]:
     """Yield a row for each header and message."""
-    yield from headers(FRAMES_QUICK if quick else FRAMES)
+    yield from fuzz_parsers(FRAMES_QUICK if quick else FRAMES)
 
 
 # -- headers and messages ----------------------------------------------------------------------
 
 
-class Target(NamedTuple):
+class ParserTarget(NamedTuple):
     """A header or message parser to fuzz, with functions that generate and check its input.
 
     `repack` returns the bytes with which a parsed frame must begin, `covered` the number of bytes
@@ -66,13 +66,13 @@ class Target(NamedTuple):
     covered: Callable[[bytes], int]
 
 
-def headers(frames: int) -> Iterator[Row]:
+def fuzz_parsers(frames: int) -> Iterator[Row]:
     """Yield a row for each header and message parser, after a number of mutated frames."""
-    for target in targets():
-        yield fed(target, frames)
+    for target in parser_targets():
+        yield fuzz_parser(target, frames)
 
 
-def fed(target: Target, frames: int) -> Row:
+def fuzz_parser(target: ParserTarget, frames: int) -> Row:
     """Feed mutated frames to a header parser; return the benchmark row."""
     random = Random(f"{SEED} {target.name}")
     valid = [target.sample(random) for _ in range(SAMPLES)]
@@ -98,14 +98,14 @@ def fed(target: Target, frames: int) -> Row:
     return row | {"seconds": time.perf_counter() - start_s, "outcome": outcome}
 
 
-def _mutated_frame(target: Target, valid: list[bytes], random: Random) -> bytes:
+def _mutated_frame(target: ParserTarget, valid: list[bytes], random: Random) -> bytes:
     if random.random() < 0.5:
         return random.randbytes(random.randrange(MOST_RANDOM))
     frame = random.choice(MUTATIONS)(random.choice(valid), valid, random)
     return _with_checksum(target, frame) if random.random() < 0.5 else frame
 
 
-def _with_checksum(target: Target, frame: bytes) -> bytes:
+def _with_checksum(target: ParserTarget, frame: bytes) -> bytes:
     """Return a mutated frame with a correct checksum if it is long enough to contain one."""
     at = target.layout.byte(CHECKSUM)
     before, behind = frame[:at], frame[at + 2 : target.covered(frame)]
@@ -115,91 +115,120 @@ def _with_checksum(target: Target, frame: bytes) -> bytes:
     return before + right + frame[at + 2 :]
 
 
-def _flipped(frame: bytes, _: list[bytes], random: Random) -> bytes:
+def _with_flipped_bits(frame: bytes, _: list[bytes], random: Random) -> bytes:
     number = int.from_bytes(frame, "big")
     for _bit in range(random.randint(1, 3)):
         number ^= 1 << random.randrange(8 * len(frame))
     return number.to_bytes(len(frame), "big")
 
 
-def _cut(frame: bytes, _: list[bytes], random: Random) -> bytes:
+def _truncated_frame(frame: bytes, _: list[bytes], random: Random) -> bytes:
     return frame[: random.randrange(len(frame))]
 
 
-def _extended(frame: bytes, _: list[bytes], random: Random) -> bytes:
+def _extended_frame(frame: bytes, _: list[bytes], random: Random) -> bytes:
     return frame + random.randbytes(random.randint(1, MOST_PADDING))
 
 
-def _spliced(frame: bytes, valid: list[bytes], random: Random) -> bytes:
+def _spliced_frame(frame: bytes, valid: list[bytes], random: Random) -> bytes:
     other = random.choice(valid)
     return frame[: random.randrange(len(frame))] + other[random.randrange(len(other)) :]
 
 
-MUTATIONS = (_flipped, _cut, _extended, _spliced)
+MUTATIONS = (_with_flipped_bits, _truncated_frame, _extended_frame, _spliced_frame)
 
 
 # -- parsers and frames ----------------------------------------------------------------------------
 
 
-def targets() -> list[Target]:
+def parser_targets() -> list[ParserTarget]:
     """Return all header and message parsers of hosts.wire, with their generators."""
     found = [
-        Target("dcn", DcnHeader.parse, _packed, _dcn, dcn.PLAIN, _header_bytes),
-        Target("bcube", BCubeHeader.parse, _packed, _bcube, bcube.LAYOUT, _header_bytes),
-        Target("ipv4", Ipv4Header.parse, _packed, _ipv4, ipv4.LAYOUT, _header_bytes),
-        Target("tunnel", ipv4.decapsulate, _outer, _tunnel, ipv4.LAYOUT, _header_bytes),
+        ParserTarget(
+            "dcn", DcnHeader.parse, _repacked_header, _random_dcn_header, dcn.PLAIN, _header_bytes
+        ),
+        ParserTarget(
+            "bcube",
+            BCubeHeader.parse,
+            _repacked_header,
+            _random_bcube_header,
+            bcube.LAYOUT,
+            _header_bytes,
+        ),
+        ParserTarget(
+            "ipv4",
+            Ipv4Header.parse,
+            _repacked_header,
+            _random_ipv4_header,
+            ipv4.LAYOUT,
+            _header_bytes,
+        ),
+        ParserTarget(
+            "tunnel",
+            ipv4.decapsulate,
+            _repacked_tunnel,
+            _random_tunnel_header,
+            ipv4.LAYOUT,
+            _header_bytes,
+        ),
         # Flow keys cannot be packed again; only their parser's exceptions are checked.
-        Target("flow", ipv4.flow_key, lambda _: b"", _ipv4, ipv4.LAYOUT, _header_bytes),
+        ParserTarget(
+            "flow", ipv4.flow_key, lambda _: b"", _random_ipv4_header, ipv4.LAYOUT, _header_bytes
+        ),
     ]
     for protocol, message in MESSAGES.items():
         name = Protocol(protocol).name.lower().replace("_", " ")
         sample = partial(_message_or_payload, protocol)
         layout = BODIES[protocol].head
-        found.append(Target(name, message.parse, message.pack, sample, layout, len))
+        found.append(ParserTarget(name, message.parse, message.pack, sample, layout, len))
     return found
 
 
 def _header_bytes(frame: bytes) -> int:
-    """Return a frame's header length in bytes, which the fields DHL and IHL encode alike."""
+    """Return the header length in bytes of a DCN (field DHL) or IPv4 packet (field IHL)."""
     return 4 * (frame[0] & 0xF) if frame else 0
 
 
-def _packed(parsed: tuple[Any, bytes]) -> bytes:
+def _repacked_header(parsed: tuple[Any, bytes]) -> bytes:
     header, payload = parsed
     return bytes(header.pack(payload))
 
 
-def _outer(parsed: tuple[Tunnel, Ipv4Header, bytes]) -> bytes:
+def _repacked_tunnel(parsed: tuple[Tunnel, Ipv4Header, bytes]) -> bytes:
     _, header, packet = parsed
     return header.pack(packet)
 
 
-def _dcn(random: Random) -> bytes:
-    proxy = _uid(random) if random.random() < 0.5 else None
-    header = DcnHeader(_uid(random), random.getrandbits(32), random.getrandbits(8), proxy=proxy)
-    return header.pack(_payload(random))
+def _random_dcn_header(random: Random) -> bytes:
+    proxy = _random_uid(random) if random.random() < 0.5 else None
+    header = DcnHeader(
+        _random_uid(random), random.getrandbits(32), random.getrandbits(8), proxy=proxy
+    )
+    return header.pack(_random_payload(random))
 
 
-def _bcube(random: Random) -> bytes:
+def _random_bcube_header(random: Random) -> bytes:
     path = tuple(Hop.of(random.getrandbits(8)) for _ in range(random.randint(0, 8)))
-    header = BCubeHeader(_uid(random), _uid(random), Protocol.IPV4, path)
-    return header._replace(next_hop=random.randint(0, len(path))).pack(_payload(random))
+    header = BCubeHeader(_random_uid(random), _random_uid(random), Protocol.IPV4, path)
+    return header._replace(next_hop=random.randint(0, len(path))).pack(_random_payload(random))
 
 
-def _ipv4(random: Random) -> bytes:
+def _random_ipv4_header(random: Random) -> bytes:
     protocol = random.choice((ipv4.ICMP, ipv4.TCP, ipv4.UDP))
     header = Ipv4Header(random.getrandbits(32), random.getrandbits(32), protocol)
-    return header._replace(options=bytes(4 * random.randint(0, 2))).pack(_payload(random))
+    return header._replace(options=bytes(4 * random.randint(0, 2))).pack(_random_payload(random))
 
 
-def _tunnel(random: Random) -> bytes:
-    tunnel = Tunnel(2 * _uid(random), 2 * _uid(random), random.getrandbits(1))
-    return ipv4.encapsulate(_ipv4(random), tunnel, random.getrandbits(8), random.getrandbits(16))
+def _random_tunnel_header(random: Random) -> bytes:
+    tunnel = Tunnel(2 * _random_uid(random), 2 * _random_uid(random), random.getrandbits(1))
+    return ipv4.encapsulate(
+        _random_ipv4_header(random), tunnel, random.getrandbits(8), random.getrandbits(16)
+    )
 
 
 def _message_or_payload(protocol: int, random: Random) -> bytes:
-    uids = [_uid(random) for _ in range(random.randint(0, 5))]
-    flow = FlowKey(_uid(random), _uid(random), ipv4.TCP, random.getrandbits(16), 80)
+    uids = [_random_uid(random) for _ in range(random.randint(0, 5))]
+    flow = FlowKey(_random_uid(random), _random_uid(random), ipv4.TCP, random.getrandbits(16), 80)
     number = random.getrandbits(32)
     messages: dict[int, Message] = {
         Protocol.HEART_BEAT: HeartBeat(0, tuple(uids)),
@@ -214,9 +243,9 @@ def _message_or_payload(protocol: int, random: Random) -> bytes:
     return messages[protocol].pack()
 
 
-def _uid(random: Random) -> int:
+def _random_uid(random: Random) -> int:
     return random.getrandbits(31)
 
 
-def _payload(random: Random) -> bytes:
+def _random_payload(random: Random) -> bytes:
     return random.randbytes(random.randrange(MOST_PADDING))

@@ -17,9 +17,9 @@ from experiments.linux.processes import peak_mib, proc_field
 
 INPUTS, INPUTS_QUICK = 100_000, 500
 SEED = 1
-HANG_S = 10.0  # CPU time limit for one input, in seconds
-MOST_MIB = 256.0  # resident memory limit of a reader's process, its libraries included
-TIME_LIMIT_S = 4 * 3600.0  # wall time limit for one reader, in seconds
+HANG_S = 10.0  # CPU time limit for reading one fuzz input, in seconds
+MOST_MIB = 256.0  # memory limit of the process that runs a fuzzed reader, with libraries
+TIME_LIMIT_S = 4 * 3600.0  # wall time limit for all fuzz inputs of one reader, in seconds
 COLUMNS = ("inputs", "read", "refused", "slowest_ms", "peak_mib", "seconds")
 NOTES = f"""
 Each input is a valid or formerly harmful input of the reader's corpus, with tokens, cells, values,
@@ -35,16 +35,23 @@ def run(quick: bool) -> Iterator[Row]:
     for name in readers():
         arguments = (name, (INPUTS_QUICK if quick else INPUTS) // readers()[name].share)
         row: Row = {"reader": name}
-        yield from_child(row, COLUMNS, _judged, bounded, *arguments, time_limit_s=TIME_LIMIT_S)
+        yield from_child(
+            row,
+            COLUMNS,
+            _reader_verdict,
+            fuzz_reader_in_bounded_memory,
+            *arguments,
+            time_limit_s=TIME_LIMIT_S,
+        )
 
 
-def bounded(name: str, inputs: int) -> Row:
+def fuzz_reader_in_bounded_memory(name: str, inputs: int) -> Row:
     """Feed mutated inputs to a reader in this process under a memory limit."""
     with _bounded_memory():
-        return fed(name, readers()[name], inputs)
+        return fuzz_reader(name, readers()[name], inputs)
 
 
-def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
+def fuzz_reader(name: str, reader: ReaderCase, inputs: int) -> Row:
     """Feed the corpus and mutated inputs to a reader; return the benchmark row."""
     counts = {"read": 0, "refused": 0}
     slowest_s, failure, data = 0.0, "", b""
@@ -52,9 +59,9 @@ def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
     begun_s = time.perf_counter()
     with reader.prepare() as read, _cpu_time_limit():
         for number in range(inputs):
-            data = _input(name, reader.mutate, corpus, number)
+            data = _fuzz_input(name, reader.mutate, corpus, number)
             before_s = time.process_time()
-            # The first input imports modules, and has no time limit.
+            # The first fuzz input has no time limit, as reading it also imports modules.
             signal.setitimer(signal.ITIMER_PROF, HANG_S if number else 0.0)
             try:
                 read(data)
@@ -73,7 +80,7 @@ def fed(name: str, reader: ReaderCase, inputs: int) -> Row:
     return row | {"failure": failure}
 
 
-def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> bytes:
+def _fuzz_input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> bytes:
     """Return a fuzz input by its number: first the unchanged corpus, then mutated copies."""
     if number < len(corpus):
         return corpus[number]
@@ -81,7 +88,7 @@ def _input(name: str, mutate: Mutator, corpus: Sequence[bytes], number: int) -> 
     return mutate(random.choice(corpus), corpus, random)
 
 
-def _judged(row: Row) -> str:
+def _reader_verdict(row: Row) -> str:
     failure = row.pop("failure", "")
     too_large = row["peak_mib"] > MOST_MIB
     return failure or (f"failed: it used {row['peak_mib']:.0f} MiB" if too_large else "ok")

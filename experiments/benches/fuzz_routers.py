@@ -51,14 +51,14 @@ def run(quick: bool) -> Iterator[Row]:
     for spec in SPECS:
         for name, algorithm in algorithms(parse(spec)).items():
             if algorithm.router:
-                yield fuzzed(spec, name, algorithm.router, FRAMES_QUICK if quick else FRAMES)
+                yield fuzz_router(spec, name, algorithm.router, FRAMES_QUICK if quick else FRAMES)
 
 
-def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
+def fuzz_router(spec: str, name: str, router: type[Router], frames: int) -> Row:
     """Feed mutated frames to one simulated router; return the benchmark row."""
     topology = parse(spec)
     random = Random(f"{SEED} {spec} {name}")
-    samples, network = _recorded(topology, router)
+    samples, network = _captured_frames(topology, router)
     victim, now = network.routers[VICTIM], network.now
     counts: Counter[str] = Counter()
     sizes = []
@@ -69,11 +69,11 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
         frame = b""
         try:
             if i % 10 == 0:
-                frame = _own_packet(topology, random)
+                frame = _random_application_packet(topology, random)
                 actions = victim.send(frame, now)
             else:
                 sample = random.choice(samples)
-                frame = damaged(sample.frame.data, samples, random)
+                frame = damaged_frame(sample.frame.data, samples, random)
                 kind = random.choice((sample.frame.ethertype, ETH_DCN, ETH_IP))
                 peer = random.choice((sample.peer, random.randrange(topology.servers)))
                 port = random.choice((sample.port, random.randrange(topology.ports)))
@@ -86,7 +86,7 @@ def fuzzed(spec: str, name: str, router: type[Router], frames: int) -> Row:
             outcome = f"failed: {error!r} on {frame.hex()}"
             break
         if (i + 1) % (frames // LOOKS) == 0:
-            sizes.append(entries(victim))
+            sizes.append(table_entry_count(victim))
     first, then = (max(half, default=None) for half in (sizes[: LOOKS // 2], sizes[LOOKS // 2 :]))
     grows = bool(first and then and then > MOST_GROWTH * first + SLACK)
     if outcome == "ok" and frames >= FRAMES and grows:
@@ -105,7 +105,7 @@ class CapturedFrame(NamedTuple):
     frame: Frame
 
 
-def _recorded(
+def _captured_frames(
     topology: Topology, router: type[Router]
 ) -> tuple[list[CapturedFrame], MemoryNetwork]:
     """Simulate a network with traffic and a failure; return captured frames and the network."""
@@ -123,7 +123,7 @@ def _recorded(
             network.send_udp(VICTIM, a, source_port=4000 + round_)
         network.run(0.5)
         network.kill(topology.servers - 1)
-    # Frames that neighbours received are included, so that every message type occurs.
+    # Fuzz samples include frames received by neighbours, so that every message type occurs.
     return [
         CapturedFrame(arrival_port(topology, hop.server, hop.step), hop.server, hop.frame)
         for hop in seen
@@ -131,7 +131,7 @@ def _recorded(
     ][:4000], network
 
 
-def damaged(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes:
+def damaged_frame(frame: bytes, samples: list[CapturedFrame], random: Random) -> bytes:
     """Return random bytes, or a mutated copy of a captured frame."""
     if random.random() < 0.2 or not frame:
         return random.randbytes(random.randrange(80))
@@ -158,7 +158,7 @@ def _put_checksum(data: bytearray, at: int) -> None:
     data[at : at + 2] = checksum(bytes(data)).to_bytes(2, "big")
 
 
-def _own_packet(topology: Topology, random: Random) -> bytes:
+def _random_application_packet(topology: Topology, random: Random) -> bytes:
     packet = udp_packet(
         topology,
         VICTIM,
@@ -181,7 +181,7 @@ def _count(actions: list[Action], counts: Counter[str]) -> None:
                 raise ValueError("nothing was delivered")
 
 
-def entries(router: Router) -> int:
+def table_entry_count(router: Router) -> int:
     """Return the number of entries in all tables of a router, to detect unlimited growth."""
     seen: set[int] = set()
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 NETWORKS = ("dcell,4,1,servers=16", "bcube,4,1,servers=8")
 PLANE, RATE_MBIT, MTU = "ebpf", 20.0, 9000  # plane, link rate and MTU that two processors can carry
 PHASE_S, QUICK_S = 6.0, 1.5
-SETTLED_S = 1.0  # convergence time of TCP at the start of a phase, in seconds
+SETTLED_S = 1.0  # time for TCP to converge after a resize, in seconds
 INTERVAL_S = 0.5
 TIME_LIMIT_S = 200.0
 SENDING = Sending(interval_s=INTERVAL_S, timeout_s=2 * TIME_LIMIT_S)
-TRACED = 29  # one of this many server pairs is traced
+TRACED = 29  # packets are traced between one of 29 server pairs
 BEFORE, GROWN, JOINED, SHRUNK = "before", "grown", "new ones send", "shrunk"
 NOTES = f"""
 All servers of the partial network send to all others, over connections that last for the whole run
@@ -90,7 +90,7 @@ def phases_of(spec: str, phase_s: float) -> list[Row]:
 
 
 def _flows(pairs: set[tuple[int, int]]) -> list[Flow]:
-    """Return TCP flows between server pairs that last until the generator ends them."""
+    """Return endless TCP flows between server pairs, which the traffic generator ends at last."""
     pairs_in_order = enumerate(sorted(pairs))
     return [Flow(number, *pair, duration_s=TIME_LIMIT_S) for number, pair in pairs_in_order]
 
@@ -126,7 +126,7 @@ def _measured_phase(
 
 
 def _row(phase: GrowthPhase, lasted: list[FlowResult]) -> Row:
-    """Return the row of one network size, from the flows that lasted all phases."""
+    """Return the benchmark row of one network size, from flows that run through all sizes."""
     row: Row = {"phase": phase.name, "servers": phase.topology.servers}
     row["goodput_mbps"] = _mbps(lasted, phase.begin_s, phase.end_s)
     row["new_mbps"] = None

@@ -55,7 +55,7 @@ row is {SOAK_S:.0f} s of `bench soak`, of {SOAKED} over {MACHINES} machines, wit
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield rows of a lab over several machines: goodput, cuts, start times and verdicts."""
+    """Yield rows on a lab over several machines: goodput, cable cuts, start times, verdicts."""
     if os.geteuid() or not (find_spec("distributed") and find_spec("cryptography")):
         yield {"case": "all", "outcome": "skipped: root, Dask and cryptography are needed"}
         return
@@ -101,7 +101,7 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
 
 
 def _goodput(rate_mbit: float | None, mtu: int, cards: str, sender: str) -> Row:
-    result = _in_child(goodput, rate_mbit, mtu, CARDS[cards], sender)
+    result = _in_child(goodput_mbit, rate_mbit, mtu, CARDS[cards], sender)
     row: Row = {"rate_mbit": rate_mbit, "mtu": mtu, "cards": cards, "sender": sender}
     within, across = result.value if result.value else (None, None)
     row |= {"within_mbit": within, "across_mbit": across, "share": None}
@@ -113,7 +113,7 @@ def _goodput(rate_mbit: float | None, mtu: int, cards: str, sender: str) -> Row:
     return row | {"outcome": f"missed: {LEAST_SHARE} wanted" if missed else "ok"}
 
 
-def goodput(
+def goodput_mbit(
     rate_mbit: float | None, mtu: int, cuts_tunnels: bool, sender: str
 ) -> tuple[float, ...]:
     """Return the goodput of connections within a machine and between machines, in Mbit/s."""
@@ -153,7 +153,7 @@ def _one_flow(lab: Lab, destination: int, seconds: float, sender: str) -> float:
 
 
 def _cut_rows() -> Iterator[Row]:
-    result = _in_child(cuts)
+    result = _in_child(cut_detection_ms)
     for kind, where in product(("cut", "silent cut"), ("within", "across")):
         row: Row = {"fault": kind, "cable": where, "detected_ms": None}
         if result.failure:
@@ -162,7 +162,7 @@ def _cut_rows() -> Iterator[Row]:
             yield row | {"detected_ms": result.value[f"{kind} {where}"], "outcome": "ok"}
 
 
-def cuts() -> dict[str, float | None]:
+def cut_detection_ms() -> dict[str, float | None]:
     """Return the detection times of cuts in milliseconds, by kind and cable."""
     from experiments.trials.runs.trial_faults import Faulting
     from hosts.base.faults import Fault
@@ -188,14 +188,14 @@ def cuts() -> dict[str, float | None]:
 
 
 def _start_row(spec: str, machines: int) -> Row:
-    result = _in_child(up, spec, machines)
+    result = _in_child(start_times_s, spec, machines)
     row: Row = {"network": spec, "machines": machines}
     up_s, converged_s = result.value if result.value else (None, None)
     row |= {"up_s": up_s, "converged_s": converged_s}
     return row | {"outcome": f"failed: {result.failure}" if result.failure else "ok"}
 
 
-def up(spec: str, machines: int) -> tuple[float, float]:
+def start_times_s(spec: str, machines: int) -> tuple[float, float]:
     """Return the start time of a lab, and the time until all servers have found their peers."""
     began_s = time.monotonic()
     with _lab(spec, machines) as lab:
@@ -205,7 +205,7 @@ def up(spec: str, machines: int) -> tuple[float, float]:
 
 
 def _soak_row(length_s: float) -> Row:
-    result = _in_child(soaked, length_s)
+    result = _in_child(soak_columns, length_s)
     row: Row = {"network": SOAKED, "machines": MACHINES}
     if result.failure:
         return row | {"outcome": f"failed: {result.failure}"}
@@ -213,7 +213,7 @@ def _soak_row(length_s: float) -> Row:
     return row | found
 
 
-def soaked(length_s: float) -> Row:
+def soak_columns(length_s: float) -> Row:
     """Run the soak test in a lab over several machines; return the benchmark columns."""
     from experiments.benches.soak import SEED, Soak
 
@@ -231,21 +231,21 @@ def soaked(length_s: float) -> Row:
 
 
 def _verdict_rows(turns: int, seconds: float, quick: bool) -> Iterator[Row]:
-    result = _in_child(trust, turns, seconds)
+    result = _in_child(trial_verdict_counts, turns, seconds)
     for case in (QUIET, SATURATED, PUSHED):
         row: Row = {"case": case, "as_wanted": None, "mistaken": None, "first_reason": None}
         if result.failure:
             yield row | {"outcome": f"failed: {result.failure}"}
             continue
         good, mistaken, first = result.value[case]
-        # A quick run may be on a busy machine: a wrong verdict is only reported.
+        # A quick benchmark, perhaps on a busy machine, reports wrong verdicts but does not fail.
         fine = not mistaken and (good == turns or (quick and case == QUIET))
         row |= {"as_wanted": f"{good} of {turns}", "mistaken": mistaken, "first_reason": first}
         yield row | {"outcome": "ok" if fine else "missed"}
 
 
-def trust(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
-    """Return the number of right and wrong trial verdicts, and the first reason, by case."""
+def trial_verdict_counts(turns: int, seconds: float) -> dict[str, tuple[int, int, str]]:
+    """Return by disturbance the number of right and wrong trial verdicts, and the first reason."""
     found = dict.fromkeys((QUIET, SATURATED, PUSHED), (0, 0, ""))
     with _lab(SPEC, MACHINES, rate_mbit=RATE_MBIT) as lab:
         lab.wait_converged()

@@ -121,7 +121,7 @@ def _goodput(quick: bool) -> Iterator[Row]:
         cases.remove(BROWSER)
         yield _goodput_row(network, BROWSER, {}, "skipped: apt-get install chromium")
     arguments = network, turns, seconds, cases
-    result = in_child(goodputs, *arguments, time_limit_s=TIME_LIMIT_S)
+    result = in_child(goodputs_by_case, *arguments, time_limit_s=TIME_LIMIT_S)
     for case in cases[1:]:
         if result.failure:
             yield _goodput_row(network, case, {}, f"failed: {result.failure}")
@@ -152,7 +152,9 @@ def _goodput_row(
     return row | {"outcome": outcome}
 
 
-def goodputs(network: str, turns: int, seconds: float, cases: list[str]) -> dict[str, list[float]]:
+def goodputs_by_case(
+    network: str, turns: int, seconds: float, cases: list[str]
+) -> dict[str, list[float]]:
     """Return the flows' goodput in bit/s with and without a watched page, in one lab."""
     found: dict[str, list[float]] = {case: [] for case in cases}
     words = ["all-to-all", f"duration_s={seconds}", "tool=generator"]
@@ -188,7 +190,9 @@ def _watched(ask: Any, folder: Path, browser: bool, period_s: float | None = Non
         assert watching.stdin and watching.stdout
         try:
             if not watching.stdout.readline():
-                raise PillarboxError("the page has no watcher: see the messages above")
+                raise PillarboxError(
+                    "no browser or client watches the live page: see the messages above"
+                )
             yield page
         finally:
             watching.stdin.close()
@@ -229,7 +233,7 @@ async def _watch_in_browser(url: str) -> None:
 
 
 def _report_watching() -> asyncio.Future[bytes]:
-    """Print that the page is watched; return a future that ends with standard input."""
+    """Print that the live page is watched; return a future that ends at standard input's end."""
     sys.stdout.write("watching\n")
     sys.stdout.flush()
     loop = asyncio.get_running_loop()
@@ -253,10 +257,10 @@ def _server_row(quick: bool) -> Row:
 
 
 def server_load(network: str, seconds: float) -> Row:
-    """Return the CPU load and sample rate of a page's server with a pretended lab."""
+    """Return the CPU load and sample rate of the live page's web server with a stub of a lab."""
     from experiments.linux.processes import processor_s
 
-    lab = Pretended(network)
+    lab = SimulatedPageLab(network)
     with (
         tempfile.TemporaryDirectory() as folder,
         _watched(lab.ask, Path(folder), browser=False, period_s=1 / HZ) as page,
@@ -271,7 +275,7 @@ def server_load(network: str, seconds: float) -> Row:
         }
 
 
-class Pretended:
+class SimulatedPageLab:
     """Stub of a lab whose cable loads all change with each sample."""
 
     def __init__(self, network: str) -> None:
@@ -288,7 +292,7 @@ class Pretended:
             return {"network": self.network, **about}
         self.samples += 1
         for i in range(len(self._sent)):
-            self._sent[i] += load_of(i, self.samples) * 125
+            self._sent[i] += pretended_load_kbit(i, self.samples) * 125
             self._dropped[i] += i % 2
         for i in range(len(self._received)):
             self._received[i] += 10**5
@@ -297,7 +301,7 @@ class Pretended:
             "network": self.network,
             "sent_bytes": self._sent,
             "received_bytes": self._received,
-            "waiting_bytes": [load_of(i, self.samples) for i in range(len(self._sent))],
+            "waiting_bytes": [pretended_load_kbit(i, self.samples) for i in range(len(self._sent))],
             "dropped": self._dropped,
             "faults": [],
             "dead": [],
@@ -307,7 +311,7 @@ class Pretended:
         }
 
 
-def load_of(direction: int, sample: int) -> int:
+def pretended_load_kbit(direction: int, sample: int) -> int:
     """Return the pretended load of a cable's direction in a sample, in kbit/s."""
     return 1000 * (1 + (7 * direction + 11 * sample) % 100)
 
@@ -331,12 +335,12 @@ def _drawn(network: str, opened: bool, quick: bool) -> Row:
             missed.append(f"{LEAST_FRAMES:g} frames a second wanted")
         return f"missed: {'; '.join(missed)}" if missed and not quick else "ok"
 
-    call = drawing, network, opened, QUICK_PLAYED_S if quick else PLAYED_S
+    call = drawing_speed, network, opened, QUICK_PLAYED_S if quick else PLAYED_S
     return from_child(row, columns, judge, *call, time_limit_s=TIME_LIMIT_S)
 
 
-def drawing(network: str, opened: bool, seconds: float) -> Row:
-    """Return the time to the first picture, and the frames per second, in a browser."""
+def drawing_speed(network: str, opened: bool, seconds: float) -> Row:
+    """Return a browser's time to draw a page's network first, and the frames drawn per second."""
     return asyncio.run(_drawing(network, opened, seconds))
 
 
@@ -346,9 +350,9 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         played = Path(scratch) / "played.html"
-        played.write_text(_recording(network, seconds + 1))
+        played.write_text(_recorded_page_html(network, seconds + 1))
         door = process.opened()
-        page = process.Page(door, Pretended(network).ask, Path(scratch))
+        page = process.Page(door, SimulatedPageLab(network).ask, Path(scratch))
         try:
             async with browser(Path(scratch) / "profile") as tab:
                 await tab.look(*WINDOW)
@@ -367,7 +371,7 @@ async def _drawing(network: str, opened: bool, seconds: float) -> Row:
     return {"first_picture_s": first_ms / 1e3, "frames_a_second": frames}
 
 
-def _recording(network: str, seconds: float) -> str:
+def _recorded_page_html(network: str, seconds: float) -> str:
     """Return the HTML of a saved page, with a recording whose cable loads change constantly."""
     from experiments.page.picture import picture_of
     from experiments.page.recording import Recording
@@ -377,7 +381,7 @@ def _recording(network: str, seconds: float) -> str:
     head = {"network": network, "title": network, "about": [], "rate_mbit": 100.0, "begun_s": 0.0}
     recording = Recording({**head, "picture": picture_of(topology)})
     for sample in range(int(seconds * SAMPLES_A_SECOND)):
-        turns = [[i, load_of(i, sample)] for i in range(2 * topology.cables)]
+        turns = [[i, pretended_load_kbit(i, sample)] for i in range(2 * topology.cables)]
         sent = [number for turn in turns for number in turn]
         at_s = round(sample / SAMPLES_A_SECOND, 4)
         recording.add_sample({"at_s": at_s, "sent": sent, "received": 0})

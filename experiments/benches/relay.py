@@ -32,7 +32,7 @@ from hosts.wire.ipv4 import decrement_ttl
 from topos.base.addressing import dotted_quad
 
 GOAL = 0.97
-SECONDS, ROUNDS = 0.15, 31  # many short measurements, of which other load disturbs few
+SECONDS, ROUNDS = 0.15, 31  # seconds and number of measurements: other load disturbs few short ones
 QUICK_SECONDS, QUICK_ROUNDS = 0.05, 1
 RESAMPLES = 2000
 SEED = 1
@@ -180,7 +180,9 @@ def _forward(ports: list[socket.socket], next_macs: list[bytes]) -> None:
             frame, (_, _, kind, *_) = ports[key.data].recvfrom(65536)
             if kind == socket.PACKET_HOST:
                 ethernet = next_macs[key.data] + frame[12:14]
-                with suppress(OSError):  # a full port queue drops the packet
+                with suppress(
+                    OSError
+                ):  # a packet is dropped if the queue of the relay's port is full
                     ports[1 - key.data].send(ethernet + decrement_ttl(frame[14:]))
 
 

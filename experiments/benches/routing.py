@@ -106,7 +106,7 @@ def _steps(rounds: int) -> Iterator[Row]:
                 for step, (case, count) in _step_cases(spec, algorithm.router).items():
                     cases[f"{spec} {name} {step}"] = case
                     counts[f"{spec} {name} {step}"] = count
-    gc.freeze()  # excludes the networks' objects from garbage collection
+    gc.freeze()  # exclude the networks' many objects from garbage collection
     try:
         times = medians(interleaved(cases, rounds))
     finally:
@@ -130,7 +130,7 @@ def _step_cases(spec: str, router: type[Router]) -> dict[str, tuple[Callable[[],
     )
     drawn = random.Random(2)
     pairs = [_pair(topology, drawn) for _ in range(FLOWS)]
-    for _ in range(2):  # only the second packet of a flow finds a known path
+    for _ in range(2):  # the first packet of a flow requests a path, the second uses it
         seen.clear()
         for a, b in pairs:
             network.send_udp(a, b)

@@ -41,7 +41,7 @@ CUT_SERVER = 3
 NOTICED_S = 20.0  # timeout for all servers to detect a cut cable, in seconds
 IDLE_S, IDLE_QUICK_S = 10.0, 1.0
 TIME_LIMIT_S = 600.0
-IN_MEMORY = "/dev/shm"  # folder of the lab's files, in memory like /run
+IN_MEMORY = "/dev/shm"  # folder of the lab's files; in memory, as /run usually is
 MODULES = "VmallocUsed"  # field of /proc/meminfo that includes eBPF maps
 COLUMNS = (
     *("cables_s", "forwarders_s", "converged_s", "up_s", "memory_gib", "forwarder_mib"),
@@ -70,7 +70,7 @@ def _row(spec: str, plane: str, quick: bool) -> Row:
     why = _hindrance(spec)
     if why:
         return row | dict.fromkeys(COLUMNS) | {"outcome": f"skipped: {why}"}
-    call = up_and_idle, spec, plane, IDLE_QUICK_S if quick else IDLE_S
+    call = lab_costs, spec, plane, IDLE_QUICK_S if quick else IDLE_S
     judge = no_goal if quick else _verdict
     return from_child(row, COLUMNS, judge, *call, time_limit_s=TIME_LIMIT_S)
 
@@ -94,7 +94,7 @@ def _verdict(row: Row) -> str:
     return f"missed: {'; '.join(missed)}" if missed else "ok"
 
 
-def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
+def lab_costs(spec: str, plane: str, idle_s: float) -> Row:
     """Start a lab in a sandbox, leave it idle, and stop it; return times, memory and CPU load."""
     from experiments.linux import sandbox
 
@@ -121,7 +121,7 @@ def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
         row["rest_percent"] = _idle_cpu_percent(idle_s)
         row["silent_s"] = _silent_cut_detection_s(lab)
         sizes_mib = {process: shared_mib(process) for process in all_processes()}
-        forwarders_mib = [sizes_mib[process] for process in _forwarders(lab)]
+        forwarders_mib = [sizes_mib[process] for process in _forwarder_pids(lab)]
         total_mib = sum(sizes_mib.values()) + kernel_mib(MODULES) - before_mib
         row |= {"memory_gib": total_mib / 1024}
         row |= {"forwarder_mib": sum(forwarders_mib) / len(forwarders_mib)}
@@ -130,7 +130,7 @@ def up_and_idle(spec: str, plane: str, idle_s: float) -> Row:
         return row | {"stop_s": time.perf_counter() - start_s}
 
 
-def _forwarders(lab: Lab) -> list[int]:
+def _forwarder_pids(lab: Lab) -> list[int]:
     return list(lab.forwarders.pids.values()) if lab.forwarders else []
 
 

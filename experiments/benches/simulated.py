@@ -70,7 +70,7 @@ def _measured(load: float, quick: bool) -> Iterator[Row]:
         off = values["tcp"] / values["live"] - 1
         missed = f"missed: {abs(off):.0%} apart, and {most:.0%} is the goal"
         row: Row = about | {"of": name, "flows": len(flows), **values, "off": off}
-        # A quick run may be on a busy machine: its deviation is no failure.
+        # A quick run, perhaps on a busy machine, may deviate from the simulation without failing.
         outcome = "ok" if quick or abs(off) <= most else missed
         yield row | {"valid": _valid(found), "outcome": outcome}
 

@@ -43,7 +43,7 @@ SETTLE_S, TIMEOUTS = 2.5, 4
 # outage comes after 51 s.
 STALLED_S, SETTLINGS = 30.0, 3
 LAST_S = 40.0  # time for TCP's retransmissions after the last repair, in seconds
-DRAIN_S = 2.0  # upper bound for a datagram's delay on a busy machine, in seconds
+DRAIN_S = 2.0  # wait for datagrams in flight on a busy machine, in seconds
 WARM_SHARE = 0.25
 MOST_GROWTH_MIB = 1.0
 LEAST_IDLE_PERCENT = 10.0
@@ -74,8 +74,10 @@ def run(quick: bool) -> Iterator[Row]:
         if os.geteuid():
             yield row | dict.fromkeys(COLUMNS) | {"outcome": "skipped: a lab needs root"}
             continue
-        call = soaked, spec, routing, plane, timers, length_s
-        limit_s = length_s + 240  # including the last fault and TCP's retransmissions
+        call = soak_lab, spec, routing, plane, timers, length_s
+        limit_s = (
+            length_s + 240
+        )  # time limit; 240 s are for the last fault and TCP's retransmissions
         yield from_child(row, COLUMNS, itemgetter("outcome"), *call, time_limit_s=limit_s)
 
 
@@ -88,7 +90,7 @@ COLUMNS = (
 )
 
 
-def soaked(spec: str, routing: str, plane: str, timers: str, length_s: float) -> Row:
+def soak_lab(spec: str, routing: str, plane: str, timers: str, length_s: float) -> Row:
     """Run the soak test in a lab in a sandbox; return the benchmark columns."""
     with sandboxed(parse(spec), routing=routing, plane=plane, timers=timers) as lab:
         soak = Soak(lab, Random(f"{SEED} {spec} {plane} {timers}"))
@@ -209,7 +211,7 @@ class Soak:
         return self.lab.stop_rack(switch) if kind == "rack" else self.lab.stop_switch(switch)
 
     def _revive(self, server: int) -> None:
-        if server in self.lab.dead:  # repairing a rack may already have revived this server
+        if server in self.lab.dead:  # a rack's repair may have revived this server already
             self.lab.revive(server)
 
     # -- results ---------------------------------------------------------------------------

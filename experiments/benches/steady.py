@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from experiments.benches._frame import Row
-from experiments.benches.trust import burning
+from experiments.benches.trust import busy_processors
 
 if TYPE_CHECKING:
     from experiments.trials.runs.greedy import Tried
@@ -51,7 +51,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
         slow = case == QUIET and (row["ratio"] or 0.0) < LEAST_RATIO
         if row["wrongly_down"]:
             row["outcome"] = "missed: working links were declared down"
-        elif slow and not quick:  # A quick run may be on a busy machine: no goal.
+        elif slow and not quick:  # a quick run, perhaps on a busy machine, has no goal
             row["outcome"] = "missed: fast timers reduce goodput"
         yield row
 
@@ -61,7 +61,7 @@ def _measured_trial(network: str, timers: str, seconds: float, turn: int, case: 
     from experiments.trials.runs.greedy import all_to_all, tried
 
     system = System(network, timers=timers)
-    return tried(system, all_to_all(seconds), turn, burning() if case == BUSY else None)
+    return tried(system, all_to_all(seconds), turn, busy_processors() if case == BUSY else None)
 
 
 def _row(network: str, case: str, found: dict[str, list[Tried]], outcome: str) -> Row:

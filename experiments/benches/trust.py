@@ -32,7 +32,7 @@ the largest canary_p99_ms; docs/trust.md explains them.
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Yield a row for each network and case."""
+    """Yield a row for each network and each disturbance under which trials are judged."""
     for network in QUICK_NETWORKS if quick else NETWORKS:
         if os.geteuid():
             yield _row(network, QUIET, None, [], "skipped: network namespaces need root")
@@ -50,7 +50,7 @@ def _cases(network: str, quick: bool) -> Iterator[Row]:
     for case, found in cases.items():
         good = sum(one.verdict.valid == (case == QUIET) for one in found)
         why = next((r for one in found for r in one.verdict.reasons), "") if case == QUIET else ""
-        # A quick run may be on a busy machine: a wrong verdict is only reported.
+        # A quick benchmark, perhaps on a busy machine, reports wrong verdicts but does not fail.
         missed = "" if good == turns or (quick and case == QUIET) else f"missed: {why}".strip()
         rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
         yield _row(network, case, rate, found, missed or "ok", f"{good} of {turns}")
@@ -62,7 +62,9 @@ def _disturbed_trial(network: str, case: str, rate_mbit: float, seconds: float, 
 
     rate = TOO_FAST_MBIT if case == TOO_FAST else rate_mbit
     system = System(network, rate_mbit=rate)
-    return tried(system, greedy(network, seconds), seed, burning() if case == BURNERS else None)
+    return tried(
+        system, greedy(network, seconds), seed, busy_processors() if case == BURNERS else None
+    )
 
 
 def _calibrated(network: str) -> float:
@@ -87,12 +89,14 @@ def _row(
     return row | {"outcome": outcome}
 
 
-def burning() -> AbstractContextManager[None]:
+def busy_processors() -> AbstractContextManager[None]:
     """Keep every processor busy for the duration of a `with` block."""
     return beside(*[_count_for_ever] * (os.cpu_count() or 1))
 
 
 def _count_for_ever() -> None:
-    deadline = time.monotonic() + 600  # limit in case the bench does not end this process
+    deadline = (
+        time.monotonic() + 600
+    )  # the busy loop ends after 10 min if the bench does not kill it
     while time.monotonic() < deadline:
         pass

@@ -61,7 +61,7 @@ def _measured(case: str, load: float, seconds: float, quick: bool) -> Row:
             flows = overlaid(found)
             row["live"], row["fluid"] = flows["live"].mean(), flows["fluid"].mean()
             row["slowdown"] = row["live"] - row["fluid"] + row["theory"]
-    if not quick:  # A quick run may be on a busy machine: its deviation is no failure.
+    if not quick:  # a quick run, perhaps on a busy machine, is not judged
         row["outcome"] = _outcome(case, load, row)
     return row
 

@@ -291,6 +291,6 @@ def test_router_whose_state_grows_is_found_out(monkeypatch: pytest.MonkeyPatch):
             return [Drop("kept")]
 
     monkeypatch.setattr(fuzz_routers, "FRAMES", 3000)
-    assert fuzz_routers.fuzzed("dcell,4,1", "hoarder", Hoarder, 3000)["outcome"] == (
+    assert fuzz_routers.fuzz_router("dcell,4,1", "hoarder", Hoarder, 3000)["outcome"] == (
         "failed: the state grows"
     )

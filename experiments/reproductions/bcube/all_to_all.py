@@ -46,32 +46,38 @@ def fig11(settings: Settings) -> Made:
 
 def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    rows, valid = [], live_experiments.believed(done)
+    rows, valid = [], live_experiments.without_invalid_trials(done)
     for system in SYSTEMS:
-        rows.append(all_to_all.completion(valid, system.name, scale, PAPERS_END_S[system.name]))
+        rows.append(
+            all_to_all.completion_point(valid, system.name, scale, PAPERS_END_S[system.name])
+        )
         rows.append(_server_throughput(valid, system, scale))
     links = valid.of(BCUBE).trials.link_spread
     rows.append(
-        live_experiments.spread(BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD)
+        live_experiments.mean_of_trials(
+            BCUBE, "spread of links, of mean", links, paper=PAPERS_SPREAD
+        )
     )
     what = "below one switch done, s"
-    rows.append(all_to_all.ended(valid, TREE, what, _is_local, scale, PAPERS_LOCAL_END_S))
+    rows.append(
+        all_to_all.last_flow_completion(valid, TREE, what, _is_local, scale, PAPERS_LOCAL_END_S)
+    )
     rows.append(all_to_all.speed_up(valid, PAPERS_END_S))
-    return live_experiments.compared(
-        done, scale, live_experiments.curves(done, scale, (BCUBE, TREE)), rows
+    return live_experiments.made_with_comparison(
+        done, scale, live_experiments.throughput_curves(done, scale, (BCUBE, TREE)), rows
     )
 
 
 def _server_throughput(done: Run, system: System, scale: live_experiments.Scale) -> Point:
     """Return a server's mean throughput over the whole all-to-all transfer."""
     trials = done.of(system.name).trials
-    return live_experiments.spread(
+    return live_experiments.mean_of_trials(
         system.name,
         "by server, Mbit/s",
         trials.goodput_bps,
         factor=scale.rate / parse(system.network).servers / 1e6,
         paper=PAPERS_SERVER_MBPS[system.name],
-        ideal=live_experiments.ideal_of(trials.ideal_bps),
+        ideal=live_experiments.ideal_of_trials(trials.ideal_bps),
     )
 
 

@@ -24,7 +24,7 @@ from experiments.reproductions.shared.degradation import (
     SWITCHES,
     Case,
 )
-from experiments.reproductions.shared.draws import repeats
+from experiments.reproductions.shared.draws import simulation_run_count
 from experiments.reproductions.shared.figure import (
     Claim,
     Judged,
@@ -32,7 +32,7 @@ from experiments.reproductions.shared.figure import (
     Papers,
     figure,
     verdict,
-    with_paper,
+    with_paper_values,
 )
 from topos.base.spec import parse
 
@@ -44,8 +44,9 @@ PLAINLY = {PLAIN: ("bcube,8,3,servers=2048", "bsr-plain")}
 SHARES = (0.0, 0.02, 0.06, 0.12, 0.2)
 QUICK_SHARES = (0.0, 0.2)
 LAST = SHARES[-1]
-# Number of runs where the paper has a number. The busiest link decides, and it depends on a few
-# switches: single draws differ widely, and fewer runs would leave the verdict to chance.
+# Number of simulation runs of the cases for which the paper gives a number. The busiest link
+# decides, and it depends on a few switches: single draws differ widely, and fewer runs would leave
+# the verdict to chance.
 RUNS, QUICK_RUNS = 5, 1
 MORE_RUNS = {
     (BCUBE, SWITCHES, 0.2): 12,
@@ -86,18 +87,20 @@ WHY = (
 def fig8(settings: Settings) -> Made:
     """Reproduce Guo 2009, Fig. 8: fail servers, then switches, of BCube, DCell and fat-tree."""
     shares = QUICK_SHARES if settings.quick else SHARES
-    count = repeats(settings, RUNS, QUICK_RUNS)
-    more = {case: repeats(settings, runs, QUICK_RUNS) for case, runs in MORE_RUNS.items()}
+    count = simulation_run_count(settings, RUNS, QUICK_RUNS)
+    more = {
+        case: simulation_run_count(settings, runs, QUICK_RUNS) for case, runs in MORE_RUNS.items()
+    }
     networks = NETWORK | DCELLS | FATTREES
     runs = degradation.runs_of(
         settings, networks, shares, count, judged=_has_paper_value, more=more
     )
     plain = degradation.runs_of(settings, PLAINLY, (LAST,), count, (SWITCHES,))
-    points = with_paper([one.throughput() for one in (*runs, *plain)], PAPER)
+    points = with_paper_values([one.throughput() for one in (*runs, *plain)], PAPER)
     claims = [
         Claim(one, one.paper * (NEAR_FAILED if one.x else NEAR))
         for one in points
-        # Without failures the points of both kinds are the same.
+        # Without failures, the curves for failed servers and for failed switches share a point.
         if one.paper and (one.x != 0 or one.series.endswith(SERVERS))
     ]
     claims += _dcell_routing_claims()
@@ -115,7 +118,7 @@ def _has_paper_value(series: str, kind: str, share: float) -> bool:
 
 
 def judged(claims: list[Claim]) -> Judged:
-    """Return the verdict: ambiguous if only BCube's plain search agrees, which the paper allows."""
+    """Return a verdict on Fig. 8: ambiguous if only BCube's plain search agrees with the paper."""
     word, reasons = verdict(claims)
     differing = {claim.row.series for claim in claims if claim.holds is False}
     decided = all(claim.holds is not None for claim in claims)

@@ -50,14 +50,14 @@ class PatternCase:
     seconds: float  # volume of a flow or of the file, as seconds of a cable's rate
     routing: str = "bsr"  # routing that BCube uses for this pattern
     options: dict[str, Any] = field(default_factory=dict)
-    # ideal number of cables in use per server; None for the records' ideal
+    # ideal number of cables that a server uses; None: the ideal in the trial records
     ideals: dict[str, float] | None = None
-    # whether flows last `seconds` after all connections have probed for a path
+    # whether the flows' `seconds` begin after all connections have probed for a path
     settled: bool = False
 
     @property
     def is_file(self) -> bool:
-        """Whether the traffic pattern distributes a file; otherwise flows run concurrently."""
+        """True if the traffic pattern sends one file to several servers, not concurrent flows."""
         return bool(self.options.get("distribute"))
 
 
@@ -116,7 +116,7 @@ def _experiment(settings: Settings, case: PatternCase, systems: tuple[System, ..
             timeout_s=TIMEOUT_S,
             options=case.options,
         ),
-        repeats=live_experiments.repeats(settings),
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
     )
 
@@ -129,16 +129,16 @@ def made(runs: list[Run]) -> Made:
         scale = live_experiments.Scale(
             live_experiments.PAPERS_MBIT / plan["systems"][0]["rate_mbit"]
         )
-        valid = live_experiments.believed(done)
+        valid = live_experiments.without_invalid_trials(done)
         points += [_point(case, valid, system, scale) for system in (BCUBE, TREE)]
         speed_ups.append(_ratio(case, valid, *points[-2:]))
     rows = (*points, *speed_ups)
     notes = live_experiments.notes(*runs, scale=scale)
-    return Made(points, rows=rows, judged=live_experiments.judged(rows), notes=notes)
+    return Made(points, rows=rows, judged=live_experiments.verdict_with_ideals(rows), notes=notes)
 
 
 def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
-    """Return by repeat the bit/s of a pattern's file, its pair, or all its senders."""
+    """Return each trial's throughput in bit/s: of the file, the server pair, or all senders."""
     trials = done.of(system).trials
     plan = done.manifest["plan"]
     values: pandas.Series = trials.goodput_bps
@@ -153,7 +153,7 @@ def _values(case: PatternCase, done: Run, system: str) -> pandas.Series:
 def _point(case: PatternCase, done: Run, system: str, scale: live_experiments.Scale) -> Point:
     """Return a server's throughput in a traffic pattern, as a point of the figure."""
     plan = done.manifest["plan"]
-    ideal = live_experiments.ideal_of(done.of(system).trials.ideal_bps)
+    ideal = live_experiments.ideal_of_trials(done.of(system).trials.ideal_bps)
     factor = scale.rate / 1e9
     if case.pattern == "all-to-all":
         factor /= parse(next(s.network for s in SYSTEMS if s.label == system)).servers
@@ -165,7 +165,7 @@ def _point(case: PatternCase, done: Run, system: str, scale: live_experiments.Sc
         ideal = case.ideals[system] * own["rate_mbit"] * 1e6 * header_efficiency(header, own["mtu"])
     paper = case.papers_gbps[system]
     values = _values(case, done, system)
-    return live_experiments.spread(
+    return live_experiments.mean_of_trials(
         system, case.pattern, values, factor=factor, paper=paper, ideal=ideal
     )
 
@@ -186,8 +186,8 @@ def _ratio(case: PatternCase, done: Run, bcube: Point, tree: Point) -> Point:
         return a / b if a and b else None
 
     ratios = _values(case, done, BCUBE) / _values(case, done, TREE)
-    # Totals suffice: both networks have the same number of servers.
+    # Total rates suffice, as BCube and the tree have the same number of servers.
     series = f"{BCUBE} / {TREE}"
-    return live_experiments.spread(
+    return live_experiments.mean_of_trials(
         series, bcube.x, ratios, paper=times("paper"), ideal=times("ideal")
     )

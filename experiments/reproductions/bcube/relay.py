@@ -61,15 +61,19 @@ def fig9(settings: Settings) -> Made:
     rate_mbit = settings.rate_mbit or RATE_MBIT
     mtus, seconds = (QUICK_MTUS, QUICK_SECONDS) if settings.quick else (MTUS, SECONDS)
     found = []
-    for turn in range(live_experiments.repeats(settings)):
+    for turn in range(live_experiments.trial_count(settings)):
         for mtu in mtus:
             settings.say(f"MTU {mtu}, turn {turn + 1}")
-            found.append(RelayMeasurement(mtu, *relay_cost.apart(measure, mtu, rate_mbit, seconds)))
-    return made(found, rate_mbit, relay_cost.in_turns(settings, measure_kernel, mtus))
+            found.append(
+                RelayMeasurement(
+                    mtu, *relay_cost.run_in_own_process(measure, mtu, rate_mbit, seconds)
+                )
+            )
+    return made(found, rate_mbit, relay_cost.repeated_in_labs(settings, measure_kernel, mtus))
 
 
 def _flows(seconds: float) -> tuple[list[Flow], set[int]]:
-    """Return the four relayed connections, and the servers that the paper's testbed lacks."""
+    """Return Fig. 9's four TCP flows through one relay, and servers missing in the paper's lab."""
     bcube = parse(NETWORK)
     ends = [(bcube.server(a), bcube.server(b)) for a, b in PAIRS]
     pairs = [*ends, *((b, a) for a, b in ends)]
@@ -83,10 +87,10 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
     from experiments.traffic.generator import Generator
 
     flows, missing = _flows(seconds)
-    with relay_cost.lab_of(NETWORK, ROUTING, rate_mbit, mtu) as lab:
+    with relay_cost.sandboxed_relay_lab(NETWORK, ROUTING, rate_mbit, mtu) as lab:
         relay = lab.server(RELAY)
         _kill_missing(lab, missing)
-        idle = relay_cost.idle(lab, relay)
+        idle = relay_cost.idle_forwarder_use(lab, relay)
         with closing(Generator(lab, flows, Sending(timeout_s=seconds + 10))) as sending:
             sending.prepare()
             at_s = time.monotonic() + 0.2
@@ -108,11 +112,11 @@ def measure(mtu: int, rate_mbit: float, seconds: float) -> tuple[float, float]:
 
 def measure_kernel(mtus: Sequence[int]) -> list[float]:
     """Return the time in µs of relaying a packet as long as each MTU under eBPF."""
-    with relay_cost.lab_of(NETWORK, ROUTING, None, max(mtus), relay_cost.EBPF) as lab:
+    with relay_cost.sandboxed_relay_lab(NETWORK, ROUTING, None, max(mtus), relay_cost.EBPF) as lab:
         _kill_missing(lab, _flows(0.0)[1])
         (source, destination), *_ = PAIRS
         ends = lab.server(source), lab.server(RELAY), lab.server(destination)
-        return relay_cost.one_more(lab, ends, mtus)
+        return relay_cost.additional_relay_cost_us(lab, ends, mtus)
 
 
 def _kill_missing(lab: Lab, missing: Iterable[int]) -> None:
@@ -140,14 +144,14 @@ def made(found: list[RelayMeasurement], rate_mbit: float, kernel: list[list[floa
         rows.append(replace(point(THROUGHPUT, mtu, own, paper), ideal=best))
     for mtu in mtus:
         paper = PAPERS_COST.get(mtu)
-        # If the cost is per packet, it falls with the number of packets.
+        # If a relay's cost is per packet, the cost per bit falls as packets become larger.
         by_packets = header_efficiency(header, FAIR) / header_efficiency(header, mtu) * FAIR / mtu
         ratios = [cost / fair for cost, fair in zip(costs[mtu], costs[FAIR], strict=True)]
         rows.append(replace(point(COST, mtu, ratios, paper), ideal=by_packets))
     rows += _kernel_points(mtus, kernel)
     # The paper's relay is in the kernel; so the verdict is about the eBPF relay, if measured.
     about = [row for row in rows if row.series in (THROUGHPUT, COST_EBPF if kernel else COST)]
-    word, reasons = live_experiments.judged(about)
+    word, reasons = live_experiments.verdict_with_ideals(about)
     return Made(
         rows,
         judged=(word, [*reasons, *_reasons(mean(costs[FAIR]) * 1e9, kernel, mtus)]),

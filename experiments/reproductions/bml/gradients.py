@@ -40,7 +40,7 @@ SYSTEMS = (
     System("bcube,3,1", routing="bcube", algorithm="bml", label=BML),
     System("fattree,4", algorithm="parameter-servers", label=SERVERS),
     System("fattree,4", algorithm="ring", label=RING),
-    # An ideal fat-tree without contention: all servers at one switch.
+    # A star of one switch stands for an ideal fat-tree without contention.
     System("tree,9,1", algorithm="parameter-servers", label=ONE_SWITCH_SERVERS),
     System("tree,9,1", algorithm="ring", label=ONE_SWITCH_RING),
 )
@@ -77,7 +77,7 @@ def bml(settings: Settings) -> Made:
             about=ABOUT,
             systems=systems,
             workload=Workload("all-reduce", size, timeout_s=20 * seconds, options={"ranks": RANKS}),
-            repeats=live_experiments.repeats(settings, REPEATS),
+            repeats=live_experiments.trial_count(settings, REPEATS),
             seed=settings.seed,
         ),
     )
@@ -92,7 +92,7 @@ def volume_bytes(rate_mbit: float, seconds: float) -> int:
 
 def made(done: Run) -> Made:
     """Return the figure's points and verdict from the records, and ratios by the paths alone."""
-    found = live_experiments.believed(done)
+    found = live_experiments.without_invalid_trials(done)
     points = [_completion_point(found, system) for system in done.systems]
     ratios = [_ratio(found, SERVERS, paper=1 / PORTS), _ratio(found, RING)]
     claims = [Claim(ratios[0], NEAR / PORTS), Claim(ratios[1], NEAR / PORTS, wanted=1 / PORTS)]
@@ -115,7 +115,7 @@ def made(done: Run) -> Made:
     )
 
 
-def _unit_s(done: Run, system: str) -> float:
+def _one_cable_transfer_s(done: Run, system: str) -> float:
     """Return the time in which the data of one server passes one cable, in seconds."""
     planned = next(one for one in done.manifest["plan"]["systems"] if one["label"] == system)
     network = parse(planned["network"])
@@ -126,9 +126,13 @@ def _unit_s(done: Run, system: str) -> float:
 
 def _completion_point(done: Run, system: str) -> Point:
     trials = done.of(system).trials
-    ideal = live_experiments.ideal_of(trials.ideal_s)
-    return live_experiments.spread(
-        "all-reduce", system, trials.completion_s, factor=1 / _unit_s(done, system), ideal=ideal
+    ideal = live_experiments.ideal_of_trials(trials.ideal_s)
+    return live_experiments.mean_of_trials(
+        "all-reduce",
+        system,
+        trials.completion_s,
+        factor=1 / _one_cable_transfer_s(done, system),
+        ideal=ideal,
     )
 
 
@@ -136,7 +140,7 @@ def _ratio(done: Run, other: str, paper: float | None = None) -> Point:
     """Return BML's time divided by another system's, by pairs of trials."""
     table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
     times = table.reindex(columns=[BML, other])
-    return live_experiments.spread(
+    return live_experiments.mean_of_trials(
         f"{BML} / {other}", "time", times[BML] / times[other], paper=paper
     )
 

@@ -44,10 +44,12 @@ def fig12(settings: Settings) -> Made:
 
 def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    rows, valid = [], live_experiments.believed(done)
+    rows, valid = [], live_experiments.without_invalid_trials(done)
     for system in (DCELL, TREE):
-        rows.append(all_to_all.completion(valid, system, scale, PAPERS_END_S[system]))
-        rows.append(all_to_all.maximum(valid, system, scale, PAPERS_MOST_GBPS[system]))
+        rows.append(all_to_all.completion_point(valid, system, scale, PAPERS_END_S[system]))
+        rows.append(
+            all_to_all.maximum_throughput_point(valid, system, scale, PAPERS_MOST_GBPS[system])
+        )
     dcell, what = parse(SYSTEMS[0].network), "neighbours on level 1 done, s"
     neighbours = {
         frozenset((dcell.address(cable.a), dcell.address(cable.b)))
@@ -56,9 +58,11 @@ def made(done: Run, scale: live_experiments.Scale) -> Made:
     }
     paper = PAPERS_NEIGHBOURS_END_S
     rows.append(
-        all_to_all.ended(valid, DCELL, what, lambda *ends: {*ends} in neighbours, scale, paper)
+        all_to_all.last_flow_completion(
+            valid, DCELL, what, lambda *ends: {*ends} in neighbours, scale, paper
+        )
     )
     rows.append(all_to_all.speed_up(valid, PAPERS_END_S))
-    return live_experiments.compared(
-        done, scale, live_experiments.curves(done, scale, (DCELL, TREE)), rows
+    return live_experiments.made_with_comparison(
+        done, scale, live_experiments.throughput_curves(done, scale, (DCELL, TREE)), rows
     )

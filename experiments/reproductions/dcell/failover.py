@@ -34,7 +34,7 @@ SYSTEMS = (
     System(NETWORK, routing=ROUTING, timers="fast", label=FAST),
     System(NETWORK, routing=ROUTING, timers="paper", label=PAPER),
 )
-RATE_MBIT = 100.0  # rate for one connection, which any machine can emulate
+RATE_MBIT = 100.0  # cable rate for one TCP connection, which any machine can emulate
 INTERVAL_S = 0.05
 POINTS = 300
 # Section 7.3: "only 1-second throughput degradation", "a 5-second throughput outage".
@@ -46,7 +46,7 @@ SHARE = "throughput then, of the first"
 AS_BEFORE = 0.9
 
 
-class Moments(NamedTuple):
+class FailureSchedule(NamedTuple):
     """Times of the cable's and the server's failures and repairs, in seconds."""
 
     cut_s: float
@@ -57,8 +57,8 @@ class Moments(NamedTuple):
 
 
 # Events are far enough apart for the timers: 5 s of silence, and TCP's retransmission.
-MOMENTS = Moments(3.0, 7.0, 10.0, 19.0, 25.0)
-QUICK = Moments(1.5, 3.0, 4.5, 6.0, 8.0)
+MOMENTS = FailureSchedule(3.0, 7.0, 10.0, 19.0, 25.0)
+QUICK = FailureSchedule(1.5, 3.0, 4.5, 6.0, 8.0)
 
 
 @figure(
@@ -90,7 +90,7 @@ def fig11(settings: Settings) -> Made:
             FaultAt(f"cut {CABLE} at {moments.cut_s} until {moments.plug_s}"),
             FaultAt(f"kill {SERVER} at {moments.death_s} until {moments.back_s}"),
         ),
-        repeats=live_experiments.repeats(settings),
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
     )
     return made(
@@ -101,31 +101,33 @@ def fig11(settings: Settings) -> Made:
 
 def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    rows = [row for system in done.systems for row in _rows(done.of(system), system)]
+    rows = [row for system in done.systems for row in _outage_points(done.of(system), system)]
     word, reasons = verdict(_claims(rows))
     return Made(
-        live_experiments.curves(done, scale, points=POINTS),
+        live_experiments.throughput_curves(done, scale, points=POINTS),
         rows=rows,
         judged=(word, [*reasons, *_reasons(done)]),
-        notes=(*_paths(), *live_experiments.notes(done, scale=scale)),
+        notes=(*_path_sentences(), *live_experiments.notes(done, scale=scale)),
     )
 
 
-def _rows(done: Run, system: str) -> list[Point]:
+def _outage_points(done: Run, system: str) -> list[Point]:
     """Return the connection's outage by each fault and repair, and its throughput afterwards."""
     rows = []
     for name, event in EVENTS.items():
         events = _events_named(done, name)
         columns = ["rerouted_s"] if name == "kill" else []
         for column in (*columns, "recovered_s"):
-            # If a fault stopped no flow, rerouting and recovery times are undefined.
+            # A fault that stopped no flow has no rerouting time and no recovery time.
             values = events[column].mask(events.stopped_flows == 0, 0.0)
             paper = PAPERS_S.get((name, column)) if system == PAPER else None
             rows.append(
-                live_experiments.spread(system, f"{event}: {COLUMNS[column]}", values, paper=paper)
+                live_experiments.mean_of_trials(
+                    system, f"{event}: {COLUMNS[column]}", values, paper=paper
+                )
             )
         shares = _throughput_shares(done, name)
-        rows.append(live_experiments.spread(system, f"{event}: {SHARE}", shares, paper=1.0))
+        rows.append(live_experiments.mean_of_trials(system, f"{event}: {SHARE}", shares, paper=1.0))
     return rows
 
 
@@ -135,7 +137,7 @@ def _events_named(done: Run, name: str) -> pandas.DataFrame:
 
 
 def _throughput_shares(done: Run, name: str) -> pandas.Series:
-    """Return each trial's throughput in the last second before the next event / at first."""
+    """Return each trial's throughput before the next event, relative to that at its start."""
     import pandas
 
     shares = {}
@@ -184,8 +186,8 @@ def _reasons(done: Run) -> list[str]:
     return reasons
 
 
-def _paths() -> list[str]:
-    """Return sentences on the paths that the routing takes: the paper has the same paths."""
+def _path_sentences() -> list[str]:
+    """Return sentences on the paths of DCell's routing: they are the same as in the paper."""
     dcell = topos.parse(NETWORK)
     ends = dcell.server(SOURCE), dcell.server(DESTINATION)
     sentences = []

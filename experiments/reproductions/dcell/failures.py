@@ -27,11 +27,11 @@ from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
     Runs,
-    drawn,
     drawn_note,
-    draws,
-    paired,
-    repeats,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+    values_by_run,
 )
 from experiments.reproductions.shared.figure import (
     Claim,
@@ -41,17 +41,17 @@ from experiments.reproductions.shared.figure import (
     figure,
     find,
     interval,
-    largest,
+    largest_point,
     point,
-    smallest,
-    with_paper,
+    smallest_point,
+    with_paper_values,
 )
 from hosts.dcell.dfr import RETRY, TTL
 from topos.base.spec import parse
 from topos.dcell import DCell
 
 MOST_RETRIES = 15  # maximum retry count of a 4-bit header field
-# Draws of failures and sources vary results more than draws of destinations.
+# Results vary more with the drawn failures and sources than with the destinations.
 RUNS, QUICK_RUNS = 6, 3
 SOURCES, DESTINATIONS = 64, 250  # number of DFR's sources per run, and of destinations per source
 # Section 6.1: DCell_3 of 176,820 and 865,830 servers.
@@ -60,7 +60,7 @@ PERCENT, QUICK_PERCENT = range(2, 21, 2), (4, 8, 20)
 SERVERS, RACKS, CABLES = "servers", "racks", "cables"  # kinds of failure
 
 
-@drawn
+@seeded_task_function
 def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) -> Found:
     """Draw failures and send packets around them; return percentages lost, and hops of the others.
 
@@ -85,7 +85,7 @@ def measure(spec: str, kind: str, share: float, random: numpy.random.Generator) 
         *(end[up] for end in ends),
     )
     lost = hops == 0
-    # Failed destinations are counted; only packets to working ones are sampled.
+    # Packets to failed servers are counted as lost; only those to working ones are simulated.
     failed = float(broken.servers.sum()) / (dcell.servers - 1)
     many_lost, few_lost = (
         failed + (1 - failed) * float(which.mean())
@@ -114,11 +114,13 @@ def _random_destinations(
 
 def runs_of(settings: Settings, cases: Iterable[tuple[str, str, float]]) -> list[Runs]:
     """Simulate each case (network, kind of failure, failed share); return the runs by case."""
-    return draws(settings, measure, cases, repeats(settings, RUNS, QUICK_RUNS))
+    return simulation_runs(
+        settings, measure, cases, simulation_run_count(settings, RUNS, QUICK_RUNS)
+    )
 
 
-def lost(runs: Runs, x: float, label: str) -> list[Point]:
-    """Return path failure ratios in percent: DFR's, and the minimum of any routing (SPF's)."""
+def path_failure_points(runs: Runs, x: float, label: str) -> list[Point]:
+    """Return path failure ratios in percent: of DFR, and the minimum of any routing (SPF)."""
     return [runs.point(f"{name.upper()}, {label}", x, f"{name}_lost") for name in ("dfr", "spf")]
 
 
@@ -140,7 +142,9 @@ def notes(settings: Settings, runs: Iterable[Runs]) -> tuple[str, ...]:
 ByShare = dict[tuple[str, int], Runs]  # runs by network and failed percentage
 
 
-def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShare, list[Point]]:
+def path_failures_by_share(
+    settings: Settings, kind: str, papers: Papers
+) -> tuple[ByShare, list[Point]]:
     """Return the runs, and DFR's and SPF's path failure ratios, by failed percentage."""
     networks = dict([*NETWORKS.items()][: 1 if settings.quick else None])
     labels = {spec: label for label, spec in networks.items()}
@@ -151,16 +155,16 @@ def lost_by_share(settings: Settings, kind: str, papers: Papers) -> tuple[ByShar
         spec, _, share = one.case
         x, label = round(share * 100), labels[spec]
         by_share[label, x] = one
-        points += lost(one, x, label)
+        points += path_failure_points(one, x, label)
         if label == next(iter(networks)):
             points.append(one.point(f"DFR, {label}, retries {RETRY}", x, "few_lost"))
-    return by_share, with_paper(by_series(points), papers)
+    return by_share, with_paper_values(by_series(points), papers)
 
 
 def _excess_claim(runs: ByShare, percent: int, near: float) -> Claim:
     """Claim that DFR's failure ratio exceeds that of shortest paths by at most `near`."""
     one = runs["n = 4", percent]
-    above = paired(sub, (one, "dfr_lost"), (one, "own_spf_lost"))
+    above = values_by_run(sub, (one, "dfr_lost"), (one, "own_spf_lost"))
     return Claim(point("DFR above SPF, n = 4", percent, above, 0.0), near)
 
 
@@ -179,12 +183,12 @@ ALMOST_THE_SAME = 0.5  # tolerance in percent, below 10 % of failures
 )
 def fig7(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 7: fail servers of both DCells; with a larger n DFR loses less."""
-    runs, points = lost_by_share(settings, SERVERS, FIG7)
+    runs, points = path_failures_by_share(settings, SERVERS, FIG7)
     claims = [Claim(find(points, *key), NEAR[key[0]]) for key in FIG7]
     claims.append(_excess_claim(runs, 8, ALMOST_THE_SAME))
     if ("n = 5", 20) in runs:
         larger, smaller = ((runs[label, 20], "dfr_lost") for label in ("n = 5", "n = 4"))
-        row = point("DFR, n = 5 above n = 4", 20, paired(sub, larger, smaller), 0.0)
+        row = point("DFR, n = 5 above n = 4", 20, values_by_run(sub, larger, smaller), 0.0)
         claims.append(Claim(row, 0.0, at_most=True))
     return Made(points, claims, notes=notes(settings, runs.values()))
 
@@ -202,7 +206,7 @@ ALMOST_NONE, VERY_CLOSE = 0.5, 1.0  # tolerances in percent; the latter below 5 
 )
 def fig8(settings: Settings) -> Made:
     """Reproduce Guo 2008, Fig. 8: fail cables of both DCells, those to switches included."""
-    runs, points = lost_by_share(settings, CABLES, FIG8)
+    runs, points = path_failures_by_share(settings, CABLES, FIG8)
     claims = [Claim(find(points, *key), ALMOST_NONE) for key in FIG8]
     claims.append(_excess_claim(runs, 4, VERY_CLOSE))
     all_links = "Links between servers and switches can fail too."
@@ -239,17 +243,19 @@ def fig9(settings: Settings) -> Made:
     whole = parse(FIG9_QUICK_NETWORK if settings.quick else FIG9_NETWORK)
     assert isinstance(whole, DCell)
     shares = QUICK_DEPLOYED if settings.quick else DEPLOYED
-    deployed = {partial(whole, percent): percent for percent in shares}
+    deployed = {partial_dcell_spec(whole, percent): percent for percent in shares}
     cases = [(spec, kind, FIG9_SHARE) for spec in deployed for kind in FIG9_NAMES]
     counts = [
-        repeats(
+        simulation_run_count(
             settings, FIG9_WORST_RUNS if _varies_most(case, deployed) else FIG9_RUNS, QUICK_RUNS
         )
         for case in cases
     ]
-    runs = draws(settings, measure, cases, counts)
+    runs = simulation_runs(settings, measure, cases, counts)
     points = by_series(
-        point for one in runs for point in lost(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
+        point
+        for one in runs
+        for point in path_failure_points(one, deployed[one.case[0]], FIG9_NAMES[one.case[1]])
     )
     claims = [claim for name in FIG9_NAMES.values() for claim in _fig9_claims(points, name)]
     title = f"Path failures in a partial {whole.spec}, 5 % failed"
@@ -262,7 +268,7 @@ def _varies_most(case: tuple[str, str, float], deployed: Mapping[str, int]) -> b
     return kind in (RACKS, CABLES) and deployed[spec] == min(deployed.values())
 
 
-def partial(whole: DCell, percent: int) -> str:
+def partial_dcell_spec(whole: DCell, percent: int) -> str:
     """Return the partial network of that percentage, in whole DCell_1s, as AddDCell builds it."""
     if percent == 100:
         return whole.spec
@@ -278,14 +284,14 @@ def _fig9_claims(points: list[Point], name: str) -> list[Claim]:
         for routing in ("DFR", "SPF")
     )
     return [
-        Claim(replace(surest(dfr, most), x="most", paper=most), 0.0, at_most=True),
-        Claim(replace(largest(spf), x="most", paper=least), FIG9_NEAR),
-        Claim(replace(smallest(spf), x="least", paper=least), FIG9_NEAR),
+        Claim(replace(deciding_point(dfr, most), x="most", paper=most), 0.0, at_most=True),
+        Claim(replace(largest_point(spf), x="most", paper=least), FIG9_NEAR),
+        Claim(replace(smallest_point(spf), x="least", paper=least), FIG9_NEAR),
     ]
 
 
-def surest(points: list[Point], most: float) -> Point:
-    """Return the point that decides a bound on all points: one surely above it, or the highest.
+def deciding_point(points: list[Point], most: float) -> Point:
+    """Return the point that decides an upper bound: one significantly above it, or the highest.
 
     The largest mean alone would often be that of the widest confidence interval.
     """
@@ -323,11 +329,11 @@ def table2(settings: Settings) -> Made:
     """Reproduce Guo 2008, Table 2: path lengths with failed servers, racks and cables."""
     cases = [(kind, percent) for kind in TABLE2_NAMES for percent in TABLE2_PERCENT]
     counts = [
-        repeats(settings, TABLE2_RUNS if case == TABLE2_WIDEST else RUNS, QUICK_RUNS)
+        simulation_run_count(settings, TABLE2_RUNS if case == TABLE2_WIDEST else RUNS, QUICK_RUNS)
         for case in cases
     ]
     tasks = [(TABLE2_NETWORK, kind, percent / 100) for kind, percent in cases]
-    runs = draws(settings, measure, tasks, counts)
+    runs = simulation_runs(settings, measure, tasks, counts)
     points = []
     for (kind, percent), one in zip(cases, runs, strict=True):
         name, at = TABLE2_NAMES[kind], TABLE2_PERCENT.index(percent)

@@ -18,7 +18,7 @@ import numpy
 from experiments.analysis.simulator.breadth_first import distances, mean_and_deviation
 from experiments.analysis.simulator.paths import lengths
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import swept
+from experiments.reproductions.shared.draws import task_results
 from experiments.reproductions.shared.figure import Claim, Made, figure, point
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -48,7 +48,7 @@ class LengthTask(NamedTuple):
     paths: str  # kind of paths: SHORTEST or ROUTED
     drawn: int  # number of random sources; 0 for all servers
     seed: int
-    first: int  # the task's first source among them; `sources` is their number
+    first: int  # index of the task's first source server; `sources` is the number
     sources: int
 
 
@@ -64,7 +64,7 @@ def table1(settings: Settings) -> Made:
     """Reproduce Guo 2008, Table 1: count the hops of shortest paths and DCellRouting."""
     tasks = [task for spec in PAPERS for paths in SOURCES for task in _tasks(spec, paths, settings)]
     counts: dict[tuple[str, str], list[list[int]]] = {}
-    for task, rows in zip(tasks, swept(settings, measure, tasks), strict=True):
+    for task, rows in zip(tasks, task_results(settings, measure, tasks), strict=True):
         counts.setdefault((task.network, task.paths), []).extend(rows)
     sampled = {task.network for task in tasks if task.drawn}
     points = [

@@ -17,7 +17,7 @@ from experiments.analysis.fluid.rates import link_loads
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import routes
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import swept
+from experiments.reproductions.shared.draws import task_results
 from experiments.reproductions.shared.figure import Claim, Made, figure
 from experiments.trials.runs.statistics import estimate
 from topos.base.spec import parse
@@ -65,7 +65,7 @@ def theorem5(settings: Settings) -> Made:
     tasks = [Theorem5Task(network, count, settings.seed) for network, count in networks.items()]
     points: list[Point] = []
     rows: list[Point] = []
-    for task, found in zip(tasks, swept(settings, measure, tasks), strict=True):
+    for task, found in zip(tasks, task_results(settings, measure, tasks), strict=True):
         dcell = _dcell(task.network)
         points += _relative_points(dcell, LevelLoads(*found))
         rows += _table_rows(dcell, LevelLoads(*found))
@@ -96,7 +96,7 @@ def _loads_of_all(dcell: DCell) -> LevelLoads:
 
 
 def _loads_of_sample(dcell: DCell, senders: int, seed: int) -> LevelLoads:
-    """Return means: flows of one sender per level, as each server has one link per level."""
+    """Estimate flows per link from some senders; each server has one link of every level."""
     random = numpy.random.default_rng(seed)
     taken = []
     for sender in random.choice(dcell.servers, senders, replace=False):

@@ -23,8 +23,22 @@ from experiments.analysis.simulator.paths import lengths
 from experiments.analysis.simulator.walks import path_sets
 from experiments.reporting.reproduced.result import AGREES, AMBIGUOUS, DIFFERS, Point, Settings
 from experiments.reproductions.dpillar import paths
-from experiments.reproductions.shared.draws import Found, Runs, drawn, drawn_note, draws, repeats
-from experiments.reproductions.shared.figure import Claim, Made, figure, largest, point, verdict
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    drawn_note,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+)
+from experiments.reproductions.shared.figure import (
+    Claim,
+    Made,
+    figure,
+    largest_point,
+    point,
+    verdict,
+)
 from hosts.dpillar.rules import neighbour, numbers, symbol, symbol_set
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
@@ -42,7 +56,7 @@ READINGS = (
 )
 
 
-@drawn
+@seeded_task_function
 def measure(spec: str, random: numpy.random.Generator) -> Found:
     """Return the mean hops of DPillarSP's and DPillarMP's paths between random pairs."""
     dpillar = paths.network(spec)
@@ -65,8 +79,8 @@ def measure(spec: str, random: numpy.random.Generator) -> Found:
 def fig8(settings: Settings) -> Made:
     """Reproduce Liao 2012, Fig. 8: path lengths in DPillars with increasing numbers of columns."""
     columns = QUICK_COLUMNS if settings.quick else COLUMNS
-    count = repeats(settings, paths.RUNS, paths.QUICK_RUNS)
-    runs = draws(settings, measure, [(f"dpillar,{N},{k}",) for k in columns], count)
+    count = simulation_run_count(settings, paths.RUNS, paths.QUICK_RUNS)
+    runs = simulation_runs(settings, measure, [(f"dpillar,{N},{k}",) for k in columns], count)
     return made(settings, dict(zip(columns, runs, strict=True)))
 
 
@@ -91,7 +105,7 @@ def made(settings: Settings, found: dict[int, Runs]) -> Made:
         runs.point(PRINTED, "most hops above SP", lambda run: run[PRINTED] - run[SP])
         for runs in found.values()
     ]
-    row = replace(largest(above), paper=PAPERS_INFLATION)
+    row = replace(largest_point(above), paper=PAPERS_INFLATION)
     inflation = Claim(row, 0.0, at_most=True)
     judged = verdict([*claims[SP], *claims[PRINTED], inflation])
     repaired = verdict(claims[REPAIRED])

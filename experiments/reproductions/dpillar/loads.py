@@ -15,7 +15,14 @@ from experiments.analysis.simulator.paths import choose
 from experiments.analysis.simulator.walks import flows_forwarded
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.dpillar import paths
-from experiments.reproductions.shared.draws import Runs, drawn, drawn_note, draws, paired, repeats
+from experiments.reproductions.shared.draws import (
+    Runs,
+    drawn_note,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+    values_by_run,
+)
 from experiments.reproductions.shared.figure import Claim, Made, figure, find, point
 
 ROUTINGS = {"SP": "sp-cw", "MP": "mp"}
@@ -27,7 +34,7 @@ NOTE = (
 )
 
 
-@drawn
+@seeded_task_function
 def measure(spec: str, routing: str, share: float, random: numpy.random.Generator) -> list[int]:
     """Return the number of servers that forward 0, 1, 2, ... flows."""
     dpillar = paths.network(spec)
@@ -41,17 +48,17 @@ def measure(spec: str, routing: str, share: float, random: numpy.random.Generato
     return found
 
 
-def mean(servers: list[int]) -> float:
+def mean_forwarded_flows(servers: list[int]) -> float:
     """Return the mean of forwarded flows, given how many servers forward 0, 1, 2, ...
 
-    >>> mean([1, 0, 3])
+    >>> mean_forwarded_flows([1, 0, 3])
     1.5
     """
     return float(numpy.dot(servers, numpy.arange(len(servers))) / sum(servers))
 
 
 def _run_count(settings: Settings) -> int:
-    return repeats(settings, paths.RUNS, paths.QUICK_RUNS)
+    return simulation_run_count(settings, paths.RUNS, paths.QUICK_RUNS)
 
 
 # -- Fig. 13: the distribution over the servers, in two patterns -----------------------------------
@@ -80,7 +87,7 @@ def fig13(settings: Settings) -> Made:
     """Reproduce Liao 2012, Fig. 13: count the flows that each server forwards."""
     cases = list(itertools.product(NETWORKS, PATTERNS, ROUTINGS))
     drawn_cases = [(spec, ROUTINGS[r], PATTERNS[pattern]) for spec, pattern, r in cases]
-    runs = draws(settings, measure, drawn_cases, _run_count(settings))
+    runs = simulation_runs(settings, measure, drawn_cases, _run_count(settings))
     return made_13(settings, dict(zip(cases, runs, strict=True)))
 
 
@@ -122,7 +129,9 @@ def _claims(runs: dict[Case, Runs]) -> list[Claim]:
         ("all-to-all", small, large, "load of (16, 3) over (24, 3)", 0.0),
     ):
         above, below = (runs[spec, pattern, "MP"] for spec in (first, second))
-        ratios = paired(lambda a, b: mean(a) / mean(b), above, below)
+        ratios = values_by_run(
+            lambda a, b: mean_forwarded_flows(a) / mean_forwarded_flows(b), above, below
+        )
         row = point(f"{pattern}, MP", what, ratios, 1.0)
         claims.append(Claim(row, near, at_most=not near))
     return claims
@@ -152,9 +161,11 @@ def fig14(settings: Settings) -> Made:
     percents = QUICK_PERCENT if settings.quick else PERCENT
     cases = [(name, percent) for name in reversed(ROUTINGS) for percent in percents]
     drawn_cases = [(paths.SPEC, ROUTINGS[name], percent / 100) for name, percent in cases]
-    runs = draws(settings, measure, drawn_cases, _run_count(settings))
+    runs = simulation_runs(settings, measure, drawn_cases, _run_count(settings))
     points = [
-        one.point(name, x, mean, FIG14[x][0] if name == "MP" and x in FIG14 else None)
+        one.point(
+            name, x, mean_forwarded_flows, FIG14[x][0] if name == "MP" and x in FIG14 else None
+        )
         for one, (name, x) in zip(runs, cases, strict=True)
     ]
     claims = [Claim(find(points, "MP", percent), near) for percent, (_, near) in FIG14.items()]

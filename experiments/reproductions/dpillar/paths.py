@@ -24,11 +24,11 @@ from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
     Runs,
-    drawn,
     drawn_note,
-    draws,
-    paired,
-    repeats,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+    values_by_run,
 )
 from experiments.reproductions.shared.figure import (
     Claim,
@@ -39,7 +39,7 @@ from experiments.reproductions.shared.figure import (
     find,
     point,
     verdict,
-    with_paper,
+    with_paper_values,
 )
 from topos.base.spec import parse
 from topos.dpillar import DPillar
@@ -48,7 +48,7 @@ SPEC = "dpillar,16,3"
 PAIRS = 10_000  # number of pairs of servers per run (section 5.3)
 RUNS, QUICK_RUNS = 20, 3
 SP, CLOCKWISE, BOTH, CUT_OFF = "SP", "MP, clockwise", "MP, both ways", "cut off from all"
-# Key in a measure's result: percentage of pairs without a working path.
+# Key of simulation results: percentage of server pairs without a working path.
 SERIES = {SP: "sp_lost", CLOCKWISE: "mp_lost", BOTH: "both_lost", CUT_OFF: "cut_off"}
 DIRECTIONS = (
     "The paper does not say whether a pair uses the paths of one direction or of both, so both "
@@ -58,7 +58,7 @@ DIRECTIONS = (
 MOST_CUT_OFF = 100_000
 
 
-@drawn
+@seeded_task_function
 def measure(spec: str, servers: int, switches: int, random: numpy.random.Generator) -> Found:
     """Draw random failures and pairs of servers, and check all paths of each pair.
 
@@ -116,10 +116,12 @@ def runs_of(
     settings: Settings, cases: Iterable[tuple[str, int, int]], runs: int = RUNS
 ) -> list[Runs]:
     """Return simulation runs by (network, failed servers, failed switches) of a DPillar."""
-    return draws(settings, measure, cases, repeats(settings, runs, QUICK_RUNS))
+    return simulation_runs(
+        settings, measure, cases, simulation_run_count(settings, runs, QUICK_RUNS)
+    )
 
 
-def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
+def routing_failure_points(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
     """Return routing failure ratios in percent: of SP, of MP, and of disconnected pairs."""
     return [
         one.point(name, x, what)
@@ -131,7 +133,7 @@ def failing(runs: Sequence[Runs], xs: Sequence[float]) -> list[Point]:
 def notes(settings: Settings, runs: int = RUNS) -> tuple[str, str]:
     """Return the figures' notes on runs and pairs of servers."""
     return (
-        drawn_note(settings, repeats(settings, runs, QUICK_RUNS)),
+        drawn_note(settings, simulation_run_count(settings, runs, QUICK_RUNS)),
         f"In each run other servers or switches fail; {PAIRS} random pairs of working servers are "
         "evaluated.",
     )
@@ -168,12 +170,12 @@ def fig9(settings: Settings) -> Made:
     lengths = {at: (one, "mp_hops") for at, one in zip(drawn_at, runs, strict=True)}
     claims = []
     for spec in networks:
-        ratios = paired(truediv, lengths[spec, most], lengths[spec, none])
+        ratios = values_by_run(truediv, lengths[spec, most], lengths[spec, none])
         row = point(label(spec), f"length at {most} % over that at none", ratios, 1.0)
         claims.append(Claim(row, 0.0, at_most=True))
     for percent in (none, most):  # paths in four columns are 4/3 as long as in three columns
         four, three = lengths["dpillar,16,4", percent], lengths["dpillar,16,3", percent]
-        ratios = paired(lambda a, b: a / b * 3 / 4, four, three)
+        ratios = values_by_run(lambda a, b: a / b * 3 / 4, four, three)
         row = point("(16, 4) over (16, 3)", f"length a column at {percent} %", ratios, 1.0)
         claims.append(Claim(row, SAME))
     what = (
@@ -214,7 +216,7 @@ def fig10(settings: Settings) -> Made:
         for one, (name, many) in zip(runs, drawn_at, strict=True)
     ]
     available = {at: (one, "mp_available") for at, one in zip(drawn_at, runs, strict=True)}
-    shares = paired(
+    shares = values_by_run(
         lambda whole, servers, switches: (whole - servers) / (whole - switches),
         available[SERVERS, 0],
         available[SERVERS, EQUAL_FAILURES],
@@ -250,7 +252,7 @@ def fig11(settings: Settings) -> Made:
     """Reproduce Liao 2012, Fig. 11: fail increasing numbers of servers."""
     counts = FIG11_QUICK_COUNTS if settings.quick else FIG11_COUNTS
     runs = runs_of(settings, [(SPEC, many, 0) for many in counts])
-    points = with_paper(failing(runs, counts), FIG11)
+    points = with_paper_values(routing_failure_points(runs, counts), FIG11)
     claims = [Claim(find(points, *key), NEAR_SP if key[0] == SP else NEAR_MP) for key in FIG11]
     return Made(
         points,
@@ -278,7 +280,7 @@ def fig12(settings: Settings) -> Made:
     """Reproduce Liao 2012, Fig. 12: fail increasing numbers of switches."""
     counts = FIG12_QUICK_COUNTS if settings.quick else FIG12_COUNTS
     runs = runs_of(settings, [(SPEC, 0, many) for many in counts])
-    points = with_paper(failing(runs, counts), FIG12)
+    points = with_paper_values(routing_failure_points(runs, counts), FIG12)
     clockwise, both, least = (find(points, name, 20) for name in (CLOCKWISE, BOTH, CUT_OFF))
     return Made(
         points,
@@ -330,7 +332,7 @@ def large(settings: Settings) -> Made:
         if what == NONE:
             rows += [one.point(name, f"hops of {mp}", f"{mp.lower()}_hops") for mp in ("SP", "MP")]
             continue
-        for lost in failing([one], [dpillar.servers])[:-1]:
+        for lost in routing_failure_points([one], [dpillar.servers])[:-1]:
             paper = LARGE.get((what, lost.series))
             row = replace(lost, series=name, x=f"{what}: lost by {lost.series}, %", paper=paper)
             rows.append(row)

@@ -35,7 +35,7 @@ PORT = 5002
 TICK_S = 0.002  # interval between a sender's batches
 # Section 5.2: upper bound in processors, for 1 Gbit/s in each direction.
 PAPERS_SHARE = 0.5
-ARRIVED = 0.98  # minimum share of sent packets that must arrive for the load to be valid
+ARRIVED = 0.98  # a load is valid only if this share of its packets arrives
 COST = "processor by packet, µs"
 ALIKE = 0.15  # tolerance of a short packet's cost, relative to a long one's
 STRAIGHT = 0.15  # tolerance of the deviation from proportionality, relative to full load
@@ -65,11 +65,11 @@ def fig7(settings: Settings) -> Made:
     loads, seconds = (QUICK_LOADS, QUICK_SECONDS) if settings.quick else (LOADS, SECONDS)
     cases = [(load, PACKET_BYTES) for load in loads] + [(loads[-1], SHORT_BYTES)]
     found = []
-    for turn in range(live_experiments.repeats(settings)):
+    for turn in range(live_experiments.trial_count(settings)):
         settings.say(f"turn {turn + 1}: {len(cases)} loads of {seconds:g} s")
-        done = relay_cost.apart(measure, cases, rate_mbit, seconds)
+        done = relay_cost.run_in_own_process(measure, cases, rate_mbit, seconds)
         found += [LoadMeasurement(*one) for one in done]
-    return made(found, rate_mbit, relay_cost.in_turns(settings, measure_kernel))
+    return made(found, rate_mbit, relay_cost.repeated_in_labs(settings, measure_kernel))
 
 
 def measure(
@@ -78,15 +78,15 @@ def measure(
     """Return the relay's processor share at each load, minus that of idling."""
     # full load in one direction; short packets have the same rate
     packets_s = rate_mbit * 125_000 / PACKET_BYTES
-    with relay_cost.lab_of(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
+    with relay_cost.sandboxed_relay_lab(NETWORK, ROUTING, SPARE * rate_mbit, 1500) as lab:
         a, relay, b = (lab.server(name) for name in (A, RELAY, B))
-        idle = relay_cost.idle(lab, relay)
+        idle = relay_cost.idle_forwarder_use(lab, relay)
         found = []
         for load, size in cases:
             streams = [_Stream(lab, a, b, size), _Stream(lab, b, a, size)]
             for stream in streams:
                 stream.start(load * packets_s)
-            time.sleep(seconds / 5)  # the first packets set up their paths
+            time.sleep(seconds / 5)  # let the first packets set up their paths before measuring
             busy = relay_cost.ForwarderLoad(lab, relay)
             time.sleep(seconds)
             used = busy.end()
@@ -100,13 +100,13 @@ def measure(
 
 def measure_kernel() -> list[float]:
     """Return the time of relaying a packet under eBPF in µs, for long and for short packets."""
-    with relay_cost.lab_of(NETWORK, ROUTING, None, 1500, relay_cost.EBPF) as lab:
+    with relay_cost.sandboxed_relay_lab(NETWORK, ROUTING, None, 1500, relay_cost.EBPF) as lab:
         ends = lab.server(A), lab.server(RELAY), lab.server(B)
-        return relay_cost.one_more(lab, ends, (PACKET_BYTES, SHORT_BYTES))
+        return relay_cost.additional_relay_cost_us(lab, ends, (PACKET_BYTES, SHORT_BYTES))
 
 
 class _Stream:
-    """Datagrams from one server to another at a fixed rate, sent and received by threads."""
+    """UDP stream between two servers at a fixed rate, sent and received by threads."""
 
     def __init__(self, lab: Lab, source: int, destination: int, packet_bytes: int) -> None:
         self.sent = self.received = 0

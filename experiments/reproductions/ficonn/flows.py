@@ -26,7 +26,11 @@ from experiments.analysis.simulator.compiled_tar import TarFlows
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import lengths, routes
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import drawn, draws, repeats
+from experiments.reproductions.shared.draws import (
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+)
 from experiments.reproductions.shared.figure import (
     Claim,
     Figure,
@@ -34,7 +38,7 @@ from experiments.reproductions.shared.figure import (
     by_series,
     figure,
     point,
-    with_paper,
+    with_paper_values,
 )
 from hosts.ficonn.tar import READINGS, VIRTUAL_FLOWS
 from topos.base.spec import parse
@@ -43,7 +47,7 @@ from topos.ficonn import FiConn
 NETWORK = "ficonn,32,2"
 ROUND_S, ROUNDS, QUICK_ROUNDS = 30, 10, 4
 STEADY = 3  # number of last rounds that count as steady state
-RUNS, OTHERS_RUNS = 6, 3  # number of runs: of the routers' reading, and of other readings
+RUNS, OTHERS_RUNS = 6, 3  # number of runs: with our reading of virtual flows, and with others
 TOR, TAR = "TOR", "TAR"
 TAKEN = next(name for name, reading in READINGS.items() if reading == VIRTUAL_FLOWS)
 
@@ -64,7 +68,7 @@ class FlowDraw(NamedTuple):
     tar: list[RoundSample]
 
     def samples(self, routing: str) -> list[RoundSample]:
-        """Return a routing's results, one per round of probes; TOR's never change."""
+        """Return the results of TOR or TAR after each round of probes; TOR's never change."""
         return [self.tor] * len(self.tar) if routing == TOR else self.tar
 
 
@@ -88,7 +92,7 @@ def burst_traffic(ficonn: FiConn, random: numpy.random.Generator) -> Ends:
 TRAFFIC = {"random": random_traffic, "burst": burst_traffic}
 
 
-@drawn
+@seeded_task_function
 def measure(
     spec: str, traffic: str, reading: str, rounds: int, random: numpy.random.Generator
 ) -> FlowDraw:
@@ -96,7 +100,7 @@ def measure(
     ficonn = parse(spec)
     assert isinstance(ficonn, FiConn)
     ends = TRAFFIC[traffic](ficonn, random)
-    tor = _sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
+    tor = _round_sample(ficonn, routes(ficonn, "tor", *ends), lengths(ficonn, "tor", *ends))
     tar = TarFlows(ficonn, *ends, random, virtual=READINGS[reading])
     return FlowDraw(len(ends[0]), tor, _samples_by_round(tar, rounds))
 
@@ -105,11 +109,11 @@ def _samples_by_round(flows: TarFlows, rounds: int) -> list[RoundSample]:
     samples = []
     for _ in range(rounds):
         flows.probe()
-        samples.append(_sample(flows.ficonn, flows.routes(), flows.counts))
+        samples.append(_round_sample(flows.ficonn, flows.routes(), flows.counts))
     return samples
 
 
-def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
+def _round_sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
     links = link_count(ficonn)
     return RoundSample(
         float(max_min(found, 1.0, links).sum()),
@@ -118,12 +122,14 @@ def _sample(ficonn: FiConn, found: Routes, hops: Ints) -> RoundSample:
     )
 
 
-def simulated(settings: Settings, traffic: str, reading: str = TAKEN) -> list[FlowDraw]:
-    """Return the runs, each with its own flows, which are the same for every reading."""
+def simulate_flow_draws(settings: Settings, traffic: str, reading: str = TAKEN) -> list[FlowDraw]:
+    """Simulate TOR and TAR on random flows, the same for every reading of virtual flows."""
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
     cases = [(NETWORK, traffic, reading, rounds)]
     runs_each = RUNS if reading == TAKEN else OTHERS_RUNS
-    (runs,) = draws(settings, measure, cases, repeats(settings, runs_each, 1))
+    (runs,) = simulation_runs(
+        settings, measure, cases, simulation_run_count(settings, runs_each, 1)
+    )
     return [
         FlowDraw(flows, RoundSample(*tor), [RoundSample(*one) for one in tar])
         for flows, tor, tar in runs.found
@@ -147,7 +153,7 @@ def curves(
     )
 
 
-def after(
+def tor_tar_comparison(
     runs: list[FlowDraw],
     series: str,
     value: Callable[[RoundSample, RoundSample], float],
@@ -183,14 +189,14 @@ THROUGHPUT = ("time, s", "aggregate throughput, Gbit/s")
 PAPERS_FIRST, PAPERS_STEADY, NEAR = 8.5, 2.5, 1.0
 
 
-def ahead(runs: list[FlowDraw]) -> list[Claim]:
+def fig6_claims(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on the throughput in Fig. 6."""
 
     def percent(tor: RoundSample, tar: RoundSample) -> float:
         return (tor.max_min / tar.max_min - 1) * 100
 
     first, steady = (
-        after(runs, "TOR ahead, %", percent, at_first, paper)
+        tor_tar_comparison(runs, "TOR ahead, %", percent, at_first, paper)
         for at_first, paper in ((True, PAPERS_FIRST), (False, PAPERS_STEADY))
     )
     return [Claim(first, NEAR), Claim(steady, NEAR, at_most=True)]
@@ -204,9 +210,9 @@ def ahead(runs: list[FlowDraw]) -> list[Claim]:
 )
 def fig6(settings: Settings) -> Made:
     """Reproduce Li 2009, Fig. 6: throughput of TOR and TAR between random pairs of servers."""
-    runs = simulated(settings, "random")
+    runs = simulate_flow_draws(settings, "random")
     points = curves(runs, lambda sample: sample.max_min)
-    return Made(points, ahead(runs), notes=notes(runs, settings))
+    return Made(points, fig6_claims(runs), notes=notes(runs, settings))
 
 
 # With TOR all flows share the only level-2 link between the two FiConn_1s; TAR reaches 99.5 Gbit/s.
@@ -219,10 +225,12 @@ EQUAL_SHARES = (
 )
 
 
-def carried(runs: list[FlowDraw]) -> list[Claim]:
+def fig8_claims(runs: list[FlowDraw]) -> list[Claim]:
     """Return the claims of Li 2009, section V, on the burst throughput in Fig. 8."""
-    tor = after(runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR)
-    tar = after(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
+    tor = tor_tar_comparison(
+        runs, "TOR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TOR, TOR
+    )
+    tar = tor_tar_comparison(runs, "TAR, equal shares", lambda _, now: now.equal, False, PAPERS_TAR)
     return [Claim(tor, EXACT), Claim(tar, NEAR_TAR)]
 
 
@@ -235,14 +243,16 @@ def carried(runs: list[FlowDraw]) -> list[Claim]:
 )
 def fig8(settings: Settings) -> Made:
     """Reproduce Li 2009, Fig. 8: throughput of TOR and TAR between two FiConn_1s."""
-    runs = simulated(settings, "burst")
+    runs = simulate_flow_draws(settings, "burst")
     points = [
         *curves(runs, lambda sample: sample.max_min),
         *curves(runs, lambda sample: sample.equal, (TAR,), ", equal shares"),
     ]
-    last, claims = points[-1].x, carried(runs)
-    points = with_paper(points, {(TOR, last): PAPERS_TOR, (TAR, last): PAPERS_TAR})
-    fair = after(runs, "TAR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TAR)
+    last, claims = points[-1].x, fig8_claims(runs)
+    points = with_paper_values(points, {(TOR, last): PAPERS_TOR, (TAR, last): PAPERS_TAR})
+    fair = tor_tar_comparison(
+        runs, "TAR, max-min fair", lambda _, now: now.max_min, False, PAPERS_TAR
+    )
     rows = [*(claim.row for claim in claims), fair]
     return Made(points, claims, rows, notes=(*notes(runs, settings), EQUAL_SHARES))
 
@@ -254,13 +264,15 @@ PAPERS_HOPS = {"random": 1.5, "burst": 3.0}
 NEAR_HOPS = 0.1
 
 
-def longer(runs: list[FlowDraw], traffic: str) -> list[Claim]:
+def path_length_claims(runs: list[FlowDraw], traffic: str) -> list[Claim]:
     """Return the claims of section V on Fig. 7 and 9: additional hops of TAR's paths."""
 
     def additional_hops(tor: RoundSample, tar: RoundSample) -> float:
         return tar.hops - tor.hops
 
-    row = after(runs, "hops more than TOR", additional_hops, False, PAPERS_HOPS[traffic])
+    row = tor_tar_comparison(
+        runs, "hops more than TOR", additional_hops, False, PAPERS_HOPS[traffic]
+    )
     return [Claim(row, NEAR_HOPS, at_most=True)]
 
 
@@ -269,9 +281,9 @@ def _length_figure(name: str, traffic: str) -> Figure:
     title = f"Path lengths in FiConn, {traffic} traffic"
 
     def made(settings: Settings) -> Made:
-        runs = simulated(settings, traffic)
+        runs = simulate_flow_draws(settings, traffic)
         points = curves(runs, lambda sample: sample.hops)
-        return Made(points, longer(runs, traffic), notes=notes(runs, settings))
+        return Made(points, path_length_claims(runs, traffic), notes=notes(runs, settings))
 
     return figure(name, about, title, "time, s", "average path length, hops")(made)
 

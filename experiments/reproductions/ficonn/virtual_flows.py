@@ -13,11 +13,11 @@ from dataclasses import replace
 from experiments.reporting.reproduced.result import AGREES, DIFFERS, UNDECIDED, Settings
 from experiments.reproductions.ficonn.flows import (
     TAKEN,
-    ahead,
-    carried,
-    longer,
+    fig6_claims,
+    fig8_claims,
     notes,
-    simulated,
+    path_length_claims,
+    simulate_flow_draws,
 )
 from experiments.reproductions.shared.figure import Claim, Made, figure, interval
 from hosts.ficonn.tar import READINGS
@@ -34,11 +34,13 @@ from hosts.ficonn.tar import READINGS
 def readings(settings: Settings) -> Made:
     """Compare all readings of FiConn's virtual flows with the claims on Fig. 6 to 9."""
     held = {reading: list(_claims(settings, reading)) for reading in READINGS}
-    misses = {reading: max(missed(claim) for claim in held[reading]) for reading in held}
+    misses = {
+        reading: max(relative_deviation(claim) for claim in held[reading]) for reading in held
+    }
     nearest = min(misses, key=misses.__getitem__)
     reasons = [
-        f"{reading}: {_claims_held(claims)} of {len(claims)} claims hold; the largest deviation is "
-        f"{misses[reading]:.0%} of the paper's value."
+        f"{reading}: {_held_claim_count(claims)} of {len(claims)} claims hold; "
+        f"the largest deviation is {misses[reading]:.0%} of the paper's value."
         for reading, claims in held.items()
     ]
     reasons.append(f"The routers use {TAKEN!r}; {nearest!r} is nearest to the paper.")
@@ -46,17 +48,19 @@ def readings(settings: Settings) -> Made:
         [claim.row for claims in held.values() for claim in claims],
         rows=(),
         judged=(judged(held), reasons),
-        notes=notes(simulated(settings, "random"), settings)[:2],
+        notes=notes(simulate_flow_draws(settings, "random"), settings)[:2],
     )
 
 
 def _claims(settings: Settings, reading: str) -> Iterator[Claim]:
-    random, burst = (simulated(settings, traffic, reading) for traffic in ("random", "burst"))
+    random, burst = (
+        simulate_flow_draws(settings, traffic, reading) for traffic in ("random", "burst")
+    )
     of_figures = {
-        "Fig. 6": ahead(random),
-        "Fig. 7": longer(random, "random"),
-        "Fig. 8": carried(burst),
-        "Fig. 9": longer(burst, "burst"),
+        "Fig. 6": fig6_claims(random),
+        "Fig. 7": path_length_claims(random, "random"),
+        "Fig. 8": fig8_claims(burst),
+        "Fig. 9": path_length_claims(burst, "burst"),
     }
     for name, claims in of_figures.items():
         for claim in claims:
@@ -77,7 +81,7 @@ def judged(held: Mapping[str, Sequence[Claim]]) -> str:
     return DIFFERS if any(other < least for _, other in ends.values()) else UNDECIDED
 
 
-def missed(claim: Claim) -> float:
+def relative_deviation(claim: Claim) -> float:
     """Return the deviation from a claim, relative to the paper's value; 0 if the claim holds."""
     ours = claim.row.ours
     assert ours is not None
@@ -101,5 +105,5 @@ def _deviation_range(claim: Claim) -> tuple[float, float]:
     return (0.0 if beyond else ends[0]), ends[1]
 
 
-def _claims_held(claims: Sequence[Claim]) -> int:
+def _held_claim_count(claims: Sequence[Claim]) -> int:
     return sum(claim.holds is True for claim in claims)

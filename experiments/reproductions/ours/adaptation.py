@@ -21,7 +21,13 @@ from experiments.analysis.simulator.adapting import Times, adapting
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.hops import Ints
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import Found, Runs, drawn, draws, repeats
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+)
 from experiments.reproductions.shared.figure import Claim, Made, by_series, figure, verdict
 from topos.base.spec import parse
 from topos.base.topology import Topology
@@ -53,7 +59,7 @@ SETTLED = 0.01  # maximum share of flows that still move in a round
 LAST, STEADY = 5, 0.05  # last rounds, and the maximum relative change of throughput in them
 
 
-@drawn
+@seeded_task_function
 def measure(
     spec: str,
     routing: str,
@@ -70,7 +76,7 @@ def measure(
     network = parse(spec)
     broken = draw(network, random, servers=FAILED if case == FAILING else 0.0)
     works = broken.works(network)
-    sources, destinations = burst(network, random)
+    sources, destinations = burst_flows(network, random)
     alive = ~(broken.servers[sources] | broken.servers[destinations])
     ends = sources[alive], destinations[alive]
     single = _total_rate(network, around.routes(network, single_paths, *ends, works, random))
@@ -90,7 +96,7 @@ def measure(
     return {"throughput": throughput, "moved": moved, "cut_off": cut_off}
 
 
-def burst(network: Topology, random: numpy.random.Generator) -> tuple[Ints, Ints]:
+def burst_flows(network: Topology, random: numpy.random.Generator) -> tuple[Ints, Ints]:
     """Return a flow from every server of one group to every server of another."""
     size = network.servers // GROUPS
     first, second = random.choice(GROUPS, 2, replace=False) * size
@@ -103,7 +109,7 @@ def _total_rate(network: Topology, routes: Routes) -> float:
 
 
 def _link_rows(routes: Routes, least: int = 0) -> Ints:
-    """Return the links of each flow as a row, padded with 0; link numbers are increased by one."""
+    """Return a matrix with each flow's links as a row (link number + 1, padded with 0)."""
     counts = numpy.diff(routes.starts)
     rows = numpy.zeros((routes.flows, max(least, int(counts.max(initial=0)))), numpy.int64)
     rows[numpy.arange(rows.shape[1]) < counts[:, None]] = routes.links + 1
@@ -122,11 +128,11 @@ def adaptation(settings: Settings) -> Made:
     """Simulate a burst in three networks whose routing adapts to traffic."""
     networks = QUICK_NETWORKS if settings.quick else NETWORKS
     rounds = QUICK_ROUNDS if settings.quick else ROUNDS
-    count = repeats(settings, RUNS, 2)
+    count = simulation_run_count(settings, RUNS, 2)
     series = [(name, case) for name in networks for case in CASES[name]]
     cases = [(*networks[name], case, rounds) for name, case in series]
     names = [f"{name}{case}" for name, case in series]
-    runs = dict(zip(names, draws(settings, measure, cases, count), strict=True))
+    runs = dict(zip(names, simulation_runs(settings, measure, cases, count), strict=True))
     claims = _claims(runs, rounds)
     curves = by_series(
         of.point(name, i + 1, lambda run, i=i: run["throughput"][i])  # type: ignore[misc]

@@ -23,10 +23,10 @@ from experiments.reproductions.shared.degradation import BCUBE, CURVE_RUNS, SERV
 from experiments.reproductions.shared.draws import (
     Found,
     Runs,
-    drawn,
-    draws,
-    paired,
-    repeats,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+    values_by_run,
 )
 from experiments.reproductions.shared.figure import Claim, Made, by_series, figure, point
 from topos.base.spec import parse
@@ -52,13 +52,13 @@ LABELS = {
 SHARES = (0.0, 0.05, 0.1, 0.2)
 LAST = SHARES[-1]
 ROUNDS, RUNS = 4, 5  # all-to-all flows stop moving in the first round or two
-# Runs where the verdict needs more: a few switches decide, and DPillar's ratio is near one.
+# More runs for cases in which a few failed switches, or a ratio near 1, decide the verdict.
 MORE_RUNS = {(DPILLAR, SWITCHES, LAST): 100, (BCUBE, SWITCHES, LAST): 24}
 
 Case = tuple[str, str, float]  # network, kind of failure, failed share
 
 
-@drawn
+@seeded_task_function
 def measure(
     spec: str, routing: str, plain: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
@@ -97,8 +97,8 @@ def adaptive(settings: Settings) -> Made:
         (name, kind, share) for name in networks for kind in (SERVERS, SWITCHES) for share in SHARES
     ]
     tasks = [(*networks[name], kind if share else SERVERS, share) for name, kind, share in cases]
-    counts = [repeats(settings, _run_count(case), 2) for case in cases]
-    runs = dict(zip(cases, draws(settings, measure, tasks, counts), strict=True))
+    counts = [simulation_run_count(settings, _run_count(case), 2) for case in cases]
+    runs = dict(zip(cases, simulation_runs(settings, measure, tasks, counts), strict=True))
     claims = [
         *(_throughput_claim(name, runs[name, SWITCHES, LAST]) for name in (DPILLAR, BCUBE)),
         *(_reachability_claim(runs[FICONN, kind, LAST], kind) for kind in (SERVERS, SWITCHES)),
@@ -131,14 +131,14 @@ def _run_count(case: Case) -> int:
 
 def _throughput_claim(name: str, runs: Runs) -> Claim:
     """Claim that probing for available bandwidth increases the throughput."""
-    times = paired(truediv, (runs, "abt"), (runs, "plain_abt"))
+    times = values_by_run(truediv, (runs, "abt"), (runs, "plain_abt"))
     row = point(f"{name}: throughput, of that of random paths", f"{LAST:.0%} of switches", times)
     return Claim(row, 0.0, at_least=True, wanted=1.0)
 
 
 def _reachability_claim(runs: Runs, kind: str) -> Claim:
     """Claim that TAR cuts off no more pairs than TOR."""
-    more = [lost * 100 for lost in paired(sub, (runs, "lost"), (runs, "plain_lost"))]
+    more = [lost * 100 for lost in values_by_run(sub, (runs, "lost"), (runs, "plain_lost"))]
     row = point("FiConn: pairs cut off by TAR, above TOR's, %", f"{LAST:.0%} of {kind}", more)
     return Claim(row, 0.0, at_most=True, wanted=0.0)
 
@@ -167,14 +167,15 @@ def _notes(networks: dict[str, tuple[str, str, str]], settings: Settings) -> tup
         for name, (spec, routing, plain) in networks.items()
     ]
     most = ", ".join(
-        f"{repeats(settings, runs, 2)} of {name} with {share:.0%} of the {kind} failed"
+        f"{simulation_run_count(settings, runs, 2)} of {name} with {share:.0%} of the {kind} failed"
         for (name, kind, share), runs in MORE_RUNS.items()
     )
     return (
         "; ".join(compared) + ".",
-        f"Mean of {repeats(settings, RUNS, 2)} runs where a verdict depends on it ({most}), of "
-        f"{repeats(settings, CURVE_RUNS, 2)} elsewhere, and its 95 % confidence interval, seed "
-        f"{settings.seed}. Aggregate bottleneck throughput of all-to-all traffic between working "
+        f"Mean of {simulation_run_count(settings, RUNS, 2)} runs where a verdict depends on it "
+        f"({most}), of {simulation_run_count(settings, CURVE_RUNS, 2)} elsewhere, "
+        f"and its 95 % confidence interval, seed {settings.seed}. "
+        "Aggregate bottleneck throughput of all-to-all traffic between working "
         f"servers, after {ROUNDS} rounds of probes. Disconnected pairs send nothing, which leaves "
         "more capacity to TOR's other flows: TAR and TOR are not compared.",
     )

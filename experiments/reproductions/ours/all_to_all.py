@@ -23,7 +23,7 @@ ABOUT = "four networks, a tree and a fat-tree under the same all-to-all traffic 
 SYSTEMS = (
     System("dcell,4,1", routing="dfr", label="DCell"),
     System("bcube,4,1", routing="bsr", label="BCube"),
-    # Clockwise paths only would leave half of every cable unused.
+    # DPillar's multipath routing: clockwise paths only would leave half of every cable unused.
     System("dpillar,4,3", routing="mp-both", label="DPillar"),
     System("ficonn,6,1", routing="tar", label="FiConn"),
     System("tree,4,4", label="tree"),
@@ -51,16 +51,18 @@ def six(settings: Settings) -> Made:
 
 def made(done: Run, scale: live_experiments.Scale) -> Made:
     """Return the figure's points and verdict from a run's records."""
-    valid = live_experiments.believed(done)
+    valid = live_experiments.without_invalid_trials(done)
     points = [_point(valid, system, scale) for system in done.systems]
     claims = [Claim(p, 0.0, at_least=True, wanted=GOAL * (p.ideal or math.inf)) for p in points]
     word, short = verdict(claims)
     rows = list(points)
     for system in done.systems:
         trials = valid.of(system).trials
-        rows.append(all_to_all.completion(valid, system, scale))
-        rows.append(live_experiments.spread(system, "fairness", trials.fairness))
-        rows.append(live_experiments.spread(system, "spread of links, of mean", trials.link_spread))
+        rows.append(all_to_all.completion_point(valid, system, scale))
+        rows.append(live_experiments.mean_of_trials(system, "fairness", trials.fairness))
+        rows.append(
+            live_experiments.mean_of_trials(system, "spread of links, of mean", trials.link_spread)
+        )
     return Made(
         points,
         rows=rows,
@@ -76,8 +78,10 @@ def made(done: Run, scale: live_experiments.Scale) -> Made:
 def _point(done: Run, system: str, scale: live_experiments.Scale) -> Point:
     trials = done.of(system).trials
     factor = scale.rate / NETWORKS[system].servers / (live_experiments.PAPERS_MBIT * 1e6)
-    ideal = live_experiments.ideal_of(trials.ideal_bps)
-    return live_experiments.spread(SERIES, system, trials.goodput_bps, factor=factor, ideal=ideal)
+    ideal = live_experiments.ideal_of_trials(trials.ideal_bps)
+    return live_experiments.mean_of_trials(
+        SERIES, system, trials.goodput_bps, factor=factor, ideal=ideal
+    )
 
 
 def _reasons(points: list[Point]) -> list[str]:

@@ -17,7 +17,7 @@ from experiments.analysis.fluid.collective import phases_s
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.ours.six import SAME_PRICE, cost_usd
 from experiments.reproductions.shared import live_experiments
-from experiments.reproductions.shared.draws import repeats
+from experiments.reproductions.shared.draws import simulation_run_count
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
 from experiments.traffic.collectives.bound import all_reduce_share
 from experiments.traffic.collectives.phases import Phase, of_digits, of_ring
@@ -60,7 +60,7 @@ SECONDS, QUICK_SECONDS = 5.0, 2.5  # duration of a ring that meets the bound of 
 )
 def collectives(settings: Settings) -> Made:
     """Compute the all-reduce over the paths of all six networks."""
-    count = repeats(settings, DRAWS, 2)
+    count = simulation_run_count(settings, DRAWS, 2)
     points: list[Point] = []
     seconds: list[Point] = []
     for name, spec in PRICED.items():
@@ -138,15 +138,19 @@ def collectives_live(settings: Settings) -> Made:
     size = min(int(rate_mbit * 1e6 / 16 * seconds), most_bytes(ranks))
     workload = Workload("all-reduce", size, timeout_s=30 * seconds)
     experiment = Experiment(
-        "collectives", ABOUT_LIVE, systems, workload, repeats=live_experiments.repeats(settings),
+        "collectives",
+        ABOUT_LIVE,
+        systems,
+        workload,
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
-    )  # fmt: skip
+    )
     return live_made(live_experiments.run(settings, experiment))
 
 
 def live_made(done: Run) -> Made:
     """Return the live figure's points and verdict from the records."""
-    found = live_experiments.believed(done)
+    found = live_experiments.without_invalid_trials(done)
     points = [_time_over_bound(found, system) for system in done.systems]
     claims = [Claim(one, NEAR, at_most=True, wanted=1.0) for one in points if one.x in MEETS]
     return Made(
@@ -167,5 +171,5 @@ def _time_over_bound(done: Run, system: str) -> Point:
     """Return the time of a system's all-reduce, relative to the lower bound."""
     trials = done.of(system).trials
     over = trials.bound_bps / trials.goodput_bps
-    ideal = live_experiments.ideal_of(trials.bound_bps / trials.ideal_bps)
-    return replace(live_experiments.spread("all-reduce", system, over), ideal=ideal)
+    ideal = live_experiments.ideal_of_trials(trials.bound_bps / trials.ideal_bps)
+    return replace(live_experiments.mean_of_trials("all-reduce", system, over), ideal=ideal)

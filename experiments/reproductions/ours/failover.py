@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from experiments.reporting.reproduced.result import DIFFERS, Point, Settings
 from experiments.reproductions.shared import live_experiments
 from experiments.reproductions.shared.figure import Claim, Made, figure, verdict
-from experiments.reproductions.shared.rerouted_flows import faults_of
+from experiments.reproductions.shared.rerouted_flows import faults_with_flow_effects
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.experiment import Experiment, FaultRate, System
 from hosts.base.faults import verb_of
@@ -69,7 +69,7 @@ def failover(settings: Settings) -> Made:
         systems=live_experiments.with_rate(settings, SYSTEMS),
         workload=Workload("permutation", duration_s=at_s, tool="generator", timeout_s=at_s + 20.0),
         faults=tuple(faults),
-        repeats=live_experiments.repeats(settings),
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
     )
     return made(live_experiments.run(settings, experiment))
@@ -79,7 +79,7 @@ def made(done: Run) -> Made:
     """Return the figure's points and verdict from a run's records."""
     import pandas
 
-    events = pandas.DataFrame(faults_of(done, SYSTEMS))
+    events = pandas.DataFrame(faults_with_flow_effects(done, SYSTEMS))
     points = [_point(events, name, kind, "rerouted_s") for kind in KINDS for name in done.systems]
     rows = [
         _point(events, name, kind, column, f"{kind}: {words}")
@@ -116,7 +116,9 @@ def _faults_of_kind(events: pandas.DataFrame, system: str, kind: str) -> pandas.
 
 
 def _point(events: pandas.DataFrame, system: str, kind: str, column: str, x: str = "") -> Point:
-    return live_experiments.spread(system, x or kind, _faults_of_kind(events, system, kind)[column])
+    return live_experiments.mean_of_trials(
+        system, x or kind, _faults_of_kind(events, system, kind)[column]
+    )
 
 
 def _stuck_flow_notes(events: pandas.DataFrame, systems: Sequence[str]) -> list[str]:

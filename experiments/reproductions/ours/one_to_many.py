@@ -96,16 +96,16 @@ def _experiment(settings: Settings, system: System, what: str) -> Experiment:
             timeout_s=seconds + 20.0,
             options={"source": network.address(speedups.SOURCE), "receivers": named},
         ),
-        repeats=live_experiments.repeats(settings),
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
     )
 
 
 def made(runs: dict[tuple[str, str], Run]) -> Made:
-    """Return the figure from the runs' records, and from the paths of larger networks."""
+    """Return the one-to-many figure from runs' records and from the paths of larger networks."""
     points = []
     for (name, what), done in runs.items():
-        points.append(_point(name, what, live_experiments.believed(done)))
+        points.append(_point(name, what, live_experiments.without_invalid_trials(done)))
     claims = [
         Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)
         for point in points
@@ -136,12 +136,13 @@ def _point(name: str, what: str, done: Run) -> Point:
     paper = bound if name in PAPERS else None
     goodput = done.of(name).trials.goodput_bps
     return replace(
-        live_experiments.spread(what, name, goodput, factor=1 / link_bps, paper=paper), ideal=bound
+        live_experiments.mean_of_trials(what, name, goodput, factor=1 / link_bps, paper=paper),
+        ideal=bound,
     )
 
 
 def _rate_by_paths(system: System) -> Point:
-    """Return the rate of the paths to one server of each group in a larger network, in links."""
+    """Return a server's total rate on paths to one server of each group, in link rates."""
     network = parse(system.network)
     bound = float(network.ports)
     paper = bound if system.name in PAPERS else None

@@ -24,7 +24,7 @@ from experiments.reproductions.shared.degradation import (
     Networks,
     runs_of,
 )
-from experiments.reproductions.shared.draws import repeats
+from experiments.reproductions.shared.draws import simulation_run_count
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
 from topos.base.spec import parse
 
@@ -59,7 +59,7 @@ LAST = SHARES[-1]
 RUNS = 5
 
 
-def servers(networks: Networks, name: str) -> int:
+def server_count(networks: Networks, name: str) -> int:
     """Return the number of servers of a network."""
     return parse(networks[name][0]).servers
 
@@ -72,17 +72,17 @@ def cost_usd(networks: Networks, name: str) -> float:
     return cost.network_usd + cost.nics_usd
 
 
-def per_server(networks: Networks, one: Failing) -> Point:
+def throughput_per_server(networks: Networks, one: Failing) -> Point:
     """Return the throughput per server, in units of a link's rate; failed servers count."""
-    return one.throughput(1 / servers(networks, one.series))
+    return one.throughput(1 / server_count(networks, one.series))
 
 
-def per_price(networks: Networks, one: Failing) -> Point:
+def throughput_per_price(networks: Networks, one: Failing) -> Point:
     """Return a network's throughput per thousand dollars, in units of a link's rate."""
     return one.throughput(1000 / cost_usd(networks, one.series))
 
 
-def ahead(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
+def bcube_ahead_claim(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
     """Claim that BCube is ahead of the fat-tree and DCell, as in Guo 2009, section 6.
 
     `value` returns the factor of a network's throughput.
@@ -110,15 +110,18 @@ def ahead(runs: Iterable[Failing], value: Callable[[str], float]) -> Claim:
 def degradation(settings: Settings) -> Made:
     """Fail servers, then switches, of six networks of about 2000 servers."""
     networks = QUICK_SAME_SIZE if settings.quick else SAME_SIZE
-    count = repeats(settings, RUNS, 2)
+    count = simulation_run_count(settings, RUNS, 2)
     runs = runs_of(settings, networks, SHARES, count, judged=_is_compared)
-    points = [per_server(networks, one) for one in runs]
-    claim = ahead(runs, lambda name: 1 / servers(networks, name))
+    points = [throughput_per_server(networks, one) for one in runs]
+    claim = bcube_ahead_claim(runs, lambda name: 1 / server_count(networks, name))
     reason = f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed."
     whole, last = _end_runs(runs)
     rows = [
-        *(per_server(networks, one) for one in (*whole, *last)),
-        *(_with_quantity(per_price(networks, one), "ABT per 1000 $") for one in (*whole, *last)),
+        *(throughput_per_server(networks, one) for one in (*whole, *last)),
+        *(
+            _with_quantity(throughput_per_price(networks, one), "ABT per 1000 $")
+            for one in (*whole, *last)
+        ),
         *(one.lost() for one in last),
     ]
     return _made(networks, settings, count, points, [claim.row, *rows], claim, reason)
@@ -134,27 +137,33 @@ def degradation(settings: Settings) -> Made:
 def equal_cost(settings: Settings) -> Made:
     """Fail servers, then switches, of six networks of the same price."""
     shares = (SHARES[0], LAST) if settings.quick else SHARES
-    count = repeats(settings, RUNS, 2)
+    count = simulation_run_count(settings, RUNS, 2)
     runs = runs_of(settings, SAME_PRICE, shares, count, judged=_is_compared)
-    points = [per_price(SAME_PRICE, one) for one in runs]
-    claim = ahead(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
+    points = [throughput_per_price(SAME_PRICE, one) for one in runs]
+    claim = bcube_ahead_claim(runs, lambda name: 1000 / cost_usd(SAME_PRICE, name))
     reason = (
         f"Guo 2009, section 6: {BCUBE} is ahead with {LAST:.0%} of the switches failed, at the "
         "same number of servers; here at equal cost."
     )
     whole, last = _end_runs(runs)
     rows = [
-        *(Point(name, "servers", servers(SAME_PRICE, name)) for name in SAME_PRICE),
+        *(Point(name, "servers", server_count(SAME_PRICE, name)) for name in SAME_PRICE),
         *(Point(name, "price, $", cost_usd(SAME_PRICE, name)) for name in SAME_PRICE),
-        *(_with_quantity(per_price(SAME_PRICE, one), "per 1000 $") for one in (*whole, *last)),
-        *(_with_quantity(per_server(SAME_PRICE, one), "a server") for one in (*whole, *last)),
+        *(
+            _with_quantity(throughput_per_price(SAME_PRICE, one), "per 1000 $")
+            for one in (*whole, *last)
+        ),
+        *(
+            _with_quantity(throughput_per_server(SAME_PRICE, one), "a server")
+            for one in (*whole, *last)
+        ),
         *(one.lost() for one in last),
     ]
     return _made(SAME_PRICE, settings, count, points, [claim.row, *rows], claim, reason)
 
 
 def _is_compared(series: str, kind: str, share: float) -> bool:
-    """Return True for the simulated cases that the claim compares (see `ahead`)."""
+    """Return True for the simulated cases that the claim compares (see `bcube_ahead_claim`)."""
     return series in (BCUBE, FATTREE, DCELL) and (kind, share) == (SWITCHES, LAST)
 
 
@@ -179,8 +188,8 @@ def _made(
     reason: str,
 ) -> Made:
     compared = [
-        f"{name}: {spec} ({servers(networks, name)} servers, ${cost_usd(networks, name):,.0f}), "
-        f"{routing}"
+        f"{name}: {spec} ({server_count(networks, name)} servers, "
+        f"${cost_usd(networks, name):,.0f}), {routing}"
         for name, (spec, routing) in networks.items()
     ]
     word, reasons = verdict([claim])

@@ -24,11 +24,11 @@ from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
     Runs,
-    drawn,
     drawn_note,
-    draws,
-    paired,
-    repeats,
+    seeded_task_function,
+    simulation_run_count,
+    simulation_runs,
+    values_by_run,
 )
 from experiments.reproductions.shared.figure import Claim, Made, figure, point, verdict
 from topos.base.spec import parse
@@ -36,7 +36,7 @@ from topos.base.spec import parse
 BCUBE, TREE = "BCube", "tree"
 SIZES, QUICK_SIZES = (16, 256, 1024, 4096), (16, 64)
 LEVELS = {16: 1, 64: 2, 256: 3, 1024: 4, 4096: 5}
-OTHERS = 15  # number of destinations of a server
+OTHERS = 15  # number of servers to which each server sends
 MTU, QUEUE_PACKETS = 9000, 100
 # ^simulated rate and paper's rate: timeouts weigh as much as in live labs of the simulated rate
 RATE_BPS, PAPERS_BPS = 100e6, 1e9
@@ -44,7 +44,7 @@ VOLUME_BYTES = 500_000
 PAPERS_GBPS = {(BCUBE, 16): 0.75, (TREE, 16): 0.26}
 PAPERS_RATIO = 750 / 260
 RUNS = 2
-MOST = 0.8  # fraction of the bytes delivered during the measurement
+MOST = 0.8  # throughput is measured until this fraction of bytes is delivered
 # number of samples, and their duration relative to the completion time of fluids
 MOMENTS, LASTING = 400, 4.0
 
@@ -72,7 +72,7 @@ def pairs(servers: int, random: numpy.random.Generator) -> list[tuple[int, int]]
     ]
 
 
-@drawn
+@seeded_task_function
 def measure(name: str, servers: int, random: numpy.random.Generator) -> Found:
     """Return a server's throughput in cables, by TCP and as fluids; drops, timeouts and events."""
     network = parse(spec_of(name, servers))
@@ -115,10 +115,10 @@ def _throughput_until_most(moments_s: Any, delivered_bits: Any, cables_s: float)
 def tcp_at_scale(settings: Settings) -> Made:
     """Simulate all-to-all TCP traffic over BCube and a tree, with 16 to 4096 servers."""
     sizes = QUICK_SIZES if settings.quick else SIZES
-    count = repeats(settings, RUNS, 2)
+    count = simulation_run_count(settings, RUNS, 2)
     series = [(name, servers) for name in (BCUBE, TREE) for servers in sizes]
     cases = [(name, servers) for name, servers in series]
-    runs = dict(zip(series, draws(settings, measure, cases, count), strict=True))
+    runs = dict(zip(series, simulation_runs(settings, measure, cases, count), strict=True))
     points = [_throughput_point(of, name, servers) for (name, servers), of in runs.items()]
     claims = [_ratio_claim(runs, servers) for servers in sizes]
     others = [
@@ -151,7 +151,7 @@ def _throughput_point(of: Runs, name: str, servers: int) -> Point:
 def _ratio_claim(runs: dict[tuple[str, int], Runs], servers: int) -> Claim:
     """Claim that BCube's throughput exceeds the tree's by the same factor as in the testbed."""
     both = ((runs[name, servers], "throughput") for name in (BCUBE, TREE))
-    times = paired(lambda bcube, tree: bcube / tree, *both)
+    times = values_by_run(lambda bcube, tree: bcube / tree, *both)
     paper = PAPERS_RATIO if servers == min(SIZES) else None
     row = point(f"{BCUBE} / {TREE}", servers, times, paper)
     return Claim(row, 0.0, at_least=True, wanted=PAPERS_RATIO)

@@ -41,36 +41,38 @@ def run(
         name=name,
         about=about,
         systems=systems,
-        # The generator is used: two iperf3 processes per flow would slow the network.
+        # Pillarbox's traffic generator sends the flows: two iperf3 processes each would be slow.
         workload=Workload("all-to-all", volume_bytes, tool="generator", timeout_s=TIMEOUT_S),
-        repeats=live_experiments.repeats(settings),
+        repeats=live_experiments.trial_count(settings),
         seed=settings.seed,
     )
     done = live_experiments.run(settings, experiment)
     return done, live_experiments.Scale.to_paper(rate_mbit, volume_bytes, papers_bytes)
 
 
-def completion(
+def completion_point(
     done: Run, system: str, scale: live_experiments.Scale, paper: float | None = None
 ) -> Point:
     """Return a system's completion time, that of its last flow, as a point."""
     trials = done.of(system).trials
-    ideal = live_experiments.ideal_of(trials.ideal_s)
-    return live_experiments.spread(
+    ideal = live_experiments.ideal_of_trials(trials.ideal_s)
+    return live_experiments.mean_of_trials(
         system, "completion, s", trials.completion_s, factor=scale.time, paper=paper, ideal=ideal
     )
 
 
-def maximum(done: Run, system: str, scale: live_experiments.Scale, paper: float) -> Point:
+def maximum_throughput_point(
+    done: Run, system: str, scale: live_experiments.Scale, paper: float
+) -> Point:
     """Return a system's maximum total throughput, averaged over a twentieth of the time."""
-    found = live_experiments.over_time(done.of(system).intervals, points=20)
+    found = live_experiments.throughput_over_time(done.of(system).intervals, points=20)
     most = found.groupby("trial").goodput_bps.max()
-    return live_experiments.spread(
+    return live_experiments.mean_of_trials(
         system, "maximum, Gbit/s", most, factor=scale.rate / 1e9, paper=paper
     )
 
 
-def ended(
+def last_flow_completion(
     done: Run,
     system: str,
     what: str,
@@ -82,8 +84,8 @@ def ended(
     flows = done.of(system).flows
     own = flows[[belongs(*pair) for pair in zip(flows.source, flows.destination, strict=True)]]
     ends = own.groupby("trial")
-    ideal = live_experiments.ideal_of(ends.ideal_end_s.max())
-    return live_experiments.spread(
+    ideal = live_experiments.ideal_of_trials(ends.ideal_end_s.max())
+    return live_experiments.mean_of_trials(
         system, what, ends.end_s.max(), factor=scale.time, paper=paper, ideal=ideal
     )
 

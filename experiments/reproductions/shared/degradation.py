@@ -19,7 +19,12 @@ from experiments.analysis.simulator import around
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.reporting.reproduced.result import Point, Settings
-from experiments.reproductions.shared.draws import Found, Runs, drawn, draws
+from experiments.reproductions.shared.draws import (
+    Found,
+    Runs,
+    seeded_task_function,
+    simulation_runs,
+)
 from topos.base.spec import parse
 
 SERVERS, SWITCHES = "servers", "switches"  # kinds of failure
@@ -29,7 +34,7 @@ Case = tuple[str, str, float]  # network's label, kind of failure, share that fa
 Networks = Mapping[str, tuple[str, str]]  # spec and routing by network's label
 
 
-@drawn
+@seeded_task_function
 def measure(
     spec: str, routing: str, kind: str, share: float, random: numpy.random.Generator
 ) -> Found:
@@ -44,7 +49,7 @@ def measure(
     for routes in around.blocks(network, routing, *ends, broken.works(network), random):
         loads += link_loads(routes, None, len(loads))
         flows += int(numpy.count_nonzero(numpy.diff(routes.starts)))
-    # All flows have the rate of those on the busiest link.
+    # ABT: every flow gets the rate of the flows on the busiest link.
     return {"abt": flows / loads.max() if flows else 0.0, "lost": 1 - flows / len(ends[0])}
 
 
@@ -90,5 +95,5 @@ def runs_of(
     few = settings.repeats or min(runs, CURVE_RUNS)
     by_case = more or {}
     counts = [by_case.get(case, runs if judged(*case) else few) for case in cases]
-    found = draws(settings, measure, drawn_cases, counts)
+    found = simulation_runs(settings, measure, drawn_cases, counts)
     return [Failing(*case, of_case) for case, of_case in zip(cases, found, strict=True)]

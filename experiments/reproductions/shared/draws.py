@@ -21,8 +21,10 @@ FOLDER = "tasks"  # subfolder of a figure's folder for results of finished tasks
 Found = dict[str, Any]  # results of a simulation run, by name
 
 
-def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
-    """Return the results of `measure` for all tasks (see `analysis.simulator.sweeps`)."""
+def task_results(
+    settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any]
+) -> list[Any]:
+    """Return the results of the simulation function `measure` for all tasks, run in parallel."""
     return sweep(
         measure,
         tasks,
@@ -34,7 +36,7 @@ def swept(settings: Settings, measure: Callable[[Any], Any], tasks: Sequence[Any
     )
 
 
-def drawn(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+def seeded_task_function(measure: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
     """Turn a measure that takes (case..., random) into a task function of [case..., seed, run]."""
 
     @wraps(measure)
@@ -52,7 +54,7 @@ class Runs(NamedTuple):
     found: list[Any]
 
     def values(self, what: str | Callable[[Any], float | None]) -> list[float]:
-        """Return a named number from each simulation run that has it."""
+        """Return the result of the given name from each simulation run that has one."""
         of_run = what if callable(what) else lambda found: found[what]
         return [value for found in self.found if (value := of_run(found)) is not None]
 
@@ -68,8 +70,8 @@ class Runs(NamedTuple):
         return point(series, x, self.values(what), paper, **bounds)
 
 
-def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
-    """Return a function of several cases' results for each simulation run.
+def values_by_run(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[float]:
+    """Return for each simulation run a function of several cases' results, such as their ratio.
 
     Runs with the same number have the same random source, so random effects common to all cases
     cancel. A case may be given with the name of the number that the function takes from it.
@@ -81,12 +83,12 @@ def paired(of: Callable[..., float], *cases: Runs | tuple[Runs, str]) -> list[fl
     return [of(*runs) for runs in zip(*found, strict=True) if None not in runs]
 
 
-def repeats(settings: Settings, runs: int, quick: int) -> int:
+def simulation_run_count(settings: Settings, runs: int, quick: int) -> int:
     """Return the number of simulation runs of each case of a figure."""
     return settings.repeats or (quick if settings.quick else runs)
 
 
-def draws(
+def simulation_runs(
     settings: Settings,
     measure: Callable[[Sequence[Any]], Any],
     cases: Iterable[tuple[Any, ...]],
@@ -102,7 +104,7 @@ def draws(
     for case, runs in zip(cases, counts, strict=True):
         most[case] = max(runs, most.get(case, 0))
     tasks = [(*case, settings.seed, run) for case in most for run in range(most[case])]
-    found = iter(swept(settings, measure, tasks))
+    found = iter(task_results(settings, measure, tasks))
     runs_of = {case: list(itertools.islice(found, runs)) for case, runs in most.items()}
     return [Runs(case, runs_of[case]) for case in cases]
 

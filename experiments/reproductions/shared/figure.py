@@ -43,12 +43,12 @@ class Claim(NamedTuple):
 
     @property
     def value(self) -> float | None:
-        """Wanted value: the claim's own, or else the paper's."""
+        """Value that the claim wants of a figure's row: the claim's own, or else the paper's."""
         return self.row.paper if self.wanted is None else self.wanted
 
     @property
     def holds(self) -> bool | None:
-        """Whether our value agrees with the claim; None if other random draws could differ.
+        """True if our value agrees with the paper's claim; None if other random draws may disagree.
 
         A drawn or measured value is within the tolerance if its whole confidence interval is, and
         outside if no part of the interval is inside.
@@ -116,7 +116,7 @@ class Made(NamedTuple):
     claims: Sequence[Claim] = ()
     rows: Iterable[Point] | None = None  # rows of the figure's table (default: the claims' rows)
     judged: Judged | None = None  # verdict and reasons (default: by the claims)
-    why: str = ""  # reason to add if the figure differs from the paper
+    why: str = ""  # reason to print if our figure differs from the paper's
     notes: Iterable[str] = ()
     title: str = ""  # title (default: the figure's)
 
@@ -131,7 +131,7 @@ class Figure:
     x: str
     y: str
     make: Callable[[Settings], Made]
-    live: bool = False  # whether it needs a lab, and therefore root
+    live: bool = False  # whether the figure is measured in a live lab, which needs root
     look: Mapping[str, Any] | None = None  # kind of plot, log_x, log_y (see `Reproduction`)
 
     def reproduce(self, settings: Settings) -> Reproduction:
@@ -139,7 +139,7 @@ class Figure:
         return self.of(self.make(settings))
 
     def of(self, made: Made) -> Reproduction:
-        """Return the reproduction of a figure's result, with its verdict."""
+        """Return the reproduction of this figure from its function's result, with the verdict."""
         word, reasons = made.judged or verdict(made.claims)
         if made.why and word == DIFFERS:
             reasons = (*reasons, made.why)
@@ -167,7 +167,7 @@ def figure(
     """Register the decorated function as the one that reproduces a figure."""
 
     def register(make: Callable[[Settings], Made]) -> Figure:
-        require(name not in FIGURES, f"there are two figures {name}: rename one")
+        require(name not in FIGURES, f"two reproduced figures are named {name}: rename one")
         FIGURES[name] = Figure(name, about, title, x, y, make, live, look)
         return FIGURES[name]
 
@@ -198,12 +198,12 @@ def point(
     return Point(series, x, value, paper, low, high, draws=found.repeats)
 
 
-def largest(points: Iterable[Point]) -> Point:
+def largest_point(points: Iterable[Point]) -> Point:
     """Return the point with the largest value."""
     return max(points, key=lambda one: -math.inf if one.ours is None else one.ours)
 
 
-def smallest(points: Iterable[Point]) -> Point:
+def smallest_point(points: Iterable[Point]) -> Point:
     """Return the point with the smallest value."""
     return min(points, key=lambda one: math.inf if one.ours is None else one.ours)
 
@@ -220,6 +220,6 @@ def by_series(points: Iterable[Point]) -> list[Point]:
     return sorted(points, key=lambda one: names.index(one.series))
 
 
-def with_paper(points: Iterable[Point], paper: Papers) -> list[Point]:
+def with_paper_values(points: Iterable[Point], paper: Papers) -> list[Point]:
     """Return the points with the paper's values added where the paper gives them."""
     return [replace(one, paper=paper.get((one.series, one.x), one.paper)) for one in points]

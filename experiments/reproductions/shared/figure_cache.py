@@ -52,7 +52,7 @@ def made(figure: Figure, settings: Settings, folder: Path, *, again: bool = Fals
     if found and not again and found.made.get("inputs") == inputs:
         return found
     began_s = time.monotonic()
-    # With `again`, records of an earlier making are not reused.
+    # With `again`, records and results of earlier reproductions are not reused.
     settings = replace(settings, inputs="" if again else inputs)
     found = figure.reproduce(settings)
     found = replace(found, made=_making_record(inputs, settings, time.monotonic() - began_s))

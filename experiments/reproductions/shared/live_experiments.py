@@ -34,7 +34,7 @@ class Scale(NamedTuple):
 
     @classmethod
     def to_paper(cls, rate_mbit: float, volume_bytes: float, papers_bytes: float) -> Scale:
-        """Return the scale from cables of this rate and flows of this volume to the paper's.
+        """Return the factors from a lab's cable rate and flow volume to the paper's (1 Gbit/s).
 
         >>> Scale.to_paper(rate_mbit=10.0, volume_bytes=1e6, papers_bytes=1e9)
         Scale(rate=100.0, time=10.0)
@@ -55,7 +55,7 @@ def _faithful_mbit(settings: Settings, systems: Sequence[System]) -> float:
     return min(calibrated_rate(system, settings.say) for system in systems)
 
 
-def repeats(settings: Settings, count: int = 3) -> int:
+def trial_count(settings: Settings, count: int = 3) -> int:
     """Return the number of trials of each system in a live figure."""
     return settings.repeats or (1 if settings.quick else count)
 
@@ -87,18 +87,18 @@ def _records_folder(settings: Settings, experiment: Experiment) -> Path:
 # -- from records to points ----------------------------------------------------------------------
 
 
-def curves(
+def throughput_curves(
     done: Run, scale: Scale, systems: Sequence[str] = (), points: int = MOST_POINTS
 ) -> Iterable[Point]:
     """Yield each system's total throughput over time in Gbit/s, the mean of its trials."""
     for system in systems or done.systems:
-        found = over_time(done.of(system).intervals, points)
+        found = throughput_over_time(done.of(system).intervals, points)
         trials = found.trial.nunique()
         for at_s, bps in (found.groupby("at_s").goodput_bps.sum() / trials).items():
             yield Point(system, float(at_s) * scale.time, float(bps) * scale.rate / 1e9)
 
 
-def over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
+def throughput_over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
     """Return each trial's throughput over time, in `points` equal intervals."""
     from experiments.reporting.series import goodput_over_time
 
@@ -106,7 +106,7 @@ def over_time(intervals: pandas.DataFrame, points: int) -> pandas.DataFrame:
     return goodput_over_time(intervals, max(longest_s / points, 1e-3))
 
 
-def spread(
+def mean_of_trials(
     series: str,
     x: str | float,
     values: pandas.Series,
@@ -121,15 +121,15 @@ def spread(
     return replace(found, ideal=None if ideal is None else ideal * factor)
 
 
-def believed(done: Run) -> Run:
+def without_invalid_trials(done: Run) -> Run:
     """Return the run without invalid trials, or unchanged if a system has no valid trial."""
     valid = done.valid()
     there = {one["system"] for one in valid.records}
     return valid if there == {one["system"] for one in done.records} else done
 
 
-def ideal_of(values: pandas.Series) -> float | None:
-    """Return the ideal of a system's trials, which is the same for all; None if there is none."""
+def ideal_of_trials(values: pandas.Series) -> float | None:
+    """Return the ideal value of a system's trials, the same for all; None without an ideal."""
     known = values.dropna()
     return None if known.empty else float(known.iloc[0])
 
@@ -137,10 +137,10 @@ def ideal_of(values: pandas.Series) -> float | None:
 def speed_up(done: Run, fast: str, slow: str, paper: float) -> Point:
     """Return the ratio of two systems' completion times, slow to fast, by pairs of trials."""
     table = done.trials.pivot_table(index="repeat", columns="system", values="completion_s")
-    ideals = [ideal_of(done.of(system).trials.ideal_s) for system in (fast, slow)]
+    ideals = [ideal_of_trials(done.of(system).trials.ideal_s) for system in (fast, slow)]
     ideal = ideals[1] / ideals[0] if ideals[0] and ideals[1] else None
     times = table.reindex(columns=[fast, slow])
-    return spread(
+    return mean_of_trials(
         f"{slow} / {fast}", "completion", times[slow] / times[fast], paper=paper, ideal=ideal
     )
 
@@ -156,25 +156,26 @@ def claims(rows: Iterable[Point]) -> list[Claim]:
     return [Claim(row, NEAR * row.paper) for row in rows if row.paper]
 
 
-def judged(rows: Sequence[Point]) -> Judged:
+def verdict_with_ideals(rows: Sequence[Point]) -> Judged:
     """Return the verdict and its reasons; where ours differs, they compare both values with the
     ideal.
 
-    >>> judged([Point("a", 1, ours=95.0, paper=100.0)])
+    >>> verdict_with_ideals([Point("a", 1, ours=95.0, paper=100.0)])
     ('agrees', [])
-    >>> judged([Point("a", 1, ours=50.0, paper=100.0)])
+    >>> verdict_with_ideals([Point("a", 1, ours=50.0, paper=100.0)])
     ('differs', ["a, 1: ours is 0.50 times the paper's"])
     """
     made = claims(rows)
     undecided = [str(claim) for claim in made if claim.holds is None]
-    return verdict(made)[0], [*against_ideal(rows), *undecided]
+    return verdict(made)[0], [*comparisons_with_ideal(rows), *undecided]
 
 
-def against_ideal(rows: Iterable[Point]) -> list[str]:
+def comparisons_with_ideal(rows: Iterable[Point]) -> list[str]:
     """Return sentences that compare ours and the paper's value with the ideal, for rows that
     differ.
 
-    >>> against_ideal([Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)])
+    >>> dcell = Point("DCell", "completion, s", ours=1130.0, paper=2270.0, ideal=1080.0)
+    >>> comparisons_with_ideal([dcell])
     ["DCell, completion, s: ours is 0.50 times the paper's; share of the routed paths' ideal: ours
     0.96, the paper's 0.48"]
     """
@@ -200,9 +201,11 @@ def _share_of_ideal(value: float, ideal: float) -> float:
     return min(value / ideal, ideal / value)
 
 
-def compared(done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]) -> Made:
+def made_with_comparison(
+    done: Run, scale: Scale, points: Iterable[Point], rows: Sequence[Point]
+) -> Made:
     """Return a figure's points, and the verdict on its rows' differences from the paper."""
-    return Made(points, rows=rows, judged=judged(rows), notes=notes(done, scale=scale))
+    return Made(points, rows=rows, judged=verdict_with_ideals(rows), notes=notes(done, scale=scale))
 
 
 def notes(*runs: Run, scale: Scale = UNSCALED) -> list[str]:

@@ -29,15 +29,15 @@ TIME_LIMIT_S = 120.0
 IDLE_S = 1.0
 
 
-def apart(function: Callable[..., Any], *arguments: Any) -> Any:
+def run_in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Return the result of a module's function, run in its own process, where a lab may run."""
     found = in_child(function, *arguments, time_limit_s=TIME_LIMIT_S)
-    require(not found.failure, f"the measurement failed: {found.failure}")
+    require(not found.failure, f"the measurement of the relay failed: {found.failure}")
     return found.value
 
 
 @contextmanager
-def lab_of(
+def sandboxed_relay_lab(
     network: str, routing: str, rate_mbit: float | None, mtu: int, plane: str = PYTHON
 ) -> Iterator[Lab]:
     """Run a lab in a sandbox; this process cannot leave the sandbox afterwards."""
@@ -93,7 +93,7 @@ def _frames_sent(lab: Lab, server: int) -> int:
     return sum(frames for _, frames in sent_by(lab.host(server)).values())
 
 
-def idle(lab: Lab, server: int) -> ForwarderUse:
+def idle_forwarder_use(lab: Lab, server: int) -> ForwarderUse:
     """Return the activity of a server's forwarder without traffic."""
     busy = ForwarderLoad(lab, server)
     time.sleep(IDLE_S)
@@ -109,14 +109,14 @@ HOW = (
 )
 PORT = 5003
 UDP_IP_BYTES = 28
-LEARN_S = 0.3  # time for the decisions on both paths to reach the kernel, in seconds
+LEARN_S = 0.3  # time until the kernel's tables hold both paths, in seconds
 # packets to learn the path, packets per batch; batches of each path per turn
 LEARN, BATCH, BATCHES = 200, 500, 100
 TURNS, QUICK_TURNS = 12, 6
 APART = 0.02  # maximum deviation of relays per packet from 1; beyond it packets took other paths
 
 
-def in_turns(
+def repeated_in_labs(
     settings: Settings, measure: Callable[..., list[float]], *arguments: Any
 ) -> list[list[float]]:
     """Return the results of an eBPF measurement in each of many labs; empty without eBPF support.
@@ -133,7 +133,7 @@ def in_turns(
     settings.say(f"a relay in the kernel: {turns} labs")
     found: list[list[float]] = []
     for _ in range(2 * turns):
-        found += filter(None, [apart(measure, *arguments)])
+        found += filter(None, [run_in_own_process(measure, *arguments)])
         if len(found) == turns:
             return found
     raise PillarboxError(
@@ -142,10 +142,10 @@ def in_turns(
     )
 
 
-def one_more(
+def additional_relay_cost_us(
     lab: Lab, ends: tuple[int, int, int], sizes: Sequence[int], batches: int = BATCHES
 ) -> list[float]:
-    """Return the processor time in µs of one more relay per packet, for each packet size.
+    """Return by packet size the CPU time in µs that one more relay on the path costs a packet.
 
     The result is empty if packets of any size took another path.
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def faults_of(done: Run, systems: Sequence[System]) -> list[Row]:
+def faults_with_flow_effects(done: Run, systems: Sequence[System]) -> list[Row]:
     """Return a run's faults with their effects on flows that still had a path.
 
     A flow has a path if its routing, once it knows all failures, finds one; it counts if it had a
@@ -52,7 +52,7 @@ def _failures_until_repair(what: str, later: Iterable[tuple[Row, Failures]]) -> 
 
 
 def _failures_after(network: Topology, events: Sequence[Row]) -> Iterator[Failures]:
-    """Yield the failures in effect after each fault or repair."""
+    """Yield the set of failed nodes and cables after each fault or repair of a trial."""
     broken: dict[str, Failures] = {}
     for event in events:
         fault = broken_by(network, event)

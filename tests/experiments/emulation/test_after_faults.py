@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.benches import after_faults
-from experiments.benches.after_faults import faults_of, struck
+from experiments.benches.after_faults import faults_of, ping_losses_of_fault
 from hosts.base.faults import read
 from tests.experiments.labs import PLANES, lab_of, wait_until
 from topos.base.spec import parse
@@ -27,7 +27,10 @@ def test_pings_after_a_fault_are_answered(
     # The papers' timers do not take a busy machine for a failure; the cut ports notice at once.
     with lab_of(spec, tmp_path, plane=plane, timers="paper") as lab:
         # A busy machine may be late for one round of pings.
-        wait_until(lambda: struck(lab, read(fault)).lost == [0], f"pings are lost after {fault}")
+        wait_until(
+            lambda: ping_losses_of_fault(lab, read(fault)).lost == [0],
+            f"pings are lost after {fault}",
+        )
 
 
 def test_every_fault_that_can_strike_alone_is_found() -> None:

@@ -28,13 +28,13 @@ Made = tuple[Topology, list[FrameHop], list[FrameHop], forged.FloodPlace]
 def made(request: pytest.FixtureRequest) -> Made:
     topology = topos.parse(request.param)
     packets, messages = forged.sent_by_forger(topology, usual_routing(topology), Random(1))
-    return topology, packets, messages, forged.flooded_place(topology, packets)
+    return topology, packets, messages, forged.choose_flood_place(topology, packets)
 
 
 def test_flows_are_sorted_by_what_they_pass_and_none_by_the_forger(made: Made) -> None:
     topology, _, _, place = made
     routing = usual_routing(topology)
-    pairs = forged.chosen(topology, routing, place, Random(1))
+    pairs = forged.ping_pairs_by_place(topology, routing, place, Random(1))
     assert {forged.AT, forged.BYSTANDERS} <= pairs.keys()
     for name, those in pairs.items():
         assert len(those) == forged.PAIRS
@@ -48,7 +48,7 @@ def test_flows_are_sorted_by_what_they_pass_and_none_by_the_forger(made: Made) -
 
 def test_frames_are_packets_and_made_up_tunnels_and_messages_its_own(made: Made) -> None:
     topology, hops, messages, place = made
-    frames = forged.forged(topology, place, hops, Random(1))
+    frames = forged.forged_frames(topology, place, hops, Random(1))
     ports = dict(topology.neighbours(place.switch)).values()
     macs = {plug.node: topology.mac_number(*plug[:2]).to_bytes(6, "big") for plug in ports}
     assert {frame[:12] for frame in frames} == {macs[place.victim] + macs[place.forger]}
@@ -59,7 +59,7 @@ def test_frames_are_packets_and_made_up_tunnels_and_messages_its_own(made: Made)
     for frame in made_up:
         assert frame[12:14] == ETH_IP.to_bytes(2, "big")
         assert Ipv4Header.parse(frame[14:])[0].protocol == IP_IN_IP
-    told = forged.framed(topology, place, messages)
+    told = forged.simulated_frames(topology, place, messages)
     assert {frame[:12] for frame in told} == {frames[0][:12]}
     assert len(set(told)) > 10
     assert not any(map(serial_of, told))

@@ -72,7 +72,7 @@ def test_flow_setup_judges_loss_and_collapse(
     offered: int, lost: float, carried: float, outcome: str
 ) -> None:
     row = {"offered_per_s": offered, "lost_percent": lost, "carried_per_s": carried}
-    assert flow_setup._judged(row, most=4000.0, without_loss=2000) == outcome
+    assert flow_setup._rate_verdict(row, most=4000.0, without_loss=2000) == outcome
 
 
 @pytest.mark.long
@@ -118,14 +118,17 @@ def test_without_root_they_skip(bench, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_failover_is_judged_by_the_median(gaps: list[float], outcome: str) -> None:
-    row = failover._judged([failover.Turn(gap, 0.0) for gap in gaps], 0.2)
+    row = failover._fault_columns([failover.FaultEffect(gap, 0.0) for gap in gaps], 0.2)
     assert row["outcome"] == outcome
     assert row["worst_s"] == 0.4
 
 
 def test_a_connection_that_broke_is_a_failure_however_short_its_gap() -> None:
-    turns = [failover.Turn(0.01), failover.Turn(0.01, lost="Connection reset by peer")]
-    assert failover._judged(turns, 0.2)["outcome"] == (
+    turns = [
+        failover.FaultEffect(0.01),
+        failover.FaultEffect(0.01, lost="Connection reset by peer"),
+    ]
+    assert failover._fault_columns(turns, 0.2)["outcome"] == (
         "failed: the connection broke: Connection reset by peer"
     )
 
@@ -134,7 +137,7 @@ def test_a_gap_is_a_row_of_intervals_in_which_nothing_arrived() -> None:
     delivered = [5, 0, 0, 7, 0]
     result = FlowResult(Flow(0, 1, 2), "generator", COMPLETED)
     result.intervals = [Interval(at, at + 1.0, count) for at, count in enumerate(delivered)]
-    assert failover.gaps_of(result) == [(1, 3), (4, 5)]
+    assert failover.delivery_gaps(result) == [(1, 3), (4, 5)]
     assert failover._why_lost(result) == ""
     result.intervals.append(Interval(5.0, 6.0, 0))
     assert failover._why_lost(result) == "nothing arrived in its last second"
@@ -152,7 +155,7 @@ def test_every_network_has_a_routing_that_survives_most_faults(spec: str) -> Non
     topology = topos.parse(spec)
     routing = failover._routing(topology, failover.FAULTS)
     ends = failover._ends(topology, routing, failover.FAULTS)
-    found = failover.scenarios(topology, route(topology, routing, *ends).paths[0])
+    found = failover.path_faults(topology, route(topology, routing, *ends).paths[0])
     failures = [failures_of(topology, one.fault) for one in found.values()]
     ways = [route(topology, routing, *ends, failed).paths for failed in failures]
     assert len(found) == len(failover.FAULTS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import topos
-from experiments.benches.failover import FAULTS, scenarios, taken
+from experiments.benches.failover import FAULTS, latest_flow_path, path_faults
 from experiments.emulation import convergence
 from experiments.trials.plans.fault_schedule import failures_of
 from experiments.trials.runs.trial_faults import begun
@@ -115,7 +115,7 @@ def test_a_connection_survives_every_fault_on_its_path(
             for fault in FAULTS:
                 stream.goes_on(f"before {fault}")
                 # Where it is now: it need not have gone back to where it was.
-                scenario = scenarios(lab.topology, taken(lab, *ends)).get(fault)
+                scenario = path_faults(lab.topology, latest_flow_path(lab, *ends)).get(fault)
                 if scenario is None:
                     continue
                 failures = failures_of(lab.topology, scenario.fault)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.benches.fuzz_routers import CapturedFrame, damaged
+from experiments.benches.fuzz_routers import CapturedFrame, damaged_frame
 from experiments.linux.processes import all_processes
 from hosts.base.actions import EVERYONE
 from hosts.base.timers import FAST
@@ -152,7 +152,7 @@ def hostile(samples: list[CapturedFrame], macs: tuple[bytes, bytes], draw: rando
     ethertype = draw.choice((sample.frame.ethertype, ETH_DCN, ETH_IP, 0x8100, 0x86DD, 5))
     to = draw.choice((victim, victim, victim, BROADCAST, draw.randbytes(6)))
     by = draw.choice((neighbour, neighbour, neighbour, victim, draw.randbytes(6)))
-    data = damaged(sample.frame.data, samples, draw)[:1400]
+    data = damaged_frame(sample.frame.data, samples, draw)[:1400]
     return to + by + struct.pack(">H", ethertype) + data
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.benches.fuzz_routers import _recorded, damaged
+from experiments.benches.fuzz_routers import _captured_frames, damaged_frame
 from experiments.observe.lua_dissector import lua
 from experiments.observe.pcapng import Interface, Reader, Writer
 from hosts.base.algorithms import algorithms
@@ -67,7 +67,7 @@ def recorded(spec: str, name: str) -> list[Any]:
     """Return frames of a network in memory, in which things fail."""
     router = algorithms(topos.parse(spec))[name].router
     assert router is not None
-    return _recorded(topos.parse(spec), router)[0]
+    return _captured_frames(topos.parse(spec), router)[0]
 
 
 def expected(frame: Frame) -> dict[str, list[int]]:
@@ -162,7 +162,7 @@ def test_what_servers_refuse_is_called_bad_and_nothing_else(
     draw = Random(name)
     of_ours = [one for one in recorded(spec, name) if one.frame.ethertype == ETH_DCN]
     frames = [
-        Frame(ETH_DCN, damaged(draw.choice(of_ours).frame.data, of_ours, draw)[:1500])
+        Frame(ETH_DCN, damaged_frame(draw.choice(of_ours).frame.data, of_ours, draw)[:1500])
         for _ in range(600)
     ]
     verdicts = [refused(frame) for frame in frames]

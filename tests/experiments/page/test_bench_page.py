@@ -54,7 +54,7 @@ def test_where_chance_does_as_much_nothing_is_shown() -> None:
 
 
 def test_a_pretended_lab_loads_every_cable_otherwise_each_time() -> None:
-    lab = page.Pretended("bcube,2,1")
+    lab = page.SimulatedPageLab("bcube,2,1")
     first = list(lab.ask("sample")["sent_bytes"])
     second = [new - old for new, old in zip(lab.ask("sample")["sent_bytes"], first, strict=True)]
     assert len(first) == 2 * topos.parse("bcube,2,1").cables

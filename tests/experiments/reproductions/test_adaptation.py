@@ -56,7 +56,7 @@ def test_a_run_is_its_seeds(name: str) -> None:
 
 def test_a_burst_is_from_one_group_to_another() -> None:
     network = topos.parse("bcube,4,2")
-    sources, destinations = adaptation.burst(network, numpy.random.default_rng(2))
+    sources, destinations = adaptation.burst_flows(network, numpy.random.default_rng(2))
     assert len(set(zip(sources.tolist(), destinations.tolist(), strict=True))) == 4 * 4
     assert not set(sources.tolist()) & set(destinations.tolist())
     assert {*(sources // 4)} == {sources[0] // 4}

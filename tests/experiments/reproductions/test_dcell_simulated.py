@@ -15,7 +15,7 @@ from experiments.reporting.reproduced.result import (
 from experiments.reproductions import figure
 from experiments.reproductions.dcell import failures
 from experiments.reproductions.dcell import lengths as dcell_table1
-from experiments.reproductions.shared.figure import Claim, Figure, find, verdict, with_paper
+from experiments.reproductions.shared.figure import Claim, Figure, find, verdict, with_paper_values
 from topos.dcell import DCell
 
 
@@ -107,8 +107,8 @@ def test_partial_networks_hold_whole_racks_and_fail_by_them(
     monkeypatch.setattr(failures, "FIG9_QUICK_NETWORK", "dcell,2,3")
     monkeypatch.setattr(failures, "DESTINATIONS", 200)
     whole = DCell(2, 3)
-    assert failures.partial(whole, 10) == "dcell,2,3,servers=180"
-    assert failures.partial(whole, 100) == "dcell,2,3"
+    assert failures.partial_dcell_spec(whole, 10) == "dcell,2,3,servers=180"
+    assert failures.partial_dcell_spec(whole, 100) == "dcell,2,3"
     found = failures.fig9.reproduce(settings)
     assert {point.x for point in found.points} == set(failures.QUICK_DEPLOYED)
     assert find(found.points, "SPF, nodes", 100).ours == pytest.approx(5, abs=0.5)
@@ -121,10 +121,10 @@ def test_partial_networks_hold_whole_racks_and_fail_by_them(
 def test_a_bound_is_broken_by_what_is_above_it_for_sure() -> None:
     wide = Point("DFR", 20, ours=1.03, low=0.89, high=1.24, draws=5)
     sure = Point("DFR", 10, ours=1.02, low=0.99, high=1.06, draws=60)
-    assert failures.surest([wide, sure], 0.9) == sure
-    assert failures.surest([sure, wide], 1.1) == wide
+    assert failures.deciding_point([wide, sure], 0.9) == sure
+    assert failures.deciding_point([sure, wide], 1.1) == wide
     once = replace(sure, low=None, high=None, draws=1)
-    assert Claim(failures.surest([once], 2.0), 0.0, at_most=True, wanted=2.0).holds is None
+    assert Claim(failures.deciding_point([once], 2.0), 0.0, at_most=True, wanted=2.0).holds is None
 
 
 def test_table_3_is_that_of_compare(settings: Settings) -> None:
@@ -157,5 +157,5 @@ def test_a_claim_is_near_or_a_bound_and_what_is_missing_does_not_hold() -> None:
     assert verdict([Claim(of_draws, 1.0), lost])[0] == DIFFERS
     alone = replace(row, draws=1)
     assert Claim(alone, 5.0).holds is None
-    assert with_paper([row], {("DFR", 0.2): 5.0})[0].paper == 5.0
-    assert with_paper([row], {("DFR", 0.4): 5.0}) == [row]
+    assert with_paper_values([row], {("DFR", 0.2): 5.0})[0].paper == 5.0
+    assert with_paper_values([row], {("DFR", 0.4): 5.0}) == [row]

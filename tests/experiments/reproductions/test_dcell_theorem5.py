@@ -55,7 +55,7 @@ def test_a_link_with_as_many_flows_as_the_bound_differs(
 ) -> None:
     full = LevelLoads([8.0, 4.0], [8.0, 4.0], [12.0, 4.0])  # the bounds are 12 and 6
     monkeypatch.setattr(dcell_theorem5, "QUICK_NETWORKS", {"dcell,2,1": 0})
-    monkeypatch.setattr(dcell_theorem5, "swept", lambda *_: [full])
+    monkeypatch.setattr(dcell_theorem5, "task_results", lambda *_: [full])
     settings = Settings(tmp_path, workers=1, quick=True, say=lambda _: None)
     found = dcell_theorem5.theorem5.reproduce(settings)
     assert found.verdict == DIFFERS

@@ -130,7 +130,7 @@ def test_ahead_is_ahead_of_both(bcube: float, ahead: bool) -> None:
         degradation.Failing(name, SWITCHES, six.LAST, Runs((), [{"abt": value * 10}] * 3))
         for name, value in values.items()
     ]
-    assert six.ahead(runs, lambda _: 0.1).holds is ahead
+    assert six.bcube_ahead_claim(runs, lambda _: 0.1).holds is ahead
 
 
 def test_tables_differ_where_the_paper_is_known_to(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from experiments.reporting.reproduced.result import (
 )
 from experiments.reproductions.dpillar import lengths, loads, paths
 from experiments.reproductions.shared import paper_tables
-from experiments.reproductions.shared.draws import Runs, paired
+from experiments.reproductions.shared.draws import Runs, values_by_run
 from experiments.reproductions.shared.figure import FIGURES
 from hosts.dpillar.paths import mp_paths, sp_path
 from topos.dpillar import CLOCKWISE, DPillar
@@ -101,7 +101,7 @@ def test_what_is_too_large_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(paths, "MOST_CUT_OFF", 10)
     found = paths.measure(("dpillar,8,2", 0, 2, 1, 0))
     assert found["cut_off"] is None
-    assert paths.failing([Runs((), [found])], [2])[-1].ours is None
+    assert paths.routing_failure_points([Runs((), [found])], [2])[-1].ours is None
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -115,7 +115,7 @@ def test_runs_are_compared_one_by_one() -> None:
         Runs((), [{"hops": hops} for hops in found])
         for found in ((3.0, None, 9.0), (2.0, 1.0, 4.0))
     )
-    assert paired(truediv, (first, "hops"), (second, "hops")) == [1.5, 2.25]
+    assert values_by_run(truediv, (first, "hops"), (second, "hops")) == [1.5, 2.25]
 
 
 # -- loads ---------------------------------------------------------------------------------------
@@ -126,10 +126,10 @@ def test_loads_are_of_all_servers_and_flows(routing: str) -> None:
     servers = loads.measure(("dpillar,8,2", routing, 0.5, 1, 0))
     assert sum(servers) == 32
     flows = 16 * 15
-    assert 0 < loads.mean(servers) * 32 < flows * 4  # at most 2k hops over others
+    assert 0 < loads.mean_forwarded_flows(servers) * 32 < flows * 4  # at most 2k hops over others
     halves = loads.measure(("dpillar,8,2", routing, loads.HALVES, 1, 0))
     assert sum(halves) == 32
-    assert 0 < loads.mean(halves) * 32 <= 16 * 4
+    assert 0 < loads.mean_forwarded_flows(halves) * 32 <= 16 * 4
 
 
 def test_fig_13_sees_a_difference(settings: Settings) -> None:

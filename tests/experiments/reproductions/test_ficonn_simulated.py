@@ -89,7 +89,9 @@ def test_every_reading_of_virtual_flows_is_held_against_all_four_figures(
 
 def test_how_far_a_claim_is_missed() -> None:
     def missed(ours: float, at_most: bool = False) -> float:
-        return virtual_flows.missed(Claim(Point("x", "steady", ours, 4.0), 0.1, at_most))
+        return virtual_flows.relative_deviation(
+            Claim(Point("x", "steady", ours, 4.0), 0.1, at_most)
+        )
 
     assert [missed(4.0), missed(6.0), missed(3.0)] == [0.0, 0.5, 0.25]
     assert [missed(1.0, at_most=True), missed(5.0, at_most=True)] == [0.0, 0.25]
@@ -102,6 +104,6 @@ def test_steady_is_the_mean_of_the_last_rounds() -> None:
     def value(tor: RoundSample, tar: RoundSample) -> float:
         return tor.hops - tar.hops
 
-    first, steady = (flows.after([run], "x", value, at, 0.0) for at in (True, False))
+    first, steady = (flows.tor_tar_comparison([run], "x", value, at, 0.0) for at in (True, False))
     assert (first.ours, steady.ours) == (1.0, 8.0)
     assert topos.parse(flows.NETWORK).servers == 74_528

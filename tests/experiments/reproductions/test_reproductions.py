@@ -106,7 +106,7 @@ def test_a_figure_says_what_it_is(name: str) -> None:
 
 def test_two_of_a_name_are_refused() -> None:
     taken = figure(reproductions.names()[0], "about", "title")
-    with pytest.raises(PillarboxError, match="there are two figures adaptation"):
+    with pytest.raises(PillarboxError, match="two reproduced figures are named adaptation"):
         taken(lambda _: Made(()))
 
 
@@ -223,9 +223,9 @@ def test_fig_12_of_dcell_at_the_papers_scale() -> None:
 def test_trials_that_are_not_valid_do_not_count() -> None:
     good, bad = (row("tree", trial=trial, valid=not trial) for trial in (0, 1))
     done: Any = MadeUp(["tree"], {"trials": [good, bad]})
-    assert list(live_experiments.believed(done).trials.trial) == [0]
+    assert list(live_experiments.without_invalid_trials(done).trials.trial) == [0]
     other: Any = MadeUp(["tree", "DCell"], {"trials": [good, row("DCell", trial=2, valid=False)]})
-    assert live_experiments.believed(other) is other
+    assert live_experiments.without_invalid_trials(other) is other
 
 
 def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
@@ -235,7 +235,7 @@ def test_fig_11_of_bcube_tells_local_connections_apart() -> None:
     ]
     done: Any = MadeUp([], {"flows": flows})
     local = bcube_all._is_local, live_experiments.Scale(1.0), bcube_all.PAPERS_LOCAL_END_S
-    point = all_to_all.ended(done, "tree", "below one switch done, s", *local)
+    point = all_to_all.last_flow_completion(done, "tree", "below one switch done, s", *local)
     assert point.ours == pytest.approx(1.0)
 
 
@@ -288,7 +288,7 @@ def test_fig_11_of_dcell_asks_for_what_the_paper_saw() -> None:
 
 
 def test_fig_11_of_dcell_takes_the_papers_ways() -> None:
-    first, cut, dead = dcell_fig11._paths()
+    first, cut, dead = dcell_fig11._path_sentences()
     assert first.endswith("0.0 0.3 4.0 4.3.")
     assert cut.endswith("0.0 1.0 1.3 4.1 4.3.")
     assert dead.endswith("0.0 1.0 1.3 4.1 4.3.")

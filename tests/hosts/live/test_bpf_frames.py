@@ -21,14 +21,14 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
-    by_dcn,
-    by_end,
-    by_hop,
+    bcube_end_lookup_key,
+    bcube_hop_lookup_key,
+    dcn_lookup_key,
     encapsulations,
     forwarding,
-    heading,
     ipv4,
     mac,
+    proxy_header_change,
 )
 from hosts.linux import bpf
 from hosts.live.kernel_table import KernelTable
@@ -66,15 +66,17 @@ TUNNEL = ByTunnel(1, 12, ipv4(B))
 EXIT = ByTunnel(1, 14, ipv4(B))
 AT_HOME = ByTunnel(1, 16, ipv4(B))
 RELAYS: dict[RelayKey, Action] = {
-    by_dcn(B, None, 0): RelayDecision(1, mac(B, 0)),
-    by_dcn(3, None, 0): RelayDecision(1, mac(B, 0), heading(3, 9, rerouted=True)),
-    by_dcn(B, 7, 0): RelayDecision(1, mac(B, 0)),
-    by_dcn(3, 7, 0): RelayDecision(1, mac(B, 0), heading(3, 0)),
-    by_dcn(4, 7, 0): RelayDecision(1, mac(B, 0), heading(4, None)),
-    by_dcn(RELAY, None, 0): DeliverDecision(),
-    by_dcn(RELAY, 7, 0): DeliverDecision(),
-    by_hop(HOP): RelayDecision(1, mac(B, 0)),
-    by_end(RELAY): DeliverDecision(),
+    dcn_lookup_key(B, None, 0): RelayDecision(1, mac(B, 0)),
+    dcn_lookup_key(3, None, 0): RelayDecision(
+        1, mac(B, 0), proxy_header_change(3, 9, rerouted=True)
+    ),
+    dcn_lookup_key(B, 7, 0): RelayDecision(1, mac(B, 0)),
+    dcn_lookup_key(3, 7, 0): RelayDecision(1, mac(B, 0), proxy_header_change(3, 0)),
+    dcn_lookup_key(4, 7, 0): RelayDecision(1, mac(B, 0), proxy_header_change(4, None)),
+    dcn_lookup_key(RELAY, None, 0): DeliverDecision(),
+    dcn_lookup_key(RELAY, 7, 0): DeliverDecision(),
+    bcube_hop_lookup_key(HOP): RelayDecision(1, mac(B, 0)),
+    bcube_end_lookup_key(RELAY): DeliverDecision(),
     ByDestination(ipv4(B), 0): RelayDecision(1, mac(B, 0)),
     ByDestination(ipv4(RELAY), 0): DeliverDecision(),
     TUNNEL: RelayDecision(1, mac(B, 0)),
@@ -116,7 +118,7 @@ def is_control(protocol: int) -> bool:
 
 def dcn_result(data: bytes) -> bytes | None:
     header, packet = DcnHeader.parse(data)
-    action = RELAYS.get(by_dcn(header.destination, header.proxy, 0))
+    action = RELAYS.get(dcn_lookup_key(header.destination, header.proxy, 0))
     if action is None or not is_data(header.protocol, packet):
         return None
     padding = data[(20 if header.proxy is None else 24) + len(packet) :]
@@ -136,7 +138,11 @@ def dcn_result(data: bytes) -> bytes | None:
 def bcube_result(data: bytes) -> bytes | None:
     header, packet = BCubeHeader.parse(data)
     at_end = header.next_hop == len(header.path)
-    key = by_end(header.destination) if at_end else by_hop(header.path[header.next_hop])
+    key = (
+        bcube_end_lookup_key(header.destination)
+        if at_end
+        else bcube_hop_lookup_key(header.path[header.next_hop])
+    )
     if key not in RELAYS or not is_data(header.protocol, packet):
         return None
     if at_end:

@@ -15,13 +15,13 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
-    by_dcn,
-    by_end,
-    by_hop,
+    bcube_end_lookup_key,
+    bcube_hop_lookup_key,
+    dcn_lookup_key,
     encapsulations,
-    heading,
     ipv4,
     mac,
+    proxy_header_change,
 )
 from hosts.linux import bpf as kernel
 from hosts.live import lab_programs
@@ -115,7 +115,7 @@ def decided() -> Iterator[tuple[ThreeServers, KernelTable]]:
 @pytest.mark.parametrize("case", LEFT_TO_PYTHON)
 def test_python_gets_what_is_not_plain_decided_data(decided, case):
     lab, table = decided
-    table.install_relay(by_dcn(B, None, 0), RelayDecision(1, mac(B, 0)))
+    table.install_relay(dcn_lookup_key(B, None, 0), RelayDecision(1, mac(B, 0)))
     data, reason = LEFT_TO_PYTHON[case]
     ethertype = ETH_IP if case.startswith(("IP", "tunnel")) else ETH_DCN
     before = table.counters()
@@ -129,7 +129,8 @@ def test_python_gets_what_is_not_plain_decided_data(decided, case):
 def test_a_reroute_needs_a_retry(decided):
     lab, table = decided
     table.install_relay(
-        by_dcn(B, None, 0), RelayDecision(1, mac(B, 0), heading(B, 5, rerouted=True))
+        dcn_lookup_key(B, None, 0),
+        RelayDecision(1, mac(B, 0), proxy_header_change(B, 5, rerouted=True)),
     )
     with listening(lab, RELAY, 0, ETH_DCN) as listener, captured(lab, B, 0, least=1) as sent:
         for retry in (1, 2):
@@ -141,7 +142,7 @@ def test_a_reroute_needs_a_retry(decided):
 
 def test_frames_for_others_are_dropped_and_broadcasts_reach_python(decided):
     lab, table = decided
-    table.install_relay(by_dcn(B, None, 0), RelayDecision(1, mac(B, 0)))
+    table.install_relay(dcn_lookup_key(B, None, 0), RelayDecision(1, mac(B, 0)))
     before = table.counters()["drop for another mac"]
     frame = to_relay(DCN.pack(inner()))
     beat = to_relay(DCN._replace(protocol=Protocol.HEART_BEAT).pack(bytes(4)))
@@ -193,7 +194,7 @@ def test_who_floods_uses_up_a_budget_of_its_own():
         assert left(other), "another neighbour has its own"
         assert left(message), "messages have theirs"
         flood(message, "drop messages over budget")
-        table.install_relay(by_dcn(9, None, 0), RelayDecision(1, mac(B, 0)))
+        table.install_relay(dcn_lookup_key(9, None, 0), RelayDecision(1, mac(B, 0)))
         with captured(lab, B, 0, least=1) as sent:
             inject(lab, unknown)
         assert sent, "what is decided asks nobody"
@@ -216,10 +217,10 @@ def test_ip_that_is_left_to_python_is_not_taken_by_the_servers_own_stack():
 
 def test_every_key_is_told_as_it_was_installed():
     frames = {
-        by_dcn(B, None, 0): to_relay(DCN.pack(inner())),
-        by_dcn(B, 0, 0): to_relay(DCN._replace(proxy=0).pack(inner())),
-        by_hop(PATH[1]): to_relay(BCUBE.pack(inner())),
-        by_end(B): to_relay(BCUBE._replace(next_hop=2).pack(inner())),
+        dcn_lookup_key(B, None, 0): to_relay(DCN.pack(inner())),
+        dcn_lookup_key(B, 0, 0): to_relay(DCN._replace(proxy=0).pack(inner())),
+        bcube_hop_lookup_key(PATH[1]): to_relay(BCUBE.pack(inner())),
+        bcube_end_lookup_key(B): to_relay(BCUBE._replace(next_hop=2).pack(inner())),
         ByDestination(ipv4(B), 0): to_relay(inner(), ETH_IP),
         ByTunnel(1, 12, ipv4(B)): to_relay(Ipv4Header(11, 12, IP_IN_IP).pack(inner()), ETH_IP),
     }
@@ -227,7 +228,10 @@ def test_every_key_is_told_as_it_was_installed():
         table = lab.add_table(RELAY)
         for key in frames:
             table.install_relay(
-                key, DeliverDecision() if key == by_end(B) else RelayDecision(1, mac(B, 0))
+                key,
+                DeliverDecision()
+                if key == bcube_end_lookup_key(B)
+                else RelayDecision(1, mac(B, 0)),
             )
         table.used_since_last()
         for frame in frames.values():
@@ -248,7 +252,7 @@ def test_a_full_table_forgets_what_is_old_and_takes_what_is_new():
     with ThreeServers() as lab:
         table = lab.add_table(RELAY)
         for destination in range(3000):
-            table.install_relay(by_dcn(destination, None, 0), RelayDecision(1, mac(B, 0)))
+            table.install_relay(dcn_lookup_key(destination, None, 0), RelayDecision(1, mac(B, 0)))
         with captured(lab, B, 0, least=1) as sent:
             inject(lab, to_relay(DCN._replace(destination=2999).pack(inner())))
         assert len(sent) == 1
@@ -258,7 +262,7 @@ def test_closed_tables_leave_the_ports_as_they_were():
     with ThreeServers() as lab:
         for _ in range(2):
             table = lab.add_table(RELAY)
-            table.install_relay(by_dcn(B, None, 0), RelayDecision(1, mac(B, 0)))
+            table.install_relay(dcn_lookup_key(B, None, 0), RelayDecision(1, mac(B, 0)))
             with captured(lab, B, 0, least=1) as sent:
                 inject(lab, to_relay(DCN.pack(inner())))
                 wait_for(lambda now=table: now.counters()["done relayed"], "relaying")
@@ -273,9 +277,9 @@ def test_closed_tables_leave_the_ports_as_they_were():
 def test_mistakes_are_told_in_one_sentence(decided):
     _, table = decided
     with pytest.raises(PillarboxError, match="no port 2"):
-        table.install_relay(by_dcn(1, None, 2), DeliverDecision())
+        table.install_relay(dcn_lookup_key(1, None, 2), DeliverDecision())
     with pytest.raises(PillarboxError, match="no port 7"):
-        table.install_relay(by_hop(Hop.of(1)), RelayDecision(7, mac(B, 0)))
+        table.install_relay(bcube_hop_lookup_key(Hop.of(1)), RelayDecision(7, mac(B, 0)))
     with pytest.raises(PillarboxError, match="a header has one of"):
         table.install_flow(THERE, PushDecision(0, mac(B, 0), b"x"))
     with pytest.raises(PillarboxError, match="1 to 4096 decisions, not 5000"):

@@ -24,11 +24,11 @@ from experiments.benches._three_servers import (
     A,
     B,
     ThreeServers,
-    by_dcn,
-    by_end,
+    bcube_end_lookup_key,
+    dcn_lookup_key,
     encapsulations,
     forwarding,
-    install,
+    install_encapsulation,
     ipv4,
     mac,
 )
@@ -141,9 +141,9 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
     assert max(map(len, after)) > 10_000, "no super-packet was seen"
     # What the source put in front, by the class of its own header; then what the last server sees.
     kinds = {
-        0x15: by_dcn(0, None, 0),
-        0x16: by_dcn(0, 0, 0),
-        0x29: by_end(0),
+        0x15: dcn_lookup_key(0, None, 0),
+        0x16: dcn_lookup_key(0, 0, 0),
+        0x29: bcube_end_lookup_key(0),
         0x45: ByTunnel(0, 0, 0),
     }
     source_key = kinds[header_out[0]] if header_out else key
@@ -165,7 +165,7 @@ def test_headers_on_the_wire_are_those_of_the_papers(name):
         in_the_open = isinstance(key, ByDestination | ByFlow)
         assert ip_at_last == (ip._replace(ttl=ip.ttl - 1) if in_the_open else ip)
         if isinstance(header, DcnHeader) and isinstance(at_last, DcnHeader):
-            relay = encapsulation.relays[by_dcn(B, header.proxy, 0)]
+            relay = encapsulation.relays[dcn_lookup_key(B, header.proxy, 0)]
             assert isinstance(relay, RelayDecision)
             assert isinstance(key, ByHeader)
             proxy = (*key.values, None)[1]
@@ -250,11 +250,11 @@ def test_a_new_action_takes_effect_at_once():
     with forwarding(ENCAPSULATIONS["DCN"], FLOWS) as (lab, tables):
         assert answers(lab)
         tables[RELAY].install_relay(
-            by_dcn(B, None, 0), RelayDecision(1, mac(A, 0))
+            dcn_lookup_key(B, None, 0), RelayDecision(1, mac(A, 0))
         )  # a wrong address
         assert not answers(lab, SILENT_S)
         wait_for(lambda: tables[B].counters()["drop for another mac"], "its arrival")
-        tables[RELAY].install_relay(by_dcn(B, None, 0), RelayDecision(1, mac(B, 0)))
+        tables[RELAY].install_relay(dcn_lookup_key(B, None, 0), RelayDecision(1, mac(B, 0)))
         assert answers(lab)
 
 
@@ -271,7 +271,7 @@ def test_applications_packets_without_decision_reach_python_and_come_back_with_o
         assert not answers(lab, SILENT_S)
         header, _ = Ipv4Header.parse(tun.receive())
         assert (header.destination, header.protocol) == (ipv4(B), ICMP)
-        install(tables, encapsulation, FLOWS)
+        install_encapsulation(tables, encapsulation, FLOWS)
         assert answers(lab)
         assert tun.receive() is None
         tables[A].flush()
@@ -307,12 +307,12 @@ def test_decisions_on_one_flow_are_taken_back_alone():
             tables[server].forget_flow(flow)
             assert not answers(lab, SILENT_S)
             assert tables[server].counters()["slow undecided"] == undecided
-            install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
+            install_encapsulation(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
             assert answers(lab)
             tables[A].used_since_last()
         # Forgotten and installed again, it is counted from the beginning.
         tables[A].forget_flow(ECHO)
-        install(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
+        install_encapsulation(tables, ENCAPSULATIONS["plain IP by flow"], FLOWS)
         assert answers(lab)
         assert tables[A].used_since_last().flows[ECHO].packets == 1
 
@@ -331,7 +331,7 @@ def test_used_since_last_tells_what_is_alive():
         assert tables[A].used_since_last() == ({}, {})
         assert answers(lab)
         # Deciding anew loses nothing of what was counted before.
-        install(tables, ENCAPSULATIONS["IP in IP"], FLOWS)
+        install_encapsulation(tables, ENCAPSULATIONS["IP in IP"], FLOWS)
         assert answers(lab)
         assert tables[A].used_since_last().flows[ECHO].packets == 2
         exchanged(lab, 1 << 20)

@@ -15,7 +15,7 @@ from experiments.benches._three_servers import (
     B,
     ThreeServers,
     encapsulations,
-    install,
+    install_encapsulation,
     mac,
 )
 from hosts.base.path import Step
@@ -35,7 +35,7 @@ def tables_of(lab: ThreeServers) -> list[KernelTable]:
     for server in (A, B):
         lab.add_applications(server)
     tables = [lab.add_table(server, programs=shared.view_of(server)) for server in (A, RELAY, B)]
-    install(tables, encapsulations()["DCN"])
+    install_encapsulation(tables, encapsulations()["DCN"])
     return tables
 
 

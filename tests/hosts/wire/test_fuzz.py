@@ -29,14 +29,14 @@ def test_every_parser_refuses_or_understands_every_frame():
 
 def test_frames_are_the_same_in_every_run():
     def without_time():
-        return [{**row, "seconds": None} for row in fuzz.headers(200)]
+        return [{**row, "seconds": None} for row in fuzz.fuzz_parsers(200)]
 
     assert without_time() == without_time()
 
 
 def test_other_exception_is_a_failure_that_names_its_frame():
-    target = fuzz.targets()[BCUBE]
-    row = fuzz.fed(target._replace(parse=lambda frame: 1 // len(frame[:0])), 10)
+    target = fuzz.parser_targets()[BCUBE]
+    row = fuzz.fuzz_parser(target._replace(parse=lambda frame: 1 // len(frame[:0])), 10)
     assert row["outcome"].startswith("failed: ZeroDivisionError")
     assert row["frames"] == 0
 
@@ -46,12 +46,14 @@ def test_frame_that_is_read_as_another_is_a_failure():
         header, payload = BCubeHeader.parse(frame)
         return header._replace(identification=1), payload
 
-    row = fuzz.fed(fuzz.targets()[BCUBE]._replace(parse=forgetful), fuzz.FRAMES_QUICK)
+    row = fuzz.fuzz_parser(
+        fuzz.parser_targets()[BCUBE]._replace(parse=forgetful), fuzz.FRAMES_QUICK
+    )
     assert row["outcome"].startswith("failed: ValueError('the frame differs after it is packed")
 
 
 def test_checksum_is_put_right_behind_a_damage():
-    target = fuzz.targets()[BCUBE]
+    target = fuzz.parser_targets()[BCUBE]
     frame = bytearray(target.sample(Random(1)))
     frame[5] ^= 1
     with pytest.raises(WireError, match="checksum"):
