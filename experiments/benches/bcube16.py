@@ -209,7 +209,7 @@ def _kernel_routed_network(topology: Topology, *, straight_on: bool) -> Iterator
                 ]
     with LabNet(topology, forwarders=False) as net:
         for switch in () if straight_on else net.switches:
-            switch.see_all()
+            switch.disable_bridge_bypass()
         for server, lines in commands.items():
             host = net[topology.node_name(server)]
             with host.live_namespace():

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measurement import CaseResult, in_child
+from experiments.linux.measurement import BenchmarkCaseResult, in_child
 from experiments.linux.processes import all_processes, kernel_mib, shared_mib
 from topos.base.spec import parse
 
@@ -43,7 +43,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def _rows(spec: str, turns: tuple[str, ...], *, judged: bool) -> Iterator[Row]:
-    found: dict[str, list[CaseResult]] = {}
+    found: dict[str, list[BenchmarkCaseResult]] = {}
     for builder in turns:
         result = in_child(up_and_down, spec, builder, time_limit_s=TIME_LIMIT_S)
         found.setdefault(builder, []).append(result)
@@ -57,7 +57,7 @@ def _rows(spec: str, turns: tuple[str, ...], *, judged: bool) -> Iterator[Row]:
     yield from rows.values()
 
 
-def _row(spec: str, builder: str, results: list[CaseResult]) -> Row:
+def _row(spec: str, builder: str, results: list[BenchmarkCaseResult]) -> Row:
     network = parse(spec)
     row: Row = {"network": spec, "servers": network.servers, "cables": network.cables}
     row |= {"builder": builder, "up_s": None, "stop_s": None, "faster_times": None}

@@ -87,7 +87,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 def ping_loss_under_flood(spec: str, plane: str, flood_of: str, seconds: float) -> Row:
     """Flood a lab in a sandbox with forged frames; return the ping loss by place."""
-    from experiments.emulation.drops import all_drops
+    from experiments.emulation.drops import drops_by_reason
 
     topology, draw = parse(spec), random.Random(SEED)
     with sandboxed(topology, plane=plane) as lab:
@@ -102,12 +102,12 @@ def ping_loss_under_flood(spec: str, plane: str, flood_of: str, seconds: float) 
             one for those in ping_counts_by_place(lab, pairs, seconds).values() for one in those
         ]
         sent = mmap.mmap(-1, 8)
-        dropped = sum(all_drops(lab.state(place.victim)).values())
+        dropped = sum(drops_by_reason(lab.state(place.victim)).values())
         with beside(lambda: send_flood(lab, place, frames, sent)):
             start = time.monotonic()
             found = ping_counts_by_place(lab, pairs, seconds)
             rate = int.from_bytes(sent[:], "little") / (time.monotonic() - start)
-            dropped = sum(all_drops(lab.state(place.victim)).values()) - dropped
+            dropped = sum(drops_by_reason(lab.state(place.victim)).values()) - dropped
     row: Row = {"forged_per_s": round(rate), "dropped": dropped}
     row |= {"before": lost_percent(before)}
     row |= {name: lost_percent(found.get(name, [])) for name in GOALS}

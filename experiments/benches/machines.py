@@ -15,7 +15,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from experiments.benches._frame import Row
-from experiments.linux.measurement import CaseResult, in_child
+from experiments.linux.measurement import BenchmarkCaseResult, in_child
 from topos.base.spec import parse
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def run(quick: bool) -> Iterator[Row]:
     yield _soak_row(QUICK_SOAK_S if quick else SOAK_S)
 
 
-def _in_child(function: Callable[..., Any], *arguments: Any) -> CaseResult:
+def _in_child(function: Callable[..., Any], *arguments: Any) -> BenchmarkCaseResult:
     return in_child(function, *arguments, time_limit_s=LIMIT_S)
 
 
@@ -83,7 +83,7 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
     from experiments.machines.local_machines import OneComputer
     from hosts.live.settings import LabSettings
 
-    place = lab_registry.take_place()
+    place = lab_registry.create_lab_folder()
     sandbox.enter()
     settings, topology = LabSettings(**how), parse(spec)
     make: Callable[[Path], Lab] = partial(Lab, topology, settings)
@@ -94,7 +94,7 @@ def _lab(spec: str, machines: int, cuts_tunnels: bool = True, **how: Any) -> Ite
         with make(place.folder) as lab:
             yield lab
     finally:
-        lab_registry.leave(place)
+        lab_registry.remove_lab_folder(place)
 
 
 # -- goodput -----------------------------------------------------------------------------------

@@ -218,11 +218,11 @@ class Soak:
 
     def _drops(self) -> Counter[int]:
         """Return the number of packets that each live server has dropped so far."""
-        from experiments.emulation.drops import all_drops
+        from experiments.emulation.drops import drops_by_reason
 
         dropped: Counter[int] = Counter()
         for server in set(range(self.lab.topology.servers)) - self.lab.dead:
-            dropped[server] += sum(all_drops(self.lab.state(server)).values())
+            dropped[server] += sum(drops_by_reason(self.lab.state(server)).values())
         return dropped
 
     def _memory_mib(self) -> dict[Any, float]:

@@ -30,7 +30,7 @@ def command(dry_run: bool) -> int:
         click.echo(f"{done} {leftover}")
     for number in lab_registry.remove_dead(remove=not dry_run):
         click.echo(f"{done} the folder of lab {number}, which is dead")
-    for setting in kernel_settings.left(remove=not dry_run):
+    for setting in kernel_settings.leftover_settings(remove=not dry_run):
         click.echo(f"{done} a kernel setting ({setting})")
     if not dry_run:
         cgroups.remove_dead(cgroups.parents())  # Removes cgroups of dead labs, which are empty now.
@@ -38,7 +38,7 @@ def command(dry_run: bool) -> int:
     left += [f"the folder of lab {number}" for number in lab_registry.remove_dead(remove=False)]
     for remaining in left if not dry_run else sweep.unexplained():
         click.echo(f"left: {remaining}")
-    running = sweep.living_runs()
+    running = sweep.live_lab_slots()
     if running:
         click.echo(f"still running: {', '.join(f'run {slot}' for slot in running)}")
     if not left:

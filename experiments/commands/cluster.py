@@ -55,7 +55,7 @@ def up(where: str, name: str) -> int:
     from experiments.machines import ssh_hosts
 
     hosts_file = ssh_hosts.read(Path(where))
-    code = detached.detached()
+    code = detached.fork_detached()
     return _run_cluster(hosts_file, name) if code is None else code
 
 
@@ -81,7 +81,7 @@ def _run_cluster(hosts_file: Any, name: str) -> int:
     from experiments.control import detached
     from experiments.machines import cluster_registry, ssh_hosts
 
-    detached.end_by_signal()
+    detached.end_lab_on_sigterm()
     lock = cluster_registry.take(name)
     folder = cluster_registry.folder_of(name)
     with ExitStack() as stack:
@@ -95,7 +95,7 @@ def _run_cluster(hosts_file: Any, name: str) -> int:
         known["weights"] = hosts_file.weights
         cluster_registry.write_about(name, scheduler=scheduler, **known)
         click.echo(_welcome(name, machines, scheduler))
-        detached.leave_alone(folder / "keeper.log")
+        detached.report_ready_and_log_to(folder / "keeper.log")
         ssh_cluster.wait()
     return 0
 

@@ -26,7 +26,7 @@ def command(processes: bool, as_json: bool) -> None:
     from experiments.text import columns
     from topos.base.errors import PillarboxError, require
 
-    require(lab_registry.may_look(), "only root can see labs: use sudo")
+    require(lab_registry.may_read_lab_folders(), "only root can see labs: use sudo")
     rows: list[dict[str, Any]] = []
     for number in lab_registry.living_labs():
         try:
@@ -52,5 +52,5 @@ def _show_processes(labs: list[dict[str, Any]], as_json: bool) -> None:
         one["processes"] = process_rights.processes_of(
             lab_registry.LABS / str(one["lab"]) / lab_registry.LOCK
         )
-        cells += [[str(one["lab"]), *row] for row in process_rights.rows(one["processes"])]
+        cells += [[str(one["lab"]), *row] for row in process_rights.rights_table(one["processes"])]
     answer(as_json, {"labs": labs}, columns([head, *cells]) if labs else "no lab is running")

@@ -21,12 +21,12 @@ def command(number: int | None, listen: str | None) -> None:
     sudo ./pillarbox metrics
     sudo ./pillarbox metrics --listen 127.0.0.1:9200
     """
-    from experiments.control.prometheus import PATH, scraped, server_at
+    from experiments.control.prometheus import PATH, lab_metrics_text, server_at
     from experiments.emulation import lab_registry
 
     folder = lab_registry.folder_of(number)
     if listen is None:
-        click.echo(scraped(folder), nl=False)
+        click.echo(lab_metrics_text(folder), nl=False)
         return
     with server_at(listen, folder) as server:
         take_role_as_root("metrics", [folder])

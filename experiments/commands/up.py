@@ -164,7 +164,7 @@ def command(
         # Checked before the sandbox, which has no network to install missing Python packages.
         require_modules("distributed", "cryptography")
     if detach:
-        code = detached.detached()
+        code = detached.fork_detached()
         if code is not None:
             return code
     with_page = None
@@ -172,7 +172,7 @@ def command(
         from experiments.page.opening import LabPage
 
         with_page = LabPage(listen, plain_http=plain_http, terminals=terminals)
-    place = lab_registry.take_place()
+    place = lab_registry.create_lab_folder()
     if not no_sandbox and not cluster:  # A lab on a cluster has no node on this machine.
         sandbox.enter()
     from experiments.control import prompt
@@ -187,8 +187,8 @@ def command(
         **how,
     )
     with ExitStack() as stack:
-        detached.end_by_signal()
-        stack.callback(lab_registry.leave, place)
+        detached.end_lab_on_sigterm()
+        stack.callback(lab_registry.remove_lab_folder, place)
         if no_sandbox:
             run = SweptLab.begin()
             stack.callback(run.end)
@@ -213,7 +213,7 @@ def command(
             if settings.plane == "auto" and lab.plane == "python":
                 click.echo(slower())
         if detach or hold:
-            detached.ready(place, detach)
+            detached.report_ready_and_wait(place, detach)
             return 0
         open_page = partial(with_page.open, place.folder) if with_page else None
         return FAILED if prompt.run(lab, script, open_page) else 0
@@ -259,7 +259,7 @@ def slower() -> str:
 def _welcome(lab: Lab, number: int) -> str:
     topology = lab.topology
     how = f"routing {lab.routing}, plane {lab.plane}"
-    how += lab.about_machines()
+    how += lab.machine_count_phrase()
     first, last = topology.address(0), topology.address(topology.servers - 1)
     return (
         f"lab {number}: {topology.spec}, {topology.servers} servers, {topology.switches} switches; "

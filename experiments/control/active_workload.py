@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 import numpy
 
-from experiments.control.ideal_so_far import IdealSoFar
+from experiments.control.ideal_so_far import GoodputAndBound
 from experiments.traffic.collectives.plan import is_collective
 from experiments.traffic.flows import Finishing, Tool
 from experiments.trials.runs.recorded_paths import PathSampler, paths_of
@@ -42,11 +42,11 @@ END_S = 0.5  # time limit for a workload's threads to stop, in seconds
 # Sample: time, bytes delivered per flow (or in total), bytes the paths could have delivered.
 Row = tuple[float, list[int], float | None]
 
-_LAST: WeakKeyDictionary[Lab, UnderWay] = WeakKeyDictionary()
+_LAST: WeakKeyDictionary[Lab, ActiveWorkload] = WeakKeyDictionary()
 _BEGINNING = threading.Lock()
 
 
-class UnderWay:
+class ActiveWorkload:
     """A workload that runs in a lab, from before its flows connect until after they end."""
 
     def __init__(
@@ -63,12 +63,12 @@ class UnderWay:
         self._sampler: PathSampler | None = None
         self._rows: deque[Row] = deque(maxlen=MOST_ROWS)
         self._ended_flows = 0
-        # sample of paths from which the upper bound was computed
+        # sample of the flows' paths from which the goodput bound was computed
         self._sampled: PathSample | None = None
         self._bound: PathBound | None = None
         self._possible_bytes = 0.0  # upper bound of the bytes that the flows can have delivered
         has_volume = order.workload.volume_bytes is not None
-        self._so_far = IdealSoFar(self._bound_between, has_volume=has_volume)
+        self._so_far = GoodputAndBound(self._bound_between, has_volume=has_volume)
         self._ideal: dict[str, Any] | None = None
         self._verdict: dict[str, Any] | None = None
         self._over = threading.Event()
@@ -82,7 +82,9 @@ class UnderWay:
             )
             _LAST[lab] = self
 
-    def begun(self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float) -> None:
+    def record_progress(
+        self, tool: Tool, watch: Watch, sampler: PathSampler, barrier_s: float
+    ) -> None:
         """Start to record the traffic generator's progress, from the start barrier on."""
         self._tool, self._watch, self._sampler = tool, watch, sampler
         self._barrier_s = barrier_s
@@ -91,7 +93,7 @@ class UnderWay:
             thread.start()
 
     def end(self, said: str) -> None:
-        """Stop following the workload; `said` is its result in one line."""
+        """Stop recording the workload's progress; `said` is the workload's result in one line."""
         self._over.set()
         for thread in self._threads:
             if thread.ident is not None:
@@ -101,9 +103,9 @@ class UnderWay:
     def finish(self) -> None:
         """End now all flows of the workload that have a duration."""
         tool: object = self._tool
-        require(tool is not None, f"{self.what} is connecting: try again")
+        require(tool is not None, f"`{self.what}` is connecting its flows: try again")
         if self._order.workload.duration_s is None or not isinstance(tool, Finishing):
-            raise PillarboxError(f"{self.what} ends automatically: its flows have no duration_s")
+            raise PillarboxError(f"`{self.what}` ends automatically: its flows have no duration_s")
         tool.finish()
 
     # -- following -------------------------------------------------------------------------------
@@ -162,14 +164,14 @@ class UnderWay:
                 self._ideal = {"at_s": time.monotonic(), "total_bps": 0, "flows_bps": []}
         elif self._sampled is None or sample[1:] != self._sampled[1:]:
             self._sampled = sample
-            self._bound = bound_of_paths(self._lab, self._order, sample)
+            self._bound = path_bound_between(self._lab, self._order, sample)
             self._ideal = self._fair_rates_now()
 
     def _bound_between(self, before: PathSample, after: PathSample) -> PathBound | None:
         """Return the upper bound of the rates between two samples; None if it is unknown."""
         if self._lab.net.shapes.changed:
             return None
-        return bound_of_paths(self._lab, self._order, before, after)
+        return path_bound_between(self._lab, self._order, before, after)
 
     @property
     def _reports_each_flow(self) -> bool:
@@ -200,7 +202,7 @@ class UnderWay:
     # -- reports ---------------------------------------------------------------------------------
 
     def line(self) -> str:
-        """Return the progress of the workload in one line."""
+        """Return the goodput so far of a lab's running flows in one line."""
         now_s, count = time.monotonic(), len(self._order.flows)
         if self.phase != "sending":
             return f"{self.what}: connecting {count} flows, {now_s - self.began_s:.0f} s"
@@ -213,7 +215,7 @@ class UnderWay:
         ended = f"{self._ended_flows} of {count} flows have ended"
         return f"{self.what}: {max(0.0, now_s - self._barrier_s):.0f} s{rate}, {ended}"
 
-    def news(self, since_s: float) -> dict[str, Any]:
+    def progress_since(self, since_s: float) -> dict[str, Any]:
         """Return the workload's progress and its samples since a time of CLOCK_MONOTONIC.
 
         ``flows``, the address pairs, is included only if the workload began after that time.
@@ -239,7 +241,7 @@ class UnderWay:
         return found
 
 
-def bound_of_paths(
+def path_bound_between(
     lab: Lab, order: TrialOrder, sample: PathSample, later: PathSample | None = None
 ) -> PathBound | None:
     """Return the upper bound of the flows' rates between two path samples; None if unknown."""
@@ -259,13 +261,13 @@ def bound_of_paths(
     return PathBound(lab.topology, lab.routing, before, rate_bps, mtu, after)
 
 
-def last_workload(lab: Lab, since_s: float) -> dict[str, Any] | None:
+def last_workload_progress(lab: Lab, since_s: float) -> dict[str, Any] | None:
     """Return the progress of the flows that ran last in a lab, None if none ran."""
     last = _LAST.get(lab)
-    return last.news(since_s) if last else None
+    return last.progress_since(since_s) if last else None
 
 
-def line_of(lab: Lab) -> str:
+def progress_line_of(lab: Lab) -> str:
     """Return the progress of the flows that run in a lab in one line, "" without flows."""
     last = _LAST.get(lab)
     return last.line() if last and last.phase != "ended" else ""

@@ -12,7 +12,7 @@ from topos.base.errors import PillarboxError, require
 
 NAME = "lab.sock"
 PROTOCOL = 1  # version of the control socket's protocol, increased by incompatible changes
-NAMESPACES = ("mnt", "pid")  # namespaces of the lab whose files an answer carries
+NAMESPACES = ("mnt", "pid")  # kinds of the lab's Linux namespaces, sent as open files in an answer
 MOST_FILES = 2 + len(NAMESPACES)  # maximum number of files in an answer to `enter`
 CONNECT_S = 5.0
 
@@ -41,7 +41,7 @@ def ask(folder: Path, **request: Any) -> Any:
 
 
 def entrance(folder: Path, server: str) -> LabEntrance:
-    """Return the open namespaces of a live server on this computer, to run a program in."""
+    """Return a live server's namespaces as open files, to run a program on the server."""
     found = entrance_anywhere(folder, server)
     require(
         not found.reach,
@@ -52,7 +52,7 @@ def entrance(folder: Path, server: str) -> LabEntrance:
 
 
 def entrance_anywhere(folder: Path, server: str) -> LabEntrance:
-    """Return the open namespaces of a live server, or the command that reaches its computer."""
+    """Return a live server's namespaces, or the command that starts programs on its computer."""
     answer, files = _answer_and_files(folder, {"ask": "enter", "server": server})
     reach, group = (tuple(answer.get(what, ())) for what in ("reach", "group"))
     return LabEntrance(answer["network"], files, reach, group, answer["prompt"])
@@ -73,11 +73,11 @@ def _answer_and_files(folder: Path, request: dict[str, Any]) -> tuple[Any, list[
                     break
                 data += more
     except (FileNotFoundError, ConnectionRefusedError) as error:
-        raise PillarboxError("the lab is starting or ending: try again") from error
+        raise PillarboxError("the lab is starting or ending: try the command again") from error
     except OSError as error:
         raise PillarboxError(f"the lab does not answer: {error.strerror or error}") from error
     if not data:
-        raise PillarboxError("the lab ended before it answered")
+        raise PillarboxError("the lab ended before it answered the command")
     answer = json.loads(data)
     if isinstance(answer, dict) and "error" in answer:
         raise PillarboxError(answer["error"])

@@ -17,7 +17,7 @@ from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import fields_of
 from topos.base.topology import Topology
 
-MOST_CABLES = 2000  # maximum number of cables that Tab completes
+MOST_CABLES = 2000  # maximum number of cables whose names Tab completes at the lab's prompt
 # Forms of the prompt's commands that are not verbs of a lab, for Tab completion.
 FORMS = {
     "link": "link A B up|down",
@@ -31,7 +31,9 @@ FORMS = {
 }
 
 
-def words_for(topology: Topology, form: str, given: list[str], begun: str) -> list[str]:
+def completions_of_argument(
+    topology: Topology, form: str, given: list[str], begun: str
+) -> list[str]:
     """Return the words that Tab completes in a command, from its form and the words so far."""
     kinds = form.replace("[", "").replace("]", "").split()[1:]
     if "|" in kinds:  # alternatives for one argument, as up|down
@@ -53,7 +55,7 @@ def addresses(topology: Topology) -> list[str]:
     return [topology.address(server) for server in range(topology.servers)]
 
 
-def after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
+def completions_after_server(topology: Topology, given: list[str], begun: str) -> list[str]:
     """Return the words that Tab completes after a server: a program, then addresses and files."""
     if not given or given[-1] in {"|", ";", "&&", "||", "sudo", "time"}:
         return _with_prefix(programs(os.environ.get("PATH", "")), begun)
@@ -81,7 +83,7 @@ def programs(path: str) -> tuple[str, ...]:
     for folder in filter(None, path.split(":")):
         try:
             found.update(one.name for one in Path(folder).iterdir() if os.access(one, os.X_OK))
-        except OSError:  # missing or unreadable folder
+        except OSError:  # the folder in PATH is missing or unreadable
             continue
     return tuple(sorted(found))
 

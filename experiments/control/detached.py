@@ -11,10 +11,10 @@ from typing import NoReturn
 from experiments.emulation.lab_registry import LabFolder
 from hosts.linux.calls import close_files
 
-READY = b"\0"  # byte after a lab's start messages: the lab is ready
+READY = b"\0"  # byte that a background lab writes after its start messages: it is ready
 
 
-def end_by_signal() -> None:
+def end_lab_on_sigterm() -> None:
     """Handle SIGTERM, which `down` sends: end the lab as the end of its prompt does."""
     signal.signal(signal.SIGTERM, _end)
 
@@ -23,8 +23,8 @@ def _end(*_: object) -> NoReturn:
     raise SystemExit(0)
 
 
-def detached() -> int | None:
-    """Fork; return None in the lab's process, and an exit code in the caller when the lab is ready.
+def fork_detached() -> int | None:
+    """Fork a background lab; return None in its process, an exit code in the caller when ready.
 
     Messages of the lab are passed on until it is ready; later messages go into its folder.
     """
@@ -55,7 +55,7 @@ def detached() -> int | None:
     return 0
 
 
-def leave_alone(log: Path) -> None:
+def report_ready_and_log_to(log: Path) -> None:
     """Report to the caller that the lab is ready, and redirect further messages to a log file."""
     sys.stdout.flush()
     os.write(1, READY)
@@ -64,10 +64,10 @@ def leave_alone(log: Path) -> None:
     os.dup2(words, 2)
 
 
-def ready(place: LabFolder, detach: bool) -> None:
+def report_ready_and_wait(place: LabFolder, detach: bool) -> None:
     """Report that a lab without a prompt is ready, and wait for its end."""
     if detach:
-        leave_alone(place.folder / "lab.log")
+        report_ready_and_log_to(place.folder / "lab.log")
         while True:
             signal.pause()
     sys.stdout.flush()

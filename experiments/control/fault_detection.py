@@ -16,10 +16,10 @@ MOST_S = {"fast": 2.0, "paper": 0.5}  # longest wait for servers to detect a fau
 LOOK_S = 0.01
 MOST_NAMED = 4
 
-Links = dict[int, dict[Step, bool]]  # changed links by server; True if the link has come up
+ChangedLinks = dict[int, dict[Step, bool]]  # changed links by server; True if the link has come up
 
 
-def noticed(
+def fault_detection_delays(
     lab: Lab,
     before: Failures,  # failures of the network before the change
     at_s: float,  # time of the fault or repair, by CLOCK_MONOTONIC
@@ -43,10 +43,10 @@ def noticed(
     return {"noticed_ms": data, "not_noticed": waiting}, _delays_text(data, waiting)
 
 
-def _changed_links(lab: Lab, before: Failures) -> Links:
+def _changed_links(lab: Lab, before: Failures) -> ChangedLinks:
     """Return the links of live servers that have failed, or (True) come up again."""
     old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
-    found: Links = {}
+    found: ChangedLinks = {}
     for server in (old.keys() | new.keys()) - lab.dead:
         was, now = old.get(server, set()), new.get(server, set())
         if was != now:

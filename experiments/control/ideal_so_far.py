@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_ROWS = 100  # number of recent samples of delivered bytes kept, until the paths are sampled
 
 
-class IdealSoFar:
+class GoodputAndBound:
     """Goodput of a workload so far, and its upper bound on the paths in use.
 
     Rows are added by one thread, and samples by another.

@@ -9,11 +9,11 @@ from hosts.base.failures import Failures
 from topos.base.topology import Topology
 
 
-def nodes(topology: Topology) -> str:
+def nodes_text(topology: Topology) -> str:
     """Return the addresses of all servers, and the names of all switches.
 
     >>> import topos
-    >>> print(nodes(topos.parse("dcell,2,1")))
+    >>> print(nodes_text(topos.parse("dcell,2,1")))
     servers: 0.0 0.1 1.0 1.1 2.0 2.1
     switches: s0 s1 s2
     """
@@ -22,11 +22,11 @@ def nodes(topology: Topology) -> str:
     return paragraphs([f"servers: {' '.join(servers)}", f"switches: {' '.join(switches)}"])
 
 
-def net(topology: Topology) -> str:
+def port_peers_text(topology: Topology) -> str:
     """Return a text with each port of each node and the port at its cable's far end.
 
     >>> import topos
-    >>> print(net(topos.parse("dcell,2,1")).splitlines()[1])
+    >>> print(port_peers_text(topos.parse("dcell,2,1")).splitlines()[1])
     0.0  port 0: s0 port 0, port 1: 1.0 port 1
     """
     rows = []
@@ -39,7 +39,7 @@ def net(topology: Topology) -> str:
     return listing([["node", "cables"], *rows])
 
 
-def links(topology: Topology, failures: Failures) -> str:
+def cables_table(topology: Topology, failures: Failures) -> str:
     """Return a table of cables: name as in faults, state, and interfaces at both ends."""
     rows = []
     for cable in topology.links():
@@ -52,7 +52,7 @@ def links(topology: Topology, failures: Failures) -> str:
     return columns([["cable", "state", "interfaces", ""], *rows])
 
 
-def dump(topology: Topology, failures: Failures) -> str:
+def nodes_table(topology: Topology, failures: Failures) -> str:
     """Return a table of nodes with state and ports; servers also with host name and IP address."""
     rows = []
     for node in range(topology.nodes):
@@ -63,7 +63,7 @@ def dump(topology: Topology, failures: Failures) -> str:
     return columns([["node", "host name", "IP address", "state", "interfaces"], *rows])
 
 
-def interfaces(topology: Topology, own: Sequence[str]) -> str:
+def interfaces_table(topology: Topology, own: Sequence[str]) -> str:
     """Return a table of each node's interfaces; `own` are those of servers that are not ports."""
     rows = []
     for node in range(topology.nodes):

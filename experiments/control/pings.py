@@ -45,24 +45,24 @@ def echoes(
         for server in destinations:
             sent_s[server] = time.monotonic()
             try:
-                made.sendto(_request(serial), (lab.topology.ip(server), 0))
+                made.sendto(_echo_request(serial), (lab.topology.ip(server), 0))
             except OSError:  # no route to the server
                 waiting.pop(lab.topology.ipv4(server), None)
         deadline = time.monotonic() + wait_s
         while waiting and readable([made], deadline - time.monotonic()):
-            replier = waiting.pop(_replier(made.recv(LARGEST), serial), None)
+            replier = waiting.pop(_replier_address(made.recv(LARGEST), serial), None)
             if replier is not None:
                 found[replier] = (time.monotonic() - sent_s[replier]) * 1e3
     return found
 
 
-def _request(serial: int) -> bytes:
+def _echo_request(serial: int) -> bytes:
     body = ECHO.pack(REQUEST, 0, 0, serial, 1) + BODY
     return body[:2] + struct.pack(">H", checksum(body)) + body[4:]
 
 
-def _replier(packet: bytes, serial: int) -> int:
-    """Return the IPv4 address that has sent an ICMP echo reply, 0 for any other packet."""
+def _replier_address(packet: bytes, serial: int) -> int:
+    """Return the IPv4 source address of an ICMP echo reply, 0 for any other packet."""
     try:
         header, body = Ipv4Header.parse(packet)
     except WireError:

@@ -20,7 +20,7 @@ SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
 
 def processes_of(lock: Path) -> list[dict[str, Any]]:
     """Return the processes of the lab that holds the lock, in order of their process ids."""
-    parents = _parents()
+    parents = _parent_ids()
     holders = set(_processes_holding(lock, parents)) - {os.getpid()}
     members = holders.union(*(_descendants(process, parents) for process in holders))
     # A program of `exec` has a parent outside the lab, but is in the lab's pid namespace.
@@ -35,15 +35,15 @@ def processes_of(lock: Path) -> list[dict[str, Any]]:
 
 def processes_below(process: int) -> list[dict[str, Any]]:
     """Return all descendants of a process, in order of their process ids."""
-    return _rights_of(_descendants(process, _parents()))
+    return _rights_of(_descendants(process, _parent_ids()))
 
 
-def rows(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
-    """Return a table of processes with user, capabilities, namespaces; equal ones share a row."""
+def rights_table(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
+    """Return table rows of processes: user, capabilities, namespaces; equal ones share a row."""
     alike: Counter[tuple[str, ...]] = Counter()
     files: dict[tuple[str, ...], list[int]] = {}
     for one in processes:
-        key = tuple(_text(one[key]) for key in KEYS)
+        key = tuple(_value_text(one[key]) for key in KEYS)
         alike[key] += 1
         files.setdefault(key, []).append(one["open_files"])
     return [
@@ -52,13 +52,13 @@ def rows(processes: Iterable[dict[str, Any]]) -> list[list[str]]:
     ]
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return " ".join(value) or "none" if isinstance(value, list) else str(value)
 
 
-def _parents() -> dict[int, int]:
+def _parent_ids() -> dict[int, int]:
     """Return the parent process id of each process."""
     found: dict[int, int] = {}
     for entry in PROC.iterdir():
@@ -91,11 +91,11 @@ def _rights_of(processes: Iterable[int]) -> list[dict[str, Any]]:
     found = []
     for process in sorted(processes):
         with suppress(OSError):  # the process has ended
-            found.append(_rights(process))
+            found.append(_rights_of_process(process))
     return found
 
 
-def _rights(process: int) -> dict[str, Any]:
+def _rights_of_process(process: int) -> dict[str, Any]:
     folder = PROC / str(process)
     lines = (line.partition(":") for line in _text_of(folder / "status").split("\n"))
     status = {key: value.split() for key, _, value in lines}

@@ -64,13 +64,13 @@ FAMILIES = {
 }
 
 
-def scraped(folder: Path) -> str:
+def lab_metrics_text(folder: Path) -> str:
     """Return the metrics of a running lab, read from its control socket."""
     sample, status = ask(folder, ask="sample"), ask(folder, ask="status")
-    return as_text(parse(sample["network"]), sample, status)
+    return metrics_text(parse(sample["network"]), sample, status)
 
 
-def as_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> str:
+def metrics_text(topology: Topology, sample: dict[str, Any], status: dict[str, Any]) -> str:
     """Return a lab's sample (`Sampler.sample`) and status in Prometheus' text format."""
     values = _metric_rows(topology, sample, status)
     lines = []
@@ -115,7 +115,7 @@ def _metric_rows(
 
 
 def _directions(topology: Topology) -> Iterator[tuple[int, int]]:
-    """Yield sender and receiver of both directions of each cable, in the order of a sample."""
+    """Yield sending and receiving node of each cable direction, in the traffic counters' order."""
     for cable in topology.links():
         yield cable.a, cable.b
         yield cable.b, cable.a
@@ -134,7 +134,7 @@ def _escaped(value: str) -> str:
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """HTTP server with one thread per client, a bounded number of clients, and no log."""
+    """HTTP server of a lab's Prometheus metrics: a thread per client, bounded clients, no log."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -146,7 +146,7 @@ class MetricsServer(ThreadingHTTPServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         """Answer an HTTP client; disconnect the oldest client if too many are connected."""
         if len(self._clients) >= MOST_CLIENTS:
-            with suppress(OSError, StopIteration):  # the oldest client has just been answered
+            with suppress(OSError, StopIteration):  # the oldest HTTP client has just disconnected
                 next(iter(self._clients)).shutdown(socket.SHUT_RDWR)
         self._clients[request] = None
         super().process_request(request, client_address)
@@ -180,7 +180,7 @@ def server_at(address: str, folder: Path) -> ThreadingHTTPServer:
             found, content, kind = 200, "", CONTENT
             try:
                 if self.path == PATH:
-                    content = scraped(folder)
+                    content = lab_metrics_text(folder)
                 else:
                     found, content = 404, f"metrics are at {PATH}\n"
             except PillarboxError as error:

@@ -25,7 +25,7 @@ from experiments.control import network_text
 from experiments.control.queries import require_alive
 from experiments.control.terminal import run_line
 from experiments.control.verbs import VERBS, answer
-from experiments.control.workload_progress import one_interrupt, shown
+from experiments.control.workload_progress import one_interrupt, progress_shown
 from experiments.emulation.lab import Lab
 from experiments.emulation.server_names import line_with_ips, shell_prompt
 from topos.base.errors import PillarboxError, meant, require
@@ -38,7 +38,7 @@ OWN = (
     ("page", "open the lab's page and print its address, for a browser on this machine"),
 )
 CAPTURE_S = 5  # default duration of a capture at the prompt, in seconds
-WIDE = 120  # maximum width of the prompt's help text, in characters
+WIDE = 120  # maximum width of the lab prompt's help text, in characters
 QUICK_S = 1.0  # time for xterm to report that it cannot open a window, in seconds
 
 
@@ -57,7 +57,7 @@ class Prompt(CLI):
     ) -> None:
         self.lab = lab
         self._open_page = open_page
-        self.failed = 0  # number of command lines that have failed
+        self.failed = 0  # number of command lines of the prompt that have failed
         self._reading = 0  # nesting depth of `source` files
         options = {"script": str(script)} if script else {}
         super().__init__(lab.net, **({"stdout": out} if out else {}), **options)
@@ -73,17 +73,17 @@ class Prompt(CLI):
                 words = shlex.split(rest, comments=True)
                 if verb == "ping" and first != verb:
                     words = [self.lab.name(server) for server in (0, 1)]
-                self._say(self._answer(verb, words))
+                self._print_answer(self._answer(verb, words))
                 return None
             return super().onecmd(line)
         except (PillarboxError, ValueError, OSError) as error:
-            self._fail(str(error))
+            self._print_error(str(error))
             return None
 
     def _answer(self, verb: str, words: list[str]) -> str:
         if verb != "run" or not self.isatty():
             return answer(self.lab, verb, words).said
-        with one_interrupt(), shown(self.lab, self.stdout):
+        with one_interrupt(), progress_shown(self.lab, self.stdout):
             return answer(self.lab, verb, words).said
 
     def completenames(self, text: str, *ignored: Any) -> list[str]:
@@ -106,9 +106,9 @@ class Prompt(CLI):
         if form == "source FILE" or first == "sh":
             return completion.files(text)
         if form is not None:
-            return completion.words_for(topology, form, given, text)
+            return completion.completions_of_argument(topology, form, given, text)
         known = self._server(first) is not None or first in self.mn
-        return completion.after_server(topology, given, text) if known else []
+        return completion.completions_after_server(topology, given, text) if known else []
 
     def complete_help(self, text: str, *_: Any) -> list[str]:
         """Return the prompt's commands that `help` can explain, for tab completion."""
@@ -121,13 +121,13 @@ class Prompt(CLI):
 
             readline.set_completer_delims(" \t\n|;&<>")
 
-    def _say(self, text: str) -> None:
+    def _print_answer(self, text: str) -> None:
         if text:
             print(text, file=self.stdout, flush=True)
 
-    def _fail(self, why: str) -> None:
+    def _print_error(self, why: str) -> None:
         self.failed += 1
-        self._say(f"*** {why}")
+        self._print_answer(f"*** {why}")
 
     # -- programs --------------------------------------------------------------------------------
 
@@ -136,17 +136,17 @@ class Prompt(CLI):
         first, _, command = line.strip().partition(" ")
         node = self._node(first)
         topology = self.lab.topology
-        line = line_with_ips(topology, command) or self._shell(first)
+        line = line_with_ips(topology, command) or self._shell_command(first)
         interactive = not self._reading and self.isatty()
         require(command.strip() != "" or interactive, f"write: {first} COMMAND")
         code, unread = run_line(node, line, self.stdin, self.stdout, interactive=interactive)
         self.cmdqueue.extend(unread)
         if code and first not in self.mn and self._server(first) in self.lab.dead:
-            self._fail(f"{first} died, and the program with it")
+            self._print_error(f"{first} died, and the program with it")
         elif code:
             self.failed += 1
 
-    def _shell(self, name: str) -> str:
+    def _shell_command(self, name: str) -> str:
         shown = shell_prompt(self.lab.topology, self.lab.node(name))
         return f"PS1={shlex.quote(shown)} exec bash --norc"
 
@@ -200,15 +200,15 @@ class Prompt(CLI):
         require(not line.strip(), f"page has options in another terminal only: {elsewhere}")
         require(self._open_page is not None, f"this prompt opens no page; elsewhere: {elsewhere}")
         assert self._open_page
-        self._say(self._open_page())
+        self._print_answer(self._open_page())
 
     def do_metrics(self, line: str) -> None:
         """metrics: print the counters of the lab, as Prometheus reads them."""
-        from experiments.control.prometheus import scraped
+        from experiments.control.prometheus import lab_metrics_text
 
         serve = f"sudo ./pillarbox metrics --lab {self.lab.folder.name} {line.strip()}"
         require(not line.strip(), f"the prompt only prints them; in another terminal: {serve}")
-        self._say(scraped(self.lab.folder).rstrip())
+        self._print_answer(lab_metrics_text(self.lab.folder).rstrip())
 
     def do_capture(self, line: str) -> None:
         """capture [ADDR[:PORT]]... [-o FILE] [--seconds S] [--frames N]: for 5 s by default."""
@@ -239,7 +239,7 @@ class Prompt(CLI):
         require(not why, f"{why}: {here}, or sudo ./pillarbox exec {names[0]} in another")
         for name, node in zip(names, nodes, strict=True):
             title = f"{name} {self.lab.topology.kind}"
-            command = ["xterm", "-T", title, "-e", "bash", "-c", self._shell(name)]
+            command = ["xterm", "-T", title, "-e", "bash", "-c", self._shell_command(name)]
             window = node.program(command, stdin=subprocess.DEVNULL, start_new_session=True)
             with suppress(subprocess.TimeoutExpired):
                 window.wait(QUICK_S)
@@ -251,24 +251,24 @@ class Prompt(CLI):
 
     def do_nodes(self, _line: str) -> None:
         """nodes: list servers and switches."""
-        self._say(network_text.nodes(self.lab.topology))
+        self._print_answer(network_text.nodes_text(self.lab.topology))
 
     def do_net(self, _line: str) -> None:
         """net: show the far end of each port."""
-        self._say(network_text.net(self.lab.topology))
+        self._print_answer(network_text.port_peers_text(self.lab.topology))
 
     def do_links(self, _line: str) -> None:
         """links: show each cable with its state."""
-        self._say(network_text.links(self.lab.topology, self.lab.failures()))
+        self._print_answer(network_text.cables_table(self.lab.topology, self.lab.failures()))
 
     def do_dump(self, _line: str) -> None:
         """dump: list servers with host name, IP address and ports, and switches with ports."""
-        self._say(network_text.dump(self.lab.topology, self.lab.failures()))
+        self._print_answer(network_text.nodes_table(self.lab.topology, self.lab.failures()))
 
     def do_intfs(self, _line: str) -> None:
         """intfs: list the interfaces of servers and switches."""
         own = ["dcn0"] if self.lab.relays else []
-        self._say(network_text.interfaces(self.lab.topology, own))
+        self._print_answer(network_text.interfaces_table(self.lab.topology, own))
 
     do_ports = do_net
 
@@ -290,7 +290,7 @@ class Prompt(CLI):
         """pingallfull: ping between all pairs of servers, with each round-trip time in ms."""
         for source, row in answer(self.lab, "pingall", []).data["ms"].items():
             times = (f"{name} {'X' if ms is None else f'{ms:.2f}'}" for name, ms in row.items())
-            self._say(f"{source} -> {', '.join(times)}")
+            self._print_answer(f"{source} -> {', '.join(times)}")
 
     def do_iperfudp(self, _line: str) -> None:
         """iperfudp: not supported; run iperf3 -u on two servers."""
@@ -317,11 +317,11 @@ class Prompt(CLI):
     def do_help(self, line: str) -> None:
         """help [COMMAND]: list all commands, or explain one."""
         if line in VERBS:
-            self._say(f"{VERBS[line].form}: {VERBS[line].about}")
+            self._print_answer(f"{VERBS[line].form}: {VERBS[line].about}")
         elif line:
             super().do_help(line)
         else:
-            self._say(self._help())
+            self._print_answer(self._help())
 
     def _help(self) -> str:
         """Return the list of commands, no wider than the terminal."""
@@ -370,7 +370,7 @@ def _listed(rows: Sequence[Sequence[str]], width: int) -> str:
 
 
 def run(lab: Lab, script: Path | None = None, open_page: Callable[[], str] | None = None) -> int:
-    """Run the prompt until its end; return the number of failed lines of a script."""
+    """Run a lab's prompt or a script of its commands; return the number of failed lines."""
     prompt = Prompt(lab, script, open_page=open_page)
     sys.stdout.flush()
     return prompt.failed if script else 0

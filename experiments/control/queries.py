@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 LOAD_S = 1.0
 BUSIEST = 12
-AT_ONCE = 8  # number of servers that ping simultaneously
+PARALLEL_PINGS = 8  # number of servers that ping simultaneously
 LONGEST_S = 3600.0  # longest duration of an iperf, in seconds
-LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a log
+LONGEST_LOG = 8192  # maximum number of bytes shown from the end of a forwarder's log
 LEAD_S, GRACE_S, LOOK_S = 0.1, 10.0, 0.02
 
 
 def path(lab: Lab, source: int, destination: int) -> dict[str, Any]:
-    """Return the computed path of a packet, and the path of a packet sent now."""
+    """Return the path that the routing computes, and the path that a packet sent now takes."""
     return {**lab.trace(source, destination), "computed": lab.computed(source, destination)}
 
 
@@ -47,7 +47,7 @@ def disjoint(lab: Lab, source: int, destination: int, *, by_paper: bool = True) 
     from experiments.analysis.fluid.disjoint import node_disjoint_paths
 
     node_paths = node_disjoint_paths(topology, source, destination, failures)
-    # servers only, or all nodes: those named in paths
+    # nodes that paths name: servers only, or servers and switches
     nodes = topology.nodes if topology.ports == 1 else topology.servers
     paths = [[topology.name(node) for node in path if node < nodes] for path in node_paths]
     return {"by": "max-flow", "paths": paths}
@@ -60,14 +60,14 @@ def disjoint_text(found: dict[str, Any]) -> str:
 
 
 def log(lab: Lab, server: int) -> dict[str, str]:
-    """Return the end of a forwarder's log."""
+    """Return the last lines of the log of a server's forwarder."""
     require(bool(lab.forwarders), f"servers of {lab.topology.spec} do not relay, and have no log")
     assert lab.forwarders
     return {"log": lab.forwarders.last_lines(server, LONGEST_LOG)}
 
 
 def path_text(found: dict[str, Any]) -> str:
-    """Return the computed and the taken path as two lines of text."""
+    """Return a packet's computed path and its actual path as two lines of text."""
     taken = f"{' '.join(found['path'])} ({outcome(found)})"
     return f"computed: {' '.join(found['computed']) or 'none'}\ntaken:    {taken}"
 
@@ -93,20 +93,21 @@ def why(lab: Lab, source: int, destination: int) -> dict[str, Any]:
         found = path(lab, source, destination)
         because.append(f"a packet went {' '.join(found['path'])} ({outcome(found)})")
         usual = computed(lab.topology, lab.routing, source, destination, Failures())
-        because += _hindrance(lab, found, usual)
+        because += _failures_at_next_hop(lab, found, usual)
         if found["delivered"]:
-            because += _detour(lab, usual, found["path"])
+            because += _detour_sentence(lab, usual, found["path"])
         elif not dead:
             because += _remedies(lab, source, destination)
     because += [
-        f"in effect: {fault} (to repair: {_repair_command(fault)})" for fault in in_effect(lab)
+        f"in effect: {fault} (to repair: {_repair_command(fault)})"
+        for fault in faults_in_effect(lab)
     ]
     others = [lab.name(server) for server in sorted(lab.dead)]
     because += [f"dead: {name} (to repair: revive {name})" for name in others if name not in dead]
     return {**found, "because": because}
 
 
-def in_effect(lab: Lab) -> list[Fault]:
+def faults_in_effect(lab: Lab) -> list[Fault]:
     """Return the active faults of cables, switches and racks, in the notation of commands."""
     return [
         Fault(fault.kind, tuple(lab.names_in(fault)[: 1 + fault.of_cable]))
@@ -118,7 +119,7 @@ def _repair_command(fault: Fault) -> str:
     return f"heal {'-'.join(fault.what)}"
 
 
-def _detour(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
+def _detour_sentence(lab: Lab, usual: list[str], path: list[str]) -> Iterator[str]:
     """Yield a sentence that names a packet's path without faults, if its path differs."""
     if lab.failures() != Failures() and usual and usual != path:
         yield f"that is a detour: without faults the path is {' '.join(usual)}"
@@ -136,7 +137,7 @@ def _remedies(lab: Lab, source: int, destination: int) -> Iterator[str]:
         yield f"{lab.routing} has a path: the packet was lost before all servers knew: try again"
 
 
-def _hindrance(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
+def _failures_at_next_hop(lab: Lab, found: dict[str, Any], usual: list[str]) -> Iterator[str]:
     """Yield the failures of cables and nodes between a lost packet's last node and next hop."""
     at = lab.node(found["path"][-1])
     if found["delivered"]:
@@ -205,7 +206,7 @@ def load(lab: Lab) -> list[dict[str, Any]]:
 
 
 def load_text(rows: list[dict[str, Any]]) -> str:
-    """Return the busiest links as a table."""
+    """Return the server ports with the highest load as a table."""
     cells = [["from", "to", "Mbit/s", "of its rate"]]
     for row in rows[:BUSIEST]:
         share = "" if row["share"] is None else f"{row['share']:.0%}"
@@ -227,14 +228,14 @@ def pingall(lab: Lab) -> dict[str, Any]:
     """Return round-trip times between all pairs of servers; dead servers send no echoes."""
     servers = range(lab.topology.servers)
 
-    def row(source: int) -> dict[str, float | None]:
+    def round_trips_from(source: int) -> dict[str, float | None]:
         others = [server for server in servers if server != source]
         ms = dict.fromkeys(others) if source in lab.dead else echoes(lab, source, others)
         return {lab.name(server): value for server, value in ms.items()}
 
-    # several servers ping in parallel, as timeouts are slow
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        rows = dict(zip(map(lab.name, servers), pool.map(row, servers), strict=True))
+    # several servers ping in parallel: each lost ping costs a timeout
+    with ThreadPoolExecutor(PARALLEL_PINGS) as pool:
+        rows = dict(zip(map(lab.name, servers), pool.map(round_trips_from, servers), strict=True))
     sent = sum(map(len, rows.values()))
     received = sum(value is not None for row in rows.values() for value in row.values())
     return {"sent": sent, "received": received, "ms": rows}

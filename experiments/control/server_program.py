@@ -72,7 +72,7 @@ def run_within(
 
 
 def exit_code(code: int, killed: str) -> int:
-    """Return a program's exit code as a shell does; raise an error if its lab has ended."""
+    """Return a program's exit code, 128 + N after signal N; raise an error if its lab has ended."""
     require(code != -signal.SIGKILL, killed)
     sys.stdout.flush()
     return code if code >= 0 else 128 - code
@@ -81,7 +81,7 @@ def exit_code(code: int, killed: str) -> int:
 def end_as(code: int) -> NoReturn:
     """End this process as a program ended: with its exit code, or with its signal (negative)."""
     if code < 0:
-        with suppress(OSError):  # SIGKILL and SIGSTOP have no handlers
+        with suppress(OSError):  # SIGKILL and SIGSTOP have no handlers to reset
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     os._exit(code)

@@ -129,11 +129,11 @@ class Service:
             )
             since_s = asked.get("traffic_from", 0)
             require(isinstance(since_s, int | float), f"invalid time: {since_s!r}")
-            from experiments.control.active_workload import last_workload
+            from experiments.control.active_workload import last_workload_progress
 
             now_s = time.monotonic()
             sample = self._sampler.sample(log_from)
-            return {**sample, "traffic": last_workload(lab, since_s), "traffic_to": now_s}
+            return {**sample, "traffic": last_workload_progress(lab, since_s), "traffic_to": now_s}
         if what == "enter":
             return self._enter(self._server(asked, "server"), files)
         if what == "about":
@@ -186,7 +186,7 @@ class Service:
         with self._lab.host(server).live_namespace():
             files.append(current_host_name())
         files.extend(os.open(f"/proc/self/ns/{kind}", os.O_RDONLY) for kind in NAMESPACES)
-        return {**about, "group": cgroups.programs().lists}
+        return {**about, "group": cgroups.programs().procs_files}
 
     def _server(self, asked: dict[str, Any], key: str) -> int:
         address = asked.get(key)

@@ -14,7 +14,8 @@ import sys
 
 # Signals of a terminal (Ctrl-C, Ctrl-Z) that this process ignores, unlike its job.
 OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-OF_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # signals that Python ignores, reset for programs
+# Signals that Python ignores; they get their default action again in programs.
+IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 TERMINAL = 0  # file descriptor of the terminal: standard input
 
 
@@ -28,7 +29,7 @@ def run(line: str) -> int:
     if job == 0:
         os.setpgid(0, 0)
         os.tcsetpgrp(TERMINAL, os.getpid())
-        for number in (*OF_TERMINAL, *OF_PYTHON):
+        for number in (*OF_TERMINAL, *IGNORED_BY_PYTHON):
             signal.signal(number, signal.SIG_DFL)
         os.execvp("bash", ["bash", "-c", line])
     while True:

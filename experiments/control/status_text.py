@@ -8,7 +8,7 @@ from typing import Any
 from experiments.text import columns
 
 MOST_ROWS = 12
-# keys of a server's state that the status text prints first
+# keys of a server's state (JSON) that `status SERVER` prints first
 FIRST = ("server", "plane", "links", "dead")
 
 
@@ -26,7 +26,9 @@ def lab_text(status: dict[str, Any], faults: Sequence[str]) -> str:
         ["faults", ", ".join(faults) or "none"],
         ["links", f"{status['links_down']} down now, {status['link_losses']} lost since the start"],
     ]
-    return "\n\n".join([columns(rows), *_counts([("dropped packets", status["drops"])])])
+    return "\n\n".join(
+        [columns(rows), *_nonzero_counters_table([("dropped packets", status["drops"])])]
+    )
 
 
 def server_text(state: dict[str, Any]) -> str:
@@ -44,7 +46,7 @@ def server_text(state: dict[str, Any]) -> str:
     rest = {key: value for key, value in state.items() if key not in FIRST}
     counted = [(key, value) for key, value in rest.items() if _is_counts(value)]
     single = [(key, value) for key, value in rest.items() if isinstance(value, int | float)]
-    parts += _counts([*counted, ("other", dict(single))])
+    parts += _nonzero_counters_table([*counted, ("other", dict(single))])
     for key, value in rest.items():
         if isinstance(value, list) and value:
             parts.append(_listed(key, value, name))
@@ -57,7 +59,7 @@ def _is_counts(value: Any) -> bool:
     )
 
 
-def _counts(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
+def _nonzero_counters_table(groups: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
     """Return a table of a server's nonzero counters as a list item, or an empty list."""
     rows = [
         [title, name, f"{value:,}"]
@@ -73,22 +75,22 @@ def _listed(title: str, values: list[Any], server: str) -> str:
     shown = values[:MOST_ROWS]
     if all(isinstance(one, dict) for one in shown):
         keys = list(dict.fromkeys(key for one in shown for key in one))
-        rows = [keys, *([_cell(one.get(key)) for key in keys] for one in shown)]
+        rows = [keys, *([_cell_text(one.get(key)) for key in keys] for one in shown)]
         lines = [f"{title}:", columns(rows)]
     else:
-        lines = [f"{title}: {', '.join(map(_cell, shown))}"]
+        lines = [f"{title}: {', '.join(map(_cell_text, shown))}"]
     more = len(values) - len(shown)
     all_of_it = f"sudo ./pillarbox status {server} --json, in another terminal"
     return "\n".join([*lines, *([f"and {more} more: {all_of_it}"] if more else [])])
 
 
-def _cell(value: Any) -> str:
+def _cell_text(value: Any) -> str:
     if value is None:
         return "-"
     if isinstance(value, dict):
-        return _cell(value["peer"] if "peer" in value else list(value.values()))
+        return _cell_text(value["peer"] if "peer" in value else list(value.values()))
     if isinstance(value, list | tuple):
-        return " ".join(map(_cell, value)) or "-"
+        return " ".join(map(_cell_text, value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

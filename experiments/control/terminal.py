@@ -27,7 +27,7 @@ LEADER = script_command(Path(session_leader.__file__))
 
 
 class ProgramEnd(NamedTuple):
-    """The end of a program: its exit code, negative for a signal, and the input lines not read."""
+    """How a program on a node ended: exit code (negative: signal), and unread input lines."""
 
     code: int
     unread: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ def run_line(
         Whether `typed` is a terminal with a user.
     """
     shown.flush()
-    if interactive and not in_background(line):
+    if interactive and not runs_in_background(line):
         leader = [*OWN_SYS, *LEADER, line]
         return _at_terminal(node, leader, typed.fileno(), shown.fileno())
     program = node.program(
@@ -59,17 +59,17 @@ def run_line(
         stdout=shown,
         stderr=subprocess.STDOUT,
         # The terminal sends Ctrl-C only to programs in the foreground.
-        start_new_session=in_background(line),
+        start_new_session=runs_in_background(line),
     )
     while True:
         with suppress(KeyboardInterrupt):  # the program also receives the signal, and handles it
             return ProgramEnd(program.wait())
 
 
-def in_background(line: str) -> bool:
+def runs_in_background(line: str) -> bool:
     """Return True if a shell command line ends in ``&``: its last program runs on.
 
-    >>> in_background("iperf3 -s &"), in_background("true && true")
+    >>> runs_in_background("iperf3 -s &"), runs_in_background("true && true")
     (True, False)
     """
     return line.rstrip().endswith("&")
@@ -86,13 +86,13 @@ def _at_terminal(node: Any, command: list[str], typed: int, shown: int) -> Progr
         )
         with raw(typed), same_size(typed, ours):
             copy(program.pid, {ours: shown, typed: ours})
-        return ProgramEnd(program.wait(), _unread(theirs))
+        return ProgramEnd(program.wait(), _unread_lines(theirs))
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-def _unread(terminal: int) -> tuple[str, ...]:
+def _unread_lines(terminal: int) -> tuple[str, ...]:
     """Return the lines typed at a terminal that no program has read."""
     os.set_blocking(terminal, False)
     lines = b""

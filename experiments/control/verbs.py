@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from experiments.arguments import MORE
 from experiments.control import queries
-from experiments.control.fault_detection import noticed
+from experiments.control.fault_detection import fault_detection_delays
 from experiments.control.status_text import lab_text, server_text
 from experiments.emulation.cable_shapes import CableShape
 from experiments.trials.plans.fault_schedule import nodes_of
@@ -40,7 +40,7 @@ class Verb(NamedTuple):
     form: str
     about: str
     do: Callable[[Lab, list[str]], Answer]
-    keys: tuple[str, ...]  # keys of the data that the command returns
+    keys: tuple[str, ...]  # top-level keys of the command's answer as JSON
 
 
 def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
@@ -55,7 +55,7 @@ def answer(lab: Lab, verb: str, words: list[str]) -> Answer:
 
 
 def _cut(lab: Lab, words: list[str]) -> Answer:
-    fault = _fault("cut", words)
+    fault = _fault_of_command("cut", words)
     silent = fault.kind == "silent cut"
     a, b = nodes_of(lab.topology, fault)
     before = lab.failures()
@@ -65,7 +65,7 @@ def _cut(lab: Lab, words: list[str]) -> Answer:
 
 
 def _stop(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault("stop", words).what
+    (name,) = _fault_of_command("stop", words).what
     switch = lab.topology.switch(name)
     before = lab.failures()
     fault = lab.stop_switch(switch)
@@ -73,7 +73,7 @@ def _stop(lab: Lab, words: list[str]) -> Answer:
 
 
 def _rack(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault("rack", words).what
+    (name,) = _fault_of_command("rack", words).what
     before = lab.failures()
     fault = lab.stop_rack(lab.topology.switch(name))
     switch, *servers = lab.names_in(fault)
@@ -82,7 +82,7 @@ def _rack(lab: Lab, words: list[str]) -> Answer:
 
 
 def _kill(lab: Lab, words: list[str]) -> Answer:
-    (name,) = _fault("kill", words).what
+    (name,) = _fault_of_command("kill", words).what
     server = lab.server(name)
     before, at_s = lab.failures(), time.monotonic()
     lab.kill(server)
@@ -90,7 +90,7 @@ def _kill(lab: Lab, words: list[str]) -> Answer:
 
 
 def _revive(lab: Lab, words: list[str]) -> Answer:
-    server, before, at_s = _server(lab, words, "revive"), lab.failures(), time.monotonic()
+    server, before, at_s = _server_argument(lab, words, "revive"), lab.failures(), time.monotonic()
     lab.revive(server)
     return _change_answer(
         lab, f"{lab.name(server)} is alive again, without its programs", before, at_s
@@ -140,7 +140,7 @@ def _cable(lab: Lab, words: list[str]) -> Answer:
 
 
 def _setting(word: str) -> tuple[str, Any]:
-    """Return the name and the value of a cable property, parsed from ``name=value``."""
+    """Return name and value of a cable's rate, delay or loss, parsed from ``name=value``."""
     name, equals, text = word.partition("=")
     require(bool(equals) and name in CableShape._fields, f"write: {VERBS['cable'].form}")
     if name == "delay":
@@ -153,7 +153,7 @@ def _setting(word: str) -> tuple[str, Any]:
 
 def _change_answer(lab: Lab, said: str, before: Failures, at_s: float) -> Answer:
     """Return the answer to a fault or repair, with the delays until servers detect it."""
-    data, news = noticed(lab, before, at_s)
+    data, news = fault_detection_delays(lab, before, at_s)
     return Answer({"did": said, **data}, f"{said}; {news}" if news else said)
 
 
@@ -164,15 +164,15 @@ def _grow(lab: Lab, words: list[str]) -> Answer:
     missing = lab.topology.whole.servers - lab.topology.servers
     require(missing > 0, f"{lab.topology.spec} is complete: no server is missing")
     lab.grow(missing if words == ["all"] else _optional_number(words, "grow"))
-    return _size(lab)
+    return _size_answer(lab)
 
 
 def _shrink(lab: Lab, words: list[str]) -> Answer:
     lab.shrink(_optional_number(words, "shrink"))
-    return _size(lab)
+    return _size_answer(lab)
 
 
-def _size(lab: Lab) -> Answer:
+def _size_answer(lab: Lab) -> Answer:
     topology = lab.topology
     size = {"servers": topology.servers, "switches": topology.switches}
     said = f"{topology.spec}: {topology.servers} servers, {topology.switches} switches"
@@ -184,14 +184,14 @@ def _size(lab: Lab) -> Answer:
 
 def _path(lab: Lab, words: list[str]) -> Answer:
     if words[2:] == ["all"]:
-        found = queries.disjoint(lab, *_two_servers(lab, words[:2], "path"))
+        found = queries.disjoint(lab, *_two_server_arguments(lab, words[:2], "path"))
         return Answer(found, queries.disjoint_text(found))
-    found = queries.path(lab, *_two_servers(lab, words, "path"))
+    found = queries.path(lab, *_two_server_arguments(lab, words, "path"))
     return Answer(found, queries.path_text(found))
 
 
 def _why(lab: Lab, words: list[str]) -> Answer:
-    found = queries.why(lab, *_two_servers(lab, words, "why"))
+    found = queries.why(lab, *_two_server_arguments(lab, words, "why"))
     return Answer(found, "\n".join(found["because"]))
 
 
@@ -207,11 +207,11 @@ def _status(lab: Lab, words: list[str]) -> Answer:
         found = lab.state(lab.server(words[0]))
         return Answer(found, server_text(found))
     found = lab.status()
-    return Answer(found, lab_text(found, list(map(str, queries.in_effect(lab)))))
+    return Answer(found, lab_text(found, list(map(str, queries.faults_in_effect(lab)))))
 
 
 def _ping(lab: Lab, words: list[str]) -> Answer:
-    source, destination = _two_servers(lab, words, "ping")
+    source, destination = _two_server_arguments(lab, words, "ping")
     found = queries.ping(lab, source, destination)
     ends = f"{lab.name(destination)} to {lab.name(source)}"
     came = f"an answer from {ends} after {found['ms']:.2f} ms" if found["ms"] else ""
@@ -230,17 +230,17 @@ def _iperf(lab: Lab, words: list[str]) -> Answer:
         seconds.replace(".", "", 1).isdecimal() and 0 < float(seconds) <= queries.LONGEST_S,
         f"{seconds!r} is not a number of seconds up to {queries.LONGEST_S:.0f}",
     )
-    source, destination = _two_servers(lab, ends, "iperf")
+    source, destination = _two_server_arguments(lab, ends, "iperf")
     found = queries.iperf(lab, source, destination, float(seconds))
     said = f"{found['mbit']:.1f} Mbit/s from {found['source']} to {found['destination']}"
     return Answer(found, f"{said}, in {found['seconds']:.1f} s, by {found['tool']}")
 
 
 def _run(lab: Lab, words: list[str]) -> Answer:
-    from experiments.control.workload_run import run, said_of
+    from experiments.control.workload_run import goodput_line, run
 
     found = run(lab, words)
-    return Answer(found, said_of(found))
+    return Answer(found, goodput_line(found))
 
 
 def _finish(lab: Lab, words: list[str]) -> Answer:
@@ -254,7 +254,7 @@ def _finish(lab: Lab, words: list[str]) -> Answer:
 # -- words ---------------------------------------------------------------------------------------
 
 
-def _fault(verb: str, words: list[str]) -> Written:
+def _fault_of_command(verb: str, words: list[str]) -> Written:
     """Return the fault that a command such as ``cut 0.3-4.0`` describes, to begin now."""
     fault = read([verb, *words])
     require(
@@ -264,20 +264,23 @@ def _fault(verb: str, words: list[str]) -> Written:
     return fault
 
 
-def _two_servers(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
+def _two_server_arguments(lab: Lab, words: list[str], verb: str) -> tuple[int, int]:
     require(len(words) == 2, f"write: {VERBS[verb].form}")
     ends = lab.server(words[0]), lab.server(words[1])
-    require(ends[0] != ends[1], f"{words[0]} and {words[1]} are the same server: name two")
+    require(
+        ends[0] != ends[1],
+        f"{words[0]} and {words[1]} are the same server: name two different servers",
+    )
     return ends
 
 
-def _server(lab: Lab, words: list[str], verb: str) -> int:
+def _server_argument(lab: Lab, words: list[str], verb: str) -> int:
     require(len(words) == 1, f"write: {VERBS[verb].form}")
     return lab.server(words[0])
 
 
 def _optional_number(words: list[str], verb: str) -> int | None:
-    """Return a command's only argument as a number, None without arguments."""
+    """Return the only argument of `grow` or `shrink` as a number, None without arguments."""
     require(len(words) < 2 and all(map(str.isdecimal, words)), f"write: {VERBS[verb].form}")
     return int(words[0]) if words else None
 

@@ -20,16 +20,16 @@ HINT = "(Ctrl-C ends it)"
 
 
 @contextmanager
-def shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
+def progress_shown(lab: Lab, terminal: TextIO) -> Iterator[None]:
     """Show the progress of the lab's workload in one line of a terminal until the block ends."""
-    from experiments.control.active_workload import line_of
+    from experiments.control.active_workload import progress_line_of
 
     over = threading.Event()
     screen = styled(terminal)
 
     def show() -> None:
         while not over.wait(SHOW_S):
-            line = line_of(lab)
+            line = progress_line_of(lab)
             if line:
                 print(f"{CLEAR}{printable(line)} {HINT}", end="", file=screen, flush=True)
 

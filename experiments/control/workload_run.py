@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from experiments.control.active_workload import UnderWay
+from experiments.control.active_workload import ActiveWorkload
 from experiments.traffic.collectives.plan import ALGORITHMS
 from experiments.traffic.patterns import PATTERNS
 from experiments.traffic.workload import Workload
@@ -37,11 +37,11 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     system = System(network=lab.topology.spec, machines=lab.machines, **lab.settings.plain())
     experiment = Experiment(NAME, "traffic in a running lab", (system,), workload)
     order = order_of(experiment, Trial(0, system, 0, lab.seed))
-    traffic = UnderWay(lab, order, " ".join(words))
+    traffic = ActiveWorkload(lab, order, " ".join(words))
     said = "it was interrupted"
     try:
-        found = outcome(order, measured_in(lab, order, lambda _: None, traffic.begun))
-        said = said_of(found.record)
+        found = outcome(order, measured_in(lab, order, lambda _: None, traffic.record_progress))
+        said = goodput_line(found.record)
     except (PillarboxError, OSError) as error:
         said = str(error)
         raise
@@ -50,7 +50,7 @@ def run(lab: Lab, words: list[str]) -> dict[str, Any]:
     return {**found.record, "rows": list(found.tables["flows"])}
 
 
-def said_of(record: dict[str, Any]) -> str:
+def goodput_line(record: dict[str, Any]) -> str:
     """Return the goodput of a workload in one line, with a reason if the trial is not valid."""
     goodput, ideal = (
         with_prefix(record[key] or 0.0, "bit/s") for key in ("goodput_bps", "ideal_bps")

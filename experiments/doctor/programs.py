@@ -65,9 +65,9 @@ def open_vswitch() -> Finding:
 
 def openflow() -> Finding:
     """Return whether a framework for the OpenFlow controller is installed."""
-    from experiments.emulation.kits import KITS
+    from experiments.emulation.kits import OPENFLOW_KITS
 
-    kits = [kit for kit in KITS if importlib.util.find_spec(kit)]
+    kits = [kit for kit in OPENFLOW_KITS if importlib.util.find_spec(kit)]
     lack = "" if kits else "neither os-ken nor Ryu"
     costs = "the fat-tree cannot run on Open vSwitch (--plane ovs)"
     mend = "sudo ./pillarbox setup openflow"

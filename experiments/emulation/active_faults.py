@@ -121,7 +121,7 @@ class Faults:
         return time.monotonic()
 
     def _affected_ends(self, silent: bool) -> set[Any]:
-        """Return the cable ends that drop frames (silent faults), or those that are set down."""
+        """Return the cable ends affected by the active faults: silent cuts only, or all others."""
         return {
             held
             for fault, cables in self._cables.items()
@@ -131,13 +131,13 @@ class Faults:
         }
 
     def _set_carrier(self, held: set[Any], *, up: bool) -> None:
-        switch(held, up=up)
+        set_interfaces(held, up=up)
 
     def _drop_frames(self, held: set[Any]) -> None:
-        drop(held)
+        drop_all_frames(held)
 
     def _stop_dropping(self, held: set[Any]) -> None:
-        let_pass(held)
+        stop_dropping_frames(held)
 
     def _cables_between(self, a: str, b: str) -> list[Any]:
         for name in (a, b):
@@ -165,18 +165,18 @@ def _nodes(link: Any) -> tuple[Any, Any]:
     return link.intf1.node, link.intf2.node
 
 
-def switch(interfaces: Iterable[int], *, up: bool) -> None:
+def set_interfaces(interfaces: Iterable[int], *, up: bool) -> None:
     """Set cable ends in the switches' namespace up or down, and so the carrier of the cables."""
     deed = "repair a cable" if up else "cut a cable"
     fabric().send(*(change(index, up=up, deed=deed) for index in sorted(interfaces)))
 
 
-def drop(taps: Iterable[cable_programs.CableTap]) -> None:
+def drop_all_frames(taps: Iterable[cable_programs.CableTap]) -> None:
     """Attach BPF programs that drop all frames of cables (a silent cut)."""
     fabric().places.run(cable_programs.drop(), taps, cable_programs.CUT, "cut a cable silently")
 
 
-def let_pass(taps: Iterable[cable_programs.CableTap]) -> None:
+def stop_dropping_frames(taps: Iterable[cable_programs.CableTap]) -> None:
     """Detach the BPF programs that drop all frames of cables, after a silent cut."""
     for tap in sorted(taps):
         fabric().places.take(tap, cable_programs.CUT, "repair a cable")

@@ -30,7 +30,7 @@ from experiments.emulation.nodes import (
     refuse_options,
 )
 from experiments.linux import cable_programs, netlink, shaping
-from experiments.linux.delays import DelayLine
+from experiments.linux.delays import FrameDelayer
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.queueing import Queue
 from topos.base.errors import require
@@ -44,7 +44,7 @@ LINK_OPTIONS = {"port1", "port2", "intfName1", "intfName2", "addr1", "addr2", "i
 LINK_OPTIONS |= {"cls1", "cls2", "params1", "params2", "fast", "mac", "ip", "ifconfig", "up"}
 LINK_OPTIONS |= {"bw", "loss", "max_queue_size"}
 
-delay_line = DelayLine()
+delay_line = FrameDelayer()
 
 
 class LabLink(Link):
@@ -86,14 +86,14 @@ class LabLink(Link):
         # the cable's interfaces in the switches' namespace; set down to cut it
         self.cuts: list[int] = []
         self._indexes: dict[tuple[Any, str], int] = {}
-        self._taps: list[
-            cable_programs.CableTap
-        ] = []  # interfaces for BPF programs that see frames of the first and of the second node
+        # interfaces at which BPF programs see the frames that the first, the second node sends
+        self._taps: list[cable_programs.CableTap] = []
         self._panel = False
         self._shaped: set[LabIntf] = set()
         self._lossy: set[cable_programs.CableTap] = set()
-        # Switch port that receives a host port's frames, by host port; switch ports with `bpf.own`.
+        # Switch port that receives a host port's frames, by host port.
         self._arrivals: dict[int, int] = {}
+        # Switch ports with the BPF program `detach_from_socket`.
         self._owning: set[int] = set()
         for key in ("intf", "cls1", "cls2"):
             if params.get(key) in (Intf, TCIntf) or (key == "intf" and not params.get(key)):
@@ -154,7 +154,7 @@ class LabLink(Link):
 
     def _create_veth_pair(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
         home = fabric()
-        # creates the switch's port first: it joins its bridge in the same request
+        # creates the switch's port first: it joins the switch's bridge in the same netlink request
         first, second = (1, 0) if hosts[0] else (0, 1)
         master = getattr(nodes[first], "bridge", 0)
         home.send(
@@ -165,7 +165,8 @@ class LabLink(Link):
         self.cuts = [port.ifindex for port, host in zip(ports, hosts, strict=True) if not host]
         if any(hosts):
             switch = self.cuts[0]
-            # Open vSwitch, or a capture at the port, would also receive the clones of `bpf.own`.
+            # Open vSwitch, or a capture at the port, would also receive the clones that
+            # `detach_from_socket` sends.
             self._arrivals = {ports[second].ifindex: switch} if master else {}
             incoming, outgoing = (
                 cable_programs.CableTap(switch, cable_programs.INGRESS),
@@ -251,7 +252,7 @@ class LabLink(Link):
         self._detach_frames_from_sockets(intf, bw is not None)
         intf.node.live_namespace().send(*messages)
         if messages and _is_application_side(intf):
-            intf.node.make_super_packets(intf.ifindex, bw, self.mtu)
+            intf.node.set_super_packet_size(intf.ifindex, bw, self.mtu)
         if loss is not None:
             self._set_loss(intf, loss)
 
@@ -279,7 +280,7 @@ class LabLink(Link):
         if percent:
             deed = f"set a loss of {percent:g} % on {intf.name}"
             fabric().places.run(
-                cable_programs.drop_some(percent / 100), [tap], cable_programs.LOSS, deed
+                cable_programs.drop_randomly(percent / 100), [tap], cable_programs.LOSS, deed
             )
             self._lossy.add(tap)
         elif tap in self._lossy:
@@ -289,7 +290,7 @@ class LabLink(Link):
     def _set_delay(self, intf: LabIntf, delay: shaping.LinkDelay) -> None:
         side = self._side_of(intf)
         source, target = self.cuts[side], self.cuts[1 - side]
-        fabric().afterwards(partial(delay_line.join, source, target, *delay))
+        fabric().call_after_requests(partial(delay_line.join, source, target, *delay))
 
 
 def panel_name(port: str) -> str:
@@ -300,7 +301,9 @@ def panel_name(port: str) -> str:
 @functools.cache
 def _owning_program() -> int:
     """Load the BPF program that detaches frames from sockets, once for all cables of a lab."""
-    return cable_programs.load(cable_programs.own(by_filter=fabric().places.by_filters))
+    return cable_programs.load(
+        cable_programs.detach_from_socket(by_filter=fabric().places.by_filters)
+    )
 
 
 def _is_application_side(intf: LabIntf) -> bool:

@@ -60,7 +60,7 @@ class CableShapes:
         return links
 
     def shape(self, links: list[Any], wanted: CableShape) -> None:
-        """Set the rate, delay and loss of cables at those ends that are on this machine."""
+        """Set the rate, delay and loss of cables at all cable ends on this machine."""
         _check(wanted, links)
         packets = self._net.cable["max_queue_size"]
         for link in links:
@@ -69,7 +69,7 @@ class CableShapes:
                 link.shape(intf, wanted.rate_mbit, delay, None, loss, packets)
 
     def note(self, a: str, b: str, wanted: CableShape) -> None:
-        """Record the rate, delay and loss that the cable between two nodes has now."""
+        """Record the current rate, delay and loss of the cable between two nodes."""
         self.changed.pop(frozenset([a, b]), None)
         if wanted != self.usual:
             self.changed[frozenset([a, b])] = wanted

@@ -69,8 +69,8 @@ class TableKeeper(Application):
         datapath.send_msg(datapath.ofproto_parser.OFPBarrierRequest(datapath))
 
     @handler.set_ev_cls(events.EventOFPBarrierReply, handler.MAIN_DISPATCHER)
-    def has_table(self, event: Any) -> None:
-        """Print ``ready`` when the last switch confirms its forwarding table (barrier reply)."""
+    def switch_has_table(self, event: Any) -> None:
+        """Print ``ready`` when all OpenFlow switches have confirmed their forwarding tables."""
         if self._ready is not None:
             self._ready.add(event.msg.datapath.id - 1)
             if len(self._ready) == self.topology.switches:
@@ -86,7 +86,7 @@ class TableKeeper(Application):
         self._failures_changed()
 
     @handler.set_ev_cls(events.EventOFPStateChange, handler.DEAD_DISPATCHER)
-    def gone(self, event: Any) -> None:
+    def switch_disconnected(self, event: Any) -> None:
         """Forget a switch that has disconnected from the controller."""
         if event.datapath.id is not None:
             self._datapaths.pop(event.datapath.id - 1, None)
@@ -101,7 +101,7 @@ class TableKeeper(Application):
         servers, links = self.topology.servers, set()
         for switch, ports in self._down.items():
             for port in ports:
-                # skips OpenFlow's local port, which is no cable
+                # skips OpenFlow's local port of a switch, which has no cable
                 if 0 <= port < self.topology.switch_ports:
                     far = self.topology.switch_plug(switch, port).node
                     links.add(frozenset((servers + switch, far)))

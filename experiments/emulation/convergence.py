@@ -35,18 +35,18 @@ def wait_converged(
     waiting = [server for server in range(topology.servers) if server not in dead]
     while waiting and time.monotonic() < deadline:
         known = forwarders.ask(waiting[-1], "down")
-        if known and all(has_failed(topology, link, failures()) for link in known["down"]):
+        if known and all(link_has_failed(topology, link, failures()) for link in known["down"]):
             waiting.pop()
         else:
             time.sleep(POLL_S)
     if waiting:
-        missed = _missed_links(topology, forwarders, failures(), waiting[-1])
+        missed = _missed_links_phrase(topology, forwarders, failures(), waiting[-1])
         raise PillarboxError(
             f"{len(waiting)} servers still consider working links down: run `status` ({missed})"
         )
 
 
-def _missed_links(
+def _missed_links_phrase(
     topology: Topology, forwarders: Forwarders, failures: Failures, server: int
 ) -> str:
     """Return a phrase naming the working links that a server considers down."""
@@ -54,12 +54,12 @@ def _missed_links(
     known = forwarders.ask(server, "down")
     if not known:
         return f"{name} does not answer"
-    missed = (link for link in known["down"] if not has_failed(topology, link, failures))
+    missed = (link for link in known["down"] if not link_has_failed(topology, link, failures))
     links = ", ".join(f"{one['server']} port {one['port']} to {one['peer']}" for one in missed)
     return f"{name} misses {links or 'no links any more'}"
 
 
-def has_failed(topology: Topology, link: dict[str, Any], failures: Failures) -> bool:
+def link_has_failed(topology: Topology, link: dict[str, Any], failures: Failures) -> bool:
     """Return True if a link that a server considers down has failed."""
     step = Step(link["port"], topology.server(link["peer"]))
     return failures.of_hop(topology, topology.server(link["server"]), step) is not None

@@ -8,10 +8,11 @@ from typing import Any
 DROPPED = "drop "  # prefix of the kernel program's drop counters
 
 
-def all_drops(state: dict[str, Any]) -> Counter[str]:
+def drops_by_reason(state: dict[str, Any]) -> Counter[str]:
     """Return the dropped packets of a server by reason, from its forwarder's state.
 
-    >>> all_drops({"drops": {"TTL expired": 2}, "kernel": {"drop for another mac": 1, "slow": 9}})
+    >>> kernel = {"drop for another mac": 1, "slow": 9}
+    >>> drops_by_reason({"drops": {"TTL expired": 2}, "kernel": kernel})
     Counter({'TTL expired': 2, 'kernel: for another mac': 1})
     """
     drops = Counter(state.get("drops", {})) + Counter(state.get("plane_drops", {}))

@@ -18,7 +18,7 @@ import inspect
 from typing import Any
 
 from experiments.emulation.lab_network import LabNet
-from experiments.emulation.routers import spread
+from experiments.emulation.routers import multipath_route_request
 from experiments.linux import netlink
 from experiments.linux.namespaces import fabric, write_sysctl
 from hosts.base.load import router_for
@@ -29,14 +29,14 @@ NAME = "outside"
 ADDRESS, PREFIX, PREFIX_LENGTH = "192.0.2.1", "192.0.2.0", 24  # RFC 5737: documentation
 LOOPBACK = 1
 SYSCTLS = {
-    # multipath hash of addresses and ports: one path per flow
+    # sysctl: the multipath hash covers addresses and ports, so that each flow has one path
     "net/ipv4/fib_multipath_hash_policy": "1",
     "net/ipv4/conf/all/ignore_routes_with_linkdown": "1",
     "net/ipv4/conf/default/ignore_routes_with_linkdown": "1",
 }
 
 
-def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[str, Any]:
+def gateway_options(topology: Topology, routing: str, gateways: list[int]) -> dict[str, Any]:
     """Return routing options for gateway servers to an external network, or raise an error."""
     parameters = inspect.signature(router_for(topology, routing)).parameters
     require(
@@ -46,7 +46,7 @@ def options_of(topology: Topology, routing: str, gateways: list[int]) -> dict[st
     return {"gateways": {f"{PREFIX}/{PREFIX_LENGTH}": gateways}}
 
 
-class Outside:
+class ExternalNetwork:
     """The external network of a lab, reached through gateway servers.
 
     Parameters
@@ -87,9 +87,9 @@ class Outside:
             hops = [
                 (topology.ip(server), link.intf1.ifindex) for server, link in self._links.items()
             ]
-            node.send(spread("10.0.0.0", 8, hops, "route the servers outside"))
+            node.send(multipath_route_request("10.0.0.0", 8, hops, "route the servers outside"))
 
-    def set_alive(self, server: int, alive: bool) -> None:
+    def set_gateway_link(self, server: int, alive: bool) -> None:
         """Set the link of a gateway server to the external network up, or down if it is dead."""
         for index in self._links[server].cuts if server in self._links else ():
             fabric().send(netlink.change(index, up=alive, deed="switch an uplink"))

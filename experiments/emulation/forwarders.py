@@ -90,7 +90,8 @@ class Forwarders:
         self._begin_nursery()
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
-        self._request([], 0.0)  # loads the forwarder's code while the lab makes its cables
+        # The nursery loads the forwarder's code while the lab makes its cables.
+        self._request([], 0.0)
 
     def _begin_nursery(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -161,7 +162,7 @@ class Forwarders:
             "settings": self.settings.plain(),
         }
         namespaces = [self._namespace_of(server) for server in servers]
-        # the nursery has ended: its successor gets the request
+        # the nursery has ended: the restarted nursery gets the start request
         with suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._channel, [json.dumps(request).encode()], namespaces)
 
@@ -235,7 +236,7 @@ class Forwarders:
         return self.folder / f"{self.topology.node_name(server)}.sock"
 
     def last_lines(self, server: int, longest: int) -> str:
-        """Return the end of a forwarder's log, at most `longest` bytes."""
+        """Return the last lines of a forwarder's log, at most `longest` bytes."""
         log = self.log(server)
         if not log.exists():
             return ""
@@ -290,7 +291,7 @@ class Forwarders:
             handed = json.dumps({**message, "running": running}).encode()
             socket.send_fds(self._channel, [handed], files)
         asked = [server for server in self._asked if not self.pids.get(server)]
-        self._send([], 0.0)  # loads the forwarder's code again before a server is revived
+        self._send([], 0.0)  # the new nursery loads the forwarder's code before a server is revived
         for server in asked:
             self._send([server], self._asked[server])
         return True

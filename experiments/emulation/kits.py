@@ -10,14 +10,15 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-KITS = ("os_ken", "ryu")  # OpenFlow controller frameworks: os-ken is maintained, Ryu is not
+# OpenFlow controller frameworks: os-ken is maintained, Ryu is not.
+OPENFLOW_KITS = ("os_ken", "ryu")
 CHOICE = "PILLARBOX_KIT"
 
 
 def kits() -> list[str]:
     """Return the installed OpenFlow controller frameworks (os-ken, Ryu), the preferred first."""
     wish = os.environ.get(CHOICE)
-    return [kit for kit in KITS if kit == (wish or kit) and find_spec(kit)]
+    return [kit for kit in OPENFLOW_KITS if kit == (wish or kit) and find_spec(kit)]
 
 
 def missing_kit() -> str:
@@ -25,8 +26,8 @@ def missing_kit() -> str:
     if kits():
         return ""
     wish = os.environ.get(CHOICE)
-    if wish and wish not in KITS:
-        return f"{CHOICE} is {wish!r}: it can be {' or '.join(KITS)}"
+    if wish and wish not in OPENFLOW_KITS:
+        return f"{CHOICE} is {wish!r}: it can be {' or '.join(OPENFLOW_KITS)}"
     lack = f"{wish} cannot" if wish else "neither os_ken nor ryu can"
     return f"{lack} be imported: sudo ./pillarbox setup openflow"
 

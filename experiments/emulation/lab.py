@@ -25,13 +25,13 @@ from typing import Any
 from experiments.emulation import convergence, server_names, switching
 from experiments.emulation.active_faults import ActiveFault, Faults
 from experiments.emulation.defaults import usual_routing
-from experiments.emulation.drops import all_drops
-from experiments.emulation.external_network import Outside, options_of
+from experiments.emulation.drops import drops_by_reason
+from experiments.emulation.external_network import ExternalNetwork, gateway_options
 from experiments.emulation.forwarders import NURSERY_ENDED, Forwarders
 from experiments.emulation.lab_network import LabNet, end_programs_in
 from experiments.emulation.meter import Meter
-from experiments.emulation.nodes import LabSwitch, sent_by
-from experiments.emulation.packet_tracing import Tracer, computed
+from experiments.emulation.nodes import LabSwitch, sent_bytes_and_frames
+from experiments.emulation.packet_tracing import PacketTracer, computed
 from experiments.emulation.resizing import resize
 from experiments.emulation.routers import Switches
 from experiments.emulation.setting_checks import check_settings
@@ -65,7 +65,7 @@ class Lab:
         Servers with an uplink to the outside (see `outside`).
     """
 
-    whole = True  # True if no part of the lab runs on another machine
+    whole = True  # True if the whole lab runs on this machine
     machines = 1
     means: Any = None  # trial backend of labs on several machines (`trials.runs.means`)
     ahead_s = 0.0  # lead time of a fault request before the fault takes effect, in seconds
@@ -82,10 +82,10 @@ class Lab:
         self.routing = settings.routing or usual_routing(topology)
         self.gateways = list(dict.fromkeys(gateways))
         if gateways:
-            known = options_of(topology, self.routing, self.gateways)
+            known = gateway_options(topology, self.routing, self.gateways)
             settings = replace(settings, options={**settings.options, **known})
         self.topology, self.settings, self.folder, self.seed = topology, settings, folder, seed
-        self.outside: Outside | None = None
+        self.outside: ExternalNetwork | None = None
         self.relays = topology.ports > 1
         self.switches = self._switches()
         if self.relays:
@@ -100,8 +100,8 @@ class Lab:
         self.dead: set[int] = set()
         self._tracer = self._make_tracer()
 
-    def _make_tracer(self) -> Tracer:
-        return Tracer(self.topology, self.net, self.forwarders, self.dead)
+    def _make_tracer(self) -> PacketTracer:
+        return PacketTracer(self.topology, self.net, self.forwarders, self.dead)
 
     def _net(self) -> LabNet:
         return LabNet(self.topology, **self._cables())
@@ -167,7 +167,7 @@ class Lab:
             self.forwarders.start(self.here())
             self.net.bound_super_packets()
         if self.gateways:
-            self.outside = Outside(self.net, self.gateways, self.settings.mtu)
+            self.outside = ExternalNetwork(self.net, self.gateways, self.settings.mtu)
         if self.switches:
             self.switches.start(self.net)
         self.log("up", network=self.topology.spec, routing=self.routing)
@@ -175,7 +175,7 @@ class Lab:
     def _name_servers(self) -> None:
         server_names.make_known(self.topology, map(self.host, self.here()))
 
-    def about_machines(self) -> str:
+    def machine_count_phrase(self) -> str:
         """Return the number of machines of a lab as a short phrase, "" for a single machine."""
         return ""
 
@@ -309,7 +309,7 @@ class Lab:
             else:  # no forwarder: a link that is down stops the replies of the server's kernel
                 self.host(server).intfs[0].ifconfig("down")
             if self.outside:
-                self.outside.set_alive(server, False)
+                self.outside.set_gateway_link(server, False)
             end_programs_in({self.namespace_of(server)})
 
     def revive(self, server: int) -> None:
@@ -324,7 +324,7 @@ class Lab:
             if self.switches:
                 self.switches.admit(self.net, server)
             if self.outside:
-                self.outside.set_alive(server, True)
+                self.outside.set_gateway_link(server, True)
             self.dead.remove(server)
             self.log("revive", server=self.name(server))
 
@@ -386,11 +386,15 @@ class Lab:
 
     def bytes_sent(self) -> dict[str, int]:
         """Return the number of bytes sent by each port of each server, by interface name."""
-        counted = (port for server in self.here() for port in sent_by(self.host(server)).items())
+        counted = (
+            port
+            for server in self.here()
+            for port in sent_bytes_and_frames(self.host(server)).items()
+        )
         return {name: octets for name, (octets, _) in counted}
 
     def meter(self) -> Meter:
-        """Return a meter of the bytes carried by cables and received by servers."""
+        """Return a reader of the byte counters of the lab's cables and servers."""
         return Meter(self.net)
 
     def state(self, server: int) -> dict[str, Any]:
@@ -401,7 +405,7 @@ class Lab:
     # -- paths of packets ------------------------------------------------------------------------
 
     def trace(self, source: int, destination: int, *, source_port: int = 0) -> dict[str, Any]:
-        """Send a marked packet and return its path; see `Tracer.trace`."""
+        """Send a marked packet between servers and return its path; see `PacketTracer.trace`."""
         return self._tracer.trace(source, destination, source_port)
 
     def computed(self, source: int, destination: int) -> list[str]:
@@ -421,7 +425,7 @@ class Lab:
         links_down = link_losses = 0
         for server in self.here() if self.forwarders else ():
             state = self.state(server)
-            drops.update(all_drops(state))
+            drops.update(drops_by_reason(state))
             links_down += sum(not link["up"] for link in state.get("links", []))
             link_losses += state.get("counters", {}).get("link down", 0)
         return {

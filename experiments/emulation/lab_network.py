@@ -26,7 +26,13 @@ from mininet.net import Mininet
 
 from experiments.emulation.cable_links import ETHERNET_MTU, LabLink, delay_line
 from experiments.emulation.cable_shapes import CableShape, CableShapes
-from experiments.emulation.nodes import ApplicationIntf, LabHost, LabNode, LabSwitch, index_in
+from experiments.emulation.nodes import (
+    ApplicationIntf,
+    LabHost,
+    LabNode,
+    LabSwitch,
+    interface_index_in,
+)
 from experiments.linux import cgroups, netlink, shaping
 from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
@@ -147,7 +153,8 @@ class LabNet(Mininet):
         ports: dict[LabSwitch, dict[str, int]] = {}
         for node, port, mac in fdb_entries(self.topology):
             switch = self.nameToNode.get(self.topology.node_name(node))
-            if switch and switch.bridge:  # switches may also be routers or Open vSwitch
+            # A switch that is a router or on Open vSwitch has no kernel bridge.
+            if switch and switch.bridge:
                 ports.setdefault(switch, {})[mac] = switch.intfs[port].ifindex
         for switch, each in ports.items():
             switch.tell(each)
@@ -194,9 +201,9 @@ class LabNet(Mininet):
         """Limit the size of TCP's super-packets on dcn0; requires running forwarders."""
         mtu = self.cable["mtu"] - shaping.HEADER_ROOM  # MTU of interface dcn0
         for host in self.hosts:
-            index = index_in(host, ApplicationIntf.NAME)
+            index = interface_index_in(host, ApplicationIntf.NAME)
             if index:
-                host.make_super_packets(index, self.rate_mbit, mtu)
+                host.set_super_packet_size(index, self.rate_mbit, mtu)
 
     # -- down ----------------------------------------------------------------------------------
 
@@ -233,7 +240,8 @@ def allow_open_files() -> None:
     """Raise this process's limit of open files, for networks with many namespaces."""
     require(os.geteuid() == 0, "a network that runs needs root: use sudo")
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for most in (max(hard, MOST_OPEN_FILES), hard):  # a container may refuse a higher hard limit
+    # A container may refuse to raise the hard limit of open files.
+    for most in (max(hard, MOST_OPEN_FILES), hard):
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         except ValueError:
@@ -291,5 +299,5 @@ def _kill_processes_in(places: set[int]) -> None:
                 if (entry / "ns/net").stat().st_ino in places:
                     os.kill(int(entry.name), signal.SIGKILL)
             except (FileNotFoundError, ProcessLookupError, PermissionError):
-                # The process has ended, or a container denies root access to its /proc entry.
+                # The process has ended, or a container denies access to the process's /proc entry.
                 continue

@@ -30,7 +30,7 @@ class LabFolder(NamedTuple):
     lock: IO[str]
 
 
-def take_place() -> LabFolder:
+def create_lab_folder() -> LabFolder:
     """Return an empty, locked folder for a new lab."""
     require(os.geteuid() == 0, "a lab needs root: use sudo")
     private_folder(LABS.parent)
@@ -46,13 +46,13 @@ def take_place() -> LabFolder:
     raise PillarboxError(f"{MOST_LABS} labs are running: end one first")
 
 
-def leave(place: LabFolder) -> None:
+def remove_lab_folder(place: LabFolder) -> None:
     """Remove a lab's folder."""
     shutil.rmtree(place.folder, ignore_errors=True)
     place.lock.close()
 
 
-def may_look() -> bool:
+def may_read_lab_folders() -> bool:
     """Return True if this process may read the labs' folders, as root."""
     return os.geteuid() == 0
 
@@ -79,8 +79,8 @@ def remove_dead(*, remove: bool = True) -> list[int]:
     dead = [number for number in dead if number not in living_labs()]
     for number in dead if remove else ():
         lock = _locked(LABS / str(number))
-        if lock:  # None: a new lab has taken the dead lab's folder
-            leave(LabFolder(number, LABS / str(number), lock))
+        if lock:  # None: a new lab has reused the dead lab's folder
+            remove_lab_folder(LabFolder(number, LABS / str(number), lock))
     return dead
 
 

@@ -31,7 +31,7 @@ _STATS = struct.Struct("=4xI4x4x2Q2Q")
 class MeterReading(NamedTuple):
     """Counters of cables and servers at one point in time."""
 
-    at_s: float  # time by CLOCK_MONOTONIC
+    at_s: float  # time of the reading by CLOCK_MONOTONIC, in seconds
     topology: Topology  # topology of the network at that time
     # Bytes sent, bytes waiting in the port's queue, and packets dropped by the queue (the last two
     # are 0 without a rate limit): 2 i is cable i of `Topology.links` from end a, 2 i + 1 from b.
@@ -58,7 +58,7 @@ class Meter:
             if self._topology is not topology:
                 self._begin(topology)
             at_s = time.monotonic()
-            counted = octets(fabric().netlink)
+            counted = bytes_by_interface(fabric().netlink)
             here = (one for one in range(topology.servers) if topology.node_name(one) in self._net)
             received = {server: self._received(server, topology) for server in here}
             known = {at: queues(at.netlink) for at in {at for _, at, _ in self._ends.values()}}
@@ -98,10 +98,10 @@ class Meter:
                 self._files[server] = FileIO("/proc/thread-self/net/netstat")
         file = self._files[server]
         file.seek(0)
-        return in_octets(file.read(1 << 16))
+        return received_ip_bytes(file.read(1 << 16))
 
 
-def octets(kernel: Netlink) -> dict[int, tuple[int, int]]:
+def bytes_by_interface(kernel: Netlink) -> dict[int, tuple[int, int]]:
     """Return the bytes received and sent by each interface of a namespace, by interface index."""
     found = {}
     for payload in kernel.dump(RTM_GETSTATS, _ASKED, "count what cables carry"):
@@ -110,10 +110,11 @@ def octets(kernel: Netlink) -> dict[int, tuple[int, int]]:
     return found
 
 
-def in_octets(netstat: bytes) -> int:
+def received_ip_bytes(netstat: bytes) -> int:
     """Return the bytes of IP packets received by a kernel, parsed from /proc/net/netstat.
 
-    >>> in_octets(b"TcpExt: A\\nTcpExt: 1\\nIpExt: InPkts InOctets OutOctets\\nIpExt: 2 300 4\\n")
+    >>> counters = b"IpExt: InPkts InOctets OutOctets\\nIpExt: 2 300 4\\n"
+    >>> received_ip_bytes(b"TcpExt: A\\nTcpExt: 1\\n" + counters)
     300
     """
     _, names, numbers = netstat.rsplit(b"IpExt:", 2)

@@ -20,14 +20,15 @@ from typing import Any
 
 import topos
 from experiments.emulation.kits import application, kit_module, serve
-from experiments.emulation.ovs import chassis_port
+from experiments.emulation.ovs import large_switch_port
 from topos.base.topology import Topology
 
-UNKNOWN, KNOWN = 0, 1  # priorities of OpenFlow entries for unknown and known MAC addresses
-HEADER_BYTES = 64  # bytes of each frame sent to the controller
+# Priorities of OpenFlow entries for frames with unknown and with known MAC addresses.
+UNKNOWN_MAC_PRIORITY, KNOWN_MAC_PRIORITY = 0, 1
+HEADER_BYTES = 64  # bytes of a frame that a switch sends to the OpenFlow controller
 GROUP_BIT = "01:00:00:00:00:00"  # group (multicast) bit of a MAC address
-PRESENT = 0x1000  # OFPVID_PRESENT: the frame has a VLAN tag
-SECOND = 1  # number of the OpenFlow table of destinations, after that of sources
+VLAN_TAG_PRESENT = 0x1000  # OFPVID_PRESENT: the frame has a VLAN tag
+DESTINATION_TABLE = 1  # number of the OpenFlow table of destinations, after that of sources
 ETH_VLAN = 0x8100
 
 events = kit_module("controller.ofp_event")
@@ -57,49 +58,61 @@ class MiniSwitches(Application):
     @handler.set_ev_cls(
         events.EventOFPBarrierReply, [handler.CONFIG_DISPATCHER, handler.MAIN_DISPATCHER]
     )
-    def has_entries(self, event: Any) -> None:
-        """Print ``ready`` when the last bridge has its entries."""
+    def bridge_has_entries(self, event: Any) -> None:
+        """Print ``ready`` when all OpenFlow bridges have their entries."""
         self._ready.add(event.msg.datapath.id)
         if len(self._ready) == (1 if self.kind == "vlan" else self.topology.switches):
             print("ready", flush=True)
 
     @handler.set_ev_cls(events.EventOFPPacketIn, handler.MAIN_DISPATCHER)
-    def frame_came(self, event: Any) -> None:
+    def learn_source_address(self, event: Any) -> None:
         """Install an OpenFlow entry for a frame's source MAC address at its incoming port."""
         bridge, port = event.msg.datapath, event.msg.match["in_port"]
         source = event.msg.data[6:12].hex(":")
         out = bridge.ofproto_parser.OFPActionOutput(port)
-        self._add_entry(bridge, KNOWN, {"eth_dst": source}, [out], SECOND)
-        self._add_entry(bridge, KNOWN, {"in_port": port, "eth_src": source}, then=SECOND)
+        self._add_entry(bridge, KNOWN_MAC_PRIORITY, {"eth_dst": source}, [out], DESTINATION_TABLE)
+        self._add_entry(
+            bridge, KNOWN_MAC_PRIORITY, {"in_port": port, "eth_src": source}, then=DESTINATION_TABLE
+        )
 
     def _install_learning_entries(self, bridge: Any) -> None:
         output = bridge.ofproto_parser.OFPActionOutput
         tell = output(protocol.OFPP_CONTROLLER, HEADER_BYTES)
-        self._add_entry(bridge, UNKNOWN, {}, [tell], then=SECOND)
+        self._add_entry(bridge, UNKNOWN_MAC_PRIORITY, {}, [tell], then=DESTINATION_TABLE)
         everywhere = [output(port + 1) for port, _ in self._connected_ports(bridge.id - 1)]
-        self._add_entry(bridge, UNKNOWN, {}, everywhere, SECOND)
+        self._add_entry(bridge, UNKNOWN_MAC_PRIORITY, {}, everywhere, DESTINATION_TABLE)
 
     def _install_static_entries(self, bridge: Any) -> None:
         output = bridge.ofproto_parser.OFPActionOutput
         outs = {mac: output(port + 1) for port, mac in self._connected_ports(bridge.id - 1)}
         for mac, out in outs.items():
-            self._add_entry(bridge, KNOWN, {"eth_dst": mac}, [out])
-        self._add_entry(bridge, KNOWN, {"eth_dst": (GROUP_BIT, GROUP_BIT)}, list(outs.values()))
+            self._add_entry(bridge, KNOWN_MAC_PRIORITY, {"eth_dst": mac}, [out])
+        self._add_entry(
+            bridge, KNOWN_MAC_PRIORITY, {"eth_dst": (GROUP_BIT, GROUP_BIT)}, list(outs.values())
+        )
 
     def _install_vlan_entries(self, bridge: Any) -> None:
         parser = bridge.ofproto_parser
         for switch in range(self.topology.switches):
-            tag = PRESENT | (switch + 1)
+            tag = VLAN_TAG_PRESENT | (switch + 1)
             on = [parser.OFPActionPushVlan(ETH_VLAN), parser.OFPActionSetField(vlan_vid=tag)]
             everywhere = [parser.OFPActionPopVlan()]
             for port, mac in self._connected_ports(switch):
-                number = chassis_port(self.topology, switch, port)
-                self._add_entry(bridge, KNOWN, {"in_port": number}, on, then=SECOND)
+                number = large_switch_port(self.topology, switch, port)
+                self._add_entry(
+                    bridge, KNOWN_MAC_PRIORITY, {"in_port": number}, on, then=DESTINATION_TABLE
+                )
                 out = [parser.OFPActionPopVlan(), parser.OFPActionOutput(number)]
-                self._add_entry(bridge, KNOWN, {"vlan_vid": tag, "eth_dst": mac}, out, SECOND)
+                self._add_entry(
+                    bridge,
+                    KNOWN_MAC_PRIORITY,
+                    {"vlan_vid": tag, "eth_dst": mac},
+                    out,
+                    DESTINATION_TABLE,
+                )
                 everywhere.append(parser.OFPActionOutput(number))
             several = {"vlan_vid": tag, "eth_dst": (GROUP_BIT, GROUP_BIT)}
-            self._add_entry(bridge, KNOWN, several, everywhere, SECOND)
+            self._add_entry(bridge, KNOWN_MAC_PRIORITY, several, everywhere, DESTINATION_TABLE)
 
     def _connected_ports(self, switch: int) -> Iterator[tuple[int, str]]:
         """Yield a mini-switch's ports with a cable, and the MAC address at each cable's other end.

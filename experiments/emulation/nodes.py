@@ -150,7 +150,9 @@ class LabNode(Node):
     def live_namespace(self) -> Namespace:
         """Return the node's namespace; raise PillarboxError if the node was stopped."""
         if self.namespace is None:
-            raise PillarboxError(f"{self.name} was stopped: make a new network")
+            raise PillarboxError(
+                f"{self.name} was stopped and cannot start again: make a new network"
+            )
         return self.namespace
 
     def send(self, *messages: netlink.Message) -> None:
@@ -159,7 +161,7 @@ class LabNode(Node):
 
     def setARP(self, ip: str, mac: str) -> str:  # noqa: N802
         """Add a permanent ARP entry to the node's kernel."""
-        return attempted(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
+        return error_of_requests(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
 
     def end_programs(self) -> None:
         """End the shell with its jobs, and all programs started by `popen`."""
@@ -204,7 +206,7 @@ def _kill_group(process: int, number: int) -> None:
 class LabHost(LabNode, Host):
     """Mininet host of a lab's server, in a separate network namespace."""
 
-    def make_super_packets(self, index: int, rate_mbit: float | None, mtu: int) -> None:
+    def set_super_packet_size(self, index: int, rate_mbit: float | None, mtu: int) -> None:
         """Set the size of TCP's super-packets on an interface according to its rate."""
         size = shaping.super_packet_bytes(rate_mbit, mtu)
         self.send(shaping.bound_super_packets(index, size))
@@ -251,10 +253,10 @@ class LabSwitch(LabNode, LinuxBridge):
 
     def start(self, _controllers: Any) -> None:
         """Start the switch: add ports of other links, and set the bridge up."""
-        # A LabLink has created its port in the bridge; ports of other Mininet links are added.
+        # A LabLink has created its port in the bridge; ports of Mininet's own links are added here.
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
         for intf in others:
-            port = index_in(self, intf.name)
+            port = interface_index_in(self, intf.name)
             self.send(netlink.change(port, up=True, bridge=self.bridge, deed=f"plug in {intf}"))
         self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
@@ -279,9 +281,9 @@ class LabSwitch(LabNode, LinuxBridge):
     def delIntf(self, intf: Any) -> None:  # noqa: N802
         """Remove a port of a bridge; frames then pass through the bridge, not past it by BPF."""
         super().delIntf(intf)
-        self.see_all()
+        self.disable_bridge_bypass()
 
-    def see_all(self) -> None:
+    def disable_bridge_bypass(self) -> None:
         """Send all frames through the bridge, not past it by BPF programs."""
         for port in set(self.told.values()):
             tap, deed = (
@@ -317,7 +319,9 @@ class LabIntf(Intf):
         mac: str | None = None,
         **params: Any,
     ) -> None:
-        self.ifindex = link.index_of(node, name) if link is not None else index_in(node, name)
+        self.ifindex = (
+            link.index_of(node, name) if link is not None else interface_index_in(node, name)
+        )
         super().__init__(name, node, port, link, mac, **params)
 
     def config(
@@ -352,11 +356,15 @@ class LabIntf(Intf):
         return str(Intf.ifconfig(self, *args))
 
     def _change(self, **what: Any) -> str:
-        return attempted(self.node, netlink.change(self.ifindex, **what, deed=f"set {self.name}"))
+        return error_of_requests(
+            self.node, netlink.change(self.ifindex, **what, deed=f"set {self.name}")
+        )
 
     def _add_address(self, ip: str, prefix_length: str) -> str:
         up = netlink.change(self.ifindex, up=True)
-        return attempted(self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up)
+        return error_of_requests(
+            self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up
+        )
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
         """Replace the IPv4 address of the interface."""
@@ -368,7 +376,7 @@ class LabIntf(Intf):
         said = ""
         if before_ip and before_length and (before_ip, before_length) != (ip, length):
             old = netlink.delete_address(self.ifindex, before_ip, int(before_length))
-            said = attempted(self.node, old)
+            said = error_of_requests(self.node, old)
         return said + self._add_address(ip, length)
 
     def setMAC(self, macstr: str) -> str:  # noqa: N802
@@ -391,7 +399,7 @@ class LabIntf(Intf):
         return found is not None and found.up and found.carrier
 
     def status(self) -> str:
-        """Return OK or MISSING, as Mininet does."""
+        """Return ``OK`` if the kernel has the interface, else ``MISSING``, as Mininet does."""
         return "OK" if self._kernel_interface() else "MISSING"
 
     def _kernel_interface(self) -> netlink.Interface | None:
@@ -421,7 +429,7 @@ class ApplicationIntf(LabIntf):
         super().__init__(self.NAME, node, port=-1, moveIntfFn=lambda *_: None, up=None)
 
     def _device_exists(self) -> bool:
-        self.ifindex = index_in(self.node, self.name)
+        self.ifindex = interface_index_in(self.node, self.name)
         return self.ifindex != 0
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
@@ -456,7 +464,7 @@ def refuse_options(options: Mapping[str, Any]) -> None:
     )
 
 
-def index_in(node: Any, name: str) -> int:
+def interface_index_in(node: Any, name: str) -> int:
     """Return the index of an interface in a node's namespace, 0 if it does not exist."""
     if node.namespace is None:
         return 0
@@ -464,7 +472,7 @@ def index_in(node: Any, name: str) -> int:
         return interface_index(name)
 
 
-def sent_by(node: Any) -> dict[str, tuple[int, int]]:
+def sent_bytes_and_frames(node: Any) -> dict[str, tuple[int, int]]:
     """Return the bytes and the frames sent by each port of a node, by interface name."""
     with node.live_namespace():
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
@@ -477,7 +485,7 @@ def sent_by(node: Any) -> dict[str, tuple[int, int]]:
     return sent
 
 
-def attempted(node: Any, *messages: netlink.Message) -> str:
+def error_of_requests(node: Any, *messages: netlink.Message) -> str:
     """Send netlink requests in a node's namespace; return the error text, as Mininet's tools do."""
     try:
         node.live_namespace().send(*messages)

@@ -134,11 +134,11 @@ class OpenVSwitch(Switches):
         deadline = time.monotonic() + READY_S
         while not self._database.exists():
             self._check_running()
-            require(time.monotonic() < deadline, "Open vSwitch's database does not start")
+            require(time.monotonic() < deadline, "Open vSwitch's database server does not start")
             time.sleep(0.01)
         # The socket of Open vSwitch's database exists before the database listens.
         self._vsctl("--retry", f"--timeout={READY_S:.0f}", "--no-wait", "init")
-        # 8 times the throughput, if OVS is built with DPDK
+        # TCP super-packets in the userspace datapath: 8 times the throughput, if built with DPDK
         option = "other_config:userspace-tso-enable=true"
         self._vsctl("--no-wait", "set", "Open_vSwitch", ".", option)
         own = f"--unixctl={self._control}"
@@ -173,8 +173,8 @@ class OpenVSwitch(Switches):
                 return
             self._check_running()
         raise PillarboxError(
-            f"the switches did not get their tables in {READY_S:.0f} s: see {self.folder}/"
-            "controller.log and vswitchd.log"
+            f"the OpenFlow switches did not get their forwarding tables in {READY_S:.0f} s: see "
+            f"{self.folder}/controller.log and vswitchd.log"
         )
 
     def _disable_offloads(self, net: Any) -> None:
@@ -250,7 +250,7 @@ class OvsMiniSwitches(OpenVSwitch):
             return each
         return {
             CHASSIS: [
-                (interface, chassis_port(self.topology, switch, port - 1))
+                (interface, large_switch_port(self.topology, switch, port - 1))
                 for switch, ports in enumerate(each.values())
                 for interface, port in ports
             ]
@@ -271,7 +271,7 @@ class OvsMiniSwitches(OpenVSwitch):
         return chosen_plane("python")
 
 
-def chassis_port(topology: Topology, switch: int, port: int) -> int:
+def large_switch_port(topology: Topology, switch: int, port: int) -> int:
     """Return the number of a mini-switch's port on the common large switch."""
     return switch * topology.switch_ports + port + 1
 
@@ -282,11 +282,11 @@ def check_installed() -> None:
         sandbox.inside(),
         "the controller of Open vSwitch listens in the sandbox only: leave out --no-sandbox",
     )
-    missing = missing_here()
+    missing = missing_ovs_parts()
     require(not missing, f"switches cannot be on Open vSwitch: {missing}")
 
 
-def missing_here() -> str:
+def missing_ovs_parts() -> str:
     """Return the missing parts of Open vSwitch and the command that installs them, or ""."""
     programs = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-dpctl")
     absent = [program for program in programs if not shutil.which(program)]

@@ -33,7 +33,7 @@ TRACE_S = 2.0
 NOWHERE: dict[str, Any] = {"delivered": False, "dropped": "", "lost_to": "", "lost_port": None}
 
 
-class Tracer:
+class PacketTracer:
     """Sends marked packets in a network and finds their paths; `dead` are the dead servers."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Tracer:
             sender.sendto(udp_payload(serial), (self.topology.ip(destination), TRACE_PORT))
 
     def _wait(self, listeners: list[Any]) -> None:
-        """Wait briefly for a marked packet at its destination, before its hops are read."""
+        """Wait briefly for a marked packet at its destination, before servers' records are read."""
         readable(listeners, TRACE_S / 20)
 
     def _trace_switches(
@@ -136,7 +136,8 @@ class Tracer:
             own = [one for one in traces if one["serial"] == serial]
             if len(own) <= seen[at]:
                 return found
-            if found["lost_to"]:  # no: the next server has recorded the packet
+            # The marked packet was not lost here if the next server has recorded it.
+            if found["lost_to"]:
                 path.append(found["lost_to"])
                 found["lost_to"], found["lost_port"] = "", None
             what = own[seen[at]]

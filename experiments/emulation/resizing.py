@@ -24,7 +24,7 @@ def resize(net: LabNet, after: Topology) -> None:
     """Add the new nodes of a larger network, or remove those a smaller one lacks; all or none."""
     before = net.topology
     assert before is not None
-    renamed = [old for old, new in renumbered(before, after).items() if old != new]
+    renamed = [old for old, new in new_switch_numbers(before, after).items() if old != new]
     release = platform.release()
     require(
         not renamed or tuple(map(int, release.split(".")[:2])) >= RENAMES_SINCE,
@@ -43,12 +43,12 @@ def resize(net: LabNet, after: Topology) -> None:
         raise
 
 
-def renumbered(before: Topology, after: Topology) -> dict[int, int]:
+def new_switch_numbers(before: Topology, after: Topology) -> dict[int, int]:
     """Return the new number of each switch that is in both networks.
 
     >>> import topos
     >>> before = topos.parse("bcube,2,1,servers=2")
-    >>> renumbered(before, before.whole)  # the switch <0,1> comes in between
+    >>> new_switch_numbers(before, before.whole)  # the switch <0,1> comes in between
     {0: 0, 1: 2, 2: 3}
     """
     return dict(sorted(set(_numbers(before, after))))
@@ -65,10 +65,11 @@ def _numbers(before: Topology, after: Topology) -> Iterator[tuple[int, int]]:
 def _renumber(net: LabNet, before: Topology, after: Topology) -> None:
     """Rename switches and their ports by the new numbers, and set the ports' MAC addresses."""
     net.topology = after
-    numbers = renumbered(before, after)
+    numbers = new_switch_numbers(before, after)
     links = {intf: link for link in net.links for intf in (link.intf1, link.intf2)}
     with fabric().batch():
-        # Highest numbers first when growing, lowest first when shrinking: each new name is free.
+        # Rename the highest-numbered switch first when growing, the lowest first when shrinking:
+        # each new name is then free.
         for old in sorted(numbers, reverse=after.servers > before.servers):
             switch = net.nameToNode.pop(f"s{old}")
             node = after.servers + numbers[old]
@@ -112,7 +113,7 @@ def _shrink(net: LabNet, before: Topology, after: Topology) -> None:
 
 def _remove_nodes(net: LabNet, before: Topology, after: Topology) -> None:
     """Remove the hosts, switches and cables that are not in the smaller network."""
-    kept = renumbered(before, after)
+    kept = new_switch_numbers(before, after)
     names = {before.node_name(server) for server in range(after.servers, before.servers)}
     names |= {f"s{switch}" for switch in range(before.switches) if switch not in kept}
     gone = {net[name] for name in names if name in net}

@@ -53,7 +53,7 @@ ROUTER_SYSCTLS = {
 class SwitchNode(LabNode):
     """A switch that is not a kernel bridge; its start needs no action."""
 
-    bridge = 0  # interface index of its bridge; 0: the switch has none
+    bridge = 0  # interface index of the switch's kernel bridge; 0: no bridge
 
     def start(self, _controllers: Any) -> None:
         """Do nothing: the switch needs no start."""
@@ -87,20 +87,20 @@ class Switches:
         """Set each server's default gateway to its switch; subclasses also start routing."""
         with fabric().batch():
             for server in range(self.topology.servers):
-                # servers of other machines have no host here
+                # servers on other machines have no Mininet host in this process
                 if self.topology.node_name(server) in net:
                     self.admit(net, server)
 
     def admit(self, net: Any, server: int) -> None:
         """Set the gateway of a server that has started to its switch."""
-        use_gateway(net, self.topology, server)
+        set_default_gateway(net, self.topology, server)
 
     def servers_plane(self, asked: str) -> str:
         """Return the forwarding plane (``python`` or ``ebpf``) of servers that relay packets."""
         return chosen_plane(asked)
 
     def stop(self) -> None:
-        """End processes that do not end with the namespaces."""
+        """End the processes of routing switches that would outlive the lab's namespaces."""
 
     def set_failures(self, failures: Failures) -> None:
         """Report failures of cables and nodes to switches that do not detect failures."""
@@ -180,11 +180,11 @@ class Routers(Switches):
         intfs, ip = self._node(switch).intfs, self.topology.ip(server)
         plugs = ((port, self.topology.switch_plug(switch, port)) for port in ports)
         hops = ((self._ip(plug), intfs[port].ifindex) for port, plug in plugs)
-        return spread(ip, 32, hops, f"route {ip} on s{switch}")
+        return multipath_route_request(ip, 32, hops, f"route {ip} on s{switch}")
 
     def _delete_route_request(self, server: int) -> Message:
         ip = self.topology.ip(server)
-        return Message(RTM_DELROUTE, 0, _to(ip), f"remove the route to {ip}")
+        return Message(RTM_DELROUTE, 0, _route_request_header(ip), f"remove the route to {ip}")
 
     def _ip(self, plug: Plug) -> str:
         if plug.node < self.topology.servers:
@@ -195,23 +195,27 @@ class Routers(Switches):
         return self._net[f"s{switch}"]
 
 
-def spread(ip: str, prefix_length: int, hops: Iterable[tuple[str, int]], deed: str) -> Message:
+def multipath_route_request(
+    ip: str, prefix_length: int, hops: Iterable[tuple[str, int]], deed: str
+) -> Message:
     """Return the request for a multipath route; each hop is an address and an interface."""
     several = b""
     for gateway, index in hops:
         via = attribute(RTA_GATEWAY, socket.inet_aton(gateway))
         several += struct.pack("=HBBi", 8 + len(via), RTNH_F_ONLINK, 0, index) + via
-    body = _to(ip, prefix_length) + attribute(RTA_MULTIPATH, several)
+    body = _route_request_header(ip, prefix_length) + attribute(RTA_MULTIPATH, several)
     return Message(netlink.RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
 
 
-def use_gateway(net: Any, topology: Topology, server: int) -> None:
+def set_default_gateway(net: Any, topology: Topology, server: int) -> None:
     """Set the gateway of a server to the switch it is attached to."""
     host, plug = net[topology.node_name(server)], topology.server_plug(server, PORT)
     gateway = dotted_quad(topology.switch_ipv4(plug.node - topology.servers))
     intf = host.intfs[PORT]
     intf.setIP(topology.ip(server), 32)
-    body = _to(dotted_quad(NETWORK), 8, RTNH_F_ONLINK) + number(RTA_OIF, intf.ifindex)
+    body = _route_request_header(dotted_quad(NETWORK), 8, RTNH_F_ONLINK) + number(
+        RTA_OIF, intf.ifindex
+    )
     body += attribute(RTA_GATEWAY, socket.inet_aton(gateway))
     deed = f"set the gateway of {host.name}"
     host.send(
@@ -220,7 +224,7 @@ def use_gateway(net: Any, topology: Topology, server: int) -> None:
     )
 
 
-def _to(ip: str, prefix_length: int = 32, flags: int = 0) -> bytes:
+def _route_request_header(ip: str, prefix_length: int = 32, flags: int = 0) -> bytes:
     """Return the header of a request about the route to a prefix."""
     fixed = struct.pack(
         "=BBBBBBBBI",

@@ -57,7 +57,7 @@ class LabSampler:
         }
 
     def close(self) -> None:
-        """Close the open counter files of the sampler."""
+        """Close the open /proc files of the traffic counters."""
         self._meter.close()
 
     def _log(self, start: int) -> tuple[list[str], int]:

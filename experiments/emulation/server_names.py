@@ -46,7 +46,7 @@ def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
     """
     if sandbox.name_hosts([f"{ADDRESS} {NAME}", *hosts_lines(topology)]):
         for host in hosts:
-            host.live_namespace().take_host_name(host.name)
+            host.live_namespace().set_host_name(host.name)
 
 
 def hosts_lines(topology: Topology) -> Iterator[str]:
@@ -89,7 +89,7 @@ def with_ips(topology: Topology, words: Sequence[str]) -> list[str]:
     for before, word in zip(["", *words], words, strict=False):
         program = word.rpartition("/")[2] if word.rpartition("/")[2] in _ASK_HOSTS else program
         timed = before in _TIMED and word.count(".") == 1
-        found.append(word if timed else _with_ip(topology, word, program))
+        found.append(word if timed else _word_with_ip(topology, word, program))
     return found
 
 
@@ -107,7 +107,7 @@ def line_with_ips(topology: Topology, line: str) -> str:
     return line
 
 
-def _with_ip(topology: Topology, word: str, program: str) -> str:
+def _word_with_ip(topology: Topology, word: str, program: str) -> str:
     mention = _MENTION.fullmatch(word)
     if not mention:
         return word
@@ -120,13 +120,13 @@ def _with_ip(topology: Topology, word: str, program: str) -> str:
     except PillarboxError as error:
         if not program or name.count(".") + 1 == _IPV4_NUMBERS:
             return word
-        sent = _as_ipv4(name)
+        sent = _ipv4_of_dotted_numbers(name)
         raise PillarboxError(
             f"{error}; {program} would send to {sent}" if sent else str(error)
         ) from None
 
 
-def _as_ipv4(name: str) -> str:
+def _ipv4_of_dotted_numbers(name: str) -> str:
     """Return the IPv4 address that programs parse from dotted numbers, "" if invalid."""
     with suppress(OSError):
         return socket.inet_ntoa(socket.inet_aton(name))

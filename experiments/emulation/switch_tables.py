@@ -23,7 +23,7 @@ from topos.base.topology import Topology
 
 Ports = tuple[int, ...]
 Table = dict[int, Ports]  # forwarding table of a switch: its ports to each reachable server
-PORT = 0  # number of a server's only port, where switches route
+PORT = 0  # number of a server's only port in networks whose switches route
 
 
 def adapts(topology: Topology, routing: str) -> bool:
@@ -56,14 +56,14 @@ def tables(topology: Topology, routing: str, failures: Failures = NONE) -> list[
     (2, 3)
     """
     if routing == SHORTEST:
-        return _equal_cost(topology, failures, failures)
+        return _ecmp_tables(topology, failures, failures)
     if adapts(topology, routing):
         # As in the routing's algorithm, a path with failures is never longer than without.
-        return _equal_cost(topology, NONE, failures)
-    return _computed(topology, routing)
+        return _ecmp_tables(topology, NONE, failures)
+    return _routing_tables(topology, routing)
 
 
-def _computed(topology: Topology, routing: str) -> list[Table]:
+def _routing_tables(topology: Topology, routing: str) -> list[Table]:
     """Return the switches' forwarding tables for the paths that a routing computes."""
     found: list[Table] = [{} for _ in range(topology.switches)]
     edges = _servers_of_edges(topology)
@@ -77,7 +77,7 @@ def _computed(topology: Topology, routing: str) -> list[Table]:
                 continue
             (path,) = route(topology, routing, servers[0], destination).paths
             for node, towards in pairwise(path.nodes(topology)[1:]):
-                ports = (_port_to(topology, node, towards),)
+                ports = (_port_towards(topology, node, towards),)
                 known = found[node - topology.servers].setdefault(destination, ports)
                 require(
                     known == ports,
@@ -87,7 +87,7 @@ def _computed(topology: Topology, routing: str) -> list[Table]:
     return found
 
 
-def _equal_cost(topology: Topology, lasting: Failures, failures: Failures) -> list[Table]:
+def _ecmp_tables(topology: Topology, lasting: Failures, failures: Failures) -> list[Table]:
     """Return the switches' forwarding tables with every port on a shortest working path (ECMP).
 
     Paths are as short as with the `lasting` failures alone, and work with all `failures`.
@@ -108,7 +108,7 @@ def _ports_to(
     topology: Topology, edge: int, lasting: Failures, failures: Failures
 ) -> dict[int, Ports]:
     """Return each switch's ports on working paths to an edge switch, nearest switch first."""
-    distances = _distances(topology, edge, lasting)
+    distances = _distances_to_edge(topology, edge, lasting)
     found: dict[int, Ports] = {} if edge in failures.nodes else {edge: ()}
     for switch, distance in distances.items():
         ports = tuple(
@@ -121,7 +121,7 @@ def _ports_to(
     return found
 
 
-def _distances(topology: Topology, edge: int, failures: Failures) -> dict[int, int]:
+def _distances_to_edge(topology: Topology, edge: int, failures: Failures) -> dict[int, int]:
     distances = {edge: 0}
     for switch in (queue := [edge]):
         for _, far in _switches_around(topology, switch, failures):
@@ -151,5 +151,5 @@ def _servers_of_edges(topology: Topology) -> dict[int, list[int]]:
     return edges
 
 
-def _port_to(topology: Topology, node: int, towards: int) -> int:
+def _port_towards(topology: Topology, node: int, towards: int) -> int:
     return next(port for port, plug in topology.neighbours(node) if plug.node == towards)

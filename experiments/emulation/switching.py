@@ -41,7 +41,7 @@ def switches_of(
     )
     if plane == OVS:
         return OpenVSwitch(topology, routing, seed, folder)
-    return Routers(topology, routing, seed) if has_loops(topology) else None
+    return Routers(topology, routing, seed) if switches_form_loops(topology) else None
 
 
 def servers_plane(switches: Switches | None, asked: str) -> str:
@@ -49,7 +49,7 @@ def servers_plane(switches: Switches | None, asked: str) -> str:
     return switches.servers_plane(asked) if switches else chosen_plane(asked)
 
 
-def has_loops(topology: Topology) -> bool:
+def switches_form_loops(topology: Topology) -> bool:
     """Return True if the cables between a network's switches form loops, unlike in a tree."""
     between = sum(cable.a >= topology.servers for cable in topology.links())
     return between > max(topology.switches - 1, 0)

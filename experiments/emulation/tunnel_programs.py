@@ -101,7 +101,7 @@ class TunnelPrograms:
             if half.machine == machine:
                 self._set_tunnel_addresses(half)
 
-    def tallies(self) -> dict[str, int]:
+    def packet_tallies(self) -> dict[str, int]:
         """Return the numbers of packets that the tunnels' eBPF has packed, repaired and refused."""
         names = "packed", "mended", "refused"
         values = (self._maps["tallies"][_NUMBER.pack(one)] for one in range(len(names)))

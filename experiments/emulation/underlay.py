@@ -20,7 +20,7 @@ GONE = {
     errno.ENOENT,
     errno.EINVAL,
     errno.ENODEV,
-}  # kernel's errors when an interface or hook is already removed
+}  # error numbers of the kernel when an interface or its clsact is already removed
 
 
 class Underlay:
@@ -60,13 +60,14 @@ class Underlay:
 
     def guard(self) -> None:
         """Drop tunnel packets that do not come from the lab's machines, by BPF on all cards."""
-        program = cable_programs.load(cable_programs.only_from(PORT, self.addresses))
+        program = cable_programs.load(cable_programs.drop_from_other_sources(PORT, self.addresses))
         for tap in self._taps():
             try:
                 self.netlink.send([cable_programs.hook(tap, new=True)])
                 self._hooked.add(tap)
             except netlink.NetlinkError as error:
-                if error.errno != errno.EEXIST:  # a clsact exists already, for other software
+                # EEXIST: the card has a clsact already, made by other software.
+                if error.errno != errno.EEXIST:
                     raise
             deed = f"guard interface {tap.ifindex} against other tunnels"
             self.netlink.send([cable_programs.attach(tap, cable_programs.GUARD, program, deed)])
@@ -80,7 +81,7 @@ class Underlay:
             )
             self.netlink.send([gone], ignore=GONE)
             if tap in self._hooked and cable_programs.is_empty(self.netlink, tap):
-                self.netlink.send([cable_programs.unhook(tap)], ignore=GONE)
+                self.netlink.send([cable_programs.clsact_removal_request(tap)], ignore=GONE)
                 self._hooked.remove(tap)
 
     def _taps(self) -> list[cable_programs.CableTap]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from experiments.emulation.cable_links import LabLink, panel_name
 from experiments.emulation.lab_network import LabNet
-from experiments.emulation.nodes import ApplicationIntf, LabIntf, LabNode, index_in
+from experiments.emulation.nodes import ApplicationIntf, LabIntf, LabNode, interface_index_in
 from experiments.emulation.tunnel_programs import PATCH, EncapsulatedHalf, TunnelPrograms
 from experiments.emulation.underlay import Underlay
 from experiments.linux import cable_programs, netlink, shaping
@@ -40,20 +40,20 @@ WHOLE, PACKED, SINGLE = "whole", "packed", "single"
 MOST_PACKET = 65535 - 1024
 
 
-class Elsewhere(LabNode):
+class RemoteNodes(LabNode):
     """Placeholder for all nodes of other machines, the remote end of near halves of cables."""
 
     def __init__(self) -> None:
         super().__init__("elsewhere", inNamespace=False)
 
 
-class CrossLink(LabLink):
-    """One machine's half of a cable to another machine; the second node is `Elsewhere`."""
+class CableHalf(LabLink):
+    """One machine's half of a cable to another machine; the second node is `RemoteNodes`."""
 
     def __init__(
         self,
         near: Any,
-        elsewhere: Elsewhere,
+        elsewhere: RemoteNodes,
         *,
         underlay: Underlay,
         packing: TunnelPrograms | None,
@@ -83,7 +83,7 @@ class CrossLink(LabLink):
             )
             tap = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS)
             home.places.run(
-                cable_programs.hurry(),
+                cable_programs.bypass_shapers_for_heartbeats(),
                 [tap],
                 cable_programs.OWN,
                 f"let heartbeats bypass the queue of {port.name}",
@@ -127,7 +127,7 @@ class CrossLink(LabLink):
 
     def shape(self, intf: LabIntf, *how: Any) -> None:
         """Set the rate, delay and loss of the frames that this machine's end of a cable sends."""
-        if not isinstance(intf.node, Elsewhere):
+        if not isinstance(intf.node, RemoteNodes):
             super().shape(intf, *how)
 
 
@@ -160,7 +160,7 @@ class PartNet(LabNet):
         self._machine_of, self._underlay, self._how = machine_of, underlay, crossing
         packed = crossing == PACKED
         self.packing = TunnelPrograms(underlay, topology.cables) if packed else None
-        self.crossing: dict[int, CrossLink] = {}  # cables by index in `Topology.links`
+        self.crossing: dict[int, CableHalf] = {}  # cables by index in `Topology.links`
         here = {node for node, machine in enumerate(machine_of) if machine == underlay.machine}
         topo = emulated(topology, nodes=here)
         super().__init__(topology, topo=topo, **options)
@@ -169,7 +169,7 @@ class PartNet(LabNet):
         """Make nodes and cables, including cables to other machines."""
         assert self.topology
         super().buildFromTopo(topo)
-        elsewhere = Elsewhere()
+        elsewhere = RemoteNodes()
         for number, cable in enumerate(self.topology.links()):
             machines = self._machine_of[cable.a], self._machine_of[cable.b]
             if machines[0] != machines[1] and self._underlay.machine in machines:
@@ -197,20 +197,20 @@ class PartNet(LabNet):
         return found
 
     def _add_half_cable(
-        self, elsewhere: Elsewhere, number: int, cable: Cable, machines: tuple[int, int]
-    ) -> CrossLink:
+        self, elsewhere: RemoteNodes, number: int, cable: Cable, machines: tuple[int, int]
+    ) -> CableHalf:
         assert self.topology
         ends = [(cable.a, cable.a_port), (cable.b, cable.b_port)]
         if machines[0] != self._underlay.machine:
             ends, machines = ends[::-1], machines[::-1]
         (near, port), far = ends
         name = self.topology.interface(near, port)
-        link: CrossLink = self.addLink(
+        link: CableHalf = self.addLink(
             self.topology.node_name(near),
             elsewhere,
             port,
             None,
-            cls=CrossLink,
+            cls=CableHalf,
             intfName1=name,
             intfName2=panel_name(name),
             addr1=self.topology.mac(near, port),
@@ -227,7 +227,7 @@ class PartNet(LabNet):
         mtu = self.cable["mtu"]
         size = min(MOST_PACKET, shaping.super_packet_bytes(self.rate_mbit, mtu))
         for host in self.hosts:
-            index = index_in(host, ApplicationIntf.NAME)
+            index = interface_index_in(host, ApplicationIntf.NAME)
             if index:
                 packets = 1 if self._how == SINGLE else None
                 host.send(shaping.bound_super_packets(index, size, packets))

@@ -2,9 +2,9 @@
 
 The programs drop all packets (a silent cut), drop a fraction of them (loss), pass packets to
 another interface's far end (a patch panel), detach packets from the socket that sent them (see
-`own`), send them past a bridge (`straight_on`), and recognize control messages for the queue
-(`is_control`). Each is a few instructions long, so no compiler is needed. The first three run
-before all other programs at an interface, which see only the packets that passed.
+`detach_from_socket`), send them past a bridge (`straight_on`), and recognize control messages for
+the queue (`control_message_filter`). Each is a few instructions long, so no compiler is needed. The
+first three run before all other programs at an interface, which see only the packets that passed.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ CONTROL, MARKING = 1, 2  # priorities of tc filters that select a packet's queue
 
 def drop() -> bytes:
     """Return the BPF program that drops all packets."""
-    return _end(ACT_SHOT)
+    return _verdict_instructions(ACT_SHOT)
 
 
-def _end(verdict: int) -> bytes:
+def _verdict_instructions(verdict: int) -> bytes:
     """Return the instructions that end a BPF program with a verdict: drop or continue."""
     return ebpf.set_register(R0, verdict) + ebpf.EXIT
 
 
-def drop_some(probability: float) -> bytes:
+def drop_randomly(probability: float) -> bytes:
     """Return the BPF program that drops a packet with a probability."""
     threshold = min(int(probability * 2**32), 2**32 - 1)
     low = struct.unpack("=i", struct.pack("=I", threshold))[0]
@@ -77,13 +77,13 @@ def drop_some(probability: float) -> bytes:
         ebpf.call_helper(GET_PRANDOM_U32)
         + ebpf.copy(R0, R0, bits=32)  # clears the upper 32 bits of the random number
         + ebpf.set_register(R1, low, bits=32)
-        + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(_end(ACT_UNSPEC)))
-        + _end(ACT_UNSPEC)
-        + _end(ACT_SHOT)
+        + ebpf.skip_if_register(ebpf.BELOW, R0, R1, ebpf.length(_verdict_instructions(ACT_UNSPEC)))
+        + _verdict_instructions(ACT_UNSPEC)
+        + _verdict_instructions(ACT_SHOT)
     )
 
 
-def own(*, by_filter: bool) -> bytes:
+def detach_from_socket(*, by_filter: bool) -> bytes:
     """Return the BPF program that detaches packets from the TCP socket that sent them.
 
     Linux lets a TCP socket have about two packets below it (TCP Small Queues), and counts them
@@ -100,21 +100,21 @@ def own(*, by_filter: bool) -> bytes:
     """
     again = ebpf.load(ebpf.WORD, R2, R1, IFINDEX) + ebpf.set_register(R3, TO_INGRESS)
     again += ebpf.call_helper(CLONE_REDIRECT)
-    owned = again + _end(ACT_STOLEN if by_filter else ACT_SHOT)
+    owned = again + _verdict_instructions(ACT_STOLEN if by_filter else ACT_SHOT)
     has_no_socket = ebpf.load(ebpf.DOUBLE, R2, R1, SOCKET)
     has_no_socket += ebpf.skip_if(ebpf.EQUAL, R2, 0, ebpf.length(owned))
-    return _bypass_of_heart_beats() + has_no_socket + owned + _end(ACT_UNSPEC)
+    return _bypass_of_heart_beats() + has_no_socket + owned + _verdict_instructions(ACT_UNSPEC)
 
 
-def hurry() -> bytes:
+def bypass_shapers_for_heartbeats() -> bytes:
     """Return the BPF program that only lets heart-beats bypass the shapers."""
-    return _bypass_of_heart_beats() + _end(ACT_UNSPEC)
+    return _bypass_of_heart_beats() + _verdict_instructions(ACT_UNSPEC)
 
 
 def _bypass_of_heart_beats() -> bytes:
     """Return the start of a BPF program that lets heart-beats bypass the shapers."""
     past = ebpf.set_register(R1, PAST_SHAPERS) + ebpf.store(ebpf.WORD, R6, PRIORITY, R1)
-    past += _end(ACT_UNSPEC)
+    past += _verdict_instructions(ACT_UNSPEC)
     is_beat = ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT)
     is_beat += ebpf.skip_if(ebpf.DIFFERENT, R0, Protocol.HEART_BEAT, ebpf.length(past)) + past
     is_dcn = ebpf.load(ebpf.WORD, R2, R1, PROTOCOL)
@@ -124,7 +124,7 @@ def _bypass_of_heart_beats() -> bytes:
 
 def hand_to_peer(index: int) -> bytes:
     """Return the BPF program that passes a packet to the peer of veth interface `index`."""
-    return ebpf.set_register(R1, index) + _redirect(REDIRECT_PEER)
+    return ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT_PEER)
 
 
 def mac_of_peer(index: int) -> str:
@@ -136,7 +136,7 @@ def mac_of_peer(index: int) -> str:
     return ":".join(f"{byte:02x}" for byte in struct.pack("!HI", NAMED_PEER, index))
 
 
-def _redirect(helper: int) -> bytes:
+def _redirect_instructions(helper: int) -> bytes:
     """Return the BPF instructions that pass a packet to the interface with index R1."""
     return ebpf.set_register(R2, 0) + ebpf.call_helper(helper) + ebpf.EXIT
 
@@ -146,15 +146,17 @@ def hand_to_named_peer() -> bytes:
 
     Frames to other addresses (broadcasts, or a bridge's own address) pass unchanged.
     """
-    there = ebpf.load_packet(ebpf.WORD, 2) + ebpf.copy(R1, R0) + _redirect(REDIRECT_PEER)
+    there = (
+        ebpf.load_packet(ebpf.WORD, 2) + ebpf.copy(R1, R0) + _redirect_instructions(REDIRECT_PEER)
+    )
     named = ebpf.copy(R6, R1) + ebpf.load_packet(ebpf.HALF, 0)
     named += ebpf.skip_if(ebpf.DIFFERENT, R0, NAMED_PEER, ebpf.length(there))
-    return named + there + _end(ACT_UNSPEC)
+    return named + there + _verdict_instructions(ACT_UNSPEC)
 
 
 def send_by(index: int) -> bytes:
     """Return the BPF program that transmits a packet by interface `index`."""
-    return ebpf.set_register(R1, index) + _redirect(REDIRECT)
+    return ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT)
 
 
 def straight_on(ports: Mapping[str, int]) -> bytes:
@@ -168,14 +170,14 @@ def straight_on(ports: Mapping[str, int]) -> bytes:
     program += ebpf.load_packet(ebpf.WORD, 2) + ebpf.copy(R7, R0)  # last 32 bits of destination
     for mac, index in ports.items():
         high, low = struct.unpack("!Hi", mac_bytes(mac))
-        there = ebpf.set_register(R1, index) + _redirect(REDIRECT)
+        there = ebpf.set_register(R1, index) + _redirect_instructions(REDIRECT)
         there = ebpf.skip_if(ebpf.EQUAL, R9, index, ebpf.length(there)) + there
         there = ebpf.skip_if(ebpf.DIFFERENT, R8, high, ebpf.length(there)) + there
         program += ebpf.skip_if(ebpf.DIFFERENT, R7, low, ebpf.length(there), bits=32) + there
-    return program + _end(ACT_UNSPEC)
+    return program + _verdict_instructions(ACT_UNSPEC)
 
 
-def is_control() -> bytes:
+def control_message_filter() -> bytes:
     """Return the BPF filter that matches servers' control messages among outgoing packets.
 
     A DCN or BCube header has its protocol in its second byte, an IPv4 header in its tenth; in a
@@ -195,13 +197,13 @@ def is_control() -> bytes:
             ebpf.load_packet(ebpf.BYTE, DCN_PROTOCOL_AT),
             ebpf.calculate(ebpf.AND, R0, MESSAGE_MASK),
             ebpf.skip_if(ebpf.DIFFERENT, R0, FIRST_MESSAGE, 2),
-            _end(-1),
-            _end(0),
+            _verdict_instructions(-1),
+            _verdict_instructions(0),
         ]
     )
 
 
-def only_from(port: int, addresses: Sequence[str]) -> bytes:
+def drop_from_other_sources(port: int, addresses: Sequence[str]) -> bytes:
     """Return the BPF program that drops packets to a UDP port from other than given IPv4 addresses.
 
     The program is for interfaces that receive Ethernet frames; other packets pass.
@@ -220,12 +222,13 @@ def only_from(port: int, addresses: Sequence[str]) -> bytes:
         ),
     ]
     end = ebpf.load_packet(ebpf.WORD, 14 + 12)
-    for at, one in enumerate(known):  # known source address: jump to the verdict
+    for at, one in enumerate(known):  # packet from a known source address: jump to the verdict
         end += ebpf.skip_if(ebpf.EQUAL, R0, one, len(known) - at + 1, bits=32)
-    end += _end(ACT_SHOT)
-    for read, wanted in reversed(tests):  # other ports and protocols: jump to the verdict
+    end += _verdict_instructions(ACT_SHOT)
+    # A packet with another port or protocol: jump to the verdict.
+    for read, wanted in reversed(tests):
         end = read + ebpf.skip_if(ebpf.DIFFERENT, R0, wanted, ebpf.length(end)) + end
-    return end + _end(ACT_UNSPEC)
+    return end + _verdict_instructions(ACT_UNSPEC)
 
 
 def load(program: bytes) -> int:
@@ -248,7 +251,7 @@ class CableTap(NamedTuple):
 
 
 def hook(tap: CableTap, *, new: bool = False) -> Message:
-    """Return the request for an interface's clsact, to which tc attaches BPF programs.
+    """Return the netlink request for an interface's clsact, to which tc attaches BPF programs.
 
     The clsact stays when the last program is detached: other software may have programs there. It
     serves both directions, or only the ingress: the kernel keeps an entry per direction in a list
@@ -261,8 +264,8 @@ def hook(tap: CableTap, *, new: bool = False) -> Message:
     return Message(RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
 
 
-def unhook(tap: CableTap) -> Message:
-    """Return the request that removes the clsact of an interface with all programs."""
+def clsact_removal_request(tap: CableTap) -> Message:
+    """Return the netlink request that removes an interface's clsact with all its BPF programs."""
     return Message(RTM_DELQDISC, 0, _clsact_header(tap), f"leave interface {tap.ifindex} as it was")
 
 
@@ -294,7 +297,7 @@ def detach(tap: CableTap, priority: int, deed: str) -> Message:
     return Message(RTM_DELTFILTER, 0, body, deed)
 
 
-def classify(
+def queue_filter_request(
     index: int, queue: int, band: int, program: int, deed: str, priority: int = CONTROL
 ) -> Message:
     """Return the request for a BPF filter that selects packets for a class of a port's queue."""

@@ -30,14 +30,14 @@ from pathlib import Path
 from experiments.linux.processes import proc_field
 
 NAME = "pillarbox.programs-"
-BESIDE_A_RUN = "-programs"  # suffix of the name of the cgroup for programs on servers
+PROGRAMS_SUFFIX = "-programs"  # suffix of the name of the cgroup for programs on servers
 CONTROLLERS = {"cpu": "processor time", "memory": "memory", "pids": "the number of processes"}
 # CPU weights of programs; other cgroups and sessions have 1024 (version 1) and 100
 CPU_SHARES, CPU_WEIGHT = 512, 50
 MEMORY_SHARE = 0.75  # programs' memory limit: fraction of the machine's or parent's memory
 MOST_PROCESSES = 4096
 NICE, SESSION_NICE = 10, 19  # programs' nice values, where cgroups have no CPU controller
-KILLED_FIRST = 500  # oom_score_adj: programs on servers are killed before forwarders
+PROGRAMS_OOM_SCORE = 500  # oom_score_adj: programs on servers are killed before forwarders
 END_S = 5.0
 DYING_S = 0.5  # time limit for killed processes to leave a cgroup, in seconds
 PROC = Path("/proc")
@@ -57,7 +57,8 @@ class ProgramGroup:
     def __init__(self, name: str, proc: Path = PROC) -> None:
         self._folders: dict[str, Path] = {}  # cgroup folders by controller (cpu, memory, pids)
         self._locks: dict[Path, int] = {}  # locked file descriptors of cgroup folders, by path
-        self.missing: dict[str, str] = {}  # why a controller is missing, by its name
+        # reason why a cgroup controller is unavailable, by controller name
+        self.missing: dict[str, str] = {}
         for controller in CONTROLLERS:
             parent = parent_of(controller, proc)
             if parent is None:
@@ -68,7 +69,7 @@ class ProgramGroup:
                 if hands_down.exists():
                     hands_down.write_text(f"+{controller}")
                 self._folders[controller] = self._created_folder(parent / name)
-                _limit(controller, parent / name, proc)
+                _set_limits(controller, parent / name, proc)
             except OSError as error:
                 self._folders.pop(controller, None)
                 self.missing[controller] = error.strerror or str(error)
@@ -91,7 +92,7 @@ class ProgramGroup:
                     raise
 
     @property
-    def lists(self) -> list[str]:
+    def procs_files(self) -> list[str]:
         """Paths of the files to which a process writes ``0`` to join the cgroup."""
         return sorted({f"{folder}/cgroup.procs" for folder in self._folders.values()})
 
@@ -103,8 +104,8 @@ class ProgramGroup:
         """
         if not shutil.which(words[0]):
             return list(words)
-        lines = [f"echo 0 >{shlex.quote(each)}" for each in self.lists]
-        lines.append(f"echo {KILLED_FIRST} >/proc/self/oom_score_adj")
+        lines = [f"echo 0 >{shlex.quote(each)}" for each in self.procs_files]
+        lines.append(f"echo {PROGRAMS_OOM_SCORE} >/proc/self/oom_score_adj")
         how = ""
         if "cpu" in self.missing:
             how = f"nice -n {NICE} "
@@ -115,7 +116,7 @@ class ProgramGroup:
     def processes(self) -> set[int]:
         """Return the IDs of the processes in the cgroup."""
         found: set[int] = set()
-        for each in self.lists:
+        for each in self.procs_files:
             with suppress(OSError):
                 found.update(map(int, Path(each).read_text().split()))
         return found
@@ -152,7 +153,7 @@ class ProgramGroup:
                 return False
             time.sleep(0.005)
         for folder, lock in self._locks.items():
-            remove_when_free(folder)
+            remove_empty_cgroup(folder)
             os.close(lock)
         self._folders, self._locks = {}, {}
         return True
@@ -164,7 +165,7 @@ def join(lists: Sequence[str]) -> None:
         with suppress(OSError):
             Path(each).write_text("0")
     with suppress(OSError):
-        (PROC / "self/oom_score_adj").write_text(str(KILLED_FIRST))
+        (PROC / "self/oom_score_adj").write_text(str(PROGRAMS_OOM_SCORE))
 
 
 def parent_of(controller: str, proc: Path = PROC) -> Path | None:
@@ -191,7 +192,7 @@ def _own_path(controller: str, proc: Path) -> str:
     return "/"
 
 
-def _limit(controller: str, folder: Path, proc: Path) -> None:
+def _set_limits(controller: str, folder: Path, proc: Path) -> None:
     """Set the CPU, memory or process limit of a lab's cgroup, in cgroup version 1 or 2."""
     memory = str(int(MEMORY_SHARE * _memory_bytes(folder.parent, proc)))
     values = {
@@ -251,7 +252,7 @@ def _remove_if_dead(folder: Path) -> None:
             os.close(lock)
 
 
-def remove_when_free(folder: Path) -> None:
+def remove_empty_cgroup(folder: Path) -> None:
     """Remove a cgroup without processes; retry while the last process is still ending."""
     deadline = time.monotonic() + END_S
     while folder.is_dir():
@@ -270,14 +271,14 @@ _name = ""
 _group: tuple[int, ProgramGroup] | None = None
 
 
-def use_name(name: str) -> None:
-    """Set the name of this process's cgroup, so that other processes can find it."""
+def set_cgroup_name(name: str) -> None:
+    """Set the name of the cgroup of this lab's programs, so that other processes can find it."""
     global _name  # noqa: PLW0603
     _name = name
 
 
 def programs() -> ProgramGroup:
-    """Return this process's cgroup, created on the first call; report missing limits once."""
+    """Return the cgroup of this lab's programs, made on first use; report missing limits once."""
     global _group  # noqa: PLW0603 - Mininet makes nodes without a context to pass
     own = os.getpid()
     if _group is None or _group[0] != own:
@@ -297,12 +298,12 @@ def programs() -> ProgramGroup:
 
 
 def existing() -> ProgramGroup | None:
-    """Return this process's cgroup, None if no program was started."""
+    """Return the cgroup of this lab's programs, None if no program was started."""
     return _group[1] if _group and _group[0] == os.getpid() else None
 
 
 def remove() -> None:
-    """Remove this process's cgroup if it has no processes."""
+    """Remove the cgroup of this lab's programs if it has no processes."""
     global _group  # noqa: PLW0603
     group = existing()
     if group and group.remove():

@@ -5,9 +5,9 @@ frames at an end and writes them to the other end when they are due. Super-packe
 keep their unfinished checksums (PACKET_VNET_HDR), so a system call moves up to 64 KB. Frames that
 do not fit into a queue of 64 MB are dropped, as on any long cable with too much traffic.
 
-`DelayLine` is the lab's handle: it starts ``python -m experiments.linux.delays`` in the fabric and
-sends the cables in lines of JSON. When the lab dies, the process's standard input is closed, and
-the process ends.
+`FrameDelayer` is the lab's handle: it starts ``python -m experiments.linux.delays`` in the fabric
+and sends the cables in lines of JSON. When the lab dies, the process's standard input is closed,
+and the process ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ GONE = {errno.ENETDOWN, errno.ENODEV, errno.ENXIO}
 FULL = {errno.ENOBUFS, errno.EAGAIN, errno.ENOMEM}
 
 
-class DelayLine:
+class FrameDelayer:
     """Starts and controls the process that delays frames of cables if the kernel has no netem."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class DelayLine:
 
     def join(self, source: int, target: int, delay_s: float, jitter_s: float) -> None:
         """Forward frames from interface `source` to interface `target` after a delay."""
-        process = self._running()
+        process = self._delay_process()
         assert process.stdin and process.stdout
         order = {"source": source, "target": target, "delay_s": delay_s, "jitter_s": jitter_s}
         try:
@@ -62,7 +62,7 @@ class DelayLine:
                 "see the messages above, or use links without delay"
             )
 
-    def _running(self) -> subprocess.Popen[str]:
+    def _delay_process(self) -> subprocess.Popen[str]:
         if self._process is None:
             self._process = subprocess.Popen(
                 module_command("experiments.linux.delays"),
@@ -74,10 +74,10 @@ class DelayLine:
         return self._process
 
     def stop(self) -> None:
-        """End the process; the next cable starts a new process."""
+        """End the process that delays frames; the next cable with a delay starts a new process."""
         process, self._process = self._process, None
         if process is not None:
-            process.communicate()  # closing its standard input ends the process
+            process.communicate()  # closing its standard input ends the delay process
 
 
 class DelayedDirection:
@@ -117,7 +117,7 @@ class DelayedDirection:
         return float("inf")
 
 
-class Element:
+class FrameDelayLoop:
     """Main loop of the process that delays frames of cables."""
 
     def __init__(self) -> None:
@@ -200,4 +200,4 @@ class Element:
 
 if __name__ == "__main__":
     take_role("delays")
-    Element().run()
+    FrameDelayLoop().run()

@@ -34,7 +34,7 @@ from hosts.linux.calls import current_namespace, in_new_namespace
 from topos.base.errors import require
 
 HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab while it runs
-OWN_FILE = 0o600  # mode of the lock file: any user who can open it could lock it
+LOCK_FILE_MODE = 0o600  # mode of the lock file: any user who can open it could lock it
 # Nonzero values enable a kernel setting; this value shows that a lab has set it.
 OURS = str(int.from_bytes(b"PB", "big"))
 ENDED_S = 1.0  # upper bound for a killed process to close its files, in seconds
@@ -52,7 +52,7 @@ class KernelSettings:
         wanted = [shaping.HYSTERESIS, *([tcx.HURRY] if tcx.is_supported() else [])]
         wanted = [setting for setting in wanted if os.access(setting, os.W_OK)]
         if not wanted:
-            return  # read-only settings, as in a container: labs work without
+            return  # the settings are read-only, as in a container: labs work without changing them
         self._held = _locked()
         for setting in wanted:
             if setting.read_text().strip() == "0":
@@ -74,7 +74,7 @@ class KernelSettings:
         self._held = None
 
 
-def left(*, remove: bool) -> list[Path]:
+def leftover_settings(*, remove: bool) -> list[Path]:
     """Return kernel settings that a killed lab has left; restore them if `remove` is set."""
     if not HELD.exists():
         return []
@@ -174,7 +174,7 @@ def _lock_file() -> IO[str]:
     private_folder(HELD.parent)
     while True:
         require(not HELD.is_symlink(), f"{HELD} is a symbolic link: remove it")
-        made = os.open(HELD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
+        made = os.open(HELD, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, LOCK_FILE_MODE)
         if is_private(os.fstat(made)):
             return os.fdopen(made, "a+")
         # Earlier versions let every user open and thus lock this file: replace it.

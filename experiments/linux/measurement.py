@@ -27,7 +27,7 @@ from experiments.linux.processes import peak_mib
 CHILD = f"from {__name__} import child; child(sys.argv[1])"  # Python code of a child process
 
 
-class CaseResult(NamedTuple):
+class BenchmarkCaseResult(NamedTuple):
     """Result of a benchmark's case: its value and peak memory, or the reason of its failure."""
 
     value: Any = None
@@ -70,7 +70,9 @@ def ratios(values: dict[str, float], against: str) -> dict[str, float]:
     return {name: value / values[against] for name, value in values.items()}
 
 
-def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float) -> CaseResult:
+def in_child(
+    function: Callable[..., Any], *arguments: Any, time_limit_s: float
+) -> BenchmarkCaseResult:
     """Return a function's return value and peak memory from a fresh process.
 
     The function belongs to a module; arguments and value are passed as JSON. If the case raises,
@@ -86,13 +88,13 @@ def in_child(function: Callable[..., Any], *arguments: Any, time_limit_s: float)
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return CaseResult(failure=f"took longer than {time_limit_s:g} s")
+        return BenchmarkCaseResult(failure=f"took longer than {time_limit_s:g} s")
     if child.returncode < 0:
-        return CaseResult(failure=f"killed by {signal.Signals(-child.returncode).name}")
+        return BenchmarkCaseResult(failure=f"killed by {signal.Signals(-child.returncode).name}")
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit code {child.returncode}"]
-        return CaseResult(failure=last[0])
-    return CaseResult(*json.loads(child.stdout.splitlines()[-1]))
+        return BenchmarkCaseResult(failure=last[0])
+    return BenchmarkCaseResult(*json.loads(child.stdout.splitlines()[-1]))
 
 
 def child(call: str) -> None:

@@ -21,7 +21,7 @@ from itertools import count
 from pathlib import Path
 
 from experiments.linux.netlink import Message, Netlink, delete_group
-from experiments.linux.program_places import Places
+from experiments.linux.program_places import InterfacePrograms
 from hosts.linux.calls import (
     CLONE_NEWNET,
     current_host_name,
@@ -65,7 +65,7 @@ def write_sysctl(name: str, value: str) -> None:
 class Namespace:
     """A network namespace with its netlink socket; ``with namespace:`` runs code inside it.
 
-    Programs that are started inside have the fabric's host name, unless `take_host_name` gave the
+    Programs that are started inside have the fabric's host name, unless `set_host_name` gave the
     namespace its own.
     """
 
@@ -95,7 +95,7 @@ class Namespace:
         if self.host_name is not None and home.host_name is not None:
             enter(home.host_name, any_kind=True)
 
-    def take_host_name(self, name: str) -> None:
+    def set_host_name(self, name: str) -> None:
         """Give the namespace a host name of its own, for programs that are started inside."""
         if self.host_name is None:
             self.host_name = new_host_name(name)
@@ -140,7 +140,7 @@ class Fabric(Namespace):
         self.open_batch: dict[Namespace, None] | None = None
         self._deferred_calls: list[Callable[[], object]] = []
         self._indexes = count(FIRST_INDEX * (slot + 1))
-        self.places = Places(self.send, self.afterwards)
+        self.places = InterfacePrograms(self.send, self.call_after_requests)
         # A lab's own namespace has no IPv6; in the machine's namespace IPv6 is switched off
         # per interface of the lab.
         disabled = Path("/proc/sys/net/ipv6/conf/default/disable_ipv6")
@@ -186,7 +186,7 @@ class Fabric(Namespace):
             self.open_batch.clear()
             self._run_deferred_calls()
 
-    def afterwards(self, deed: Callable[[], object]) -> None:
+    def call_after_requests(self, deed: Callable[[], object]) -> None:
         """Call a function once all netlink requests so far have been sent."""
         self._deferred_calls.append(deed)
         if self.open_batch is None:
@@ -210,7 +210,7 @@ def fabric() -> Fabric:
     return _fabric
 
 
-def use_slot(slot: int) -> None:
+def set_lab_slot(slot: int) -> None:
     """Set the interface indexes and device group of this process's lab, by a slot number.
 
     Labs that share the machine's own namespace need different slots (see `sweep`).

@@ -48,7 +48,7 @@ STP_DELAY_CS = 200  # minimum forward delay of the STP standard, in 1/100 s
 
 
 class Message(NamedTuple):
-    """A netlink request to the kernel; `deed` describes the request in error messages."""
+    """A netlink request to the kernel; `deed` names its purpose in error messages."""
 
     kind: int
     flags: int

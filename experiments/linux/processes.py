@@ -37,7 +37,7 @@ def forked(program: Callable[[], object], processor: int | None = None) -> int:
 
 
 def ended(child: int) -> None:
-    """Kill a child process if it still runs, and wait for its end."""
+    """Kill a forked child process if it still runs, and wait for its end."""
     with suppress(ProcessLookupError):
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)

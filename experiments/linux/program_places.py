@@ -12,7 +12,7 @@ from hosts.linux import tcx
 from topos.base.errors import PillarboxError
 
 
-class Places:
+class InterfacePrograms:
     """BPF programs at interfaces of a lab's switches, attached by tc filters or tcx.
 
     Parameters
@@ -27,7 +27,8 @@ class Places:
         self, send: Callable[..., None], afterwards: Callable[[Callable[[], object]], None]
     ) -> None:
         self._send, self._afterwards = send, afterwards
-        self._hooked: set[int] = set()  # interfaces that have a clsact queueing discipline
+        # indexes of interfaces that have a clsact (hook for BPF programs)
+        self._hooked: set[int] = set()
         # Attached BPF programs (descriptors by priority), for each interface and direction.
         self._attached: dict[tuple[int, int], dict[int, int]] = {}
 

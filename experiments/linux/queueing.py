@@ -97,22 +97,26 @@ def options(limit_bytes: int, frame_bytes: int) -> bytes:
 
 
 @functools.cache
-def marking(bytes_s: int, limit_bytes: int, header: int) -> int:
+def load_ecn_marking_program(bytes_s: int, limit_bytes: int, header: int) -> int:
     """Load the BPF program that sets ECN marks at ports of a rate; return its descriptor."""
     limit_ns = min(limit_bytes * 10**9 // bytes_s, LATEST_NS)
     mark_ns = int(limit_bytes * MARKED_FROM) * 10**9 // bytes_s
     return cable_programs.load(
-        marks(bytes_s, mark_ns, limit_ns, ETHERNET_BYTES + header, _moments())
+        ecn_marking_program(
+            bytes_s, mark_ns, limit_ns, ETHERNET_BYTES + header, _queue_end_times_map()
+        )
     )
 
 
 @functools.cache
-def _moments() -> int:
+def _queue_end_times_map() -> int:
     """Create the BPF map with the time at which each port's queue will be empty."""
     return kernel.call_bpf(MAP_CREATE, struct.pack("=IIIII", ARRAY, 4, 8, MOST_PORTS, 0))
 
 
-def marks(bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int) -> bytes:
+def ecn_marking_program(
+    bytes_s: int, mark_ns: int, limit_ns: int, ip_at: int, moments: int
+) -> bytes:
     """Return the BPF program that sets ECN marks if the queueing delay exceeds `mark_ns`.
 
     Packets whose delay would exceed `limit_ns` are dropped by the queue and do not count. The

@@ -60,7 +60,7 @@ from topos.base.errors import PillarboxError, require
 
 PASSED_IN = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 WAITED_FOR = {*PASSED_IN, signal.SIGCHLD}
-# Ctrl-C and Ctrl-\, which the program inside the sandbox also receives
+# signals of Ctrl-C and Ctrl-\, which the program inside the sandbox also receives
 IGNORED = {signal.SIGINT, signal.SIGQUIT}
 # Environment variable with the sandbox's pid namespace, so that a copy in another namespace has
 # no effect.
@@ -100,7 +100,8 @@ def name_hosts(lines: Iterable[str] = ()) -> bool:
     Return False outside a sandbox, where the machine's names stay.
     """
     hosts = NAMES / "hosts"
-    if not inside() or not hosts.exists():  # the file is missing if a test has mounted another /run
+    # The hosts file is missing if a test has mounted another /run.
+    if not inside() or not hosts.exists():
         return False
     own = f"127.0.0.1 localhost {socket.gethostname()}"
     hosts.write_text("\n".join([own, *lines, ""]))

@@ -41,10 +41,11 @@ RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
 TCA_TBF_PARMS, TCA_TBF_BURST = 1, 6
 TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
 IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
-# HTB sends packets in bursts; of the whole machine
+# sysfs file of HTB's hysteresis, a setting of the whole machine: packets leave in bursts
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
 ROOT = 0xFFFFFFFF
-HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16  # tc and Mininet write them as 5: and 10:
+# handles of queueing disciplines, in tc's notation 5: and 10:
+HTB_HANDLE, DATA_HANDLE = PAST_SHAPERS, 0x10 << 16
 # HTB handle at ports with netem, where heart-beats are delayed like data
 DELAYED_HANDLE = 0x6 << 16
 HTB_CLASS, CONTROL_CLASS, DATA_CLASS = HTB_HANDLE | 1, HTB_HANDLE | 2, HTB_HANDLE | 3
@@ -58,7 +59,8 @@ HEADER_ROOM = 64  # bytes of a port's MTU for the headers below IP, where server
 LEAST_SUPER_PACKETS = 8  # minimum capacity of a port's queue, in super-packets of TCP
 MOST_RATE_MBIT = 1e6
 UNLIMITED_MBIT = 10_000.0  # rate assumed for netem's queue on a link without a rate
-LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536  # TCP's minimum in segments; kernel's limit in bytes
+# minimum size of TCP's super-packets in segments, and the kernel's maximum in bytes
+LEAST_SEGMENTS, MOST_SUPER_PACKET = 2, 65536
 MOST_HEADERS = 512  # bytes of TCP's super-packets reserved for headers
 DROPTAIL = Queue()
 UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
@@ -123,7 +125,7 @@ def catch_up_s(value: str) -> float:
     0.003
     """
     found = seconds(value, "time that a port may catch up")
-    require(0 <= found <= 1, f"a port catches up from 0ms to 1s, not {value}")
+    require(0 <= found <= 1, f"the catch-up time of a port is 0ms to 1s, not {value}")
     return found
 
 
@@ -136,7 +138,7 @@ def in_bursts() -> bool:
 
 
 def port_mtu(mtu: int, relays: bool) -> int:
-    """Return the MTU of ports, from the MTU that TCP uses.
+    """Return the MTU of cable ports from TCP's MTU; relaying servers add headers below IP.
 
     >>> port_mtu(1500, relays=True), port_mtu(1500, relays=False)
     (1564, 1500)
@@ -229,13 +231,13 @@ def limited(
     size = super_packet_bytes(rate_mbit, frame_bytes - ETHERNET_BYTES)
     usual = HTB_CLASS if delay else DATA_CLASS  # HTB class of packets that match no filter
     root = DELAYED_HANDLE if delay else HTB_HANDLE
-    # HTB's version and quantum divisor
+    # options of the HTB request: version, and divisor from rate to quantum
     opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)
     rate = [
         _qdisc_request(
             RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed
         ),
-        _class(index, root | 1, root, (bytes_s, bytes_s), size, deed, queue),
+        _htb_class_request(index, root | 1, root, (bytes_s, bytes_s), size, deed, queue),
     ]
     if delay:
         require(
@@ -248,16 +250,18 @@ def limited(
     control, data = (control_bytes_s, bytes_s), (bytes_s - control_bytes_s, bytes_s)
     return [
         *rate,
-        _class(index, CONTROL_CLASS, HTB_CLASS, control, size, deed, queue),
-        _class(index, DATA_CLASS, HTB_CLASS, data, size, deed, queue, priority=1),
+        _htb_class_request(index, CONTROL_CLASS, HTB_CLASS, control, size, deed, queue),
+        _htb_class_request(index, DATA_CLASS, HTB_CLASS, data, size, deed, queue, priority=1),
         _data_queue(index, queue, limit, frame_bytes, deed),
-        cable_programs.classify(index, HTB_HANDLE, CONTROL_CLASS, _control_filter(), deed),
+        cable_programs.queue_filter_request(
+            index, HTB_HANDLE, CONTROL_CLASS, _control_filter(), deed
+        ),
         *_marking_filter(index, queue, bytes_s, limit, deed),
     ]
 
 
 def queue_bytes(rate_mbit: float, packets: int, frame_bytes: int, queue: Queue = DROPTAIL) -> int:
-    """Return the capacity of a port's queue in bytes.
+    """Return a port queue's capacity in bytes, from its limit in packets or its length.
 
     >>> queue_bytes(10, 100, 1514), queue_bytes(1000, 100, 1514)
     (151400, 524288)
@@ -280,22 +284,23 @@ def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: st
     """Return the request for the BPF program that sets ECN marks, if the queue needs it."""
     if queue.kind != queueing.ECN:
         return []
-    program = queueing.marking(bytes_s, limit, queue.header)
+    program = queueing.load_ecn_marking_program(bytes_s, limit, queue.header)
     return [
-        cable_programs.classify(
+        cable_programs.queue_filter_request(
             index, HTB_HANDLE, DATA_CLASS, program, deed, cable_programs.MARKING
         )
     ]
 
 
-def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
+def token_bucket_requests(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
     """Return the requests that limit an interface's sending rate by a token bucket.
 
     After a delay the interface may catch up with a burst of `catch_up_bytes`. It uses TBF, which
     has HTB's timer and no hysteresis.
     """
-    limits = _rate_spec(bytes_s) + _rate_spec(0)  # rate and (zero) no peak rate of the token bucket
-    limits += struct.pack("=III", 0xFFFFFFFF, _ticks(catch_up_bytes / bytes_s), 0)
+    # rate and (zero) no peak rate of the token bucket
+    limits = _tc_rate_struct(bytes_s) + _tc_rate_struct(0)
+    limits += struct.pack("=III", 0xFFFFFFFF, _scheduler_ticks(catch_up_bytes / bytes_s), 0)
     options = attribute(TCA_TBF_PARMS, limits)
     options += attribute(TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
     return [
@@ -306,7 +311,7 @@ def paced(index: int, bytes_s: int, catch_up_bytes: int) -> list[Message]:
 
 
 def unlimited(index: int) -> list[Message]:
-    """Return the request that removes an interface's rate and delay."""
+    """Return the netlink request that removes an interface's rate limit and delay."""
     deed = f"take the limits of interface {index} away"
     return [Message(RTM_DELQDISC, 0, _tc_header(index, 0, ROOT), deed)]
 
@@ -354,13 +359,13 @@ def check_queue(queue: Queue) -> None:
 def _delayed(index: int, parent: int, delay: LinkDelay, packets: int, rate_mbit: float) -> Message:
     """Return the request for netem, whose queue holds frames in transit and waiting frames."""
     in_transit = int((delay.delay_s + delay.jitter_s) * rate_mbit * 125_000 / 1500)
-    ticks, jitter_ticks = _ticks(delay.delay_s), _ticks(delay.jitter_s)
+    ticks, jitter_ticks = _scheduler_ticks(delay.delay_s), _scheduler_ticks(delay.jitter_s)
     data = struct.pack("=IIIIII", ticks, packets + in_transit, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
     return _qdisc_request(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
-def _class(
+def _htb_class_request(
     index: int,
     handle: int,
     parent: int,
@@ -378,8 +383,8 @@ def _class(
     """
     rate, most = rates_bytes_s
     burst_s = queue.at_once_s / 2 if queue.in_bursts else queue.at_once_s
-    bursts = (_ticks(max(size / each, burst_s)) for each in rates_bytes_s)
-    limits = _rate_spec(rate) + _rate_spec(most)
+    bursts = (_scheduler_ticks(max(size / each, burst_s)) for each in rates_bytes_s)
+    limits = _tc_rate_struct(rate) + _tc_rate_struct(most)
     limits += struct.pack("=IIIII", *bursts, size, 0, priority)
     options = attribute(TCA_HTB_PARMS, limits)
     options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
@@ -390,7 +395,7 @@ def _class(
 @functools.cache
 def _control_filter() -> int:
     """Load the BPF filter that matches control messages; return its descriptor."""
-    return cable_programs.load(cable_programs.is_control())
+    return cable_programs.load(cable_programs.control_message_filter())
 
 
 def _qdisc_request(
@@ -406,12 +411,12 @@ def _tc_header(index: int, handle: int, parent: int) -> bytes:
     return struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
 
 
-def _rate_spec(bytes_s: int) -> bytes:
+def _tc_rate_struct(bytes_s: int) -> bytes:
     """Return tc's struct with a rate (tc_ratespec); it holds at most 32 bits of the rate."""
     return struct.pack("=BBHhHI", 0, LINKLAYER_ETHERNET, 0, -1, 0, min(bytes_s, 0xFFFFFFFF))
 
 
-def _ticks(duration_s: float) -> int:
+def _scheduler_ticks(duration_s: float) -> int:
     return round(duration_s * _ticks_per_s())
 
 

@@ -33,11 +33,11 @@ from typing import IO, NamedTuple
 
 from experiments.files import private_folder
 from experiments.linux import cgroups, kernel_settings, netlink
-from experiments.linux.namespaces import FIRST_GROUP, fabric, use_slot
+from experiments.linux.namespaces import FIRST_GROUP, fabric, set_lab_slot
 from topos.base.errors import PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
-SLOTS = range(1, 1000)  # numbers of registered labs; 0 is for networks without a record
+SLOTS = range(1, 1000)  # numbers of registered labs; slot 0 is for networks without a record
 RECORD = "record.json"
 CGROUP = "pillarbox-"
 TIME_LIMIT_S = 10.0
@@ -49,7 +49,7 @@ VERSION_1 = ("freezer", "pids")
 _own_records: dict[int, IO[str]] = {}
 
 
-class Leftover(NamedTuple):
+class LabLeftovers(NamedTuple):
     """Leftovers of a killed lab: its numbers of processes and network interfaces."""
 
     slot: int
@@ -76,7 +76,7 @@ class SweptLab:
         require(os.geteuid() == 0, "a network that runs needs root: use sudo")
         private_folder(RUNS)
         for slot in SLOTS:
-            record = _claimed(slot)
+            record = _claimed_record(slot)
             if record is not None:
                 _own_records[slot] = record
                 json.dump({"command": " ".join(sys.argv), "pid": os.getpid()}, record)
@@ -84,10 +84,10 @@ class SweptLab:
                 run = cls(slot)
                 run._watcher = _watch(slot)
                 run._join_cgroup()
-                use_slot(slot)
+                set_lab_slot(slot)
                 return run
         raise PillarboxError(
-            f"{len(SLOTS)} labs are running or were left behind: pillarbox clean removes dead ones"
+            f"{len(SLOTS)} labs are running or left behind: `pillarbox clean` removes dead labs"
         )
 
     def _join_cgroup(self) -> None:
@@ -100,10 +100,10 @@ class SweptLab:
             else:
                 group.mkdir()
             (group / "cgroup.procs").write_text(str(os.getpid()))
-            cgroups.use_name(f"{group.name}{cgroups.BESIDE_A_RUN}")
+            cgroups.set_cgroup_name(f"{group.name}{cgroups.PROGRAMS_SUFFIX}")
 
     def end(self) -> None:
-        """End a lab's other processes, delete its network interfaces and remove its record."""
+        """End a lab's processes except this one, delete its interfaces and remove its record."""
         if self._home is not None:
             (self._home / "cgroup.procs").write_text(str(os.getpid()))
         os.kill(self._watcher, signal.SIGKILL)
@@ -131,7 +131,7 @@ def _watch(slot: int) -> int:
 
 
 @contextmanager
-def on_record() -> Iterator[SweptLab]:
+def registered_lab() -> Iterator[SweptLab]:
     """Register this process as a lab during a block; clean up after it even if it is killed."""
     run = SweptLab.begin()
     try:
@@ -140,36 +140,36 @@ def on_record() -> Iterator[SweptLab]:
         run.end()
 
 
-def dead_runs() -> Iterator[tuple[int, IO[str]]]:
+def dead_lab_records() -> Iterator[tuple[int, IO[str]]]:
     """Yield slot and locked record of each lab whose process has died."""
-    for slot in _recorded():
+    for slot in _recorded_slots():
         record = _locked(RUNS / str(slot)) if slot not in _own_records else None
         if record is not None:
             yield slot, record
 
 
-def living_runs() -> list[int]:
+def live_lab_slots() -> list[int]:
     """Return the slots of the labs that are alive: those whose record is locked."""
     dead = []
-    for slot, record in dead_runs():
+    for slot, record in dead_lab_records():
         record.close()
         dead.append(slot)
-    return [slot for slot in _recorded() if slot not in dead]
+    return [slot for slot in _recorded_slots() if slot not in dead]
 
 
-def _recorded() -> list[int]:
+def _recorded_slots() -> list[int]:
     return sorted(int(folder.name) for folder in RUNS.glob("*") if folder.name.isdecimal())
 
 
-def sweep(*, remove: bool = True) -> list[Leftover]:
+def sweep(*, remove: bool = True) -> list[LabLeftovers]:
     """Return the leftovers of killed labs, and remove them if `remove` is set."""
     found = []
-    for slot, record in dead_runs():
+    for slot, record in dead_lab_records():
         with record:
             hierarchy = _hierarchy()
             groups = hierarchy.groups(slot) if hierarchy else []
             processes = [process for group in groups for process in _processes(group)]
-            found.append(Leftover(slot, _command(record), len(processes), len(_links(slot))))
+            found.append(LabLeftovers(slot, _command(record), len(processes), len(_links(slot))))
             if remove:
                 _remove_leftovers(slot)
     return found
@@ -180,7 +180,7 @@ def unexplained() -> list[str]:
 
     Only objects with the mark of this /run/pillarbox are listed.
     """
-    recorded = _recorded()
+    recorded = _recorded_slots()
     strays = [
         f"link {link.name}"
         for link in fabric().netlink.links()
@@ -198,7 +198,7 @@ def unexplained() -> list[str]:
 # -- records -----------------------------------------------------------------------------------
 
 
-def _claimed(slot: int) -> IO[str] | None:
+def _claimed_record(slot: int) -> IO[str] | None:
     """Return the locked record of a new lab's slot, None if another lab has the slot."""
     folder = RUNS / str(slot)
     try:
@@ -224,7 +224,7 @@ def _locked(folder: Path) -> IO[str] | None:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return None
         raise
-    # another process removed the record before it was locked
+    # another process removed the lab's record before it was locked here
     if not os.fstat(record.fileno()).st_nlink:
         record.close()
         return None
@@ -242,7 +242,7 @@ def _command(record: IO[str]) -> str:
 # -- resources of a run ----------------------------------------------------------------------------
 
 
-class Hierarchy(NamedTuple):
+class CgroupHierarchy(NamedTuple):
     """A cgroup hierarchy: its mount point, and the cgroup of this process."""
 
     top: Path
@@ -272,10 +272,10 @@ class Hierarchy(NamedTuple):
         return [each for each in places if each.is_dir()]
 
     def _programs(self, slot: int) -> str:
-        return f"{self.group(slot).name}{cgroups.BESIDE_A_RUN}"
+        return f"{self.group(slot).name}{cgroups.PROGRAMS_SUFFIX}"
 
 
-def _hierarchy() -> Hierarchy | None:
+def _hierarchy() -> CgroupHierarchy | None:
     """Return the cgroup hierarchy that groups processes of labs, None without cgroups."""
     tops = {}
     for line in Path("/proc/self/mounts").read_text().splitlines():
@@ -289,7 +289,7 @@ def _hierarchy() -> Hierarchy | None:
             for line in Path("/proc/self/cgroup").read_text().splitlines():
                 _, controllers, path = line.split(":", 2)
                 if name in controllers.split(","):
-                    return Hierarchy(tops[name], tops[name] / path.lstrip("/"))
+                    return CgroupHierarchy(tops[name], tops[name] / path.lstrip("/"))
     return None
 
 
@@ -310,10 +310,10 @@ def _remove_leftovers(slot: int) -> None:
     if hierarchy is not None:
         for group in (*hierarchy.program_groups(slot), *hierarchy.groups(slot)):
             _end_processes(group, slot)
-            cgroups.remove_when_free(group)
+            cgroups.remove_empty_cgroup(group)
     fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
-    kernel_settings.left(remove=True)
+    kernel_settings.leftover_settings(remove=True)
 
 
 def _end_processes(group: Path, slot: int) -> None:

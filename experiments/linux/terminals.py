@@ -62,7 +62,7 @@ def copy(program: int, moves: Mapping[int, int]) -> None:
                 if woken in ready:
                     os.read(woken, CHUNK)
                 for source in [source for source in moves if source in ready]:
-                    if not _moved(source, moves[source]):
+                    if not _copy_ready_bytes(source, moves[source]):
                         del moves[source]
     finally:
         os.close(ended)
@@ -86,11 +86,11 @@ def _wake_up_by_signals() -> Iterator[int]:
         os.close(write)
 
 
-def _moved(source: int, target: int) -> bool:
+def _copy_ready_bytes(source: int, target: int) -> bool:
     """Copy the bytes that a file has ready to another file; return False at end of file."""
     try:
         data = os.read(source, CHUNK)
-    except OSError:  # EIO: the other side of a terminal is closed
+    except OSError:  # EIO: the other end of the pseudo-terminal is closed
         data = b""
     if not data:
         return False

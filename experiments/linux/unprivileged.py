@@ -170,7 +170,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
     let_everybody_ping()
     own = list(filter(os.isatty, range(3)))
     if not own:
-        with _running(account, words, folder) as child:
+        with _running_program(account, words, folder) as child:
             copy(child, {})
             return _exit_code_of(child)
     typed = 0 if 0 in own and _in_foreground(0) else None
@@ -181,7 +181,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
         os.fchown(program_end, account.uid, account.gid)
         os.fchmod(program_end, OWN_TERMINAL)
         _set_modes(program_end, typed)
-        with _running(account, words, folder, program_end) as child, ExitStack() as stack:
+        with _running_program(account, words, folder, program_end) as child, ExitStack() as stack:
             os.close(program_end)
             program_end = -1
             stack.enter_context(same_size(own[0], local_end))
@@ -197,7 +197,7 @@ def run_as(account: Account, words: Sequence[str], folder: str) -> int:
 
 
 @contextmanager
-def _running(
+def _running_program(
     account: Account, words: Sequence[str], folder: str, terminal: int | None = None
 ) -> Iterator[int]:
     """Start a program as another user, and forward this process's signals to its session.
@@ -207,13 +207,13 @@ def _running(
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, PASSED_ON)
     before = {}
     try:
-        child = _forked(account, words, folder, terminal)
+        child = _forked_program(account, words, folder, terminal)
 
         def forward(number: int, _: object) -> None:
             with suppress(ProcessLookupError):
                 try:
                     os.killpg(child, number)
-                except ProcessLookupError:  # the child has no session (setsid) yet
+                except ProcessLookupError:  # the child process has not called setsid yet
                     os.kill(child, number)
 
         for number in PASSED_ON:
@@ -228,7 +228,9 @@ def _running(
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
-def _forked(account: Account, words: Sequence[str], folder: str, terminal: int | None) -> int:
+def _forked_program(
+    account: Account, words: Sequence[str], folder: str, terminal: int | None
+) -> int:
     child = os.fork()
     if child:
         return child
@@ -256,7 +258,7 @@ def _set_modes(terminal: int, model: int | None) -> None:
     """Copy a terminal's modes to another; without a model, switch output processing off."""
     if model is None:
         modes = termios.tcgetattr(terminal)
-        modes[1] &= ~termios.OPOST  # the user's terminal processes the output
+        modes[1] &= ~termios.OPOST  # leaves output processing to the user's own terminal
     else:
         modes = termios.tcgetattr(model)
     termios.tcsetattr(terminal, termios.TCSANOW, modes)

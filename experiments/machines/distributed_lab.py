@@ -29,7 +29,7 @@ from experiments.emulation.forwarders import Forwarders
 from experiments.emulation.lab import Lab
 from experiments.emulation.lab_network import LabNet, allow_open_files, end_programs_in
 from experiments.emulation.meter import Meter
-from experiments.emulation.packet_tracing import Tracer
+from experiments.emulation.packet_tracing import PacketTracer
 from experiments.emulation.routers import Routers, Switches
 from experiments.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
 from experiments.linux import cgroups
@@ -128,7 +128,7 @@ class LabOverMachines(Lab):
         )
         return found and FarSwitches(found, self._ask_all)
 
-    def _make_tracer(self) -> Tracer:
+    def _make_tracer(self) -> PacketTracer:
         ask, forwarders = self.ask_part, self.forwarders
         return FarTracer(self.topology, self.net, forwarders, self.dead, ask, self._ask_all)
 
@@ -394,7 +394,7 @@ class LabOverMachines(Lab):
     def _servers_of(self, machine: int) -> list[int]:
         return [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
 
-    def about_machines(self) -> str:
+    def machine_count_phrase(self) -> str:
         """Return a phrase with the number of machines and crossing cables."""
         cables = f"{self._crossing()} of {self.topology.cables} cables cross"
         return f"; {self.machines} machines, {cables}"

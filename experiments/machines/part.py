@@ -147,7 +147,7 @@ class Part(Lab):
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
             "capture": lambda asked: captured_here(self, asked),
             "memory": lambda _: self._memory(),
-            "tallies": lambda _: self._part.packing and self._part.packing.tallies(),
+            "tallies": lambda _: self._part.packing and self._part.packing.packet_tallies(),
             "sent": lambda _: self.bytes_sent(),
             "count": lambda asked: self._count(asked["at_s"]),
             "clock": lambda _: self._answering.port,
@@ -228,10 +228,12 @@ class Part(Lab):
         return self.forwarders.last_lines(server, longest)
 
     def _switch(self, cables: Sequence[int], *, up: bool) -> None:
-        active_faults.switch([index for each in cables for index in self.cables[each].cuts], up=up)
+        active_faults.set_interfaces(
+            [index for each in cables for index in self.cables[each].cuts], up=up
+        )
 
     def _cut_silently(self, cables: Sequence[int], *, silent: bool) -> None:
-        change = active_faults.drop if silent else active_faults.let_pass
+        change = active_faults.drop_all_frames if silent else active_faults.stop_dropping_frames
         change([tap for each in cables for tap in self.cables[each].taps])
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from experiments.control.client import entrance
 from experiments.emulation.active_faults import Faults
 from experiments.emulation.cable_shapes import CableShape
-from experiments.emulation.packet_tracing import NOWHERE, Tracer
+from experiments.emulation.packet_tracing import NOWHERE, PacketTracer
 from experiments.emulation.routers import Switches
 from experiments.linux import cgroups
 from experiments.machines.clock import Clocks
@@ -214,7 +214,7 @@ class _FarListener:
         pass
 
 
-class FarTracer(Tracer):
+class FarTracer(PacketTracer):
     """Traces packets on a lab over machines: the parts send, receive and follow marked packets.
 
     `ask` sends a request to a server's part, `ask_all` to the parts of all machines.

@@ -81,8 +81,8 @@ class Follower:
                 return
             serial, switch = serial_of(frame), self._switch_of.get(place[0])
             if serial is not None and switch is not None:
-                # A switch port captures a frame and its clone by `bpf.own`: only the first
-                # counts.
+                # A switch port captures a frame and its clone by `detach_from_socket`: only the
+                # first counts.
                 self._observations.setdefault(
                     (serial, frame[TTL_AT], switch), len(self._observations)
                 )

@@ -127,5 +127,5 @@ def test_labs_are_in_a_folder_that_only_root_enters(
     labs.parent.chmod(0o755)
     labs.chmod(0o777)
     monkeypatch.setattr(lab_registry, "LABS", labs)
-    lab_registry.leave(lab_registry.take_place())
+    lab_registry.remove_lab_folder(lab_registry.create_lab_folder())
     assert (mode(labs.parent), mode(labs)) == (0o700, 0o700)

@@ -21,7 +21,7 @@ HERE = "127.0.0.1"
 def test_metrics_beside_clients_that_ask_for_nothing(
     text: bytes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(prometheus, "scraped", lambda folder: "x" * (1 << 20))
+    monkeypatch.setattr(prometheus, "lab_metrics_text", lambda folder: "x" * (1 << 20))
     before = threading.active_count()
     with server_at(f"{HERE}:0", Path()) as server, ExitStack() as stack:
         threading.Thread(target=server.serve_forever, daemon=True).start()

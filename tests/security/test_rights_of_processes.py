@@ -198,4 +198,4 @@ def test_a_process_that_gives_itself_a_name_for_the_terminal() -> None:
         (found,) = process_rights.processes_below(os.getpid())
         named.communicate("\n")
     assert found["process"].isprintable() and "x" in found["process"]
-    assert "\x1b" not in str(process_rights.rows([found]))
+    assert "\x1b" not in str(process_rights.rights_table([found]))

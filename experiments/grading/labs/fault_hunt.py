@@ -289,17 +289,17 @@ class LiveScene:
 @contextmanager
 def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
-    from experiments.emulation.active_faults import drop, let_pass
+    from experiments.emulation.active_faults import drop_all_frames, stop_dropping_frames
 
     lab = work.lab
     if fault.kind == SERVER:
         lab.kill(fault.nodes[0])
     taps = {tap for cable in lab.net.links for tap in _lossy_taps(lab, fault, cable)}
-    drop(taps)
+    drop_all_frames(taps)
     try:
         yield LiveScene(work, fault)
     finally:
-        let_pass(taps)
+        stop_dropping_frames(taps)
         if fault.kind == SERVER:
             lab.revive(fault.nodes[0])
 

@@ -88,9 +88,9 @@ class ForwarderLoad:
 
 def _frames_sent(lab: Lab, server: int) -> int:
     """Return the number of frames sent by a server's ports, as counted by the kernel."""
-    from experiments.emulation.nodes import sent_by
+    from experiments.emulation.nodes import sent_bytes_and_frames
 
-    return sum(frames for _, frames in sent_by(lab.host(server)).values())
+    return sum(frames for _, frames in sent_bytes_and_frames(lab.host(server)).values())
 
 
 def idle_forwarder_use(lab: Lab, server: int) -> ForwarderUse:

@@ -53,12 +53,12 @@ def main(descriptor: int, parent: int, run: Run | None = None) -> None:
         from experiments.emulation import lab_registry
         from experiments.linux import sandbox
 
-        place = lab_registry.take_place()
+        place = lab_registry.create_lab_folder()
         if not order.trial.system.cluster:  # A cluster's lab has no node on this machine.
             sandbox.enter()
         os.nice(NICENESS)
         with ExitStack() as stack:
-            stack.callback(lab_registry.leave, place)
+            stack.callback(lab_registry.remove_lab_folder, place)
             outcome: tuple[str, Any] = (
                 "measured",
                 (run or run_trial)(order, connection, place.folder),

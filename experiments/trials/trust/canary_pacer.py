@@ -130,7 +130,9 @@ def joined(name: str, addresses: tuple[str, str]) -> tuple[Namespace, Namespace]
 def _shaped_socket() -> socket.socket:
     """Create the pacer's cable; return the ICMP socket at its near end, before the shaper."""
     near, _ = joined(NAME, ADDRESSES)
-    near.netlink.send(shaping.paced(INDEXES[0], BYTES_S, round(BYTES_S * CATCH_UP_S)))
+    near.netlink.send(
+        shaping.token_bucket_requests(INDEXES[0], BYTES_S, round(BYTES_S * CATCH_UP_S))
+    )
     with near:
         icmp = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     icmp.connect((ADDRESSES[1], 0))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import topos
-from experiments.control.completion import FORMS, after_server, words_for
+from experiments.control.completion import FORMS, completions_after_server, completions_of_argument
 from experiments.control.verbs import VERBS
 from tests.experiments.control.test_commands import own_run, up
 
@@ -41,22 +41,24 @@ __all__ = ["own_run"]  # a fixture
 def test_words_follow_from_the_form_of_a_command(line: str, found: list[str]) -> None:
     first, *given = line.split(" ")
     form = VERBS[first].form if first in VERBS else FORMS[first]
-    assert words_for(topos.parse("dcell,2,1"), form, given[:-1], given[-1]) == found
+    assert completions_of_argument(topos.parse("dcell,2,1"), form, given[:-1], given[-1]) == found
 
 
 def test_every_form_completes() -> None:
     topology = topos.parse("dcell,2,1")
     for form in [*(verb.form for verb in VERBS.values()), *FORMS.values()]:
         for given in ([], ["0.0"], ["0.0", "0.1"]):
-            assert all(isinstance(word, str) for word in words_for(topology, form, given, ""))
+            assert all(
+                isinstance(word, str) for word in completions_of_argument(topology, form, given, "")
+            )
 
 
 def test_a_program_follows_a_server_and_then_addresses() -> None:
     topology = topos.parse("dcell,2,1")
-    assert "ls" in after_server(topology, [], "l")
-    assert "grep" in after_server(topology, ["ls", "|"], "gre")
-    assert after_server(topology, ["ping"], "2.") == ["2.0", "2.1"]
-    assert after_server(topology, ["cat"], "/etc/passw")[0].startswith("/etc/passw")
+    assert "ls" in completions_after_server(topology, [], "l")
+    assert "grep" in completions_after_server(topology, ["ls", "|"], "gre")
+    assert completions_after_server(topology, ["ping"], "2.") == ["2.0", "2.1"]
+    assert completions_after_server(topology, ["cat"], "/etc/passw")[0].startswith("/etc/passw")
 
 
 @pytest.mark.root

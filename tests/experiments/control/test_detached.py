@@ -18,7 +18,7 @@ def test_a_detached_lab_keeps_no_open_file_of_its_caller(tmp_path: Path) -> None
     caller = os.fork()
     if caller == 0:
         try:
-            if detached.detached() is None:
+            if detached.fork_detached() is None:
                 lab.with_suffix(".new").write_text(str(os.getpid()))
                 lab.with_suffix(".new").rename(lab)
                 os.write(1, detached.READY)

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from experiments.analysis.fluid.path_bound import PathBound
-from experiments.control.ideal_so_far import IdealSoFar
+from experiments.control.ideal_so_far import GoodputAndBound
 from experiments.trials.runs.order import PathSample
 from experiments.trials.runs.recorded_paths import paths_of
 from experiments.trials.trust.verdict import judge
@@ -29,9 +29,9 @@ def bound_between(before: PathSample, after: PathSample) -> PathBound:
     return PathBound(CUBE, "bsr", ends[0], 1e7, 9000, ends[1])
 
 
-def followed(*samples: PathSample) -> IdealSoFar:
+def followed(*samples: PathSample) -> GoodputAndBound:
     """Follow the flows of `PAIR`, whose samples become known one after the other."""
-    so_far = IdealSoFar(bound_between, has_volume=False)
+    so_far = GoodputAndBound(bound_between, has_volume=False)
     shares = numpy.array([shares for _, shares in PAIR])
     for at_s in range(5):
         so_far.add_row(at_s, (shares[:, :at_s].sum(axis=1) * CABLE_BPS / 8).astype(numpy.int64))

@@ -13,7 +13,7 @@ import pytest
 
 import topos
 from experiments.control import prometheus
-from experiments.control.prometheus import CONTENT, FAMILIES, as_text, server_at
+from experiments.control.prometheus import CONTENT, FAMILIES, metrics_text, server_at
 from topos.base.errors import PillarboxError
 
 DASHBOARD = Path(__file__).parents[3] / "docs" / "grafana.json"
@@ -57,7 +57,7 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
 
 
 def test_each_number_of_a_lab_is_a_sample_with_its_names() -> None:
-    text = as_text(DCELL, SAMPLE, STATUS)
+    text = metrics_text(DCELL, SAMPLE, STATUS)
     found = read(text)
     assert set(found) == set(FAMILIES)
     assert text.endswith("\n")
@@ -78,7 +78,7 @@ def test_each_number_of_a_lab_is_a_sample_with_its_names() -> None:
 
 
 def test_without_a_limit_no_rate_is_claimed() -> None:
-    found = read(as_text(DCELL, {**SAMPLE, "rate_mbit": None}, STATUS))
+    found = read(metrics_text(DCELL, {**SAMPLE, "rate_mbit": None}, STATUS))
     assert "pillarbox_cable_rate_bits_per_second" not in found
 
 
@@ -91,7 +91,9 @@ def test_dashboard_shows_every_metric_and_no_other() -> None:
 
 
 def test_metrics_are_served_on_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prometheus, "scraped", lambda folder: as_text(DCELL, SAMPLE, STATUS))
+    monkeypatch.setattr(
+        prometheus, "lab_metrics_text", lambda folder: metrics_text(DCELL, SAMPLE, STATUS)
+    )
     with server_at("127.0.0.1:0", Path()) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -106,7 +108,7 @@ def test_metrics_are_served_on_the_loopback(monkeypatch: pytest.MonkeyPatch) -> 
         def ended(folder: Path) -> str:
             raise PillarboxError("the lab has ended")
 
-        monkeypatch.setattr(prometheus, "scraped", ended)
+        monkeypatch.setattr(prometheus, "lab_metrics_text", ended)
         with pytest.raises(HTTPError) as gone:
             urllib.request.urlopen(f"{address}/metrics", timeout=10)
         assert (gone.value.code, gone.value.read()) == (503, b"the lab has ended\n")

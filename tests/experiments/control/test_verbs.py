@@ -108,24 +108,26 @@ def test_what_cannot_be_done_is_told_in_a_sentence(line: str, why: str, tmp_path
 
 
 def test_a_workload_is_followed_and_finished_early(tmp_path: Path) -> None:
-    from experiments.control.active_workload import finish, last_workload
+    from experiments.control.active_workload import finish, last_workload_progress
 
     with lab_of("bcube,2,1", tmp_path) as lab, ThreadPoolExecutor() as pool:
-        assert last_workload(lab, 0.0) is None
+        assert last_workload_progress(lab, 0.0) is None
         with pytest.raises(PillarboxError, match="no `run` is under way"):
             said(lab, "finish")
         run = pool.submit(said, lab, "run one-to-one duration_s=60 tool=generator")
-        look = partial(last_workload, lab, 0.0)
+        look = partial(last_workload_progress, lab, 0.0)
         seen = until(look, lambda seen: seen and "ideal" in seen and "verdict" in seen)
         assert seen["flows"] == [["0.0", "1.1"]] * 2
         assert sum(seen["rows"][-1][1]) > 0
         assert seen["ideal"]["total_bps"] == sum(seen["ideal"]["flows_bps"]) > 0
-        assert "flows" not in last_workload(lab, seen["began_s"])  # who knows of it already
+        assert "flows" not in last_workload_progress(
+            lab, seen["began_s"]
+        )  # who knows of it already
         with pytest.raises(PillarboxError, match="is under way: `finish` ends it"):
             said(lab, "run permutation duration_s=1")
         assert finish(lab) == "one-to-one duration_s=60 tool=generator"
         assert run.result().startswith("2 flows, 0 failed: ")
-        assert last_workload(lab, 0.0)["said"] == run.result()
+        assert last_workload_progress(lab, 0.0)["said"] == run.result()
 
 
 def until(look: Callable[[], Any], is_there: Callable[[Any], Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.control.workload_run import said_of
+from experiments.control.workload_run import goodput_line
 from experiments.traffic import tools
 from tests.experiments.control import test_commands
 from tests.experiments.control.test_commands import Terminal, up
@@ -95,5 +95,5 @@ def test_a_result_that_is_not_valid_names_the_first_reason() -> None:
         "valid": False, "verdict": {"reasons": ["processors were idle 1%", "foreign programs"]},
     }  # fmt: skip
     line = "2 flows, 0 failed: 5.00 Mbit/s of 10.0 Mbit/s ideal; not valid: processors were idle 1%"
-    assert said_of(record) == f"{line} (and 1 more)"
-    assert said_of(record | {"valid": True}).endswith("ideal; valid")
+    assert goodput_line(record) == f"{line} (and 1 more)"
+    assert goodput_line(record | {"valid": True}).endswith("ideal; valid")

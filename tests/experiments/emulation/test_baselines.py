@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.emulation.kits import CHOICE, KITS, missing_kit
+from experiments.emulation.kits import CHOICE, OPENFLOW_KITS, missing_kit
 from experiments.emulation.switch_tables import tables
 from hosts.base.failures import Failures
 from topos.base.errors import PillarboxError
@@ -42,7 +42,7 @@ def lab(
     from hosts.live.settings import LabSettings
 
     setLogLevel("critical")
-    kit = plane if plane in KITS else ""
+    kit = plane if plane in OPENFLOW_KITS else ""
     plane = "ovs" if kit else plane
     settings = LabSettings(routing=routing, plane=plane, switches=switches, rate_mbit=100)
     with pytest.MonkeyPatch.context() as patch:
@@ -52,11 +52,11 @@ def lab(
 
 
 def needs_ovs(kit: str = "") -> pytest.MarkDecorator:
-    from experiments.emulation.ovs import missing_here
+    from experiments.emulation.ovs import missing_ovs_parts
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(CHOICE, kit)
-        lack = missing_here()
+        lack = missing_ovs_parts()
     return pytest.mark.skipif(bool(lack), reason=lack or "it is here")
 
 
@@ -355,7 +355,7 @@ def test_what_cannot_be_had_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(CHOICE, "nox")
     assert missing_kit() == "PILLARBOX_KIT is 'nox': it can be os_ken or ryu"
     monkeypatch.setattr(ovs.shutil, "which", lambda program: None)
-    assert "sudo ./pillarbox setup openflow" in ovs.missing_here()
+    assert "sudo ./pillarbox setup openflow" in ovs.missing_ovs_parts()
     monkeypatch.setattr(ovs.sandbox, "inside", lambda: False)
     with pytest.raises(PillarboxError, match="leave out --no-sandbox"):
         ovs.check_installed()

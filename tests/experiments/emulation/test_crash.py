@@ -198,7 +198,7 @@ def test_clean_removes_dead_runs_and_no_living_one() -> None:
     # The programs hold two servers' namespaces, and those the cables; the switches stay anyway.
     found = re.match(r"found run 1 \(-c\): 2 processes, (\d+) links\n", shown.stdout)
     assert found and 7 <= int(found[1]) <= 15, shown.stdout
-    with sweep.on_record() as run:
+    with sweep.registered_lab() as run:
         assert run.slot == 2
         subprocess.run(
             f"ip link add mine group {run_group(run.slot)} type bridge".split(), check=True
@@ -235,9 +235,9 @@ def test_two_runs_at_once_have_different_indexes_and_groups() -> None:
     from experiments.linux.namespaces import fabric
 
     mount_own_run()
-    with sweep.on_record() as first:
+    with sweep.registered_lab() as first:
         mine = fabric()
-        with sweep.on_record() as second:
+        with sweep.registered_lab() as second:
             assert (first.slot, second.slot) == (1, 2)
             assert mine.group != fabric().group
             assert fabric().new_index() - mine.new_index() > 1_000_000

@@ -205,7 +205,9 @@ def test_what_has_not_converged_is_named(tmp_path: Path, monkeypatch: pytest.Mon
         lab.cut(0, switch)
         wait_until(lambda: not hears(lab, 0, 1), "0.0 goes on hearing 0.1")
         wait_until(lambda: not hears(lab, 1, 0), "0.0 has told 0.1")
-        monkeypatch.setattr(convergence, "has_failed", lambda *_: False)  # as if the cable worked
+        monkeypatch.setattr(
+            convergence, "link_has_failed", lambda *_: False
+        )  # as if the cable worked
         with pytest.raises(
             PillarboxError, match=r"2 servers .* `status` \(0\.1 misses 0\.1 port 0 to 0\.0\)"
         ):

@@ -308,11 +308,11 @@ def test_what_cannot_be_had_is_refused_in_one_sentence() -> None:
 
 
 def test_in_a_namespace_with_ipv6_the_fabric_still_says_nothing() -> None:
-    from experiments.linux.namespaces import use_slot, write_sysctl
+    from experiments.linux.namespaces import set_lab_slot, write_sysctl
 
     for which in ("all", "default"):
         write_sysctl(f"net/ipv6/conf/{which}/disable_ipv6", "0")
-    use_slot(3)  # looks at the setting anew, as in the machine's own namespace
+    set_lab_slot(3)  # looks at the setting anew, as in the machine's own namespace
     with lab("dcell,2,1") as net:
         links = output("ip", "-6", "addr", "show", "scope", "link")
         assert "s0" not in links and "~" not in links

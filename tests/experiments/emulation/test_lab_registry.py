@@ -12,7 +12,7 @@ def test_dead_labs_folders_are_removed_and_no_living_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lab_registry, "LABS", tmp_path)
-    places = [lab_registry.take_place() for _ in range(3)]
+    places = [lab_registry.create_lab_folder() for _ in range(3)]
     (places[1].folder / "events.jsonl").touch()
     places[1].lock.close()  # it died
     assert lab_registry.remove_dead(remove=False) == [2]

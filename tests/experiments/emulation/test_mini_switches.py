@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import topos
-from experiments.emulation.ovs import OvsMiniSwitches, chassis_port
+from experiments.emulation.ovs import OvsMiniSwitches, large_switch_port
 from tests.experiments.emulation.test_baselines import (
     SOON_S,
     assert_tcp_arrives,
@@ -68,7 +68,7 @@ def test_ports_of_the_large_switch_are_apart(monkeypatch: pytest.MonkeyPatch) ->
     network = topos.parse("dcell,4,1")
     ports = OvsMiniSwitches(network, "vlan", Path("/tmp")).bridges()["chassis"]
     assert len(ports) == len({number for _, number in ports}) == 20
-    assert dict(ports)["s1-eth0"] == chassis_port(network, 1, 0) == 5
+    assert dict(ports)["s1-eth0"] == large_switch_port(network, 1, 0) == 5
     with pytest.raises(PillarboxError, match="they can be bridges, learning, static, vlan"):
         OvsMiniSwitches(network, "hub", Path("/tmp"))
 

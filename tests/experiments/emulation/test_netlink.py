@@ -60,7 +60,7 @@ def test_a_batch_that_fails_before_its_end_asks_nothing() -> None:
     def half_a_batch() -> None:
         with home.batch():
             home.send(netlink.bridge("never", 100))
-            home.afterwards(lambda: done.append("files closed"))
+            home.call_after_requests(lambda: done.append("files closed"))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):

@@ -172,7 +172,7 @@ def test_the_first_lab_sets_them_and_the_last_gives_them_back(machine: Machine) 
     first, second = kernel_settings.KernelSettings(), kernel_settings.KernelSettings()
     assert machine.values == OURS and shaping.in_bursts()
     first.end()
-    assert machine.values == OURS and not kernel_settings.left(remove=True)
+    assert machine.values == OURS and not kernel_settings.leftover_settings(remove=True)
     second.end()
     assert machine.values == {"0"} and not machine.held.exists() and not shaping.in_bursts()
     second.end()
@@ -219,13 +219,13 @@ def test_what_a_killed_lab_left_is_given_back(machine: Machine, by_next_lab: boo
         os._exit(0)
     os.waitpid(child, 0)
     ours = list(machine.settings)
-    assert machine.values == OURS and kernel_settings.left(remove=False) == ours
+    assert machine.values == OURS and kernel_settings.leftover_settings(remove=False) == ours
     if by_next_lab:
         kernel_settings.KernelSettings().end()
     else:
-        assert kernel_settings.left(remove=True) == ours
+        assert kernel_settings.leftover_settings(remove=True) == ours
     assert machine.values == {"0"} and not machine.held.exists()
-    assert not kernel_settings.left(remove=True)
+    assert not kernel_settings.leftover_settings(remove=True)
 
 
 def test_nothing_is_held_for_a_killed_lab_whose_settings_others_have_changed(
@@ -236,8 +236,8 @@ def test_nothing_is_held_for_a_killed_lab_whose_settings_others_have_changed(
         for setting in machine.settings:
             setting.write_text(others)
         machine.held.touch()
-        assert not kernel_settings.left(remove=False) and machine.held.exists()
-        assert not kernel_settings.left(remove=True) and not machine.held.exists()
+        assert not kernel_settings.leftover_settings(remove=False) and machine.held.exists()
+        assert not kernel_settings.leftover_settings(remove=True) and not machine.held.exists()
         assert machine.values == {others}
 
 

@@ -96,8 +96,10 @@ def ran(program: int, frame: bytes) -> bytes:
 def test_what_speaks_ecn_is_marked_behind_every_header(
     header: int, service: int, marked: int
 ) -> None:
-    table = queueing._moments()
-    program = cable_programs.load(queueing.marks(int(BYTES_S), 0, 10**9, 14 + header, table))
+    table = queueing._queue_end_times_map()
+    program = cable_programs.load(
+        queueing.ecn_marking_program(int(BYTES_S), 0, 10**9, 14 + header, table)
+    )
     before = bytes(12) + b"\x88\xb5" + bytes(header)
     try:
         found = ran(program, before + ip_packet(service))
@@ -109,7 +111,9 @@ def test_what_speaks_ecn_is_marked_behind_every_header(
 @pytest.mark.root
 def test_a_short_queue_marks_nothing() -> None:
     program = cable_programs.load(
-        queueing.marks(1_000_000_000, 10**8, 10**9, 14, queueing._moments())
+        queueing.ecn_marking_program(
+            1_000_000_000, 10**8, 10**9, 14, queueing._queue_end_times_map()
+        )
     )
     frame = bytes(12) + b"\x08\0" + ip_packet(2)
     try:

@@ -90,9 +90,9 @@ def test_a_program_is_in_the_group_from_its_first_instruction() -> None:
     with group_of("joins") as group:
         command = group.command([sys.executable, "-c", JOINED])
         said = subprocess.run(command, capture_output=True, text=True, check=True)
-        lists = {Path(each).parent.name for each in group.lists}
+        lists = {Path(each).parent.name for each in group.procs_files}
         assert len(lists) == 1
-        assert said.stdout.count(lists.pop()) == len(group.lists)
+        assert said.stdout.count(lists.pop()) == len(group.procs_files)
 
 
 @pytest.mark.root
@@ -162,4 +162,4 @@ def test_a_network_goes_on_beside_a_workload_that_forks_without_end(
         wait_until(lambda: not group.processes(), "the end of all its programs with a server")
         assert {*lab.forwarders.pids.values()} - network == {0}
         lab.revive(0)
-    assert not any(Path(each).exists() for each in group.lists)
+    assert not any(Path(each).exists() for each in group.procs_files)
