@@ -35,7 +35,7 @@ def complete(name: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 
 def take_role_as_root(role: str, readable: Sequence[Path] = ()) -> None:
-    """Drop root privileges that a command does not need, if the process ends after it."""
+    """Drop root privileges that a command does not need, if the process runs only this command."""
     ctx = click.get_current_context(silent=True)
     if ctx and ctx.find_root().obj == OWN_PROCESS and os.geteuid() == 0:
         take_role(role, readable)
@@ -66,7 +66,7 @@ class Spec(click.ParamType):  # type: ignore[type-arg] # generic from click 8.3 
         return value if isinstance(value, Topology) else parse(value)
 
     def shell_complete(self, ctx: Any, param: Any, incomplete: str) -> list[CompletionItem]:
-        """Return the example networks that begin with the incomplete word."""
+        """Return example networks, such as ``bcube,4,1``, that begin with the incomplete word."""
         from topos.base.spec import kinds, network
 
         known = (spec for kind in kinds() for spec in network(kind).examples)
@@ -92,7 +92,7 @@ class Weights(click.ParamType):  # type: ignore[type-arg] # generic from click 8
 
 SPEC = Spec()
 SCHEMA = 2  # Version of --json output; increased when a key is removed or changes its meaning.
-MORE = "..."  # Stands for further keys in the description of a command's JSON output.
+MORE = "..."  # Placeholder for further keys in the help of a command's --json output.
 WHOLE = 1000  # Length limit of summaries in the help, in characters: longer than any summary.
 FOLDER = click.Path(file_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)

@@ -21,7 +21,7 @@ from experiments.output import standard_streams
 from experiments.text import printable
 from topos.base.errors import PillarboxError, meant
 
-BAD_INPUT = 2  # Exit code for bad input.
+BAD_INPUT = 2  # Exit code of a command with bad input.
 LONGEST = 4000  # Length limit of an error message, which may quote a file, in characters.
 # Python modules by the extra of setup.py that installs them, as [sim].
 EXTRAS = {

@@ -14,7 +14,9 @@ from typing import Any
 
 from topos.base.errors import PillarboxError, require
 
-CHECKOUT = Path(__file__).resolve().parent.parent  # Folder of topos, hosts and experiments.
+CHECKOUT = (
+    Path(__file__).resolve().parent.parent
+)  # Folder of Pillarbox's packages topos, hosts and experiments.
 PRIVATE_FOLDER = 0o700  # Mode of a folder that only its owner may open.
 LONGEST_TOML = 1 << 20  # Upper bound for the size of a TOML file, in bytes.
 _IN_CHECKOUT = CHECKOUT / "vagrant" / "labs"
@@ -36,7 +38,7 @@ def output_folder(path: Path) -> Path:
 
 
 def private_folder(path: Path) -> Path:
-    """Create a folder that only this user may open, or set the mode of an existing folder so.
+    """Create a folder that only this user may open; an existing folder gets this mode (0700).
 
     Raises PillarboxError if the path belongs to another user, or if it is not a folder (symbolic
     links included).

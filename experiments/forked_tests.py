@@ -59,7 +59,7 @@ def _is_marked(item: pytest.Item, *names: str) -> bool:
 
 
 class Shares:
-    """Shares of the tests that each worker has still to run, as ranges of the list of tests.
+    """Tests that each parallel pytest worker has still to run, as ranges of the list of tests.
 
     The first `first` tests are shared by all workers except the last, which has all other tests.
     """

@@ -80,7 +80,7 @@ def use_own_home() -> None:
 
 
 def ignore_plot_settings() -> None:
-    """Import matplotlib without the settings in the current directory, if there are any."""
+    """Import matplotlib without reading a settings file (matplotlibrc) in the current directory."""
     if Path("matplotlibrc").exists():
         with outside_current_directory(), suppress(ImportError):
             importlib.import_module("matplotlib")
@@ -88,7 +88,7 @@ def ignore_plot_settings() -> None:
 
 @contextmanager
 def outside_current_directory() -> Iterator[None]:
-    """Change to the root directory within a block, so that libraries read no local settings.
+    """Change to the directory / within a `with` block, so that libraries read no local settings.
 
     When imported, numba reads ``.numba_config.yaml`` of the current directory, which can name a
     directory of compiled code, and matplotlib reads ``matplotlibrc``. multiprocessing starts

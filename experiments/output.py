@@ -73,7 +73,7 @@ class Output(io.TextIOWrapper):
 
         Otherwise Python would try to write the text again at its exit, and print an error.
         """
-        self._needed = False  # The stream's later write errors are ignored.
+        self._needed = False  # Ignore later write errors of the stream.
         buffer = self.detach()
         try:
             buffer.flush()

@@ -27,7 +27,7 @@ WHOLE_BENCHES = ("fuzz", "fuzz-readers", "fuzz-routers", "soak")
 
 
 class TestStep(NamedTuple):
-    """A step of `pillarbox test`: a command, and its name in the list of failures."""
+    """A step of `pillarbox test`: a check's command line, and its name in the list of failures."""
 
     name: str
     command: list[str]

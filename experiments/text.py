@@ -13,7 +13,7 @@ GAP = "  "
 LEAST_CELL = 13  # Least width of a column in characters.
 LONGEST = 400  # Length limit of a foreign text, such as a file name, in characters.
 HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # Unicode categories of invisible characters.
-JOINERS = "\u200c\u200d"  # Invisible characters that some scripts and emoji need.
+JOINERS = "\u200c\u200d"  # Invisible joiners that some scripts and emoji need: not escaped.
 
 
 def printable(text: str, limit: int = LONGEST) -> str:

@@ -164,7 +164,7 @@ def _cut_rows() -> Iterator[Row]:
 
 def cut_detection_ms() -> dict[str, float | None]:
     """Return the detection times of cuts in milliseconds, by kind and cable."""
-    from experiments.trials.runs.trial_faults import Faulting
+    from experiments.trials.runs.trial_faults import FaultInjector
     from hosts.base.faults import Fault
 
     found: dict[str, float | None] = {}
@@ -176,7 +176,7 @@ def cut_detection_ms() -> dict[str, float | None]:
             times = []
             ends = tuple(map(lab.name, cables[apart.index(across)]))
             for _ in range(CUTS):
-                faulting = Faulting(lab, [Fault(kind, ends, 0.1, None)])
+                faulting = FaultInjector(lab, [Fault(kind, ends, 0.1, None)])
                 begin_s = time.monotonic()
                 faulting.begin(begin_s)
                 time.sleep(1.5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from experiments.trials.runs.trial_faults import hops_through
+from experiments.trials.runs.trial_faults import hops_interrupted_by
 from hosts.base.failures import Failures
 from hosts.base.path import Step
 
@@ -45,7 +45,7 @@ def fault_detection_delays(
 
 def _changed_links(lab: Lab, before: Failures) -> ChangedLinks:
     """Return the links of live servers that have failed, or (True) come up again."""
-    old, new = (hops_through(lab.topology, failed) for failed in (before, lab.failures()))
+    old, new = (hops_interrupted_by(lab.topology, failed) for failed in (before, lab.failures()))
     found: ChangedLinks = {}
     for server in (old.keys() | new.keys()) - lab.dead:
         was, now = old.get(server, set()), new.get(server, set())

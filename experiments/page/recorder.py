@@ -12,7 +12,7 @@ from experiments.page.link import LabConnection
 from experiments.page.picture import picture_of
 from experiments.page.recording import Recording
 from experiments.page.traffic import WorkloadTraffic
-from experiments.trials.runs.trial_faults import KILL, REVIVE, hops_through
+from experiments.trials.runs.trial_faults import KILL, REVIVE, hops_interrupted_by
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Step
 from topos.base.errors import PillarboxError
@@ -244,7 +244,7 @@ def changed_links(
     >>> changed_links(topos.parse("dcell,4,1"), NONE, cut)
     {3: {Step(port=1, peer=16): False}, 16: {Step(port=1, peer=3): False}}
     """
-    old, new = hops_through(topology, before), hops_through(topology, after)
+    old, new = hops_interrupted_by(topology, before), hops_interrupted_by(topology, after)
     dead = after.nodes | before.nodes  # nodes without link states in both samples
     found = {}
     for server in sorted((old.keys() | new.keys()) - dead):

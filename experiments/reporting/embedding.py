@@ -17,7 +17,7 @@ FONTS = "'DejaVu Sans', Verdana, sans-serif"
 
 
 @dataclass(frozen=True)
-class Drawn:
+class EmbeddedFigure:
     """A figure of an HTML report: file name, caption and SVG text."""
 
     name: str  # file name without suffix
@@ -25,7 +25,7 @@ class Drawn:
     svg: Markup
 
 
-def embedded(svg: str, name: str, caption: str) -> Drawn:
+def embedded(svg: str, name: str, caption: str) -> EmbeddedFigure:
     """Return an SVG figure for an HTML page; the SVG's identifiers get the prefix `name`."""
     text = svg[svg.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
@@ -37,7 +37,7 @@ def embedded(svg: str, name: str, caption: str) -> Drawn:
     text = text.replace("'DejaVu Sans'", FONTS)
     label = escape(caption, quote=True)
     text = text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    return Drawn(name, caption, Markup(text))
+    return EmbeddedFigure(name, caption, Markup(text))
 
 
 @cache

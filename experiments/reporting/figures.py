@@ -28,7 +28,7 @@ SPANS = (
     ("rerouted_s", "until rerouted", 0.0, style.HATCH),
     ("recovered_s", "until recovered", 0.1, None),
 )
-CUT_OFF_LOOK = 0.0, ".."  # opacity and hatch of the phase of a fault without another path
+CUT_OFF_LOOK = 0.0, ".."  # opacity and hatch of the phase in which a fault leaves no path
 CUT_OFF = "no other path: until repair and recovery"  # legend of the phase without another path
 SAME = 0.01  # maximum distance of faults that share a marker line, as a share of the time axis
 MOST_MARKS = 12  # maximum number of faults marked in a figure of all trials

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 ALL = "all"  # value in the path length column for all flows together
 KINDS = ("live", "tcp", "ideal")  # goodput columns: measured, simulated TCP, max-min fair
-MORE = 2  # ratio of simulated volume to the largest live volume
+MORE = 2  # ratio of a simulated flow's volume to the largest live volume, so that none completes
 
 
 def lasts(run: Run) -> bool:
@@ -33,7 +33,7 @@ def lasts(run: Run) -> bool:
 
 
 def lasting(run: Run) -> pandas.DataFrame:
-    """Return each flow's goodput in bit/s: measured live, with simulated TCP, and max-min fair.
+    """Return a table of each flow's goodput in bit/s: measured live, simulated TCP, max-min fair.
 
     Raises PillarboxError for a run that a simulation cannot repeat.
     """

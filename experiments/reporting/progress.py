@@ -30,11 +30,11 @@ REDRAW_S = 0.2  # minimum time between two redraws of the progress display, in s
 LINE_S = 5.0  # minimum time between two progress lines without a terminal, in seconds
 SHOWN = 8  # maximum number of flows in the progress table
 EVENTS = 3  # number of fault events in the progress display
-EARLY = 0.95  # minimum share of its duration that a complete flow lasts
+EARLY = 0.95  # a flow that ends before this share of its duration has failed
 
 
 @dataclass
-class Current:
+class RunningTrial:
     """Progress of the running trial: phase, flows, events and delivered bytes."""
 
     name: str
@@ -76,7 +76,7 @@ class Current:
         return at_s < flow.start_s + EARLY * (flow.duration_s or 0.0)
 
     def done(self) -> float:
-        """Return the completed share of the running trial, from 0 to 1."""
+        """Return the completed share of the running trial's volume or duration, from 0 to 1."""
         volumes = [flow.volume_bytes for flow in self.flows.values()]
         if volumes and all(volumes):
             return sum(self.delivered.values()) / sum(filter(None, volumes))
@@ -123,7 +123,7 @@ class Live(TrialDisplay):
         self.console = console or Console(file=styled(sys.stderr), markup=False, highlight=False)
         self.moving = self.console.is_terminal and not self.console.is_dumb_terminal
         self.number = 0
-        self._current: Current | None = None
+        self._current: RunningTrial | None = None
         self._screen: Any = None
 
     def __enter__(self) -> Live:
@@ -150,7 +150,7 @@ class Live(TrialDisplay):
         self._stop_screen()
         self.number = self.number + 1 if number is None else number
         self.trials = max(self.trials, self.number)
-        self._current = Current(name, {flow.number: flow for flow in flows}, address)
+        self._current = RunningTrial(name, {flow.number: flow for flow in flows}, address)
         if self.moving:
             from rich.live import Live as Screen
 
@@ -197,7 +197,7 @@ class Live(TrialDisplay):
 
     # -- drawing -------------------------------------------------------------------------------
 
-    def _current_trial(self) -> Current:
+    def _current_trial(self) -> RunningTrial:
         if self._current is None:
             raise RuntimeError("no trial is running: call begin_trial first")
         return self._current
@@ -236,7 +236,7 @@ class Live(TrialDisplay):
             parts += [_plain_text(f"! {text}", style="yellow") for text in trial.events]
             self._screen.update(Group(*parts), refresh=True)
 
-    def _bars(self, trial: Current) -> Table:
+    def _bars(self, trial: RunningTrial) -> Table:
         """Return the progress bars of the run and of the current trial."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -265,7 +265,7 @@ def _plain_text(text: str, style: str = "") -> Text:
     return Text(printable_lines(text), style=style, overflow="ellipsis")
 
 
-def _flow_table(trial: Current) -> Table:
+def _flow_table(trial: RunningTrial) -> Table:
     """Return the progress table of flows: failed, active (slowest first), then completed."""
     from rich.table import Table
 

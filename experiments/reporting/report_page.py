@@ -21,7 +21,7 @@ from experiments.reporting import (
     summary_text,
     tables,
 )
-from experiments.reporting.embedding import Drawn, embedded
+from experiments.reporting.embedding import EmbeddedFigure, embedded
 from experiments.reporting.run_reading import RunContents, read
 from experiments.text import printable_lines
 from experiments.trials.runs import store
@@ -101,8 +101,10 @@ def _printable_value(value: object) -> object:
 # -- figures -------------------------------------------------------------------------------------
 
 
-def _saved_figures(made: Iterable[tuple[str, str, Figure | None]], folder: Path) -> list[Drawn]:
-    """Save figures to a folder, and return them as `Drawn` figures for the report."""
+def _saved_figures(
+    made: Iterable[tuple[str, str, Figure | None]], folder: Path
+) -> list[EmbeddedFigure]:
+    """Save figures to a folder, and return them as `EmbeddedFigure` figures for the report."""
     drawn = []
     for name, caption, figure in made:
         if figure is not None:
@@ -173,7 +175,7 @@ def _link_loads(found: RunContents) -> Any:
 
 
 def _template_values(
-    found: RunContents, drawn: list[Drawn], networks: list[Drawn]
+    found: RunContents, drawn: list[EmbeddedFigure], networks: list[EmbeddedFigure]
 ) -> dict[str, Any]:
     """Return the values for the template of a report, `run.html`."""
     spread = series.load_spread(_link_loads(found))

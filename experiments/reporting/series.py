@@ -19,10 +19,10 @@ from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
 TRIAL = ["system", "repeat", "trial", "valid"]  # columns that identify a trial in each table
-BINS = 150  # approximate number of points of a line over time, one per time bin
+BINS = 150  # approximate number of time bins of a plot over time
 AFTERWARDS = ("detected_s", "rerouted_s", "recovered_s")  # event table's columns of recovery times
-MOST_POINTS = 400  # maximum number of points of a curve
-NEARER_S = 0.1  # minimum width of a time bin, in seconds
+MOST_POINTS = 400  # maximum number of points of a plotted curve
+NEARER_S = 0.1  # minimum width of a plot's time bin, in seconds
 
 
 def bin_width_s(intervals: pd.DataFrame) -> float:
@@ -210,18 +210,18 @@ def load_spread(loads: pd.DataFrame) -> pd.DataFrame:
 def fault_marks(events: pd.DataFrame) -> pd.DataFrame:
     """Return the fault events of each system's first valid trial, for a plot.
 
-    Columns: system, trial, at_s, event, what, reason, cut_off (see `told_from_repairs`) and, as
+    Columns: system, trial, at_s, event, what, reason, cut_off (see `with_cut_off_column`) and, as
     times after the barrier, detected_s, rerouted_s and recovered_s. Other trials may have other
     faults.
     """
-    kept = told_from_repairs(of_first_trials(events))
+    kept = with_cut_off_column(of_first_trials(events))
     moments = {name: kept["at_s"] + kept[name].astype("float64") for name in AFTERWARDS}
     marks: pd.DataFrame = kept.assign(**moments).sort_values(["system", "at_s"], kind="stable")
     return marks[["system", "trial", "at_s", "event", "what", "reason", "cut_off", *AFTERWARDS]]
 
 
-def told_from_repairs(events: pd.DataFrame) -> pd.DataFrame:
-    """Return the events with a column ``cut_off``: True if flows resumed only after the repair.
+def with_cut_off_column(events: pd.DataFrame) -> pd.DataFrame:
+    """Return fault events with a column ``cut_off``: True if flows resumed only after the repair.
 
     The network had no other path, or found none, so ``rerouted_s`` of these events is removed.
     """
@@ -244,7 +244,7 @@ def fault_times(events: pd.DataFrame) -> pd.DataFrame:
     resumed only after the repair), the median of each of AFTERWARDS and, with the suffix ``_most``,
     its maximum.
     """
-    done = told_from_repairs(events[_is_counted(events) & (events["reason"].fillna("") == "")])
+    done = with_cut_off_column(events[_is_counted(events) & (events["reason"].fillna("") == "")])
     if done.empty:
         return _concatenated([], "system", "event", "events", "cut_off", *AFTERWARDS)
     measures = {name: (name, "median") for name in AFTERWARDS}
@@ -273,7 +273,7 @@ def shown_trial(
 
 
 def of_trials(series: pd.DataFrame, trials: pd.Series) -> pd.DataFrame:
-    """Return the rows of a data series that belong to the given trials."""
+    """Return a plot's data rows that belong to the given trials."""
     return series[series["trial"].isin(trials)]
 
 

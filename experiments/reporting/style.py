@@ -28,7 +28,7 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (6, 1.5, 1, 1.5)), (0, (9, 2,
 IDEAL, DOUBTED = (0, (1, 1)), (0, (3, 2.5))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 HATCH = "////"
-# Load of a cable, from low to high: one hue, from light to saturated. Red is for faults.
+# Colours of cable load, from low to high: one hue, light to saturated. Red is for faults.
 RAMP = ("#5F91C0", "#4482BA", "#2B71B1", "#1460A5", "#004C94")
 SETTINGS: dict[Any, Any] = {
     "font.family": ["DejaVu Sans"],
@@ -82,7 +82,7 @@ def marker_of(index: int) -> str:
 
 
 def shown(name: object) -> str:
-    """Return a name for a figure's legend in one line, shortened."""
+    """Return the name of a system or series, shortened to one line for a figure's legend."""
     text = " ".join(str(name).split())
     text = text if len(text) <= 48 else text[:45] + "…"
     return f" {text}" if text.startswith("_") else text  # legends hide names that begin with _

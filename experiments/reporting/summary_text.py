@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 MOST_HEADLINES = 3  # maximum number of headline sentences of a kind
 NOT_VALID = "not valid, so do not trust it"
-LATE = 1.1  # minimum ratio of a straggler's end to the 95th percentile
+LATE = 1.1  # a straggler's minimum ratio of end time to the 95th percentile
 LEAST_STILL_S = 0.2  # minimum retransmission timeout of Linux, in seconds
 
 

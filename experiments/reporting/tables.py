@@ -24,9 +24,9 @@ from experiments.trials.runs.summary import (
     DOUBT,
     MEASURES,
     Measure,
+    aa_check_sentences,
     doubts,
     main_measure,
-    selves,
     value_and_interval,
     values,
 )
@@ -34,8 +34,8 @@ from hosts.base.faults import kind_of, read
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-CUT_OFF = "no other path"  # text instead of a rerouting time, if no path was left
-MOST_NAMES = 8  # maximum number of names in a table cell
+CUT_OFF = "no other path"  # cell text instead of a rerouting time if a fault left no path
+MOST_NAMES = 8  # maximum number of server names in a report's table cell
 ABOUT_GREEDY = (
     "Goodput is measured at the receivers until the end of the last flow. Ideal is the maximum "
     "that the paths in use carry, at the shares of the flows. Bound is the maximum of any routing "
@@ -106,7 +106,7 @@ def _setting_text(value: Any) -> str:
 
 
 def reasons(found: RunContents) -> list[str]:
-    """Return the reasons of failed or invalid trials, each with its trials."""
+    """Return why a run's trials failed or are invalid, each reason with its trial numbers."""
     lines = []
     for reason, trials in doubts(found.records).items():
         lines.append(
@@ -116,8 +116,8 @@ def reasons(found: RunContents) -> list[str]:
 
 
 def comparisons(found: RunContents) -> list[str]:
-    """Return sentences that compare identical systems, if the plan has a system twice."""
-    return [*selves(found.run)] if found.plan else []
+    """Return A/A check sentences, if an experiment compares a system with itself."""
+    return [*aa_check_sentences(found.run)] if found.plan else []
 
 
 def command(found: RunContents) -> str:
@@ -172,7 +172,7 @@ def faults(plan: Experiment, networks: Mapping[str, Topology]) -> list[str]:
 
 
 def named(what: Iterable[str], network: Topology | None = None) -> str:
-    """Return the failed node or cable in the notation of commands, such as ``0.3-4.0``."""
+    """Return a fault's target (node or cable) as commands write it, such as ``0.3-4.0``."""
     if network:
         with suppress(PillarboxError):
             what = [network.name(network.node(one)) for one in what]
@@ -369,7 +369,7 @@ def link_spread(spread: pd.DataFrame, systems: list[str]) -> Table:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedTrial:
     """A trial in the report: its verdict, measured values and machines."""
 
     number: int
@@ -382,7 +382,7 @@ class Judged:
     machines: Table  # table of machines, empty for a trial on one machine
 
 
-def trials(found: RunContents) -> list[Judged]:
+def trials(found: RunContents) -> list[JudgedTrial]:
     """Return all trials of a run with their verdicts, for the report."""
     return [
         _judged_trial(row, record)
@@ -395,7 +395,7 @@ def _trial_rows(found: RunContents) -> Iterable[dict[str, Any]]:
     return rows
 
 
-def _judged_trial(row: dict[str, Any], record: dict[str, Any]) -> Judged:
+def _judged_trial(row: dict[str, Any], record: dict[str, Any]) -> JudgedTrial:
     verdict = record.get("verdict") or {}
     ran = row["status"] != "failed"
     state = "failed" if not ran else "valid" if _is_true(row["valid"]) else "invalid"
@@ -413,7 +413,7 @@ def _judged_trial(row: dict[str, Any], record: dict[str, Any]) -> Judged:
     table = Table(["figure", "value"], rows, frozenset({1}))
     number, repeat = int(row["trial"]) + 1, int(row["repeat"]) + 1
     own = machines(record.get("readings") or {})
-    return Judged(number, str(row["system"]), repeat, state, line, sentences, table, own)
+    return JudgedTrial(number, str(row["system"]), repeat, state, line, sentences, table, own)
 
 
 def machines(readings: dict[str, Any]) -> Table:

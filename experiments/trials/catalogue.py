@@ -24,7 +24,7 @@ def _all_to_all(volume_bytes: int, timeout_s: float = 120.0) -> Workload:
 
 
 class Demo:
-    """Labels of the systems that the demo compares."""
+    """Labels of the BCube and the tree network that the command `pillarbox demo` compares."""
 
     CUBE, TREE = "BCube", "tree"
     CUT_CUBE, CUT_TREE = "BCube, cut", "tree, cut"
@@ -34,7 +34,7 @@ DEMO = Experiment(
     name="demo",
     about="BCube compared with a tree of the same 16 servers, every server to every other; then "
     "again while a cable of one server is cut",
-    # Two processors emulate this rate with idle time left.
+    # Two processors emulate networks with this cable rate and have idle time left.
     systems=tuple(
         System(network, label=label, rate_mbit=60)
         for network, label in (
@@ -45,7 +45,7 @@ DEMO = Experiment(
         )
     ),
     workload=_all_to_all(1_750_000, timeout_s=40.0),
-    # Both networks have the cable h0-s0. The tree has no other path for this server.
+    # The fault cuts the cable h0-s0 of both networks; in the tree it is server h0's only cable.
     faults=(FaultAt("cut h0-s0 at 1 until 2.5", systems=(Demo.CUT_CUBE, Demo.CUT_TREE)),),
     repeats=1,
 )

@@ -65,7 +65,9 @@ def _checked_experiment(
 ) -> Experiment:
     values = overridden(_values(text), changes)
     systems = values.get("systems")
-    if changes and isinstance(systems, list):  # Overrides can make systems equal: keep one of each.
+    if changes and isinstance(
+        systems, list
+    ):  # --set can make compared systems equal: drop duplicates.
         values["systems"] = [one for at, one in enumerate(systems) if one not in systems[:at]]
     experiment = under_loads(experiment_of(values, calibrated_mbit), loads)
     check_experiment(experiment)
@@ -73,7 +75,7 @@ def _checked_experiment(
 
 
 def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> PillarboxError:
-    """Return an error of a value, with its file, line and key if it comes from a TOML file."""
+    """Return the error of an experiment's wrong value, with the TOML file, line and key, if any."""
     last = error.key.rpartition(".")[2]
     changed = any(change.partition("=")[0].strip().rpartition(".")[2] == last for change in changes)
     if changed or not text.endswith(".toml"):
@@ -85,7 +87,7 @@ def _located(error: InvalidValueError, text: str, changes: Sequence[str]) -> Pil
 
 
 def under_loads(experiment: Experiment, loads: Sequence[float]) -> Experiment:
-    """Return an experiment under another load; several loads multiply its systems."""
+    """Return an experiment with other offered loads: each system is repeated for each load."""
     require(
         not loads or experiment.workload.arrivals == POISSON,
         f"{experiment.name} has no arriving flows that a load could apply to: choose fct, or set "

@@ -35,7 +35,7 @@ DASHES: dict[str, Dashes] = {
     "dashdot": (0, (6, 1.5, 1.2, 1.5)),
     "dotted": (0, (1.5, 1.5)),
 }
-AGAIN = (0.0, (2.0, 1.5))  # dashed outline of a node that is drawn a second time
+AGAIN = (0.0, (2.0, 1.5))  # dash pattern of a network node that is drawn a second time
 INK, PAPER, FRAME, FRAME_EDGE = "#222222", "#FFFFFF", "#F4F4F1", "#C9C9C2"
 SERVER_FILL, SWITCH_FILL = "#FFFFFF", "#FFE9B8"
 
@@ -350,7 +350,7 @@ class Picture:
         self._widen(sum(widths))
 
     def finished(self) -> Figure:
-        """Return the matplotlib figure, with the size of the finished network drawing."""
+        """Return the finished network drawing as a matplotlib figure of fitting size."""
         width, height = (self.high - self.low).tolist()
         self.figure.set_size_inches(width * self.inches, height * self.inches)
         self.figure.set_facecolor(PAPER)

@@ -19,9 +19,9 @@ from experiments.reporting import style
 from experiments.reporting.drawing.network_figure import INK
 from experiments.reporting.reproduced.result import Point, Reproduction
 
-FEW = 6  # maximum number of x values that all get an axis tick
-CROWDED = 40  # maximum number of points of a line with markers
-ROW = 0.26  # height of a table row in inches
+FEW = 6  # maximum number of x values of a reproduced figure that all get an axis tick
+CROWDED = 40  # maximum number of points of a reproduced line that has markers
+ROW = 0.26  # height of a row of a reproduced table, in inches
 
 
 def draw_reproduction(reproduction: Reproduction, folder: Path) -> list[Path]:

@@ -26,7 +26,7 @@ from topos.base.errors import PillarboxError
 
 RESULTS = "results.md"
 MOODS = {AGREES: "", DIFFERS: "bad"}
-MANY = 12  # maximum points of a figure that the HTML page shows unfolded
+MANY = 12  # maximum number of points of a reproduced figure whose table is unfolded
 
 
 def keep(made: Reproduction, folder: Path) -> list[Path]:

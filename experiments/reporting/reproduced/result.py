@@ -18,18 +18,20 @@ UNDECIDED = "not decided"  # verdict of a reproduction that needs more draws or 
 class Settings:
     """Settings for reproducing a paper's figure: folders, seed, workers, link rate and size."""
 
-    folder: Path  # output folder
-    tasks: Path | None = None  # cache of finished tasks, shared by figures
+    folder: Path  # output folder of the reproduced figures
+    tasks: Path | None = None  # cache folder of finished simulation tasks, shared by figures
     seed: int = 1
     workers: int = 0  # number of simulator processes; 0 for one per processor
     scheduler: str = ""  # address of a Dask scheduler, used instead of processes
     rate_mbit: float | None = None  # link rate of a live lab; None for this machine's capacity
     repeats: int | None = None
-    quick: bool = False  # smaller networks and coarser sweeps, for previews and tests
+    quick: bool = False  # True: smaller networks and coarser sweeps, for previews
     say: Callable[[str], Any] = print  # callback for progress messages
     # Hash of the figure's inputs; a run with equal inputs is resumed.
     inputs: str = ""
-    tasks_s: list[float] = field(default_factory=list)  # durations of finished tasks in seconds
+    tasks_s: list[float] = field(
+        default_factory=list
+    )  # durations of finished simulation tasks, in seconds
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,11 @@ class Point:
     series: str
     x: float | str
     ours: float | None  # our value
-    paper: float | None = None  # value in the paper, None if not given
+    paper: float | None = None  # the paper's value of this point, None if not given
     low: float | None = None  # lower end of our spread or confidence interval
     high: float | None = None  # upper end of our spread or confidence interval
     ideal: float | None = None
-    draws: int = 0  # draws or trials in our mean; 0: deterministic
+    draws: int = 0  # number of draws or trials in our mean; 0: deterministic
 
     @property
     def spread(self) -> tuple[float, float] | None:

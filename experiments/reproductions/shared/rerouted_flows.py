@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from experiments.traffic.flows import Flow, FlowResult, Interval
 from experiments.trials.plans.experiment import System
 from experiments.trials.runs.recovery import recovery
-from experiments.trials.runs.trial_faults import broken_by
+from experiments.trials.runs.trial_faults import failures_of_event
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from topos.base.spec import parse
@@ -38,7 +38,7 @@ def faults_with_flow_effects(done: Run, systems: Sequence[System]) -> list[Row]:
         happened = [event for event in events if not event["reason"]]
         states = list(zip(happened, _failures_after(ends.network, happened), strict=True))
         for place, (event, broken) in enumerate(states):
-            if broken_by(ends.network, event):
+            if failures_of_event(ends.network, event):
                 lasting = [broken, *_failures_until_repair(event["what"], states[place + 1 :])]
                 left = [r for r in results if all(ends.have_path(r.flow, b) for b in lasting)]
                 [row] = recovery([event], left, lambda _: ())
@@ -55,7 +55,7 @@ def _failures_after(network: Topology, events: Sequence[Row]) -> Iterator[Failur
     """Yield the set of failed nodes and cables after each fault or repair of a trial."""
     broken: dict[str, Failures] = {}
     for event in events:
-        fault = broken_by(network, event)
+        fault = failures_of_event(network, event)
         if fault:
             broken[event["what"]] = fault
         else:

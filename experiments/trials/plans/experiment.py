@@ -14,13 +14,13 @@ from hosts.base.faults import kind_of, read
 from hosts.live.settings import LabSettings
 from topos.base.errors import require
 
-# Example of a fault's syntax, for error messages.
+# Example of the text of a fault, such as in the TOML key `fault`, for error messages.
 WRITTEN = 'fault = "cut 0.3-4.0 at 2 until 4", or fault = "kill" with per_minute and lasting_s'
 
 
 @dataclass(frozen=True)
 class System(LabSettings):
-    """A system that an experiment compares with others: a network and its settings.
+    """A compared system of an experiment: a network and its settings.
 
     Trials of a system without `rate_mbit` are never valid. The default packets are large, as on the
     testbed of the BCube paper (Guo 2009, section 7.1): with an MTU of 1500 a small machine carries

@@ -24,7 +24,7 @@ CUTS = ("cut", "silent cut")
 FOR_EVER = float("inf")
 MOST_DRAWN = 10_000  # Upper bound for the expected number of random faults.
 
-# Target of each kind of fault, for error messages.
+# Syntax of the target (cable, server or switch) of each kind of fault, for error messages.
 FORMS = {
     "cut": "the two ends of a cable",
     "silent cut": "the two ends of a cable",
@@ -110,7 +110,7 @@ class _PlannedFault(NamedTuple):
     broken: Failures
 
     def clashes(self, other: _PlannedFault) -> bool:
-        """Return True if two faults break the same node or link during overlapping times.
+        """Return True if this and another fault break the same node or link at the same time.
 
         A fault may begin at the time at which the other ends.
         """
@@ -154,7 +154,7 @@ def _random_faults(
     kind = kind_of(rate.fault)
     targets = _TARGETS[kind](topology)
     require(bool(targets), f"{topology.spec} has no target for a fault {rate.fault!r}")
-    # Targets have a separate seed, so that the fault times are the same in all networks.
+    # Random targets have a separate seed, so that random fault times are equal in all networks.
     target_draw = random.Random(f"{seed} targets")
     found: list[_PlannedFault] = []
     for at_s in _fault_times(rate, workload, random.Random(f"{seed} moments")):
@@ -170,7 +170,7 @@ def _random_faults(
 
 def _fault_times(rate: FaultRate, workload: Workload, drawn: random.Random) -> Iterator[float]:
     """Yield the times of random faults (a Poisson process), rounded to milliseconds."""
-    named = f"faults {rate.fault!r} at random"
+    named = f"random faults {rate.fault!r}"
     end_s = workload.duration_s if rate.until_s is None else rate.until_s
     require(
         end_s is not None,
@@ -182,16 +182,18 @@ def _fault_times(rate: FaultRate, workload: Workload, drawn: random.Random) -> I
         f"{named} have an empty window, {rate.from_s:g} s to {end_s:g} s: choose from_s below "
         "until_s",
     )
-    require(rate.per_minute > 0, f"{named} need per_minute above 0, not {rate.per_minute:g}")
+    require(
+        rate.per_minute > 0,
+        f"{named} need per_minute above 0, not {rate.per_minute:g}",
+    )
     expected = rate.per_minute / 60 * (end_s - rate.from_s)
     require(
         expected <= MOST_DRAWN,
-        f"{named} would be about {expected:.3g} faults, more than {MOST_DRAWN}: choose fewer a "
-        "minute",
+        f"{named} would be about {expected:.3g} faults, more than {MOST_DRAWN}: lower per_minute",
     )
     require(
         rate.lasting_s > 0,
-        f"{named} need lasting_s above 0, the duration of each fault, not {rate.lasting_s:g}",
+        f"{named} need lasting_s above 0, the length of each fault, not {rate.lasting_s:g}",
     )
     at_s = rate.from_s
     while (at_s := at_s + drawn.expovariate(rate.per_minute / 60)) < end_s:

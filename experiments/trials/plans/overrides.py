@@ -14,7 +14,7 @@ from experiments.trials.plans.experiment import Experiment, System
 from experiments.trials.plans.values import fields_of, guessed
 from topos.base.errors import PillarboxError, meant, require
 
-SIZES = ("volume_bytes", "duration_s")  # Mutually exclusive keys of a workload.
+SIZES = ("volume_bytes", "duration_s")  # Mutually exclusive TOML keys of a workload's amount.
 
 
 def overridden(values: dict[str, Any], changes: Iterable[str]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def differences(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Yield the differences of two plain data: dotted key and both values (None if missing).
+    """Yield the differences of two nested dicts: dotted key and both values (None if missing).
 
     >>> [*differences({"seed": 1, "systems": [{"mtu": 1}]}, {"seed": 2, "systems": [{"mtu": 9}]})]
     [('seed', 1, 2), ('systems.0.mtu', 1, 9)]
@@ -51,13 +51,13 @@ def differences(first: Any, second: Any, name: str = "") -> Iterator[tuple[str, 
 
 
 def made(kind: Any, value: Any, place: str) -> Any:
-    """Convert plain data to a value of a type, such as a dataclass.
+    """Convert dicts, lists and scalars (from TOML or JSON) to a type, such as a dataclass.
 
     Raises PillarboxError with the key for unknown keys and values of other types. A text is parsed
     as the type requires, so that command lines can pass numbers as text.
     """
     if dataclasses.is_dataclass(kind):
-        if isinstance(value, str):  # a plain text sets the dataclass's first field
+        if isinstance(value, str):  # A text instead of a table sets the dataclass's first field.
             value = {dataclasses.fields(kind)[0].name: value}
         return _dataclass_value(kind, value, place)
     origin, inner = get_origin(kind), get_args(kind)
@@ -109,7 +109,7 @@ def _dataclass_value(kind: Any, value: Any, place: str) -> Any:
 
 
 def _value_at(place: str, kind: Any, value: Any) -> Any:
-    """Convert plain data as `made` does; errors carry the key of the innermost wrong value."""
+    """Convert a TOML or JSON value to a type; errors carry the key of the innermost wrong value."""
     try:
         return made(kind, value, place)
     except InvalidValueError:

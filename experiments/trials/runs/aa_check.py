@@ -20,7 +20,7 @@ LEAST_PAIRS = 5  # Least number of pairs of valid trials for an A/A check.
 
 
 def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Comparison:
-    """Return the comparison of a system with itself; `differs` means that the method is wrong.
+    """Return the A/A comparison of a system with itself; `differs` means the method is wrong.
 
     By chance 1 check in 20 finds a difference: the confidence interval is of 95 %.
 
@@ -48,17 +48,18 @@ def same_twice(first: Mapping[int, float], second: Mapping[int, float]) -> Compa
     return compare(first, second)
 
 
-def twins(
+def identical_system_pairs(
     systems: Sequence[Mapping[str, Any]], faults: Sequence[Mapping[str, Any]] = ()
 ) -> Iterator[tuple[int, int]]:
-    """Yield pairs of indexes of systems that differ in their label only.
+    """Yield index pairs of an experiment's systems that are identical except for their labels.
 
     Parameters
     ----------
     systems, faults : sequence of mapping
         Systems and faults of a plan. Systems with different faults are different.
 
-    >>> [*twins([{"network": "bcube,2,1", "label": "A"}, {"network": "bcube,2,1", "label": "B"}])]
+    >>> systems = [{"network": "bcube,2,1", "label": label} for label in "AB"]
+    >>> [*identical_system_pairs(systems)]
     [(0, 1)]
     """
     seen: dict[str, int] = {}
@@ -70,9 +71,9 @@ def twins(
             yield first, place
 
 
-def in_words(
-    first: str,  # First label of the system.
-    second: str,  # Second label of the system.
+def aa_check_sentence(
+    first: str,  # First label of the system compared with itself.
+    second: str,  # Second label of the system compared with itself.
     values: Sequence[Mapping[int, float]],  # Results under each label, as for `same_twice`.
 ) -> str:
     """Return the result of an A/A check (a system compared with itself) as a sentence."""

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.trials.plans.experiment import System
     from experiments.trials.runs.greedy import Tried
 
-# Rates that calibration tries, in Mbit/s.
+# Cable rates that the calibration of this machine tries, in Mbit/s.
 SCALE_MBIT = (*(float(m * 10**e) for e in range(4) for m in (1, 2, 3, 5, 7)), 10_000.0)
 START_MBIT = 10.0
 STRIDE = 2  # Step in SCALE_MBIT of the first search: each rate is 2 to 2.5 times the last.
@@ -46,7 +46,7 @@ def calibrated_rate(
     say: Say = lambda _: None,  # Receiver of progress messages, one line at a time.
     *,
     again: bool = False,  # True measures again even if the cache has a rate.
-    cache: Path | None = None,  # Folder of cached rates; the user's cache by default.
+    cache: Path | None = None,  # Folder of calibrated rates; the user's cache by default.
 ) -> float:
     """Return the rate at which a system is emulated faithfully on this machine, in Mbit/s."""
     return step_below(_highest_rate(system, say, again, (cache or user_cache()) / FILE))
@@ -101,7 +101,7 @@ def largest(
 
 
 def step_below(rate_mbit: float) -> float:
-    """Return the next lower rate of SCALE_MBIT; the lowest rate is returned unchanged.
+    """Return the next lower cable rate that calibration tries; the lowest is returned unchanged.
 
     >>> step_below(500.0), step_below(1.0)
     (300.0, 1.0)
@@ -110,7 +110,7 @@ def step_below(rate_mbit: float) -> float:
 
 
 def confirmed(valid: Callable[[], bool], times: int) -> bool:
-    """Return True if trials are valid `times` times, with at most HICCUPS invalid trials."""
+    """Return True if `times` calibration trials are valid, with at most HICCUPS invalid trials."""
     found = [0, 0]
     while found[True] < times and found[False] <= HICCUPS:
         found[valid()] += 1
@@ -118,7 +118,7 @@ def confirmed(valid: Callable[[], bool], times: int) -> bool:
 
 
 def _valid_and_invalid_index(is_valid: Callable[[int], bool]) -> tuple[int, int]:
-    """Return two indexes of SCALE_MBIT: of a valid rate, and of a higher invalid rate.
+    """Return the indexes in SCALE_MBIT of a rate with valid trials and of a higher, invalid rate.
 
     The first is -1 if no rate is valid, the second is the length of the scale if all are.
     """
@@ -153,7 +153,7 @@ def _trial_at(system: System, say: Say) -> Tried:
 
 
 def known_as(system: System) -> str:
-    """Return the cache key of a system's rate; empty for a routing in a file, which may change."""
+    """Return the cache key of a system's calibrated rate; empty if its routing is a user's file."""
     from experiments.emulation.defaults import chosen_plane, usual_routing
     from hosts.base.load import router_for
 
@@ -188,7 +188,7 @@ def user_cache() -> Path:
 
 
 def _cached_rates(file: Path) -> dict[str, Any]:
-    """Return the cached rates by key; empty if the file cannot be read."""
+    """Return the calibrated cable rates in the cache file by key; empty if it cannot be read."""
     from experiments.trials.runs.store import read_json
 
     try:

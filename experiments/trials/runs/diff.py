@@ -33,13 +33,13 @@ PARTS = {
     "machine": "the machine",
     "systems": "the labs",
 }
-IDENTITIES = {"name", "about", "label"}  # Keys of a plan that do not affect results.
+IDENTITIES = {"name", "about", "label"}  # Keys of an experiment's plan that do not affect results.
 NOTHING = "nothing"
 MOST_LETTERS = 120  # Upper bound for the length of a printed value; --json has whole values.
 
 
 class ManifestChange(NamedTuple):
-    """A value that differs between two manifests; None if a manifest does not have the value."""
+    """A value that differs between the manifests of two runs; None if one lacks it."""
 
     part: str
     name: str

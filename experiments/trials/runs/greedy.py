@@ -19,7 +19,7 @@ from topos.base.spec import parse
 if TYPE_CHECKING:
     from experiments.trials.trust.verdict import Verdict
 
-# Largest number of servers with all-to-all traffic; more servers send to one random server each.
+# Largest number of servers that send all-to-all; in larger networks a server has one receiver.
 MOST_ALL_TO_ALL = 40
 DURATION_S = 2.0
 

@@ -25,8 +25,8 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.analysis.fluid.path_bound import Bools, Floats
 
-STEPS = 120  # Upper bound for the number of time steps of an ideal.
-LEAST_STEP_S = 0.1  # Shortest step in seconds: the usual interval of records.
+STEPS = 120  # Maximum number of time steps of a trial's ideal goodput curve.
+LEAST_STEP_S = 0.1  # Shortest time step of the ideal goodput curve, in seconds.
 
 
 class Span(NamedTuple):
@@ -40,7 +40,7 @@ class Span(NamedTuple):
 class TrialIdeal(NamedTuple):
     """Upper bound of a trial's total goodput, if its flows keep their shares of the total."""
 
-    goodput_bps: float  # Mean of the upper bound until the last flow ended.
+    goodput_bps: float  # Mean upper bound in bit/s until the last flow ended.
     completion_s: float  # Earliest completion time; NaN for flows with a duration.
     # Start time in seconds and ideal goodput in bit/s of each time step.
     steps: tuple[tuple[float, float], ...]
@@ -55,7 +55,7 @@ def trial_ideal(
 ) -> TrialIdeal:
     """Return the ideal of a trial whose cables all have the rate of its system."""
     spans = _spans(topology, order, found, paths, end_s)
-    delivered = _Delivered(found.results)
+    delivered = _DeliveryCurves(found.results)
     total = IdealTotal(order.workload.volume_bytes is not None)
     for one in spans:
         bits = delivered.bits(one.begin_s, one.end_s)
@@ -141,7 +141,7 @@ def _spans(
     ]
 
 
-class _Delivered:
+class _DeliveryCurves:
     """Bytes that each flow had delivered over time, interpolated within its intervals."""
 
     def __init__(self, results: Sequence[FlowResult]) -> None:
@@ -162,7 +162,7 @@ class _Delivered:
 
 
 def _curve(result: FlowResult) -> tuple[Floats, Floats]:
-    """Return times in seconds and the bytes that a flow had delivered by each time."""
+    """Return a flow's delivery curve: times in seconds and the bytes delivered by each time."""
     rows = sorted(result.intervals)
     if not rows:
         begin_s = result.begin_s or 0.0
@@ -172,7 +172,9 @@ def _curve(result: FlowResult) -> tuple[Floats, Floats]:
     return moments, numpy.cumsum([0.0, *(float(row.delivered_bytes) for row in rows)])
 
 
-def _steps(spans: Sequence[Span], delivered: _Delivered, end_s: float) -> list[tuple[float, float]]:
+def _steps(
+    spans: Sequence[Span], delivered: _DeliveryCurves, end_s: float
+) -> list[tuple[float, float]]:
     """Return the ideal goodput of the active flows over time, as steps of time and bit/s."""
     count = max(1, min(STEPS, int(end_s / LEAST_STEP_S)))
     edges = sorted({*numpy.linspace(0.0, end_s, count + 1).tolist(), *(s.begin_s for s in spans)})

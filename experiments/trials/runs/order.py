@@ -42,7 +42,7 @@ class PathSample(NamedTuple):
     at_s: float  # Time after the barrier, in seconds.
     # Addresses of the servers on each flow's path; empty if servers choose no path.
     paths: tuple[tuple[str, ...], ...]
-    failures: Failures  # Failures at that time; computed paths depend on them.
+    failures: Failures  # Failed nodes and links at the sample's time; computed paths avoid them.
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,9 @@ def live_paths(
     alive = [server for server in range(topology.servers) if server not in lab.dead]
     chosen = chosen_paths({topology.address(server): lab.state(server) for server in alive})
     ends = [(topology.address(flow.source), topology.address(flow.destination)) for flow in flows]
-    return dealt(chosen, ends), dealt(chosen, [(to, source) for source, to in ends])
+    return recorded_flow_paths(chosen, ends), recorded_flow_paths(
+        chosen, [(to, source) for source, to in ends]
+    )
 
 
 class PathSampler:
@@ -88,7 +90,7 @@ class PathSampler:
             self._due_s = now_s + max(SAMPLE_S, took_s / MOST_SAMPLING)
 
 
-def dealt(chosen: Chosen, pairs: Sequence[tuple[str, str]]) -> tuple[Addresses, ...]:
+def recorded_flow_paths(chosen: Chosen, pairs: Sequence[tuple[str, str]]) -> tuple[Addresses, ...]:
     """Return the path of each flow, empty if unknown; flows of a pair take its paths in turn."""
     flows, seen, given = Counter(pairs), Counter[tuple[str, str]](), []
     for pair in pairs:
@@ -155,7 +157,7 @@ def paths_of(
 
 
 def path_of(topology: Topology, passed: Sequence[str]) -> Path | None:
-    """Convert server addresses to a path; None if two of them are not connected.
+    """Convert the addresses of a path's servers to node numbers; None if two are not connected.
 
     Of several ports to the next server the first is taken.
     """

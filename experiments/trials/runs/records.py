@@ -35,7 +35,7 @@ def columns(table: str) -> dict[str, str]:
 
 
 def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
-    """Return rows as a frame with the table's columns and types.
+    """Return rows as a pandas frame with the columns and types of a record table.
 
     Raises PillarboxError for unknown columns and wrong types; values that may be missing may be
     left out.
@@ -56,7 +56,7 @@ def frame(table: str, rows: Iterable[Mapping[str, Any]]) -> pandas.DataFrame:
 
 
 def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
-    """Return a frame converted to the column types of its table."""
+    """Return a pandas frame converted to the column types of its record table."""
     wanted = columns(table)
     added = [name for name in schema.LATER.get(table, ()) if name not in found]
     if added:
@@ -74,7 +74,7 @@ def typed(table: str, found: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _value_or_missing(value: Any, kind: str) -> Any:
-    """Return a value, or its column's representation of a missing value for None."""
+    """Return a record's value; None becomes its column type's missing value."""
     if value is not None:
         return value
     return float("nan") if kind == "float64" else pandas.NA
@@ -160,7 +160,7 @@ def _replace_in_addresses(
 
 @dataclass(frozen=True)
 class Run:
-    """The records of a run.
+    """A finished or unfinished run of an experiment: its manifest, trial records and result tables.
 
     `trials` has a row for each trial; schema.py describes `flows`, `intervals`, `links`, `events`,
     `transfers` and `classes`. Tables are read on first access.
@@ -170,7 +170,7 @@ class Run:
     manifest: dict[str, Any] = field(repr=False)
     # Content of trial.json of each trial, in the order of trial numbers.
     records: tuple[dict[str, Any], ...] = field(repr=False)
-    # True: tables name servers as in the files, 1.10.dcell; False: short addresses, 1.10.
+    # True: tables have full server names, 1.10.dcell; False: short addresses, 1.10.
     full_names: bool = False
 
     def valid(self) -> Run:

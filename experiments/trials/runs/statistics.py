@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy
 from numpy.typing import ArrayLike, NDArray
 
-LEVEL = 0.95  # Confidence level of all intervals.
+LEVEL = 0.95  # Confidence level of the confidence intervals of results.
 RESAMPLES = 10_000  # Number of bootstrap resamples.
 
 
@@ -58,8 +58,8 @@ class Comparison(NamedTuple):
 def estimate(
     values: ArrayLike,  # One value for each repeat; values that are not finite are ignored.
     *,
-    least: float = -numpy.inf,  # Lower bound of the true value, such as 0 for a time.
-    seed: int = 0,  # Seed of the bootstrap.
+    least: float = -numpy.inf,  # Lower bound of the true mean, such as 0 for a time.
+    seed: int = 0,  # Seed of the bootstrap resampling.
 ) -> Estimate:
     """Return the mean of trials' values with its bootstrap confidence interval.
 

@@ -52,9 +52,9 @@ def write_by(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def new_folder(path: Path) -> Path:
-    """Create an empty temporary folder, which `put_in_place` renames to `path`; return it."""
+    """Create an empty temporary folder, to be filled and renamed to `path`; return it."""
     unfinished = path.with_name(path.name + UNFINISHED)
-    if unfinished.exists():  # A trial that was killed leaves this folder.
+    if unfinished.exists():  # A killed trial leaves its unfinished folder.
         shutil.rmtree(unfinished)
     unfinished.mkdir()
     return unfinished
@@ -70,7 +70,7 @@ def put_in_place(unfinished: Path, path: Path) -> None:
 
 
 def settle(path: Path) -> None:
-    """Make a file or folder readable, give it to the user, and sync it to disk."""
+    """Make a record file or folder readable, give it to the calling user, and sync it to disk."""
     path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
     give_to_user(path)
     _sync(path)

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from experiments.trials.runs.records import Run
 
 
-WIDTH = 96  # Upper bound for the width of lines, in characters.
+WIDTH = 96  # Maximum width of a summary's lines, in characters.
 MOST_DOUBTFUL = 12  # Upper bound for the lines about invalid trials; the report has all.
 INTERVALS = "Below each mean is its 95 % confidence interval."
-DOUBT = "?"  # Mark after numbers from invalid trials.
+DOUBT = "?"  # Mark after results of invalid trials in a summary.
 ABOUT_DOUBT = f"{DOUBT} marks figures of trials that are not valid: do not trust them."
 
 
@@ -35,7 +35,7 @@ class Measure(NamedTuple):
     column: str
     title: str
     unit: str
-    scale: float  # Factor from the column's unit to `unit`.
+    scale: float  # Factor from the record column's unit to the displayed unit.
 
 
 GOODPUT = Measure("goodput_bps", "goodput", "Mbit/s", 1e-6)
@@ -106,7 +106,7 @@ def main_of(run: Run) -> Measure:
 
 
 def arrive(run: Run) -> bool:
-    """Return True if the workload of a run has arriving flows."""
+    """Return True if flows of a run arrive over time (Poisson or trace), not all at its start."""
     return run.manifest["plan"]["workload"].get("arrivals") is not None
 
 
@@ -240,7 +240,9 @@ def text_of(run: Run) -> str:
     blocks = [
         "\n".join([columns(rows, range(1, len(rows[0]))), *notes]),
         slowdowns.text_of(run),
-        sentences([*comparisons(found, main), *selves(run), *_failed_flows_lines(found)]),
+        sentences(
+            [*comparisons(found, main), *aa_check_sentences(run), *_failed_flows_lines(found)]
+        ),
         _invalid_trials_text(doubtful(run)),
     ]
     return "\n\n".join(filter(None, blocks))
@@ -257,12 +259,12 @@ def untrusted_rows(summary: Summary, shown: Iterable[Measure]) -> list[list[str]
     return [["  not valid", str(count), *figures]] if count else []
 
 
-def selves(run: Run) -> Iterator[str]:
+def aa_check_sentences(run: Run) -> Iterator[str]:
     """Yield the results of A/A checks as sentences, for systems that the plan has twice."""
     plan, main = run.manifest["plan"], main_of(run)
-    for places in aa_check.twins(plan["systems"], plan["faults"]):
+    for places in aa_check.identical_system_pairs(plan["systems"], plan["faults"]):
         first, second = (run.systems[place] for place in places)
-        yield aa_check.in_words(
+        yield aa_check.aa_check_sentence(
             first, second, [values(run, one, main.column) for one in (first, second)]
         )
 

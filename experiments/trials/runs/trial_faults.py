@@ -57,7 +57,7 @@ class _Event:
         return fault.kind if begins else HEALED
 
 
-class Faulting:
+class FaultInjector:
     """Fault injector: carries out a fault schedule in a running lab.
 
     Parameters
@@ -71,7 +71,7 @@ class Faulting:
 
     Examples
     --------
-    >>> faulting = Faulting(lab, schedule)  # doctest: +SKIP
+    >>> faulting = FaultInjector(lab, schedule)  # doctest: +SKIP
     >>> faulting.begin(barrier_s)           # Time by CLOCK_MONOTONIC.  # doctest: +SKIP
     >>> rows = faulting.end()               # When all flows have ended.  # doctest: +SKIP
     """
@@ -80,7 +80,7 @@ class Faulting:
         self,
         lab: Lab,
         schedule: Sequence[Fault],
-        say: Callable[[str], object] = str,  # The default ignores the lines.
+        say: Callable[[str], object] = str,  # Receiver of event lines; the default ignores them.
     ) -> None:
         self._lab, self._say = lab, say
         begins = [_ScheduledAction(fault.at_s, True, fault) for fault in schedule]
@@ -125,7 +125,7 @@ class Faulting:
 
     def _process_due(self, due: _ScheduledAction) -> None:
         if not due.begins and due.fault not in self._repairs:
-            return  # The fault could not be injected, so it has no repair.
+            return  # The fault could not be injected: skip its repair.
         if due.begins:
             self._save_reports(failures_of(self._lab.topology, due.fault).nodes)
         event = _Event(due, time.monotonic() + self._lab.ahead_s - self._barrier_s)
@@ -181,7 +181,9 @@ class Faulting:
         """Return the time at which the first server reported a link that an event changed."""
         topology, up = self._lab.topology, not event.due.begins
         moments = []
-        for server, steps in hops_through(topology, failures_of(topology, event.due.fault)).items():
+        for server, steps in hops_interrupted_by(
+            topology, failures_of(topology, event.due.fault)
+        ).items():
             for news in (*self._saved_reports.get(server, ()), *self._link_reports(server)):
                 at_s = news["at_s"] - self._barrier_s
                 step = Step(news["port"], topology.server(news["peer"]))
@@ -215,17 +217,17 @@ def killed_by(topology: Topology, event: dict[str, Any]) -> set[int]:
     """
     if event["event"] not in (KILL, "server", "rack"):
         return set()
-    broken = broken_by(topology, event)
+    broken = failures_of_event(topology, event)
     return {node for node in broken.nodes if node < topology.servers} if broken else set()
 
 
-def broken_by(topology: Topology, event: dict[str, Any]) -> Failures | None:
+def failures_of_event(topology: Topology, event: dict[str, Any]) -> Failures | None:
     """Return the failures of an event, a row of schema.EVENTS; None if it was a repair.
 
     >>> import topos
-    >>> broken_by(topos.parse("tree,2,2"), {"event": "kill", "what": "1.1"})
+    >>> failures_of_event(topos.parse("tree,2,2"), {"event": "kill", "what": "1.1"})
     Failures(nodes=frozenset({3}), links=frozenset())
-    >>> broken_by(topos.parse("tree,2,2"), {"event": "healed", "what": "0.0 s1"})
+    >>> failures_of_event(topos.parse("tree,2,2"), {"event": "healed", "what": "0.0 s1"})
     """
     kind = "server" if event["event"] == KILL else event["event"]
     if kind not in FORMS:
@@ -233,11 +235,12 @@ def broken_by(topology: Topology, event: dict[str, Any]) -> Failures | None:
     return failures_of(topology, Fault(kind, tuple(event["what"].split())))
 
 
-def hops_through(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
+def hops_interrupted_by(topology: Topology, failures: Failures) -> dict[int, set[Step]]:
     """Return the hops that failures interrupt, by the server that would detect it.
 
     >>> import topos
-    >>> hops_through(topos.parse("dcell,4,1"), Failures(links=frozenset([frozenset([3, 16])])))
+    >>> cut = Failures(links=frozenset([frozenset([3, 16])]))
+    >>> hops_interrupted_by(topos.parse("dcell,4,1"), cut)
     {3: {Step(port=1, peer=16)}, 16: {Step(port=1, peer=3)}}
     """
     found: dict[int, set[Step]] = {}

@@ -100,7 +100,7 @@ def measured_in(
     """
     from experiments.trials.runs.recorded_paths import PathSampler, live_paths
     from experiments.trials.runs.trial_backend import backend_of
-    from experiments.trials.runs.trial_faults import Faulting
+    from experiments.trials.runs.trial_faults import FaultInjector
 
     backend = backend_of(lab)
     with ExitStack() as stack:
@@ -112,7 +112,7 @@ def measured_in(
         watch = stack.enter_context(backend.watch(come_and_go=come_and_go))
         # Events come from a thread, and only this thread may use the connection.
         event_lines: SimpleQueue[str] = SimpleQueue()
-        faulting = Faulting(lab, order.faults, event_lines.put)
+        faulting = FaultInjector(lab, order.faults, event_lines.put)
         sampler = PathSampler(lab, () if come_and_go else order.flows)
         began = moment()
         at_s = began["monotonic_s"] = began["monotonic_s"] + backend.lead_s

@@ -32,7 +32,7 @@ INTERVAL_S = 0.005  # Interval between two canary packets in seconds.
 ADDRESSES = "10.255.255.1", "10.255.255.2"
 PORT = 7  # UDP port of the echo service.
 NAME = "canary"
-GATHER_S = 0.05  # Timeout for the last packets to come back, in seconds.
+GATHER_S = 0.05  # Timeout for the last canary packets to come back, in seconds.
 
 
 class CanaryReport(NamedTuple):
@@ -46,7 +46,7 @@ class CanaryReport(NamedTuple):
 
 
 class Canary:
-    """Two processes that echo UDP packets over a cable, to measure the machine's latency."""
+    """Canary: two processes that echo UDP packets over a cable, to measure scheduling latency."""
 
     def __init__(self) -> None:
         sockets = []
@@ -61,7 +61,7 @@ class Canary:
         echo.close()
         self._wait_until_connected()
         self._pacer = CanaryPacer()
-        # Due times of packets in flight, by number: a late packet replaces those it delayed.
+        # Due times of canary packets in flight, by number: a late packet replaces those it delayed.
         self._due: dict[int, list[float]] = {}
         self._round_trips: list[float] = []
         self._late: list[float] = []

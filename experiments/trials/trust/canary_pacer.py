@@ -36,7 +36,7 @@ BUFFER_BYTES = 4 << 20
 SO_TIMESTAMPNS = 35
 ECHO_REQUEST, ICMP = 8, struct.Struct("!BBHHH")
 NUMBER, MOMENT = struct.Struct("=Q"), struct.Struct("=qq")
-# Padding after the headers of Ethernet (14 bytes), IPv4 (20 bytes) and ICMP, and the number.
+# Padding of a pacer packet, after its Ethernet, IPv4 and ICMP headers and its number.
 PADDING = bytes(FRAME_BYTES - 14 - 20 - ICMP.size - NUMBER.size)
 NUMBER_AT = 20 + ICMP.size  # Offset of the packet number in an answer, IPv4 header included.
 

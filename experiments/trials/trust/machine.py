@@ -23,7 +23,7 @@ class Machine(NamedTuple):
     backlog_drops: int  # Packets dropped because a processor's backlog queue was full.
 
 
-class Busyness(NamedTuple):
+class ProcessorLoad(NamedTuple):
     """Processor load between two times: pressure, steal, idle and foreign shares of the time."""
 
     pressure: float | None
@@ -49,7 +49,7 @@ def machine(proc: Path = PROC, cgroups: Path = CGROUPS) -> Machine:
     )
 
 
-def between(first: Machine, last: Machine) -> Busyness:
+def between(first: Machine, last: Machine) -> ProcessorLoad:
     """Return the processor load between two readings of the machine's counters.
 
     The share of foreign programs is user-mode time alone: the kernel accounts its work for packets
@@ -61,7 +61,7 @@ def between(first: Machine, last: Machine) -> Busyness:
     if first.pressure_us is not None and last.pressure_us is not None:
         lasted_us = max(1.0, (last.at_s - first.at_s) * 1e6)
         pressure = min(1.0, (last.pressure_us - first.pressure_us) / lasted_us)
-    return Busyness(
+    return ProcessorLoad(
         pressure,
         steal=spent[STEAL] / ticks,
         idle=(spent[IDLE] + spent[IOWAIT]) / ticks,

@@ -63,7 +63,7 @@ class PortUsage:
         self._looks += 1
 
     def close(self) -> None:
-        """End the backlogged period, which is dropped if it is too short."""
+        """End a port's current backlogged period, which is not counted if it is too short."""
         if self._since and self._looks >= LEAST_LOOKS:
             lasted_s = self._until[0] - self._since[0]
             if lasted_s >= LEAST_STRETCH_S:
@@ -138,7 +138,8 @@ def _port_counters(usage: PortUsage) -> Counted | None:
         return None
     return Counted(
         last.sent_bytes - first.sent_bytes,
-        (last.sent_packets - first.sent_packets) & 0xFFFFFFFF,  # Kernel counters have 32 bits.
+        (last.sent_packets - first.sent_packets)
+        & 0xFFFFFFFF,  # The kernel's packet counters wrap at 32 bits.
         (last.drops - first.drops) & 0xFFFFFFFF,
         usage.backlogged_s,
         usage.backlogged_bytes,

@@ -61,7 +61,7 @@ def _is_bridge(about: bytes) -> bool:
 
 
 def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
-    """Return the stray packets of forwarders by reason, without expected drops.
+    """Return the packets that forwarders dropped unexpectedly, by drop reason.
 
     >>> full = "port refused the frame: No buffer space available"
     >>> of_packets({"TTL expired": 3, "answer to no probe": 9, full: 20})
@@ -77,7 +77,7 @@ def of_packets(reasons: Mapping[str, int]) -> Counter[str]:
 
 
 def since(first: Counter[str], last: Counter[str]) -> dict[str, int]:
-    """Return the packets dropped between two readings by place: the 20 largest and the rest.
+    """Return the packets dropped between two readings by interface: the 20 largest and the rest.
 
     >>> since(Counter(a=5), Counter(a=5, b=2))
     {'b': 2}

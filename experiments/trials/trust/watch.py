@@ -142,7 +142,7 @@ class Watch:
         )
 
     def close(self) -> None:
-        """End the watcher process in any state."""
+        """End the watcher process of a trial, whatever its state."""
         self._channel.close()  # The process ends when its channel is closed.
         try:
             self._process.wait(END_S)

@@ -32,7 +32,7 @@ from experiments.linux.namespaces import fabric
 from experiments.linux.netlink import Netlink
 from experiments.linux.processes import ended, forked
 from experiments.trials.trust.canary import Canary, CanaryReport
-from experiments.trials.trust.machine import Busyness, between, machine
+from experiments.trials.trust.machine import ProcessorLoad, between, machine
 from experiments.trials.trust.queues import Counted, QueueSampler
 from experiments.trials.trust.strays import dropped, since
 from hosts.linux.calls import inside
@@ -59,7 +59,7 @@ class WatchReport(NamedTuple):
     samples: int
     interval_s: float
     ports: list[Counted | None]
-    busy: Busyness
+    busy: ProcessorLoad
     heard: CanaryReport
     strays: dict[str, int]
     watching: float
@@ -142,7 +142,7 @@ class _CanaryProcess:
         self._channel, child_end = Pipe()
         forked(lambda: _run_canary(self._channel, child_end))
         child_end.close()
-        self._channel.recv()  # The canary sends None when it is ready.
+        self._channel.recv()  # The canary process sends None when it is ready.
 
     def begin(self, begin_s: float) -> None:
         self._channel.send(begin_s)

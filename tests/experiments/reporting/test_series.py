@@ -84,9 +84,11 @@ def test_ideal_is_drawn_over_time(run):
 def test_flows_that_went_on_after_a_repair_alone_were_not_rerouted(run):
     events = run.events
     cut = events["event"] == "cut"
-    marked = series.told_from_repairs(events.assign(rerouted_s=events["rerouted_s"].mask(cut, 1.2)))
+    marked = series.with_cut_off_column(
+        events.assign(rerouted_s=events["rerouted_s"].mask(cut, 1.2))
+    )
     assert marked.loc[cut, "cut_off"].all() and marked.loc[cut, "rerouted_s"].isna().all()
-    around = series.told_from_repairs(events)
+    around = series.with_cut_off_column(events)
     assert not around["cut_off"].any() and around.loc[cut, "rerouted_s"].notna().all()
 
 

@@ -10,10 +10,10 @@ import pytest
 from experiments.trials.loading import load
 from experiments.trials.plans.experiment import System
 from experiments.trials.plans.values import plain
-from experiments.trials.runs.aa_check import in_words, twins
+from experiments.trials.runs.aa_check import aa_check_sentence, identical_system_pairs
 from experiments.trials.runs.experiment_run import run
 from experiments.trials.runs.statistics import compare
-from experiments.trials.runs.summary import selves
+from experiments.trials.runs.summary import aa_check_sentences
 
 SAME = (System("bcube,2,1", label="A"), System("bcube,2,1", label="B"))
 STEADY = dict(enumerate([10.0, 10.2, 9.9, 10.1, 10.0]))
@@ -29,27 +29,27 @@ STEADY = dict(enumerate([10.0, 10.2, 9.9, 10.1, 10.0]))
     ],
 )
 def test_systems_that_differ_in_their_label_alone_are_the_same(systems, found):
-    assert [*twins([plain(system) for system in systems])] == found
+    assert [*identical_system_pairs([plain(system) for system in systems])] == found
 
 
 def test_what_a_fault_strikes_is_not_what_it_spares() -> None:
     systems, fault = [plain(system) for system in SAME], {"kind": "cut", "what": ["h0", "s0"]}
-    assert [*twins(systems, [{**fault, "systems": []}])] == [(0, 1)]
-    assert [*twins(systems, [{**fault, "systems": ["A"]}])] == []
+    assert [*identical_system_pairs(systems, [{**fault, "systems": []}])] == [(0, 1)]
+    assert [*identical_system_pairs(systems, [{**fault, "systems": ["A"]}])] == []
 
 
 def test_what_came_of_it_is_told_in_words():
     faster = {repeat: value * 1.1 for repeat, value in STEADY.items()}
-    assert "no difference is found" in in_words("A", "B", (STEADY, {**STEADY, 0: 10.1}))
-    assert "but a difference is found" in in_words("A", "B", (STEADY, faster))
-    assert "5 pairs of valid trials, and the run has 2" in in_words(
+    assert "no difference is found" in aa_check_sentence("A", "B", (STEADY, {**STEADY, 0: 10.1}))
+    assert "but a difference is found" in aa_check_sentence("A", "B", (STEADY, faster))
+    assert "5 pairs of valid trials, and the run has 2" in aa_check_sentence(
         "A", "B", (STEADY, {0: 1.0, 4: 1.0})
     )
 
 
 def test_the_catalogue_has_one():
     systems = [plain(system) for system in load("a-a").systems]
-    assert [*twins(systems)] == [(0, 1)]
+    assert [*identical_system_pairs(systems)] == [(0, 1)]
     assert load("a-a").repeats > 5  # one may turn out not to be valid
 
 
@@ -71,5 +71,5 @@ def test_a_lab_differs_from_one_of_another_rate_and_not_from_itself(tmp_path: Pa
     # Half as much again is nearer to what is faster; how near, the machine may say.
     alike, faster = (compare(goodput[name], goodput["A"]).ratio.value for name in ("B", "faster"))
     assert 0.75 < alike < 1.25 < faster < 1.75
-    (sentence,) = selves(done)
+    (sentence,) = aa_check_sentences(done)
     assert sentence.startswith("A and B are the same system; an A/A check takes 5 pairs")

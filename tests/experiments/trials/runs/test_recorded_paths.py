@@ -6,7 +6,12 @@ import pytest
 
 import topos
 from experiments.trials.runs import recorded_paths
-from experiments.trials.runs.recorded_paths import chosen_paths, dealt, path_of, paths_of
+from experiments.trials.runs.recorded_paths import (
+    chosen_paths,
+    path_of,
+    paths_of,
+    recorded_flow_paths,
+)
 
 
 def test_source_routes_of_tcp_flows_alone():
@@ -39,7 +44,7 @@ def test_paths_to_a_destination_and_of_single_flows():
 def test_a_pair_whose_ways_have_all_failed_has_none():
     destination = {"server": "1.0.1", "paths": [{"servers": ["0.0.0", "1.0.1"], "in use": False}]}
     chosen = chosen_paths({"0.0.0": {"destinations": [destination]}})
-    assert dealt(chosen, [("0.0.0", "1.0.1")] * 2) == ((), ())
+    assert recorded_flow_paths(chosen, [("0.0.0", "1.0.1")] * 2) == ((), ())
 
 
 def test_entries_are_followed_from_server_to_server():

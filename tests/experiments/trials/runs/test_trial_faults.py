@@ -10,7 +10,7 @@ import pytest
 
 import topos
 from experiments.trials.runs.schema import EVENTS
-from experiments.trials.runs.trial_faults import NEVER, Faulting, hops_through
+from experiments.trials.runs.trial_faults import NEVER, FaultInjector, hops_interrupted_by
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.faults import Fault
 from hosts.base.path import Step
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def test_who_notices_a_switch_is_everybody_on_it() -> None:
     bcube = topos.parse("bcube,4,1")
-    found = hops_through(bcube, parse_failures(bcube, ["stop s0"]))
+    found = hops_interrupted_by(bcube, parse_failures(bcube, ["stop s0"]))
     assert set(found) == set(bcube.peers(0, 0)) | {0}
     assert all({step.port for step in steps} == {0} for steps in found.values())
 
@@ -46,12 +46,12 @@ def test_no_server_that_notices_is_forgotten(spec: str) -> None:
             if server not in failed.nodes
             and (stopped := {one for one in steps if failed.of_hop(topology, server, one)})
         }
-        assert hops_through(topology, failed) == wanted, failed
+        assert hops_interrupted_by(topology, failed) == wanted, failed
 
 
 def test_the_dead_notice_nothing() -> None:
     dcell = topos.parse("dcell,4,1")
-    found = hops_through(dcell, parse_failures(dcell, ["kill 0.3"]))
+    found = hops_interrupted_by(dcell, parse_failures(dcell, ["kill 0.3"]))
     assert {dcell.address(server) for server in found} == {"0.0", "0.1", "0.2", "4.0"}
 
 
@@ -80,7 +80,7 @@ def test_faults_come_and_go_when_they_should(tmp_path: Path) -> None:
     settings = LabSettings(plane="python", timers="paper")
     with running(topos.parse("dcell,3,1"), settings, tmp_path) as lab:
         lab.wait_converged()
-        faulting = Faulting(lab, schedule, said.append)
+        faulting = FaultInjector(lab, schedule, said.append)
         faulting.begin(time.monotonic() + 0.1)
         deadline = time.monotonic() + 40
         while len(said) < 7 or not _has_settled(lab):
@@ -121,7 +121,7 @@ def test_who_noticed_and_died_is_asked_before(tmp_path: Path) -> None:
     settings = LabSettings(plane="python", timers="paper")
     with running(topos.parse("bcube,2,1"), settings, tmp_path) as lab:
         lab.wait_converged()
-        faulting = Faulting(lab, schedule, said.append)
+        faulting = FaultInjector(lab, schedule, said.append)
         faulting.begin(time.monotonic())
         deadline = time.monotonic() + 40
         while len(said) < 4:

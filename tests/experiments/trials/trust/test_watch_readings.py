@@ -13,7 +13,7 @@ import pytest
 import topos
 from experiments.linux import shaping
 from experiments.trials.trust.canary import CanaryReport
-from experiments.trials.trust.machine import Busyness
+from experiments.trials.trust.machine import ProcessorLoad
 from experiments.trials.trust.queues import Counted
 from experiments.trials.trust.readings import DurationStatistics
 from experiments.trials.trust.watch import (
@@ -101,7 +101,7 @@ def watch_of(folder: Path, plane: str, **settings: Any) -> Any:
 @pytest.mark.parametrize("plane", ["python", "ebpf"])
 def test_readings_of_a_report(plane: str, tmp_path: Path) -> None:
     report = WatchReport(
-        2.0, 50, 0.04, PORTS, Busyness(0.1, 0.2, 0.3, 0.4),
+        2.0, 50, 0.04, PORTS, ProcessorLoad(0.1, 0.2, 0.3, 0.4),
         CanaryReport(TIMES[0], 5, TIMES[1], TIMES[2], 6), {"s0-eth1 in": 2}, 0.01,
     )  # fmt: skip
     found = watch_of(tmp_path, plane)._readings(report)
