@@ -25,10 +25,10 @@ from experiments.emulation.cable_shapes import CableShape, CableShapes
 from experiments.emulation.lab import Lab
 from experiments.emulation.lab_network import allow_open_files
 from experiments.linux.namespaces import Namespace, fabric
-from experiments.linux.netlink import Netlink
 from experiments.trials.runs import trial_worker
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from hosts.linux.calls import enter
+from hosts.linux.netlink import Netlink
 from topos.base.emulated import emulated
 from topos.base.spec import parse
 

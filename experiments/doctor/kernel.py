@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 from experiments.doctor.finding import MISSING, OK, UNKNOWN, Finding, Probe, finding
+from hosts.linux import netlink_numbers as nl
 from hosts.live.devices import MEND_TUN, TUN
 from topos.base.errors import PillarboxError
 
@@ -45,7 +46,7 @@ def cables() -> Finding:
     """Return whether the kernel has veth pairs."""
 
     def attempt() -> None:
-        from experiments.linux.netlink import End, cable
+        from experiments.linux.link_requests import End, cable
 
         with _scratch() as place:
             ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
@@ -59,7 +60,7 @@ def bridges() -> Finding:
     """Return whether the kernel has bridges."""
 
     def attempt() -> None:
-        from experiments.linux.netlink import bridge
+        from experiments.linux.link_requests import bridge
 
         with _scratch() as place:
             place.send(bridge("probe", 1000))
@@ -119,7 +120,7 @@ def programs_at_ports() -> Finding:
         program = cable_programs.load(cable_programs.drop())
         try:
             with _scratch() as place:
-                tap = cable_programs.CableTap(LOOPBACK, cable_programs.INGRESS)
+                tap = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS)
                 place.send(
                     cable_programs.hook(tap),
                     cable_programs.attach(tap, cable_programs.CUT, program, "try"),

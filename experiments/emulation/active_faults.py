@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.linux import cable_programs
+from experiments.linux.link_requests import change
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import change
 from topos.base.errors import require
 
 

@@ -29,10 +29,11 @@ from experiments.emulation.nodes import (
     LabNode,
     refuse_options,
 )
-from experiments.linux import cable_programs, netlink, shaping
+from experiments.linux import cable_programs, link_requests, shaping
 from experiments.linux.delays import FrameDelayer
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.queueing import Queue
+from hosts.linux import netlink_numbers as nl
 from topos.base.errors import require
 
 ETHERNET_MTU = 1500
@@ -125,7 +126,7 @@ class LabLink(Link):
         ports = []
         for node, name, mac in zip(nodes, (intfname1, intfname2), (addr1, addr2), strict=True):
             namespace = _namespace(node)
-            ports.append(netlink.End(name, home.new_index(), namespace.descriptor, mac))
+            ports.append(link_requests.End(name, home.new_index(), namespace.descriptor, mac))
             self._indexes[node, name] = ports[-1].ifindex
         self._create_ports(ports, nodes)
         for node, port in zip(nodes, ports, strict=True):
@@ -133,16 +134,16 @@ class LabLink(Link):
             if awaited and home.places.by_filters:
                 # Add the clsact for the forwarder's BPF program before the port is up: later, the
                 # kernel would first stop all queues, and block changes of all other interfaces.
-                incoming = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS, alone=True)
+                incoming = cable_programs.CableTap(port.ifindex, nl.CLSACT_INGRESS, alone=True)
                 _namespace(node).send(cable_programs.hook(incoming))
         if home.speaks_ipv6:
             in_fabric = [port.ifindex for port in ports if port.namespace == home.descriptor]
             for index in {*self.cuts, *in_fabric}:
-                home.send(netlink.change(index, no_ipv6_address=True))
+                home.send(link_requests.change(index, no_ipv6_address=True))
         for index in self.cuts if self._panel else ():
-            home.send(netlink.change(index, up=True))
+            home.send(link_requests.change(index, up=True))
 
-    def _create_ports(self, ports: list[netlink.End], nodes: Any) -> None:
+    def _create_ports(self, ports: list[link_requests.End], nodes: Any) -> None:
         """Create the two ports of the cable, and the interfaces that connect the ports."""
         hosts = [_namespace(node) is not fabric() for node in nodes]
         by_process = self.delay is not None and not shaping.kernel_has_netem()
@@ -152,13 +153,15 @@ class LabLink(Link):
         else:
             self._create_veth_pair(ports, nodes, hosts)
 
-    def _create_veth_pair(self, ports: list[netlink.End], nodes: Any, hosts: list[bool]) -> None:
+    def _create_veth_pair(
+        self, ports: list[link_requests.End], nodes: Any, hosts: list[bool]
+    ) -> None:
         home = fabric()
         # creates the switch's port first: it joins the switch's bridge in the same netlink request
         first, second = (1, 0) if hosts[0] else (0, 1)
         master = getattr(nodes[first], "bridge", 0)
         home.send(
-            netlink.cable(
+            link_requests.cable(
                 ports[first], ports[second], mtu=self.mtu, group=home.group, bridge=master
             )
         )
@@ -169,36 +172,33 @@ class LabLink(Link):
             # `detach_from_socket` sends.
             self._arrivals = {ports[second].ifindex: switch} if master else {}
             incoming, outgoing = (
-                cable_programs.CableTap(switch, cable_programs.INGRESS),
-                cable_programs.CableTap(switch, cable_programs.EGRESS),
+                cable_programs.CableTap(switch, nl.CLSACT_INGRESS),
+                cable_programs.CableTap(switch, nl.CLSACT_EGRESS),
             )
             self._taps = [incoming, outgoing] if hosts[0] else [outgoing, incoming]
         else:
             self._add_to_bridge(nodes[second], ports[second].ifindex)
-            self._taps = [
-                cable_programs.CableTap(port.ifindex, cable_programs.EGRESS) for port in ports
-            ]
+            self._taps = [cable_programs.CableTap(port.ifindex, nl.CLSACT_EGRESS) for port in ports]
 
-    def _make_panel(self, ports: list[netlink.End], nodes: Any, by_process: bool) -> None:
+    def _make_panel(self, ports: list[link_requests.End], nodes: Any, by_process: bool) -> None:
         home = fabric()
         sides = []
         for port, other in zip(ports, reversed(ports), strict=True):
             name = panel_name(port.name)
             # The patch panel's interface has the MAC address of the port at the other end.
-            side = netlink.End(name, home.new_index(), home.descriptor, other.mac)
-            home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
+            side = link_requests.End(name, home.new_index(), home.descriptor, other.mac)
+            home.send(link_requests.cable(side, port, mtu=self.mtu, group=home.group))
             sides.append(side)
         for node, port in zip(nodes, ports, strict=True):
             self._add_to_bridge(node, port.ifindex)
         self.cuts = [side.ifindex for side in sides]
         if by_process:
             self._taps = [
-                cable_programs.CableTap(side.ifindex, cable_programs.EGRESS)
-                for side in reversed(sides)
+                cable_programs.CableTap(side.ifindex, nl.CLSACT_EGRESS) for side in reversed(sides)
             ]
         else:
             self._taps = [
-                cable_programs.CableTap(side.ifindex, cable_programs.INGRESS, alone=True)
+                cable_programs.CableTap(side.ifindex, nl.CLSACT_INGRESS, alone=True)
                 for side in sides
             ]
             for port, side in zip(ports, sides, strict=True):
@@ -211,16 +211,16 @@ class LabLink(Link):
         """Rename the interface at one end of a cable and set its MAC address, while in use."""
         deed = f"rename {intf.name}"
         fresh = name if name != intf.name else None
-        fabric().send(netlink.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
+        fabric().send(link_requests.change(intf.ifindex, name=fresh, mac=mac, deed=deed))
         if self._panel and fresh:
             side = self.cuts[self._side_of(intf)]
-            fabric().send(netlink.change(side, name=panel_name(name), deed=deed))
+            fabric().send(link_requests.change(side, name=panel_name(name), deed=deed))
         intf.name, intf.mac = name, mac
 
     def _add_to_bridge(self, node: Any, index: int) -> None:
         bridge = getattr(node, "bridge", 0)
         if bridge:
-            fabric().send(netlink.change(index, bridge=bridge, deed=f"plug into {node.name}"))
+            fabric().send(link_requests.change(index, bridge=bridge, deed=f"plug into {node.name}"))
 
     # -- shape ---------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class LabLink(Link):
         arrival = self._arrivals.get(intf.ifindex)
         if arrival is not None and wanted != (arrival in self._owning):
             tap, deed = (
-                cable_programs.CableTap(arrival, cable_programs.INGRESS),
+                cable_programs.CableTap(arrival, nl.CLSACT_INGRESS),
                 f"move the queue of {intf.name} to its switch",
             )
             if wanted:

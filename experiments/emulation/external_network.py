@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.emulation.lab_network import LabNet
 from experiments.emulation.routers import multipath_route_request
-from experiments.linux import netlink
+from experiments.linux import link_requests
 from experiments.linux.namespaces import fabric, write_sysctl
 from hosts.base.load import router_for
 from topos.base.errors import require
@@ -69,7 +69,7 @@ class ExternalNetwork:
                 for name, value in SYSCTLS.items():
                     write_sysctl(name, value)
             node.config()
-            node.send(netlink.add_address(LOOPBACK, ADDRESS, 32))
+            node.send(link_requests.add_address(LOOPBACK, ADDRESS, 32))
             for number, server in enumerate(gateways):
                 host = net[topology.node_name(server)]
                 names = {"intfName1": f"{NAME}-eth{number}", "intfName2": f"uplink{server}"}
@@ -79,10 +79,10 @@ class ExternalNetwork:
                     write_sysctl("net/ipv4/ip_forward", "1")
                 ours, theirs = link.intf1, link.intf2
                 ip = topology.ip(server)
-                node.send(netlink.add_neighbour(ours.ifindex, ip, theirs.mac))
+                node.send(link_requests.add_neighbour(ours.ifindex, ip, theirs.mac))
                 host.send(
-                    netlink.add_neighbour(theirs.ifindex, ADDRESS, ours.mac),
-                    netlink.add_route(PREFIX, PREFIX_LENGTH, theirs.ifindex),
+                    link_requests.add_neighbour(theirs.ifindex, ADDRESS, ours.mac),
+                    link_requests.add_route(PREFIX, PREFIX_LENGTH, theirs.ifindex),
                 )
             hops = [
                 (topology.ip(server), link.intf1.ifindex) for server, link in self._links.items()
@@ -92,4 +92,4 @@ class ExternalNetwork:
     def set_gateway_link(self, server: int, alive: bool) -> None:
         """Set the link of a gateway server to the external network up, or down if it is dead."""
         for index in self._links[server].cuts if server in self._links else ():
-            fabric().send(netlink.change(index, up=alive, deed="switch an uplink"))
+            fabric().send(link_requests.change(index, up=alive, deed="switch an uplink"))

@@ -33,7 +33,7 @@ from experiments.emulation.nodes import (
     LabSwitch,
     interface_index_in,
 )
-from experiments.linux import cgroups, netlink, shaping
+from experiments.linux import cgroups, link_requests, shaping
 from experiments.linux.kernel_settings import KernelSettings
 from experiments.linux.namespaces import fabric
 from experiments.linux.queueing import Queue
@@ -223,7 +223,7 @@ class LabNet(Mininet):
         end_programs_in({n.live_namespace().descriptor for n in nodes if n.inNamespace})
         delay_line.stop()
         home = fabric()
-        home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+        home.send(link_requests.delete_group(home.group), ignore={errno.ENODEV})
         home.places.close()
         for node in self.hosts + self.switches:
             if node in nodes:

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from experiments.linux import cable_programs
 from experiments.linux.namespaces import Namespace, fabric
-from experiments.linux.netlink import Netlink
 from experiments.linux.queue_counters import queues
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import Netlink
 
 if TYPE_CHECKING:
     from experiments.emulation.lab_network import LabNet
     from topos.base.topology import Topology
 
-RTM_GETSTATS, STATS_LINK_64 = 94, 1
-_ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (STATS_LINK_64 - 1))
+_ASKED = struct.pack("=BxHII", 0, 0, 0, 1 << (nl.IFLA_STATS_LINK_64 - 1))
 # Kernel's link message: interface index, packets received and sent, bytes received and sent.
 _STATS = struct.Struct("=4xI4x4x2Q2Q")
 
@@ -64,7 +64,7 @@ class Meter:
             known = {at: queues(at.netlink) for at in {at for _, at, _ in self._ends.values()}}
         directions = {}
         for direction, (tap, at, port) in self._ends.items():
-            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == cable_programs.EGRESS]
+            sent = counted.get(tap.ifindex, (0, 0))[tap.hook == nl.CLSACT_EGRESS]
             queue = known[at].get(port)
             directions[direction] = sent, *((queue.waiting_bytes, queue.drops) if queue else (0, 0))
         return MeterReading(at_s, topology, directions, received)
@@ -104,7 +104,7 @@ class Meter:
 def bytes_by_interface(kernel: Netlink) -> dict[int, tuple[int, int]]:
     """Return the bytes received and sent by each interface of a namespace, by interface index."""
     found = {}
-    for payload in kernel.dump(RTM_GETSTATS, _ASKED, "count what cables carry"):
+    for payload in kernel.dump(nl.RTM_GETSTATS, _ASKED, "count what cables carry"):
         index, _, _, received, sent = _STATS.unpack_from(payload)
         found[index] = received, sent
     return found

@@ -27,7 +27,7 @@ from mininet.link import Intf
 from mininet.node import Host, Node
 from mininet.nodelib import LinuxBridge
 
-from experiments.linux import cable_programs, cgroups, netlink, shaping
+from experiments.linux import cable_programs, cgroups, link_requests, shaping
 from experiments.linux.namespaces import (
     Namespace,
     check_bridges_pass_frames,
@@ -35,6 +35,8 @@ from experiments.linux.namespaces import (
     interface_index,
     write_sysctl,
 )
+from hosts.linux import netlink
+from hosts.linux import netlink_numbers as nl
 from topos.base.errors import PillarboxError, require
 
 # maximum number of MAC addresses in a bridge's BPF program, which tests them in turn
@@ -144,7 +146,7 @@ class LabNode(Node):
         self.setParam(results, "setIP", ip=ip)
         self.setParam(results, "setDefaultRoute", defaultRoute=defaultRoute)
         if self.inNamespace:
-            self.send(netlink.change(1, up=lo == "up", deed=f"set {self.name}'s loopback up"))
+            self.send(link_requests.change(1, up=lo == "up", deed=f"set {self.name}'s loopback up"))
         return results
 
     def live_namespace(self) -> Namespace:
@@ -161,7 +163,9 @@ class LabNode(Node):
 
     def setARP(self, ip: str, mac: str) -> str:  # noqa: N802
         """Add a permanent ARP entry to the node's kernel."""
-        return error_of_requests(self, netlink.add_neighbour(self.defaultIntf().ifindex, ip, mac))
+        return error_of_requests(
+            self, link_requests.add_neighbour(self.defaultIntf().ifindex, ip, mac)
+        )
 
     def end_programs(self) -> None:
         """End the shell with its jobs, and all programs started by `popen`."""
@@ -242,9 +246,9 @@ class LabSwitch(LabNode, LinuxBridge):
         self.controlIntf = LabIntf("lo", self, port=0)
         priority = self.prio if stp else None
         self.bridge = fabric().new_index()
-        self.send(netlink.bridge(name, self.bridge, group=fabric().group, priority=priority))
+        self.send(link_requests.bridge(name, self.bridge, group=fabric().group, priority=priority))
         if fabric().speaks_ipv6:
-            self.send(netlink.change(self.bridge, no_ipv6_address=True))
+            self.send(link_requests.change(self.bridge, no_ipv6_address=True))
 
     @classmethod
     def setup(cls) -> None:
@@ -257,8 +261,10 @@ class LabSwitch(LabNode, LinuxBridge):
         others = [i for i in self.intfList() if not isinstance(i, LabIntf) and self.name in i.name]
         for intf in others:
             port = interface_index_in(self, intf.name)
-            self.send(netlink.change(port, up=True, bridge=self.bridge, deed=f"plug in {intf}"))
-        self.send(netlink.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
+            self.send(
+                link_requests.change(port, up=True, bridge=self.bridge, deed=f"plug in {intf}")
+            )
+        self.send(link_requests.change(self.bridge, up=True, deed=f"start the switch {self.name}"))
 
     def tell(self, ports: Mapping[str, int]) -> None:
         """Install a bridge's forwarding entries: the port of each MAC address.
@@ -268,13 +274,11 @@ class LabSwitch(LabNode, LinuxBridge):
         """
         home = fabric()
         for mac, port in ports.items() - self.told.items():
-            home.send(netlink.add_fdb_entry(port, mac))
+            home.send(link_requests.add_fdb_entry(port, mac))
         if ports == self.told or len(ports) > MOST_STRAIGHT_ON or home.places.by_filters:
             return
         self.told = dict(ports)
-        taps = [
-            cable_programs.CableTap(port, cable_programs.INGRESS) for port in set(ports.values())
-        ]
+        taps = [cable_programs.CableTap(port, nl.CLSACT_INGRESS) for port in set(ports.values())]
         deed = f"bypass the bridge {self.name}"
         home.places.run(cable_programs.straight_on(ports), taps, cable_programs.STRAIGHT_ON, deed)
 
@@ -287,7 +291,7 @@ class LabSwitch(LabNode, LinuxBridge):
         """Send all frames through the bridge, not past it by BPF programs."""
         for port in set(self.told.values()):
             tap, deed = (
-                cable_programs.CableTap(port, cable_programs.INGRESS),
+                cable_programs.CableTap(port, nl.CLSACT_INGRESS),
                 f"end the bypass of {self.name}",
             )
             fabric().places.take(tap, cable_programs.STRAIGHT_ON, deed)
@@ -298,7 +302,7 @@ class LabSwitch(LabNode, LinuxBridge):
         if deleteIntfs:
             self.deleteIntfs()
         if self.bridge:
-            fabric().send(netlink.delete(self.bridge), ignore={errno.ENODEV})
+            fabric().send(link_requests.delete(self.bridge), ignore={errno.ENODEV})
             self.bridge = 0
 
 
@@ -357,13 +361,13 @@ class LabIntf(Intf):
 
     def _change(self, **what: Any) -> str:
         return error_of_requests(
-            self.node, netlink.change(self.ifindex, **what, deed=f"set {self.name}")
+            self.node, link_requests.change(self.ifindex, **what, deed=f"set {self.name}")
         )
 
     def _add_address(self, ip: str, prefix_length: str) -> str:
-        up = netlink.change(self.ifindex, up=True)
+        up = link_requests.change(self.ifindex, up=True)
         return error_of_requests(
-            self.node, netlink.add_address(self.ifindex, ip, int(prefix_length)), up
+            self.node, link_requests.add_address(self.ifindex, ip, int(prefix_length)), up
         )
 
     def setIP(self, ipstr: str, prefixLen: int | str | None = None) -> str:  # noqa: N802, N803
@@ -375,7 +379,7 @@ class LabIntf(Intf):
         self.ip, self.prefixLen = ip, length
         said = ""
         if before_ip and before_length and (before_ip, before_length) != (ip, length):
-            old = netlink.delete_address(self.ifindex, before_ip, int(before_length))
+            old = link_requests.delete_address(self.ifindex, before_ip, int(before_length))
             said = error_of_requests(self.node, old)
         return said + self._add_address(ip, length)
 
@@ -410,7 +414,7 @@ class LabIntf(Intf):
     def delete(self) -> None:
         """Delete the interface at one end of a cable, and with it the whole cable."""
         if self.ifindex and self.node.namespace is not None:
-            gone = netlink.delete(self.ifindex, f"delete {self.name}")
+            gone = link_requests.delete(self.ifindex, f"delete {self.name}")
             self.node.live_namespace().send(gone, ignore={errno.ENODEV})
         self.node.delIntf(self)
         self.link = None

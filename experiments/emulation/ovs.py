@@ -24,10 +24,12 @@ from experiments.emulation.defaults import chosen_plane
 from experiments.emulation.kits import missing_kit
 from experiments.emulation.routers import LOOPBACK, Switches, SwitchNode
 from experiments.interpreter import module_command
-from experiments.linux import netlink, offloads, sandbox
+from experiments.linux import link_requests, offloads, sandbox
 from experiments.linux.namespaces import fabric, interface_index
-from experiments.linux.netlink import Message
+from hosts.linux import netlink
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import readable
+from hosts.linux.netlink import Message
 from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
@@ -94,7 +96,7 @@ class OpenVSwitch(Switches):
         """Start the daemons and the controller, and wait until every switch has its table."""
         try:
             super().start(net)
-            fabric().send(netlink.change(LOOPBACK, up=True, deed="set the loopback up"))
+            fabric().send(link_requests.change(LOOPBACK, up=True, deed="set the loopback up"))
             controller = self._start_controller()
             self._start_daemons()
             self._make_bridges()
@@ -188,8 +190,8 @@ class OpenVSwitch(Switches):
         home = fabric()
         for name in ("ovs-netdev", *self.bridges()):
             body = netlink.interface(interface_index(name))
-            body += netlink.number(netlink.IFLA_GROUP, home.group)
-            home.send(Message(netlink.RTM_NEWLINK, 0, body, f"group {name} with the lab"))
+            body += netlink.number(nl.IFLA_GROUP, home.group)
+            home.send(Message(nl.RTM_NEWLINK, 0, body, f"group {name} with the lab"))
 
     # -- processes -------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ import platform
 from collections.abc import Iterator
 
 from experiments.emulation.lab_network import LabNet
-from experiments.linux import netlink
+from experiments.linux import link_requests
 from experiments.linux.namespaces import fabric
 from topos.base.emulated import emulated
 from topos.base.errors import require
@@ -76,7 +76,7 @@ def _renumber(net: LabNet, before: Topology, after: Topology) -> None:
             switch.name = after.node_name(node)
             net.nameToNode[switch.name] = switch
             if numbers[old] != old:
-                named = netlink.change(switch.bridge, name=switch.name, deed=f"rename s{old}")
+                named = link_requests.change(switch.bridge, name=switch.name, deed=f"rename s{old}")
                 fabric().send(named)
             for port, intf in switch.intfs.items():
                 del switch.nameToIntf[intf.name]

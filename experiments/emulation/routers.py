@@ -25,17 +25,15 @@ from zlib import crc32
 from experiments.emulation.defaults import chosen_plane
 from experiments.emulation.nodes import LabNode
 from experiments.emulation.switch_tables import PORT, Ports, Table, adapts, tables
-from experiments.linux import netlink
+from experiments.linux import link_requests
 from experiments.linux.namespaces import fabric, write_sysctl
-from experiments.linux.netlink import NLM_F_CREATE, NLM_F_REPLACE, Message, attribute, number
 from hosts.base.failures import Failures
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import Message, attribute, number
 from topos.base.addressing import NETWORK, dotted_quad
 from topos.base.topology import Plug, Topology
 
-RTM_DELROUTE = 25
-RTA_DST, RTA_OIF, RTA_GATEWAY, RTA_MULTIPATH = 1, 4, 5, 9
 RTNH_F_ONLINK = 4
-MAIN_TABLE, PROTO_STATIC, UNICAST = 254, 4, 1
 LOOPBACK = 1  # index of the loopback interface in every namespace
 HASH_SEED = "net/ipv4/fib_multipath_hash_seed"
 
@@ -114,7 +112,7 @@ class LabRouter(SwitchNode):
         with self.live_namespace():
             for setting, value in ROUTER_SYSCTLS.items():
                 write_sysctl(setting, value)
-        self.send(netlink.change(LOOPBACK, up=True, deed=f"set {name}'s loopback up"))
+        self.send(link_requests.change(LOOPBACK, up=True, deed=f"set {name}'s loopback up"))
 
 
 class Routers(Switches):
@@ -162,10 +160,10 @@ class Routers(Switches):
     def _set_addresses(self, switch: int) -> None:
         node = self._node(switch)
         own = dotted_quad(self.topology.switch_ipv4(switch))
-        node.send(netlink.add_address(LOOPBACK, own, 32))
+        node.send(link_requests.add_address(LOOPBACK, own, 32))
         for port, plug in self.topology.neighbours(self.topology.servers + switch):
             node.send(
-                netlink.add_neighbour(
+                link_requests.add_neighbour(
                     node.intfs[port].ifindex,
                     self._ip(plug),
                     self.topology.mac(plug.node, plug.port),
@@ -184,7 +182,7 @@ class Routers(Switches):
 
     def _delete_route_request(self, server: int) -> Message:
         ip = self.topology.ip(server)
-        return Message(RTM_DELROUTE, 0, _route_request_header(ip), f"remove the route to {ip}")
+        return Message(nl.RTM_DELROUTE, 0, _route_request_header(ip), f"remove the route to {ip}")
 
     def _ip(self, plug: Plug) -> str:
         if plug.node < self.topology.servers:
@@ -201,10 +199,10 @@ def multipath_route_request(
     """Return the request for a multipath route; each hop is an address and an interface."""
     several = b""
     for gateway, index in hops:
-        via = attribute(RTA_GATEWAY, socket.inet_aton(gateway))
+        via = attribute(nl.RTA_GATEWAY, socket.inet_aton(gateway))
         several += struct.pack("=HBBi", 8 + len(via), RTNH_F_ONLINK, 0, index) + via
-    body = _route_request_header(ip, prefix_length) + attribute(RTA_MULTIPATH, several)
-    return Message(netlink.RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
+    body = _route_request_header(ip, prefix_length) + attribute(nl.RTA_MULTIPATH, several)
+    return Message(nl.RTM_NEWROUTE, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, body, deed)
 
 
 def set_default_gateway(net: Any, topology: Topology, server: int) -> None:
@@ -214,13 +212,13 @@ def set_default_gateway(net: Any, topology: Topology, server: int) -> None:
     intf = host.intfs[PORT]
     intf.setIP(topology.ip(server), 32)
     body = _route_request_header(dotted_quad(NETWORK), 8, RTNH_F_ONLINK) + number(
-        RTA_OIF, intf.ifindex
+        nl.RTA_OIF, intf.ifindex
     )
-    body += attribute(RTA_GATEWAY, socket.inet_aton(gateway))
+    body += attribute(nl.RTA_GATEWAY, socket.inet_aton(gateway))
     deed = f"set the gateway of {host.name}"
     host.send(
-        netlink.add_neighbour(intf.ifindex, gateway, topology.mac(plug.node, plug.port)),
-        Message(netlink.RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, body, deed),
+        link_requests.add_neighbour(intf.ifindex, gateway, topology.mac(plug.node, plug.port)),
+        Message(nl.RTM_NEWROUTE, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, body, deed),
     )
 
 
@@ -228,6 +226,16 @@ def _route_request_header(ip: str, prefix_length: int = 32, flags: int = 0) -> b
     """Return the header of a request about the route to a prefix."""
     fixed = struct.pack(
         "=BBBBBBBBI",
-        *(socket.AF_INET, prefix_length, 0, 0, MAIN_TABLE, PROTO_STATIC, 0, UNICAST, flags),
+        *(
+            socket.AF_INET,
+            prefix_length,
+            0,
+            0,
+            nl.RT_TABLE_MAIN,
+            nl.RTPROT_STATIC,
+            0,
+            nl.RTN_UNICAST,
+            flags,
+        ),
     )
-    return fixed + attribute(RTA_DST, socket.inet_aton(ip))
+    return fixed + attribute(nl.RTA_DST, socket.inet_aton(ip))

@@ -13,9 +13,10 @@ import struct
 from typing import NamedTuple
 
 from experiments.emulation.underlay import Underlay
-from experiments.linux import cable_programs, netlink
+from experiments.linux import cable_programs, link_requests
+from experiments.linux.link_requests import End
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import End
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.bpf import BpfError, BpfObject
 from hosts.live.lab_programs import TUNNELS, build
 
@@ -66,16 +67,16 @@ class TunnelPrograms:
         there = End(AT_MACHINE, 0, underlay.namespace)  # index 0: the kernel assigns an index
         home.netlink.send(
             [
-                netlink.cable(here, there, mtu=TRUNK_MTU, group=home.group),
-                netlink.change(self._trunk, up=True, no_ipv6_address=True),
+                link_requests.cable(here, there, mtu=TRUNK_MTU, group=home.group),
+                link_requests.change(self._trunk, up=True, no_ipv6_address=True),
             ]
         )
         [out] = (link.ifindex for link in underlay.netlink.links() if link.name == AT_MACHINE)
-        tap = cable_programs.CableTap(out, cable_programs.INGRESS)
+        tap = cable_programs.CableTap(out, nl.CLSACT_INGRESS)
         underlay.netlink.send(
             [
-                netlink.change(out, no_ipv6_address=True),
-                netlink.change(out, up=True),
+                link_requests.change(out, no_ipv6_address=True),
+                link_requests.change(out, up=True),
                 cable_programs.hook(tap),
                 cable_programs.attach(tap, cable_programs.PATCH, self.programs["leave"], PATCH),
             ]

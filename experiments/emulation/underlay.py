@@ -6,11 +6,14 @@ import errno
 import os
 from collections.abc import Sequence
 
-from experiments.linux import cable_programs, netlink, offloads
+from experiments.linux import cable_programs, link_requests, offloads
+from experiments.linux.link_requests import End, VxlanTunnel
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import End, Netlink, VxlanTunnel
 from experiments.linux.shaping import HEADER_ROOM
+from hosts.linux import netlink
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import current_namespace
+from hosts.linux.netlink import Netlink
 from topos.base.errors import require
 
 PORT = 14789  # UDP port of the lab's VXLAN tunnels; clouds and containers use 4789
@@ -86,7 +89,7 @@ class Underlay:
 
     def _taps(self) -> list[cable_programs.CableTap]:
         others = (link for link in self.netlink.links() if link.ifindex != LOOPBACK)
-        return [cable_programs.CableTap(link.ifindex, cable_programs.INGRESS) for link in others]
+        return [cable_programs.CableTap(link.ifindex, nl.CLSACT_INGRESS) for link in others]
 
     def move(self, machine: int, address: str) -> None:
         """Store another machine's new IP address, and accept tunnel packets from this address."""
@@ -96,4 +99,4 @@ class Underlay:
     def tunnel(self, end: End, vni: int, machine: int, mtu: int) -> None:
         """Create this machine's VXLAN device for the cable to another machine."""
         outside = VxlanTunnel(vni, self.addresses[self.machine], self.addresses[machine], PORT)
-        self.netlink.send([netlink.tunnel(end, outside, mtu=mtu, group=fabric().group)])
+        self.netlink.send([link_requests.tunnel(end, outside, mtu=mtu, group=fabric().group)])

@@ -27,9 +27,10 @@ from experiments.emulation.lab_network import LabNet
 from experiments.emulation.nodes import ApplicationIntf, LabIntf, LabNode, interface_index_in
 from experiments.emulation.tunnel_programs import PATCH, EncapsulatedHalf, TunnelPrograms
 from experiments.emulation.underlay import Underlay
-from experiments.linux import cable_programs, netlink, shaping
+from experiments.linux import cable_programs, link_requests, shaping
+from experiments.linux.link_requests import End
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import End
+from hosts.linux import netlink_numbers as nl
 from topos.base.emulated import emulated
 from topos.base.errors import require
 from topos.base.topology import Cable, Topology
@@ -75,13 +76,15 @@ class CableHalf(LabLink):
         # The VXLAN device has the port's MAC address, and so accepts only frames to the port.
         device = End(f"x{self.vni}", home.new_index(), home.descriptor, port.mac)
         if of_host:
-            home.send(netlink.cable(side, port, mtu=self.mtu, group=home.group))
+            home.send(link_requests.cable(side, port, mtu=self.mtu, group=home.group))
             self._arrivals = {port.ifindex: side.ifindex}
         else:
             home.send(
-                netlink.cable(port, side, mtu=self.mtu, group=home.group, bridge=nodes[0].bridge)
+                link_requests.cable(
+                    port, side, mtu=self.mtu, group=home.group, bridge=nodes[0].bridge
+                )
             )
-            tap = cable_programs.CableTap(port.ifindex, cable_programs.INGRESS)
+            tap = cable_programs.CableTap(port.ifindex, nl.CLSACT_INGRESS)
             home.places.run(
                 cable_programs.bypass_shapers_for_heartbeats(),
                 [tap],
@@ -92,7 +95,7 @@ class CableHalf(LabLink):
         self._device = device.ifindex
         self.cuts = [side.ifindex]
         self._taps = [
-            cable_programs.CableTap(index, cable_programs.INGRESS)
+            cable_programs.CableTap(index, nl.CLSACT_INGRESS)
             for index in (side.ifindex, device.ifindex)
         ]
         # The kernel can skip the receive queue of a veth's far end in another namespace.
@@ -118,12 +121,12 @@ class CableHalf(LabLink):
             send = cable_programs.send_by(device.ifindex)
             home.places.run(send, [go], cable_programs.PATCH, f"use {device.name}")
         for one in (device, side):
-            home.send(netlink.change(one.ifindex, up=True))
+            home.send(link_requests.change(one.ifindex, up=True))
 
     def move(self) -> None:
         """Redirect a cable's VXLAN tunnel to the current IP address of the other machine."""
         remote = self._underlay.addresses[self.machine]
-        fabric().send(netlink.redirect_tunnel(self._device, remote))
+        fabric().send(link_requests.redirect_tunnel(self._device, remote))
 
     def shape(self, intf: LabIntf, *how: Any) -> None:
         """Set the rate, delay and loss of the frames that this machine's end of a cable sends."""

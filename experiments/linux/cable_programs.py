@@ -14,32 +14,17 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from experiments.linux.netlink import (
-    NLM_F_CREATE,
-    NLM_F_EXCL,
-    NLM_F_REPLACE,
-    Message,
-    Netlink,
-    attribute,
-    mac_bytes,
-    number,
-    text,
-)
+from experiments.linux.link_requests import mac_bytes
 from hosts.linux import bpf
 from hosts.linux import instructions as ebpf
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.instructions import R0, R1, R2, R3, R6, R7, R8, R9
+from hosts.linux.netlink import Message, Netlink, attribute, number, tc_header, text
 from hosts.live.devices import PAST_SHAPERS
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
 from hosts.wire.frame import ETH_DCN, ETH_IP
 from hosts.wire.ipv4 import IP_IN_IP
 from topos.base.errors import PillarboxError
-
-RTM_NEWQDISC, RTM_DELQDISC, RTM_NEWTFILTER, RTM_DELTFILTER, RTM_GETTFILTER = 36, 37, 44, 45, 46
-CLSACT_PARENT, CLSACT_HANDLE = 0xFFFFFFF1, 0xFFFF0000
-INGRESS, EGRESS = 0xFFFFFFF2, 0xFFFFFFF3  # tc handles of an interface's two directions
-TCA_KIND, TCA_OPTIONS = 1, 2
-TCA_BPF_CLASSID, TCA_BPF_FD, TCA_BPF_NAME, TCA_BPF_FLAGS, DIRECT_ACTION = 3, 6, 7, 8, 1
-ETH_P_ALL = 0x0003
 
 ACT_UNSPEC, ACT_SHOT, ACT_STOLEN = -1, 2, 4  # verdicts: next program; drop; drop without counting
 GET_PRANDOM_U32, CLONE_REDIRECT, REDIRECT, REDIRECT_PEER = 7, 13, 23, 155  # BPF helper functions
@@ -246,7 +231,7 @@ class CableTap(NamedTuple):
     """Interface and direction at which a BPF program intercepts one direction of a cable."""
 
     ifindex: int  # index of an interface in the switches' namespace
-    hook: int  # INGRESS or EGRESS
+    hook: int  # nl.CLSACT_INGRESS or nl.CLSACT_EGRESS
     alone: bool = False  # True if only this direction ever gets programs
 
 
@@ -258,56 +243,61 @@ def hook(tap: CableTap, *, new: bool = False) -> Message:
     of the whole machine, and walks the list at each new entry. With `new` the request fails if a
     clsact exists.
     """
-    incoming_alone = tap.alone and tap.hook == INGRESS
-    body = _clsact_header(tap) + text(TCA_KIND, "ingress" if incoming_alone else "clsact")
-    flags = NLM_F_CREATE | (NLM_F_EXCL if new else 0)
-    return Message(RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
+    incoming_alone = tap.alone and tap.hook == nl.CLSACT_INGRESS
+    body = _clsact_header(tap) + text(nl.TCA_KIND, "ingress" if incoming_alone else "clsact")
+    flags = nl.NLM_F_CREATE | (nl.NLM_F_EXCL if new else 0)
+    return Message(nl.RTM_NEWQDISC, flags, body, f"prepare interface {tap.ifindex} for programs")
 
 
 def clsact_removal_request(tap: CableTap) -> Message:
     """Return the netlink request that removes an interface's clsact with all its BPF programs."""
-    return Message(RTM_DELQDISC, 0, _clsact_header(tap), f"leave interface {tap.ifindex} as it was")
+    return Message(
+        nl.RTM_DELQDISC, 0, _clsact_header(tap), f"leave interface {tap.ifindex} as it was"
+    )
 
 
 def is_empty(kernel: Netlink, tap: CableTap) -> bool:
     """Return True if an interface's clsact has no BPF program or filter of any owner."""
     deed = f"list the programs at interface {tap.ifindex}"
     places = (
-        struct.pack("=BxHiIII", 0, 0, tap.ifindex, 0, direction, 0)
-        for direction in (INGRESS, EGRESS)
+        tc_header(tap.ifindex, 0, direction) for direction in (nl.CLSACT_INGRESS, nl.CLSACT_EGRESS)
     )
-    return not any(kernel.dump(RTM_GETTFILTER, place, deed) for place in places)
+    return not any(kernel.dump(nl.RTM_GETTFILTER, place, deed) for place in places)
 
 
 def _clsact_header(tap: CableTap) -> bytes:
-    return struct.pack("=BxHiIII", 0, 0, tap.ifindex, CLSACT_HANDLE, CLSACT_PARENT, 0)
+    return tc_header(tap.ifindex, nl.CLSACT_HANDLE, nl.CLSACT_PARENT)
 
 
 def attach(tap: CableTap, priority: int, program: int, deed: str) -> Message:
     """Return the tc request that attaches a loaded BPF program to an interface."""
-    options = number(TCA_BPF_FD, program) + text(TCA_BPF_NAME, "pillarbox")
-    options += number(TCA_BPF_FLAGS, DIRECT_ACTION)
-    body = _filter_header(tap, priority) + text(TCA_KIND, "bpf") + attribute(TCA_OPTIONS, options)
-    return Message(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, body, deed)
+    options = number(nl.TCA_BPF_FD, program) + text(nl.TCA_BPF_NAME, "pillarbox")
+    options += number(nl.TCA_BPF_FLAGS, nl.TCA_BPF_FLAG_ACT_DIRECT)
+    body = (
+        _filter_header(tap, priority)
+        + text(nl.TCA_KIND, "bpf")
+        + attribute(nl.TCA_OPTIONS, options)
+    )
+    return Message(nl.RTM_NEWTFILTER, nl.NLM_F_CREATE | nl.NLM_F_REPLACE, body, deed)
 
 
 def detach(tap: CableTap, priority: int, deed: str) -> Message:
     """Return the tc request that detaches a BPF program from an interface, by its priority."""
-    body = _filter_header(tap, priority) + text(TCA_KIND, "bpf")
-    return Message(RTM_DELTFILTER, 0, body, deed)
+    body = _filter_header(tap, priority) + text(nl.TCA_KIND, "bpf")
+    return Message(nl.RTM_DELTFILTER, 0, body, deed)
 
 
 def queue_filter_request(
     index: int, queue: int, band: int, program: int, deed: str, priority: int = CONTROL
 ) -> Message:
     """Return the request for a BPF filter that selects packets for a class of a port's queue."""
-    options = number(TCA_BPF_CLASSID, band) + number(TCA_BPF_FD, program)
-    options += text(TCA_BPF_NAME, "pillarbox")
-    body = _filter_header(CableTap(index, queue), priority) + text(TCA_KIND, "bpf")
-    body += attribute(TCA_OPTIONS, options)
-    return Message(RTM_NEWTFILTER, NLM_F_CREATE, body, deed)
+    options = number(nl.TCA_BPF_CLASSID, band) + number(nl.TCA_BPF_FD, program)
+    options += text(nl.TCA_BPF_NAME, "pillarbox")
+    body = _filter_header(CableTap(index, queue), priority) + text(nl.TCA_KIND, "bpf")
+    body += attribute(nl.TCA_OPTIONS, options)
+    return Message(nl.RTM_NEWTFILTER, nl.NLM_F_CREATE, body, deed)
 
 
 def _filter_header(tap: CableTap, priority: int) -> bytes:
-    protocol = struct.unpack("=H", struct.pack("!H", ETH_P_ALL))[0]
-    return struct.pack("=BxHiIII", 0, 0, tap.ifindex, 1, tap.hook, priority << 16 | protocol)
+    protocol = struct.unpack("=H", struct.pack("!H", nl.ETH_P_ALL))[0]
+    return tc_header(tap.ifindex, 1, tap.hook, priority << 16 | protocol)

@@ -27,10 +27,11 @@ import click
 
 from experiments.files import is_private, private_folder
 from experiments.linux import shaping
-from experiments.linux.netlink import End, Netlink, cable
+from experiments.linux.link_requests import End, cable
 from experiments.linux.processes import proc_field
 from hosts.linux import tcx
 from hosts.linux.calls import current_namespace, in_new_namespace
+from hosts.linux.netlink import Netlink
 from topos.base.errors import require
 
 HELD = Path("/run/pillarbox/settings")  # lock file, locked by each lab while it runs

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-from experiments.linux.netlink import Message, Netlink, delete_group
+from experiments.linux.link_requests import delete_group
 from experiments.linux.program_places import InterfacePrograms
 from hosts.linux.calls import (
     CLONE_NEWNET,
@@ -30,6 +30,7 @@ from hosts.linux.calls import (
     new_host_name,
     unshare,
 )
+from hosts.linux.netlink import Message, Netlink
 from topos.base.errors import PillarboxError
 
 # First interface index of labs, far above those that the kernel assigns itself.

@@ -8,6 +8,7 @@ from contextlib import suppress
 from functools import cached_property, partial
 
 from experiments.linux import cable_programs
+from hosts.linux import netlink_numbers as nl
 from hosts.linux import tcx
 from topos.base.errors import PillarboxError
 
@@ -69,9 +70,7 @@ class InterfacePrograms:
         later = [other for other in attached if other > priority]
         before = attached[min(later)] if later else None
         try:
-            tcx.attach(
-                program, tap.ifindex, egress=tap.hook == cable_programs.EGRESS, before=before
-            )
+            tcx.attach(program, tap.ifindex, egress=tap.hook == nl.CLSACT_EGRESS, before=before)
         except OSError as error:
             raise PillarboxError(f"cannot {deed}: {error.strerror}") from None
         attached[priority] = os.dup(program)
@@ -87,7 +86,7 @@ class InterfacePrograms:
         program = self._attached.get((tap.ifindex, tap.hook), {}).pop(priority, None)
         if program is not None:
             with suppress(OSError):  # the kernel has detached it if the interface is deleted
-                tcx.detach(program, tap.ifindex, egress=tap.hook == cable_programs.EGRESS)
+                tcx.detach(program, tap.ifindex, egress=tap.hook == nl.CLSACT_EGRESS)
             os.close(program)
 
     def close(self) -> None:

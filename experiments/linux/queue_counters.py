@@ -8,13 +8,11 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from experiments.linux.netlink import Netlink, attributes
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import TC, Netlink, attributes, tc_header
 
-RTM_GETQDISC = 38
-TCA_STATS = 3
 HTB = b"htb\0"
-ALL_INTERFACES = struct.pack("=BxHiIII", 0, 0, 0, 0, 0, 0)
-_TCMSG = struct.Struct("=BxHiIII")
+ALL_INTERFACES = tc_header(0, 0, 0)
 _STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
 
 
@@ -30,13 +28,13 @@ class QueueCounters(NamedTuple):
 def queues(kernel: Netlink) -> dict[int, QueueCounters]:
     """Return the queue counters of all ports with a rate limit, by interface index."""
     found = {}
-    for payload in kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
+    for payload in kernel.dump(nl.RTM_GETQDISC, ALL_INTERFACES, "list the queues"):
         # first attribute: the kind of queueing discipline; only shapers count
         if payload[24:28] != HTB:
             continue
-        for kind, data in attributes(payload, _TCMSG.size):
-            if kind == TCA_STATS:
+        for kind, data in attributes(payload, TC.size):
+            if kind == nl.TCA_STATS:
                 sent, packets, drops, _, _, _, _, waiting = _STATS.unpack_from(data)
-                index = _TCMSG.unpack_from(payload)[2]
+                index = TC.unpack_from(payload)[2]
                 found[index] = QueueCounters(sent, packets, drops, waiting)
     return found

@@ -18,10 +18,11 @@ import struct
 from typing import NamedTuple
 
 from experiments.linux import cable_programs
-from experiments.linux.netlink import attribute
 from hosts.linux import bpf as kernel
 from hosts.linux import instructions as ebpf
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.instructions import R0, R1, R2, R3, R4, R5, R6, R7, R8, R10
+from hosts.linux.netlink import attribute
 from topos.base.errors import PillarboxError, require
 
 DROPTAIL, CODEL, FQ_CODEL, ECN = "droptail", "codel", "fq_codel", "ecn"
@@ -31,7 +32,6 @@ MARKED_FROM = 1 / 5  # fraction of a queue's length from which packets get an EC
 DEFAULT_LENGTH = "100 packets"
 BYTES = {"bytes": 1, "B": 1, "kB": 1e3, "MB": 1e6}
 SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
-TCA_CODEL_LIMIT, TCA_CODEL_ECN = 2, 4  # netlink attributes of codel, equal in fq_codel
 
 ETHERNET_BYTES = 14
 MAP_CREATE, ARRAY, MOST_PORTS = 0, 2, 1 << 16
@@ -92,8 +92,8 @@ def length_bytes(length: str, bytes_s: float, frame_bytes: int) -> int:
 def options(limit_bytes: int, frame_bytes: int) -> bytes:
     """Return netlink options for a codel or fq_codel queue, which marks instead of dropping."""
     packets = max(1, limit_bytes // frame_bytes)
-    parameters = attribute(TCA_CODEL_LIMIT, struct.pack("=I", packets))
-    return parameters + attribute(TCA_CODEL_ECN, struct.pack("=I", 1))
+    parameters = attribute(nl.TCA_CODEL_LIMIT, struct.pack("=I", packets))
+    return parameters + attribute(nl.TCA_CODEL_ECN, struct.pack("=I", 1))
 
 
 @functools.cache

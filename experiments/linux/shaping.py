@@ -29,18 +29,22 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.linux import cable_programs, netlink, queueing
-from experiments.linux.cable_programs import RTM_NEWQDISC, TCA_KIND, TCA_OPTIONS
+from experiments.linux import cable_programs, queueing
 from experiments.linux.namespaces import Namespace
-from experiments.linux.netlink import NLM_F_CREATE, NLM_F_EXCL, Message, attribute, text
 from experiments.linux.queueing import AT_ONCE_S, Queue
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import (
+    Message,
+    NetlinkError,
+    attribute,
+    interface,
+    number,
+    tc_header,
+    text,
+)
 from hosts.live.devices import PAST_SHAPERS
 from topos.base.errors import PillarboxError, require
 
-RTM_DELQDISC, RTM_NEWTCLASS = 37, 40
-TCA_TBF_PARMS, TCA_TBF_BURST = 1, 6
-TCA_HTB_PARMS, TCA_HTB_INIT, TCA_HTB_RATE64, TCA_HTB_CEIL64 = 1, 2, 6, 7
-IFLA_GSO_MAX_SEGS, IFLA_GSO_MAX_SIZE = 40, 41
 # sysfs file of HTB's hysteresis, a setting of the whole machine: packets leave in bursts
 HYSTERESIS = Path("/sys/module/sch_htb/parameters/htb_hysteresis")
 ROOT = 0xFFFFFFFF
@@ -200,10 +204,10 @@ def bound_super_packets(index: int, size: int, packets: int | None = None) -> Me
     super-packets, and cannot if they have a header that Linux does not know.
     """
     most = min(size + MOST_HEADERS, MOST_SUPER_PACKET)
-    body = netlink.interface(index) + netlink.number(IFLA_GSO_MAX_SIZE, most)
+    body = interface(index) + number(nl.IFLA_GSO_MAX_SIZE, most)
     if packets is not None:
-        body += netlink.number(IFLA_GSO_MAX_SEGS, packets)
-    return Message(netlink.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
+        body += number(nl.IFLA_GSO_MAX_SEGS, packets)
+    return Message(nl.RTM_NEWLINK, 0, body, f"bound the packets of interface {index}")
 
 
 def limited(
@@ -235,7 +239,7 @@ def limited(
     opening = struct.pack("=IIIII", 3, 10, usual & 0xFFFF, 0, 0)
     rate = [
         _qdisc_request(
-            RTM_NEWQDISC, index, root, ROOT, "htb", attribute(TCA_HTB_INIT, opening), deed
+            nl.RTM_NEWQDISC, index, root, ROOT, "htb", attribute(nl.TCA_HTB_INIT, opening), deed
         ),
         _htb_class_request(index, root | 1, root, (bytes_s, bytes_s), size, deed, queue),
     ]
@@ -277,7 +281,7 @@ def _data_queue(index: int, queue: Queue, limit: int, frame_bytes: int, deed: st
     kind, parameters = "bfifo", struct.pack("=I", limit)
     if queue.kind in queueing.BY_KERNEL:
         kind, parameters = queue.kind, queueing.options(limit, frame_bytes)
-    return _qdisc_request(RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
+    return _qdisc_request(nl.RTM_NEWQDISC, index, DATA_HANDLE, DATA_CLASS, kind, parameters, deed)
 
 
 def _marking_filter(index: int, queue: Queue, bytes_s: int, limit: int, deed: str) -> list[Message]:
@@ -301,11 +305,11 @@ def token_bucket_requests(index: int, bytes_s: int, catch_up_bytes: int) -> list
     # rate and (zero) no peak rate of the token bucket
     limits = _tc_rate_struct(bytes_s) + _tc_rate_struct(0)
     limits += struct.pack("=III", 0xFFFFFFFF, _scheduler_ticks(catch_up_bytes / bytes_s), 0)
-    options = attribute(TCA_TBF_PARMS, limits)
-    options += attribute(TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
+    options = attribute(nl.TCA_TBF_PARMS, limits)
+    options += attribute(nl.TCA_TBF_BURST, struct.pack("=I", catch_up_bytes))
     return [
         _qdisc_request(
-            RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "tbf", options, f"pace interface {index}"
+            nl.RTM_NEWQDISC, index, HTB_HANDLE, ROOT, "tbf", options, f"pace interface {index}"
         )
     ]
 
@@ -313,7 +317,7 @@ def token_bucket_requests(index: int, bytes_s: int, catch_up_bytes: int) -> list
 def unlimited(index: int) -> list[Message]:
     """Return the netlink request that removes an interface's rate limit and delay."""
     deed = f"take the limits of interface {index} away"
-    return [Message(RTM_DELQDISC, 0, _tc_header(index, 0, ROOT), deed)]
+    return [Message(nl.RTM_DELQDISC, 0, tc_header(index, 0, ROOT), deed)]
 
 
 @functools.cache
@@ -339,7 +343,7 @@ def _kernel_takes(requests: list[Message]) -> bool:
     namespace = Namespace()
     try:
         namespace.netlink.send(requests)
-    except netlink.NetlinkError:
+    except NetlinkError:
         return False
     finally:
         namespace.close()
@@ -362,7 +366,7 @@ def _delayed(index: int, parent: int, delay: LinkDelay, packets: int, rate_mbit:
     ticks, jitter_ticks = _scheduler_ticks(delay.delay_s), _scheduler_ticks(delay.jitter_s)
     data = struct.pack("=IIIIII", ticks, packets + in_transit, 0, 0, 0, jitter_ticks)
     deed = f"delay what interface {index} sends by {delay.delay_s * 1e3:g} ms"
-    return _qdisc_request(RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
+    return _qdisc_request(nl.RTM_NEWQDISC, index, DATA_HANDLE, parent, "netem", data, deed)
 
 
 def _htb_class_request(
@@ -386,10 +390,10 @@ def _htb_class_request(
     bursts = (_scheduler_ticks(max(size / each, burst_s)) for each in rates_bytes_s)
     limits = _tc_rate_struct(rate) + _tc_rate_struct(most)
     limits += struct.pack("=IIIII", *bursts, size, 0, priority)
-    options = attribute(TCA_HTB_PARMS, limits)
-    options += attribute(TCA_HTB_RATE64, struct.pack("=Q", rate))
-    options += attribute(TCA_HTB_CEIL64, struct.pack("=Q", most))
-    return _qdisc_request(RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
+    options = attribute(nl.TCA_HTB_PARMS, limits)
+    options += attribute(nl.TCA_HTB_RATE64, struct.pack("=Q", rate))
+    options += attribute(nl.TCA_HTB_CEIL64, struct.pack("=Q", most))
+    return _qdisc_request(nl.RTM_NEWTCLASS, index, handle, parent, "htb", options, deed)
 
 
 @functools.cache
@@ -402,13 +406,11 @@ def _qdisc_request(
     request: int, index: int, handle: int, parent: int, kind: str, options: bytes, deed: str
 ) -> Message:
     body = (
-        _tc_header(index, handle, parent) + text(TCA_KIND, kind) + attribute(TCA_OPTIONS, options)
+        tc_header(index, handle, parent)
+        + text(nl.TCA_KIND, kind)
+        + attribute(nl.TCA_OPTIONS, options)
     )
-    return Message(request, NLM_F_CREATE | NLM_F_EXCL, body, deed)
-
-
-def _tc_header(index: int, handle: int, parent: int) -> bytes:
-    return struct.pack("=BxHiIII", 0, 0, index, handle, parent, 0)
+    return Message(request, nl.NLM_F_CREATE | nl.NLM_F_EXCL, body, deed)
 
 
 def _tc_rate_struct(bytes_s: int) -> bytes:

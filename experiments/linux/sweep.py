@@ -32,8 +32,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from experiments.files import private_folder
-from experiments.linux import cgroups, kernel_settings, netlink
+from experiments.linux import cgroups, kernel_settings, link_requests
 from experiments.linux.namespaces import FIRST_GROUP, fabric, set_lab_slot
+from hosts.linux import netlink
 from topos.base.errors import PillarboxError, require
 
 RUNS = Path("/run/pillarbox")
@@ -311,7 +312,7 @@ def _remove_leftovers(slot: int) -> None:
         for group in (*hierarchy.program_groups(slot), *hierarchy.groups(slot)):
             _end_processes(group, slot)
             cgroups.remove_empty_cgroup(group)
-    fabric().send(netlink.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
+    fabric().send(link_requests.delete_group(FIRST_GROUP + slot), ignore={errno.ENODEV})
     shutil.rmtree(RUNS / str(slot), ignore_errors=True)
     kernel_settings.leftover_settings(remove=True)
 

@@ -13,13 +13,13 @@ import threading
 import time
 from typing import NamedTuple
 
-from experiments.linux.netlink import IFLA_IFNAME, RTM_GETLINK, Netlink, attributes, interface
-from experiments.linux.queue_counters import ALL_INTERFACES, RTM_GETQDISC, TCA_STATS
+from experiments.linux.queue_counters import ALL_INTERFACES
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import LINK, TC, Netlink, attributes, interface
 
 EVERY_S = 0.04
-_TCMSG, TC_H_ROOT = struct.Struct("=BxHiIII"), 0xFFFFFFFF
+TC_H_ROOT = 0xFFFFFFFF
 _QDISC_STATS = struct.Struct("=QIIIIIII")  # tc_stats of linux/pkt_sched.h
-IFLA_STATS64, _LINK_BYTES = 23, 16
 _COUNTERS = struct.Struct("=8Q")  # rtnl_link_stats64: packets in and out, bytes, errors, drops
 # backlog in bytes above which a network card's queue counts as full
 FULL_BYTES = 1 << 16
@@ -95,13 +95,13 @@ class CardWatch:
     def _backlog_and_drops(self) -> tuple[int, int]:
         """Return the backlog of the card's queues in bytes, and their dropped packets."""
         waiting = dropped = 0
-        for payload in self._kernel.dump(RTM_GETQDISC, ALL_INTERFACES, "list the card's queues"):
-            _, _, index, _, parent, _ = _TCMSG.unpack_from(payload)
+        for payload in self._kernel.dump(nl.RTM_GETQDISC, ALL_INTERFACES, "list the card's queues"):
+            _, _, index, _, parent, _ = TC.unpack_from(payload)
             # the root queueing discipline's counters include its children's
             if index != self._index or parent != TC_H_ROOT:
                 continue
-            for kind, data in attributes(payload, _TCMSG.size):
-                if kind == TCA_STATS:
+            for kind, data in attributes(payload, TC.size):
+                if kind == nl.TCA_STATS:
                     _, _, drops, _, _, _, _, backlog = _QDISC_STATS.unpack_from(data)
                     waiting, dropped = backlog, drops
         return waiting, dropped
@@ -125,10 +125,10 @@ class CardWatch:
     def _interface_counters(kernel: Netlink) -> dict[str, tuple[int, tuple[int, ...]]]:
         """Return index and counters of each network interface by name."""
         found = {}
-        for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):
-            link = dict(attributes(payload, _LINK_BYTES))
-            if IFLA_STATS64 in link:
+        for payload in kernel.dump(nl.RTM_GETLINK, interface(), "read the interfaces' counters"):
+            link = dict(attributes(payload, LINK.size))
+            if nl.IFLA_STATS64 in link:
                 (index,) = struct.unpack_from("=i", payload, 4)
-                name = link[IFLA_IFNAME].rstrip(b"\0").decode()
-                found[name] = index, _COUNTERS.unpack_from(link[IFLA_STATS64])
+                name = link[nl.IFLA_IFNAME].rstrip(b"\0").decode()
+                found[name] = index, _COUNTERS.unpack_from(link[nl.IFLA_STATS64])
         return found

@@ -20,11 +20,12 @@ from typing import Any
 
 from experiments.emulation.underlay import TUNNEL_BYTES
 from experiments.interpreter import module_command
-from experiments.linux import cable_programs, netlink, offloads
+from experiments.linux import cable_programs, link_requests, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.shaping import HEADER_ROOM
 from experiments.machines.dask_process import CONFIG
 from experiments.machines.dask_processes import Started, order_for
+from hosts.linux import netlink_numbers as nl
 from topos.base.errors import PillarboxError, require
 
 CARD, LAB = "card", "198.18.0.1"
@@ -69,10 +70,10 @@ class EmulatedMachines:
         self.namespaces: list[Namespace] = []
         self._switch = cable_programs.load(cable_programs.hand_to_named_peer())
         with home.batch():
-            home.send(netlink.bridge("machines", self._bridge, group=home.group))
-            home.send(netlink.change(1, up=True))  # the loopback interface
-            home.send(netlink.add_address(self._bridge, LAB, PREFIX_LENGTH))
-            home.send(netlink.change(self._bridge, up=True))
+            home.send(link_requests.bridge("machines", self._bridge, group=home.group))
+            home.send(link_requests.change(1, up=True))  # the loopback interface
+            home.send(link_requests.add_address(self._bridge, LAB, PREFIX_LENGTH))
+            home.send(link_requests.change(self._bridge, up=True))
         for _ in range(machines):
             self.add()
 
@@ -85,13 +86,15 @@ class EmulatedMachines:
         """Create another machine as a network namespace; return its number."""
         home, machine, namespace = fabric(), len(self.namespaces), Namespace()
         self.namespaces.append(namespace)
-        plug = netlink.End(f"machine{machine}", home.new_index(), home.descriptor)
+        plug = link_requests.End(f"machine{machine}", home.new_index(), home.descriptor)
         named = cable_programs.mac_of_peer(plug.ifindex)
-        card = netlink.End(CARD, home.new_index(), namespace.descriptor, named)
+        card = link_requests.End(CARD, home.new_index(), namespace.descriptor, named)
         how = {"mtu": self._card_mtu, "group": home.group, "bridge": self._bridge}
-        home.send(netlink.cable(plug, card, **how), netlink.change(plug.ifindex, up=True))
+        home.send(
+            link_requests.cable(plug, card, **how), link_requests.change(plug.ifindex, up=True)
+        )
         tap, deed = (
-            cable_programs.CableTap(plug.ifindex, cable_programs.INGRESS),
+            cable_programs.CableTap(plug.ifindex, nl.CLSACT_INGRESS),
             f"switch frames from {plug.name}",
         )
         home.send(
@@ -99,9 +102,9 @@ class EmulatedMachines:
             cable_programs.attach(tap, cable_programs.PATCH, self._switch, deed),
         )
         namespace.send(
-            netlink.change(1, up=True),
-            netlink.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
-            netlink.change(card.ifindex, up=True),
+            link_requests.change(1, up=True),
+            link_requests.add_address(card.ifindex, address_of(machine), PREFIX_LENGTH),
+            link_requests.change(card.ifindex, up=True),
         )
         if not self._cuts_tunnels:
             with namespace:
@@ -114,7 +117,7 @@ class EmulatedMachines:
         for namespace in self.namespaces:
             namespace.close()
         home = fabric()
-        home.send(netlink.delete_group(home.group), ignore={errno.ENODEV})
+        home.send(link_requests.delete_group(home.group), ignore={errno.ENODEV})
 
 
 class OneComputer:

@@ -26,9 +26,9 @@ from experiments.control.client import ask
 from experiments.emulation.tunnel_programs import missing
 from experiments.interpreter import module_command
 from experiments.linux import offloads
-from experiments.linux.netlink import Netlink
 from experiments.machines import worker_program
 from experiments.machines.dask_process import code
+from hosts.linux.netlink import Netlink
 from topos.base.errors import PillarboxError, require
 
 NEWS = "pillarbox"  # Dask topic of events in the lab's parts, as forwarders that end

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import LINK, received_messages
 from hosts.linux.sieve import ByteTest, attach_byte_filter, shared_filter
 from hosts.live import segments
 from hosts.wire.dcn import FIRST_MESSAGE, MESSAGE_MASK, Protocol
@@ -38,10 +40,6 @@ SOCKET_BUFFER_BYTES = 4 << 20
 # cost as much as sending them.
 PAST_SHAPERS = 0x5 << 16
 
-RTMGRP_LINK, RTM_NEWLINK, RTM_DELLINK = 1, 16, 17
-IFF_LOWER_UP = 0x10000
-_MESSAGE = struct.Struct("=IHHII")
-_LINK = struct.Struct("=BBHiII")
 _ETHERTYPE = struct.Struct(">H")
 _TIMESPEC = struct.Struct("@qq")
 TUN = Path("/dev/net/tun")
@@ -264,7 +262,7 @@ class CarrierEvents:
         self.socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
         )
-        self.socket.bind((0, RTMGRP_LINK))
+        self.socket.bind((0, nl.RTMGRP_LINK))
         self.socket.setblocking(False)
         # True if carrier events were lost, so that every port's carrier must be read
         self.overrun = False
@@ -283,10 +281,7 @@ class CarrierEvents:
 
 
 def _carrier_states(data: bytes) -> Iterator[tuple[int, bool]]:
-    at = 0
-    while at + _MESSAGE.size <= len(data):
-        length, kind, *_ = _MESSAGE.unpack_from(data, at)
-        if kind in (RTM_NEWLINK, RTM_DELLINK) and length >= _MESSAGE.size + _LINK.size:
-            _, _, _, index, flags, _ = _LINK.unpack_from(data, at + _MESSAGE.size)
-            yield index, kind == RTM_NEWLINK and bool(flags & IFF_LOWER_UP)
-        at += max(_MESSAGE.size, length + 3 & ~3)
+    for kind, _, _, payload in received_messages(data):
+        if kind in (nl.RTM_NEWLINK, nl.RTM_DELLINK) and len(payload) >= LINK.size:
+            _, _, index, flags, _ = LINK.unpack_from(payload)
+            yield index, kind == nl.RTM_NEWLINK and bool(flags & nl.IFF_LOWER_UP)

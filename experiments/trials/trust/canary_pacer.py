@@ -17,9 +17,10 @@ import socket
 import struct
 import time
 
-from experiments.linux import netlink, shaping
+from experiments.linux import link_requests, shaping
 from experiments.linux.namespaces import Namespace
 from experiments.trials.trust.readings import DurationStatistics, spread
+from hosts.linux import netlink_numbers as nl
 
 # Interval between packets, burst allowance of the shaper, and lead of the writer, in seconds.
 INTERVAL_S, CATCH_UP_S, AHEAD_S = 0.002, 1.0, 0.5
@@ -115,15 +116,15 @@ def joined(name: str, addresses: tuple[str, str]) -> tuple[Namespace, Namespace]
     """Create two namespaces joined by a cable with these addresses; return the namespaces."""
     places = Namespace(), Namespace()
     ends = [
-        netlink.End(name, index, place.descriptor, mac)
+        link_requests.End(name, index, place.descriptor, mac)
         for index, place, mac in zip(INDEXES, places, MACS, strict=True)
     ]
-    places[0].netlink.send([netlink.cable(*ends, mtu=1500)])
+    places[0].netlink.send([link_requests.cable(*ends, mtu=1500)])
     for this, place in enumerate(places):
         index, other = INDEXES[this], 1 - this
-        address = netlink.add_address(index, addresses[this], 24)
-        neighbour = netlink.add_neighbour(index, addresses[other], MACS[other])
-        place.netlink.send([address, netlink.change(index, up=True), neighbour])
+        address = link_requests.add_address(index, addresses[this], 24)
+        neighbour = link_requests.add_neighbour(index, addresses[other], MACS[other])
+        place.netlink.send([address, link_requests.change(index, up=True), neighbour])
     return places
 
 
@@ -137,7 +138,7 @@ def _shaped_socket() -> socket.socket:
         icmp = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     icmp.connect((ADDRESSES[1], 0))
     icmp.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-    for option in (netlink.SO_SNDBUFFORCE, netlink.SO_RCVBUFFORCE):
+    for option in (nl.SO_SNDBUFFORCE, nl.SO_RCVBUFFORCE):
         icmp.setsockopt(socket.SOL_SOCKET, option, BUFFER_BYTES)
     icmp.setblocking(False)
     return icmp

@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from experiments.linux.netlink import Netlink
 from experiments.linux.queue_counters import QueueCounters, queues
+from hosts.linux.netlink import Netlink
 
 LEAST_LOOKS = 4  # Least number of consecutive samples in a backlogged period of a port.
 LEAST_STRETCH_S = 0.075  # Shortest backlogged period that counts, in seconds.

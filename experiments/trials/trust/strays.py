@@ -15,20 +15,11 @@ import struct
 from collections import Counter
 from collections.abc import Mapping
 
-from experiments.linux.netlink import (
-    IFLA_IFNAME,
-    IFLA_INFO_KIND,
-    IFLA_LINKINFO,
-    RTM_GETLINK,
-    Netlink,
-    attributes,
-    interface,
-)
+from hosts.linux import netlink_numbers as nl
+from hosts.linux.netlink import LINK, Netlink, attributes, interface
 
-IFLA_STATS64 = 23
 _COUNTERS = struct.Struct("=8Q")  # The first 8 counters of the kernel's rtnl_link_stats64.
 DROPPED_IN, DROPPED_OUT = 6, 7
-_LINK_BYTES = 16
 MOST_NAMED = 20  # Maximum number of interfaces whose dropped packets are listed.
 # Words in the drop reasons of forwarders that do not count as strays: control messages, whose
 # loss is expected, frames that the shaped queue has already counted, and a bridge's copies.
@@ -43,12 +34,12 @@ def dropped(kernel: Netlink, owner: str) -> Counter[str]:
     `owner` is the node of the namespace; it is added to interface names that do not contain it.
     """
     found: Counter[str] = Counter()
-    for payload in kernel.dump(RTM_GETLINK, interface(), "read the interfaces' counters"):
-        link = dict(attributes(payload, _LINK_BYTES))
-        if IFLA_STATS64 not in link or _is_bridge(link.get(IFLA_LINKINFO, b"")):
+    for payload in kernel.dump(nl.RTM_GETLINK, interface(), "read the interfaces' counters"):
+        link = dict(attributes(payload, LINK.size))
+        if nl.IFLA_STATS64 not in link or _is_bridge(link.get(nl.IFLA_LINKINFO, b"")):
             continue
-        name = link[IFLA_IFNAME].rstrip(b"\0").decode()
-        numbers = _COUNTERS.unpack_from(link[IFLA_STATS64])
+        name = link[nl.IFLA_IFNAME].rstrip(b"\0").decode()
+        numbers = _COUNTERS.unpack_from(link[nl.IFLA_STATS64])
         where = name if "-" in name or not owner else f"{name} of {owner}"
         found[f"{where} in"] += numbers[DROPPED_IN]
         found[f"{where} out"] += numbers[DROPPED_OUT]
@@ -57,7 +48,7 @@ def dropped(kernel: Netlink, owner: str) -> Counter[str]:
 
 def _is_bridge(about: bytes) -> bool:
     """Return True for a bridge's IFLA_LINKINFO: a bridge drops broadcast frames by design."""
-    return dict(attributes(about, 0)).get(IFLA_INFO_KIND, b"").rstrip(b"\0") == b"bridge"
+    return dict(attributes(about, 0)).get(nl.IFLA_INFO_KIND, b"").rstrip(b"\0") == b"bridge"
 
 
 def of_packets(reasons: Mapping[str, int]) -> Counter[str]:

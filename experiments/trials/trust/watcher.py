@@ -29,13 +29,13 @@ from multiprocessing.connection import Connection
 from typing import NamedTuple
 
 from experiments.linux.namespaces import fabric
-from experiments.linux.netlink import Netlink
 from experiments.linux.processes import ended, forked
 from experiments.trials.trust.canary import Canary, CanaryReport
 from experiments.trials.trust.machine import ProcessorLoad, between, machine
 from experiments.trials.trust.queues import Counted, QueueSampler
 from experiments.trials.trust.strays import dropped, since
 from hosts.linux.calls import inside
+from hosts.linux.netlink import Netlink
 from hosts.linux.rights import take_role
 
 SHORTEST_INTERVAL_S, LONGEST_INTERVAL_S = 0.04, 1.0  # Bounds of the sampling interval in seconds.

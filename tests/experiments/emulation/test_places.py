@@ -14,6 +14,7 @@ import pytest
 
 import topos
 from experiments.linux import cable_programs, kernel_settings, shaping
+from hosts.linux import netlink_numbers as nl
 from hosts.linux import tcx
 from tests.experiments.labs import EBPF, PLANES, lab_of, wait_until
 
@@ -47,9 +48,7 @@ def test_programs_stand_in_the_order_of_their_priorities(
     setting_of_our_own(tmp_path)
     # A panel's is for what comes in alone, and stands in the same place.
     taps = {
-        one: cable_programs.CableTap(
-            LOOPBACK, cable_programs.INGRESS, alone=one == cable_programs.PATCH
-        )
+        one: cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS, alone=one == cable_programs.PATCH)
         for one in priorities
     }
     places = fabric().places

@@ -21,6 +21,7 @@ from experiments.emulation.vxlan_cables import PACKED, SINGLE, WHOLE
 from experiments.linux import offloads
 from experiments.machines.placement import place
 from experiments.traffic.tcp_info import tcp_info
+from hosts.linux import netlink_numbers as nl
 from hosts.linux.calls import inside
 from hosts.live.settings import LabSettings
 from tests.experiments.labs import WAIT_S, wait_until
@@ -183,13 +184,13 @@ def test_machines_are_switched_past_the_bridge_but_not_past_their_guard() -> Non
 def test_a_card_is_left_as_it_was() -> None:
     from experiments.emulation.underlay import Underlay
     from experiments.linux import cable_programs
-    from experiments.linux.netlink import NetlinkError
     from experiments.machines.local_machines import EmulatedMachines
+    from hosts.linux.netlink import NetlinkError
 
     computer = EmulatedMachines(2, 1500)
     with computer.namespaces[1]:
         underlay = Underlay(computer.addresses, 1)
-    tap = cable_programs.CableTap(underlay.card.ifindex, cable_programs.INGRESS)
+    tap = cable_programs.CableTap(underlay.card.ifindex, nl.CLSACT_INGRESS)
     for there_before in (False, True):  # what others' programs are attached to
         underlay.guard()
         assert not cable_programs.is_empty(underlay.netlink, tap)

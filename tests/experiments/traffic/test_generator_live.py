@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from experiments.linux import netlink
+from experiments.linux import link_requests
 from experiments.traffic.flows import COMPLETED, FAILED, Flow, Sending
 from experiments.traffic.generator import Generator
 from experiments.traffic.patterns import flows_of
@@ -172,7 +172,7 @@ def test_unreachable_server_is_tried_and_given_up(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path) as lab:
         lab.host(0).intfs[0].ifconfig("down")  # and with it every route
         gone = lab.host(3).intfs[0]
-        gone.node.send(netlink.delete_address(gone.ifindex, gone.ip, int(gone.prefixLen)))
+        gone.node.send(link_requests.delete_address(gone.ifindex, gone.ip, int(gone.prefixLen)))
         flows = [Flow(0, 0, 1, VOLUME), Flow(1, 1, 2, VOLUME), Flow(2, 1, 3, VOLUME)]
         with closing(begun(lab, flows)) as tool:
             wait_until(tool.ended, "no end")

@@ -36,7 +36,7 @@ def test_a_refused_change_is_named_and_those_behind_it_are_made() -> None:
     changes.set_link(4000, {}, up=True)
     changes.set_link(LOOPBACK, {ACCEPT_LOCAL: 1})
     with in_new_namespace():
-        with pytest.raises(OSError, match="cannot set up interface 4000: No such device"):
+        with pytest.raises(OSError, match="refused to set up interface 4000: No such device"):
             changes.apply()
         assert (_setting("rp_filter"), _setting("accept_local")) == ("1", "1")
 

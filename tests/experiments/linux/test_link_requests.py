@@ -9,57 +9,64 @@ from typing import Any
 
 import pytest
 
+from hosts.linux import netlink
+from hosts.linux import netlink_numbers as nl
+
 pytestmark = pytest.mark.root
 
 
 def modules() -> Any:
-    from experiments.linux import namespaces, netlink
+    from experiments.linux import link_requests, namespaces
 
-    return namespaces, netlink
+    return namespaces, link_requests
 
 
 def test_a_batch_is_carried_out_in_order_beyond_one_system_call() -> None:
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home = namespaces.fabric()
     count = 3 * netlink.CHUNK_BYTES // 100
-    home.send(netlink.bridge("b", 100))
-    home.send(*(netlink.add_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count)))
-    home.send(*(netlink.delete_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count)))
+    home.send(link_requests.bridge("b", 100))
+    home.send(
+        *(link_requests.add_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count))
+    )
+    home.send(
+        *(link_requests.delete_address(100, f"10.{i >> 8}.{i & 255}.1", 24) for i in range(count))
+    )
     with pytest.raises(netlink.NetlinkError):
-        home.send(netlink.delete_address(100, "10.0.0.1", 24))
+        home.send(link_requests.delete_address(100, "10.0.0.1", 24))
 
 
 def test_the_first_refusal_is_told_and_the_rest_of_a_batch_made() -> None:
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home = namespaces.fabric()
     with pytest.raises(netlink.NetlinkError, match="make the switch lo: File exists") as told:
         home.send(
-            netlink.bridge("first", 100),
-            netlink.bridge("lo", 101),
-            netlink.change(99, up=True),
-            netlink.bridge("last", 102),
+            link_requests.bridge("first", 100),
+            link_requests.bridge("lo", 101),
+            link_requests.change(99, up=True),
+            link_requests.bridge("last", 102),
         )
     assert told.value.errno == errno.EEXIST
     assert [link.name for link in home.netlink.links()] == ["lo", "first", "last"]
-    home.send(netlink.delete(99), ignore={errno.ENODEV})
+    home.send(link_requests.delete(99), ignore={errno.ENODEV})
 
 
 def test_the_kernels_own_words_are_passed_on() -> None:
-    namespaces, netlink = modules()
-    body = netlink.interface() + netlink.attribute(netlink.IFLA_MTU, b"\0")
-    broken = netlink.Message(netlink.RTM_NEWLINK, 0, body, "break something")
+    namespaces, _ = modules()
+    body = netlink.interface() + netlink.attribute(nl.IFLA_MTU, b"\0")
+    broken = netlink.Message(nl.RTM_NEWLINK, 0, body, "break something")
     with pytest.raises(netlink.NetlinkError, match=r"refused to break something: .* \(.+\)"):
         namespaces.fabric().send(broken)
 
 
 def test_a_batch_that_fails_before_its_end_asks_nothing() -> None:
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home = namespaces.fabric()
     done: list[str] = []
 
     def half_a_batch() -> None:
         with home.batch():
-            home.send(netlink.bridge("never", 100))
+            home.send(link_requests.bridge("never", 100))
             home.call_after_requests(lambda: done.append("files closed"))
             raise RuntimeError
 
@@ -67,28 +74,28 @@ def test_a_batch_that_fails_before_its_end_asks_nothing() -> None:
         half_a_batch()
     assert [link.name for link in home.netlink.links()] == ["lo"]
     assert done == ["files closed"]
-    home.send(netlink.bridge("now", 100))
+    home.send(link_requests.bridge("now", 100))
     assert home.netlink.links()[-1].name == "now"
 
 
 def test_links_are_told_with_all_that_is_asked_about_them() -> None:
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()
-    near = netlink.End("near", 100, home.descriptor, "02:00:00:00:00:01")
-    peer = netlink.End("far", 101, far.descriptor, "02:00:00:00:00:02")
-    home.send(netlink.bridge("b", 7, group=5))
-    home.send(netlink.cable(near, peer, mtu=1600, group=5, bridge=7))
+    near = link_requests.End("near", 100, home.descriptor, "02:00:00:00:00:01")
+    peer = link_requests.End("far", 101, far.descriptor, "02:00:00:00:00:02")
+    home.send(link_requests.bridge("b", 7, group=5))
+    home.send(link_requests.cable(near, peer, mtu=1600, group=5, bridge=7))
     found = {link.name: link for link in home.netlink.links()}
     assert found["near"] == (100, "near", False, False, 7, 5, "02:00:00:00:00:01", 1600)
     assert far.netlink.links()[-1][:4] == (101, "far", False, False)
-    home.send(netlink.delete_group(5))
+    home.send(link_requests.delete_group(5))
     assert [link.name for link in home.netlink.links()] == ["lo"]
 
 
 def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
     from hosts.live.devices import CarrierEvents
 
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()
     with far:
         events = CarrierEvents()
@@ -103,32 +110,32 @@ def test_news_of_carriers_come_in_order_and_a_deletion_is_one() -> None:
                 return
         raise AssertionError(f"no news of far going {'up' if up else 'down'}")
 
-    near = netlink.End("near", 100, home.descriptor)
-    home.send(netlink.cable(near, netlink.End("far", 101, far.descriptor), mtu=1500))
-    far.send(netlink.change(101, up=True))
+    near = link_requests.End("near", 100, home.descriptor)
+    home.send(link_requests.cable(near, link_requests.End("far", 101, far.descriptor), mtu=1500))
+    far.send(link_requests.change(101, up=True))
     wait_for(False)  # one end does not make a live cable
-    home.send(netlink.change(100, up=True))
+    home.send(link_requests.change(100, up=True))
     wait_for(True)
-    home.send(netlink.change(100, up=False))
+    home.send(link_requests.change(100, up=False))
     wait_for(False)
-    home.send(netlink.change(100, up=True))
+    home.send(link_requests.change(100, up=True))
     wait_for(True)
-    home.send(netlink.delete(100))
+    home.send(link_requests.delete(100))
     wait_for(False)
     events.socket.close()
 
 
 def test_addresses_routes_and_neighbours_are_those_asked_for() -> None:
-    namespaces, netlink = modules()
+    namespaces, link_requests = modules()
     home, far = namespaces.fabric(), namespaces.Namespace()
-    near = netlink.End("near", 100, home.descriptor)
+    near = link_requests.End("near", 100, home.descriptor)
     home.send(
-        netlink.cable(near, netlink.End("far", 101, far.descriptor), mtu=1500),
-        netlink.change(100, up=True),
-        netlink.add_address(100, "10.1.0.1", 24),
-        netlink.add_route("10.2.0.0", 16, 100, gateway="10.1.0.9"),
-        netlink.add_route("10.3.0.0", 16, 100),
-        netlink.add_neighbour(100, "10.1.0.9", "02:00:00:00:00:09"),
+        link_requests.cable(near, link_requests.End("far", 101, far.descriptor), mtu=1500),
+        link_requests.change(100, up=True),
+        link_requests.add_address(100, "10.1.0.1", 24),
+        link_requests.add_route("10.2.0.0", 16, 100, gateway="10.1.0.9"),
+        link_requests.add_route("10.3.0.0", 16, 100),
+        link_requests.add_neighbour(100, "10.1.0.9", "02:00:00:00:00:09"),
     )
 
     def shown(*command: str) -> str:
