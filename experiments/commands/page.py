@@ -12,7 +12,7 @@ from experiments.arguments import FILE, lab, listen_option, plain_http_option, t
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
-    from experiments.page.process import Door
+    from experiments.page.process import PageSocket
 
 SAVE_S = 30.0  # Timeout for the download of a recording, in seconds.
 
@@ -68,19 +68,19 @@ def command(
     elif known:
         click.echo(f"this lab's page is already being served: {known}")
     else:
-        door = process.opened(listen, plain_http=plain_http, terminals=terminals)
-        _serve(folder, door)
+        listening = process.opened(listen, plain_http=plain_http, terminals=terminals)
+        _serve(folder, listening)
 
 
-def _serve(folder: Path, door: Door) -> None:
+def _serve(folder: Path, listening: PageSocket) -> None:
     from functools import partial
 
     from experiments.control.client import ask
     from experiments.page import process
 
-    page = process.Page(door, partial(ask, folder), folder)
+    page = process.Page(listening, partial(ask, folder), folder)
     try:
-        click.echo(process.welcome(door))
+        click.echo(process.welcome(listening))
         page.wait()
     except KeyboardInterrupt:
         pass

@@ -58,7 +58,7 @@ class Access:
         by_address = request.query.get("token")
         given = request.cookies.get(COOKIE, "") if by_address is None else by_address
         if not role or not hmac.compare_digest(given.encode(errors="replace"), token.encode()):
-            raise refused(
+            raise forbidden(
                 "this address has no valid token: open the address that Pillarbox printed"
             )
         if (
@@ -66,7 +66,7 @@ class Access:
             and _has_origin_header(request)
             and hdrs.ORIGIN not in request.headers
         ):
-            raise refused(
+            raise forbidden(
                 "a request with a cookie needs an Origin header: add it, or send the token"
             )
         return role
@@ -82,12 +82,12 @@ class Access:
     def _check_host(self, request: web.Request) -> None:
         host = request.headers.get(hdrs.HOST, "")
         if not is_own_host(host, self._name):
-            raise refused("the Host header is not the page's address: open the printed address")
+            raise forbidden("the Host header is not the page's address: open the printed address")
         origin = request.headers.get(hdrs.ORIGIN)
         if origin is not None and origin != f"{'https' if self._tls else 'http'}://{host}":
-            raise refused("cross-origin requests are refused: open the printed address")
+            raise forbidden("cross-origin requests are refused: open the printed address")
         if request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
-            raise refused("cross-site requests are refused: open the printed address")
+            raise forbidden("cross-site requests are refused: open the printed address")
 
 
 def _has_origin_header(request: web.Request) -> bool:
@@ -116,7 +116,7 @@ def is_own_host(host: str, name: str) -> bool:
     return True
 
 
-def refused(why: str) -> web.HTTPForbidden:
+def forbidden(why: str) -> web.HTTPForbidden:
     """Return the 403 response to a forbidden request; the connection is closed after it."""
     answer = web.HTTPForbidden(text=f"Pillarbox: {why}.\n", headers=HEADERS)
     answer.force_close()

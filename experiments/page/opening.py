@@ -39,9 +39,9 @@ class LabPage:
         if known:
             return self._welcome or f"page: {known}"
         require(self._page is None, "the page was closed: sudo ./pillarbox page opens another")
-        door = process.door_at(self._port, **self._rights)
-        self._page = process.Page(door, partial(ask, folder), folder)
-        self._welcome = process.welcome(door)
+        listening = process.socket_at(self._port, **self._rights)
+        self._page = process.Page(listening, partial(ask, folder), folder)
+        self._welcome = process.welcome(listening)
         return self._welcome
 
     def close(self) -> None:

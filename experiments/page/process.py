@@ -27,7 +27,7 @@ BACKLOG = 1024  # listen backlog: connections that wait for accept()
 ROLES = ("operate", "watch")
 
 
-class Door(NamedTuple):
+class PageSocket(NamedTuple):
     """A page's listening socket, and the parts of its two URLs (to operate and to watch)."""
 
     socket: socket.socket
@@ -46,12 +46,14 @@ class Door(NamedTuple):
         return f"{scheme}://{host}:{self.port}/{self.paths[role]}/?token={self.tokens[role]}"
 
 
-def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> Door:
-    """Return the door at a listen address, which `reserved_port` parses; see `door_at`."""
-    return door_at(reserved_port(listen), plain_http=plain_http, terminals=terminals)
+def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> PageSocket:
+    """Return the page socket for a listen address, which `reserved_port` parses (see `socket_at`)."""
+    return socket_at(reserved_port(listen), plain_http=plain_http, terminals=terminals)
 
 
-def door_at(port: ReservedPort, *, plain_http: bool = False, terminals: bool = False) -> Door:
+def socket_at(
+    port: ReservedPort, *, plain_http: bool = False, terminals: bool = False
+) -> PageSocket:
     """Return a page's listening socket, with new access tokens and, if needed, a certificate.
 
     Parameters
@@ -78,7 +80,7 @@ def door_at(port: ReservedPort, *, plain_http: bool = False, terminals: bool = F
     except PillarboxError:
         made.close()
         raise
-    return Door(
+    return PageSocket(
         *(made, address, number, tokens, paths, on_loopback, on_loopback or terminals, certificate)
     )
 
@@ -89,10 +91,12 @@ class Page:
     `period_s` is the sampling period in seconds. The default depends on the number of servers.
     """
 
-    def __init__(self, door: Door, ask: Ask, folder: Path, period_s: float | None = None) -> None:
+    def __init__(
+        self, listening: PageSocket, ask: Ask, folder: Path, period_s: float | None = None
+    ) -> None:
         near, far = socket.socketpair()
         with far:
-            fds = [door.socket.fileno(), far.fileno()]
+            fds = [listening.socket.fileno(), far.fileno()]
             self._process = subprocess.Popen(
                 module_command("experiments.page.process", *fds),
                 pass_fds=fds,
@@ -102,16 +106,20 @@ class Page:
                 text=True,
                 start_new_session=True,  # Ctrl-C at the lab's prompt does not end the page's server
             )
-        url = door.url("operate")
-        certificate = door.certificate.certificate if door.certificate else ""
-        door.socket.close()
+        url = listening.url("operate")
+        certificate = listening.certificate.certificate if listening.certificate else ""
+        listening.socket.close()
         self._address: Path | None = None
-        enter = partial(entrance_anywhere, folder) if door.terminals else _refuse_terminal
+        enter = partial(entrance_anywhere, folder) if listening.terminals else _refuse_terminal
         self._gate = Gate(near, ask, enter)
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            settings = {"name": door.name, "tokens": door.tokens, "paths": door.paths}
-            settings |= {"certificate": "\n".join(door.certificate or ())}
+            settings = {
+                "name": listening.name,
+                "tokens": listening.tokens,
+                "paths": listening.paths,
+            }
+            settings |= {"certificate": "\n".join(listening.certificate or ())}
             stdin.write(json.dumps({**settings, "period_s": period_s}))
         with self._process.stdout as stdout:
             ready = stdout.readline()
@@ -147,17 +155,17 @@ def _refuse_terminal(server: str) -> LabEntrance:
     )
 
 
-def welcome(door: Door) -> str:
+def welcome(listening: PageSocket) -> str:
     """Return the message that is printed after a page has started: its URLs and warnings."""
-    lines = [f"page: {door.url('operate')}", f"to watch only: {door.url('watch')}"]
-    if door.certificate:
-        lines += [f"SHA-256 of its certificate: {door.certificate.fingerprint}"]
-    elif not door.on_loopback:
+    lines = [f"page: {listening.url('operate')}", f"to watch only: {listening.url('watch')}"]
+    if listening.certificate:
+        lines += [f"SHA-256 of its certificate: {listening.certificate.fingerprint}"]
+    elif not listening.on_loopback:
         lines += [
             "plain HTTP: everyone who can read this network's traffic can read the first address "
             "and operate the lab"
         ]
-    if door.terminals and not door.on_loopback:
+    if listening.terminals and not listening.on_loopback:
         lines += ["terminals: everyone with the first address can run programs on this machine"]
     return "\n      ".join(lines)
 

@@ -115,7 +115,7 @@ class Recorder:
             self.tell("traffic", begun)
         if not update or not self._traffic:
             return {}
-        found, events = self._traffic.take(update)
+        found, events = self._traffic.add_update(update)
         if self._traffic.ideals:
             changed = {
                 "at_s": self._recording_time_s(time.monotonic()),
@@ -172,7 +172,7 @@ class Recorder:
             self._killed.difference_update(what)
         expected = kind == "forwarder ended" and server in self._killed
         if self._traffic:
-            self._traffic.cause({"at_s": at_s, "kind": kind, "what": what})
+            self._traffic.add_cause({"at_s": at_s, "kind": kind, "what": what})
         if at_s >= self._begun_s and not expected:
             self.add_event(kind, at_s, what, **line)
 

@@ -20,7 +20,7 @@ from aiohttp import WSMsgType, web
 from aiohttp.typedefs import Handler
 
 from experiments.page import shells
-from experiments.page.access import HEADERS, PRELOAD, Access, refused
+from experiments.page.access import HEADERS, PRELOAD, Access, forbidden
 from experiments.page.admission import OPERATE, SLOWEST_S, WATCH, Admission
 from experiments.page.gate import DEEDS, LOOKS
 from experiments.page.link import LabConnection
@@ -162,7 +162,7 @@ class PageServer:
     async def _serve_marks(self, request: web.Request) -> web.Response:
         """Respond to an uploaded student file with its marks, or with the error of grading."""
         if request["role"] != OPERATE:
-            raise refused("this address is to watch only: use the first printed address")
+            raise forbidden("this address is to watch only: use the first printed address")
         try:
             file = await asyncio.wait_for(request.read(), UPLOAD_S)
             sheet, student = (request.query.get(name, "") for name in ("sheet", "student"))

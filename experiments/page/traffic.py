@@ -49,7 +49,7 @@ class WorkloadTraffic:
         self.ideals: list[int] = []  # new ideal rates of all flows in kbit/s, empty if unchanged
         self.ended = False
 
-    def take(self, update: Row) -> tuple[Row, list[Row]]:
+    def add_update(self, update: Row) -> tuple[Row, list[Row]]:
         """Return a workload's goodput for the recording, and its new events.
 
         ``goodput`` is in kbit/s. ``flows`` is a flat list of flow number and kbit/s, of the flows
@@ -66,7 +66,7 @@ class WorkloadTraffic:
         found = {} if self.ended else self._goodput_rates()
         return found, events
 
-    def cause(self, event: Row) -> None:
+    def add_cause(self, event: Row) -> None:
         """Register a lab's fault or repair as a possible cause of stopped or recovered flows."""
         if event["kind"] in CAUSES and not self.ended:
             self._possible_causes.append(event)

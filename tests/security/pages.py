@@ -13,18 +13,18 @@ from yarl import URL
 
 from experiments.page import process
 from experiments.page.page_client import Client
-from experiments.page.process import Door, Page
+from experiments.page.process import Page, PageSocket
 from tests.experiments.page.test_page_server import Lab
 from tests.experiments.page.visiting import run_client
 
 DEADLINE_S = 100.0
 SENTENCE = "pillarbox: page: "
 MOST_SAMPLES = 25  # that the page records while an operator's page opens: 5 s
-Attack = Callable[[Door, Page], Coroutine[Any, Any, None]]
+Attack = Callable[[PageSocket, Page], Coroutine[Any, Any, None]]
 
 
 def attacked(
-    attack: Attack, folder: Path, lab: Lab | None = None, door: Door | None = None
+    attack: Attack, folder: Path, lab: Lab | None = None, door: PageSocket | None = None
 ) -> None:
     """Serve a page, and let somebody attack it."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -37,7 +37,7 @@ def attacked(
         page.close()
 
 
-def connected(door: Door, request: str = "", receive_buffer: int = 0) -> socket.socket:
+def connected(door: PageSocket, request: str = "", receive_buffer: int = 0) -> socket.socket:
     """Return a connection that has sent a request."""
     made = socket.socket()
     made.settimeout(DEADLINE_S)
@@ -49,7 +49,9 @@ def connected(door: Door, request: str = "", receive_buffer: int = 0) -> socket.
 
 
 @contextmanager
-def flood(door: Door, count: int, request: str = "", receive_buffer: int = 0) -> Iterator[None]:
+def flood(
+    door: PageSocket, count: int, request: str = "", receive_buffer: int = 0
+) -> Iterator[None]:
     """Keep many connections that ask for something, or for nothing, and read nothing."""
     made = [connected(door, request, receive_buffer) for _ in range(count)]
     try:
@@ -59,7 +61,7 @@ def flood(door: Door, count: int, request: str = "", receive_buffer: int = 0) ->
             one.close()
 
 
-def request_for(door: Door, role: str, name: str, headers: str = "") -> str:
+def request_for(door: PageSocket, role: str, name: str, headers: str = "") -> str:
     """Return an HTTP request for something that the page serves to a role."""
     where = URL(door.url(role)).join(URL(name)).with_query(token=door.tokens[role])
     return f"GET {where.raw_path_qs} HTTP/1.1\r\nHost: 127.0.0.1\r\n{headers}\r\n"

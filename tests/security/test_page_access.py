@@ -12,7 +12,7 @@ from yarl import URL
 
 from experiments.page.access import COOKIE
 from experiments.page.chromium import CHROMIUM, browser
-from experiments.page.process import Door, Page
+from experiments.page.process import Page, PageSocket
 from tests.experiments.page.test_page_server import Lab
 from tests.security.pages import attacked
 
@@ -24,13 +24,13 @@ UPGRADE = {
 }
 
 
-def place(door: Door, role: str, name: str = "") -> URL:
+def place(door: PageSocket, role: str, name: str = "") -> URL:
     """Return an address without a token."""
     return URL(door.url(role)).join(URL(name or ".")).with_query(None)
 
 
 def test_a_page_sets_a_cookie_that_scripts_and_other_sites_do_not_have(tmp_path: Path) -> None:
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             for role in door.tokens:
                 async with session.get(door.url(role)) as answer:
@@ -44,7 +44,7 @@ def test_a_page_sets_a_cookie_that_scripts_and_other_sites_do_not_have(tmp_path:
 
 
 def test_a_cookie_is_good_for_its_own_path_only(tmp_path: Path) -> None:
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
             for role, given in product(door.tokens, door.tokens):
                 cookie = {"Cookie": f"{COOKIE}={door.tokens[given]}"}
@@ -72,7 +72,7 @@ def test_another_sites_page_uses_no_cookie(tmp_path: Path) -> None:
         {},  # an Origin is missing: browsers always send it with these
     ]
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         cookie = {"Cookie": f"{COOKIE}={door.tokens['operate']}"}
         live, grade = place(door, "operate", "live"), place(door, "operate", "grade")
         own = {"Origin": str(live.origin()), "Sec-Fetch-Site": "same-origin"}
@@ -95,7 +95,7 @@ def test_another_sites_page_uses_no_cookie(tmp_path: Path) -> None:
 def test_a_browser_hides_the_token_and_loads_again(tmp_path: Path) -> None:
     live = "document.getElementById('status').textContent.startsWith('live')"
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with browser(tmp_path / "chromium") as tab:
             await tab.open(door.url("operate"))
             await tab.until(live)

@@ -19,7 +19,7 @@ from experiments.control.visitor import MOST_OPEN_FILES
 from experiments.page import admission, bounded_log
 from experiments.page.admission import MOST_CONNECTIONS, MOST_PAGES, Admission
 from experiments.page.page_client import watching
-from experiments.page.process import Door, Page
+from experiments.page.process import Page, PageSocket
 from experiments.page.server import first_message
 from tests.experiments.page.test_page_server import Lab
 from tests.experiments.page.visiting import run_client
@@ -58,7 +58,7 @@ def complaints(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
     return lambda: capfd.readouterr().err
 
 
-async def enters(door: Door, lab: Lab) -> None:
+async def enters(door: PageSocket, lab: Lab) -> None:
     """Open an operator's page, while the page's server takes few samples of its lab."""
     before = lab.samples
     async with watching(door.url("operate")) as page:
@@ -73,7 +73,7 @@ def test_600_strangers_that_ask_for_nothing(
 ) -> None:
     lab = Lab()
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         with flood(door, 600, request_):
             await enters(door, lab)
             async with watching(door.url("operate")) as operator:
@@ -88,7 +88,7 @@ def test_600_strangers_that_ask_for_nothing(
 def test_requests_that_are_nonsense(tmp_path: Path, complaints: Callable[[], str]) -> None:
     lab = Lab()
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         path = door.paths["operate"]
         for request in (
             b"\0" * 100,
@@ -118,7 +118,7 @@ def test_requests_that_are_nonsense(tmp_path: Path, complaints: Callable[[], str
 def test_watchers_take_no_place_of_an_operator(tmp_path: Path) -> None:
     lab = Lab()
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with AsyncExitStack() as stack:
             for _ in range(MOST_PAGES["watch"]):
                 await stack.enter_async_context(watching(door.url("watch")))
@@ -132,7 +132,7 @@ def test_watchers_take_no_place_of_an_operator(tmp_path: Path) -> None:
 
 
 def test_a_class_behind_one_address_watches_beside_strangers(tmp_path: Path) -> None:
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with AsyncExitStack() as stack:
             with flood(door, 300):
                 for _ in range(60):
@@ -149,7 +149,7 @@ def test_slow_readers_of_recordings(
 ) -> None:
     lab = Eventful()
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         events = 0
         while events < 1000:
             async with watching(door.url("operate")) as first:

@@ -12,13 +12,13 @@ from experiments.page import certificate, process
 from experiments.page.certificate import client_context, fingerprint_of, made_for
 from experiments.page.chromium import CHROMIUM, browser
 from experiments.page.page_client import watching
-from experiments.page.process import Door, Page
+from experiments.page.process import Page, PageSocket
 from tests.experiments.page.test_page_server import Lab
 from tests.security.pages import MOST_SAMPLES, attacked, connected, flood, request_for
 from topos.base.errors import PillarboxError
 
 
-def on_network(*, terminals: bool = False) -> Door:
+def on_network(*, terminals: bool = False) -> PageSocket:
     """Return a door as on a network's address, on the loopback."""
     made = made_for("127.0.0.1")
     return process.opened()._replace(on_loopback=False, terminals=terminals, certificate=made)
@@ -56,7 +56,7 @@ def test_without_openssl_it_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_tls_by_a_certificate_whose_fingerprint_is_known(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         assert door.certificate
         printed = door.certificate.fingerprint
         blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -96,7 +96,7 @@ def test_handshakes_that_are_not_finished(
 ) -> None:
     lab = Lab()
 
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         assert door.certificate
         with flood(door, 200), flood(door, 200, "\x16\x03\x01"), flood(door, 200, "GET / HTTP/1.1"):
             before = lab.samples
@@ -110,8 +110,8 @@ def test_handshakes_that_are_not_finished(
 
 
 def test_a_terminal_needs_to_be_permitted(tmp_path: Path) -> None:
-    def opening(door: Door, why: str) -> None:
-        async def attack(_door: Door, page: Page) -> None:
+    def opening(door: PageSocket, why: str) -> None:
+        async def attack(_door: PageSocket, page: Page) -> None:
             assert door.certificate
             async with watching(door.url("operate"), door.certificate.fingerprint) as operator:
                 with pytest.raises(PillarboxError, match=why):
@@ -125,7 +125,7 @@ def test_a_terminal_needs_to_be_permitted(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get install chromium")
 def test_a_browser_over_tls(tmp_path: Path) -> None:
-    async def attack(door: Door, page: Page) -> None:
+    async def attack(door: PageSocket, page: Page) -> None:
         async with browser(tmp_path / "chromium") as tab:
             await tab.send("Security.setIgnoreCertificateErrors", ignore=True)
             await tab.open(door.url("operate"))

@@ -247,21 +247,21 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
     cable = f"cable-{cable_between(*ENDS)}"
     servers = [f"node-{topos.parse(SPEC).server(end)}" for end in ENDS]
     saved = tmp_path / "saved.html"
-    door = process.opened()
+    listening = process.opened()
 
     async def visit() -> None:
         async with browser(tmp_path / "chromium") as tab:
             await tab.look(1280, 800)
-            await tab.open(door.url("operate"))
+            await tab.open(listening.url("operate"))
             await touch(tab, cable, servers)
-            await load(tab, door.url("watch").replace("/?", "/recording?"))
+            await load(tab, listening.url("watch").replace("/?", "/recording?"))
             await send(tab)
             await type_at(tab, servers[0])
             await teach(tab, tmp_path / "work.py")
             await draw_screens(tab)
             await fold(tab)
             await forget(tab)
-            address = door.url("operate").replace("/?", "/save?")
+            address = listening.url("operate").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
             )
@@ -275,7 +275,7 @@ def test_a_cable_is_cut_and_healed_by_hand_and_seen_again(tmp_path: Path) -> Non
     with running(topos.parse(SPEC), settings, tmp_path / "lab") as lab:
         lab.wait_converged()
         service = Service(lab)
-        page = process.Page(door, partial(ask, lab.folder), lab.folder)
+        page = process.Page(listening, partial(ask, lab.folder), lab.folder)
         try:
             run_client(visit(), BROWSER_S)
             assert [*lab.faults.active, *lab.dead] == []
@@ -300,13 +300,13 @@ class Hostile(Lab):
 
 
 def test_markup_from_a_lab_is_text(tmp_path: Path) -> None:
-    door = process.opened()
+    listening = process.opened()
     saved = tmp_path / "saved.html"
 
     async def visit() -> None:
         async with browser(tmp_path / "chromium") as tab:
             await tab.look(1280, 800)
-            await tab.open(door.url("operate"))
+            await tab.open(listening.url("operate"))
             await tab.until("document.getElementById('events').textContent.includes('<img')")
             await tab.click("#node-0 .body")
             await tab.until(
@@ -320,7 +320,7 @@ def test_markup_from_a_lab_is_text(tmp_path: Path) -> None:
             await tab.key("w")
             await tab.until("document.querySelector('.said').textContent.includes('<img')")
             assert await tab.value("document.images.length") == 0
-            address = door.url("watch").replace("/?", "/save?")
+            address = listening.url("watch").replace("/?", "/save?")
             saved.write_bytes(
                 await asyncio.to_thread(lambda: urllib.request.urlopen(address).read())
             )
@@ -329,7 +329,7 @@ def test_markup_from_a_lab_is_text(tmp_path: Path) -> None:
             assert await tab.value("document.images.length") == 0
             assert tab.complaints == []
 
-    page = process.Page(door, Hostile().ask, tmp_path)
+    page = process.Page(listening, Hostile().ask, tmp_path)
     try:
         run_client(visit(), BROWSER_S)
     finally:
