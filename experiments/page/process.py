@@ -47,7 +47,7 @@ class PageSocket(NamedTuple):
 
 
 def opened(listen: str = "", *, plain_http: bool = False, terminals: bool = False) -> PageSocket:
-    """Return the page socket for a listen address, which `reserved_port` parses (see `socket_at`)."""
+    """Return the page socket for a listen address, parsed by `reserved_port` (see `socket_at`)."""
     return socket_at(reserved_port(listen), plain_http=plain_http, terminals=terminals)
 
 
