@@ -451,11 +451,11 @@ def _flow_sizes_reader() -> Iterator[Callable[[bytes], object]]:
 
 def _read_report(data: bytes) -> None:
     from experiments.traffic.flows import Flow
-    from experiments.traffic.iperf3_output import cut, intervals_in, report_in
+    from experiments.traffic.iperf3_output import cut_intervals, intervals_in, report_in
 
     report = report_in(data.decode(errors="replace"))
     for flow in (Flow(0, 1, 2, volume_bytes=200_000), Flow(0, 1, 2, duration_s=0.15)):
-        cut(flow, intervals_in(report, report))
+        cut_intervals(flow, intervals_in(report, report))
 
 
 # -- captures --------------------------------------------------------------------------------------

@@ -89,13 +89,13 @@ def carried_rates(
     """Return the carried rate and losses at each offered rate of new flows, in one lab."""
     import time
 
-    from experiments.traffic.new_flows import NewFlows
+    from experiments.traffic.new_flows import NewFlowSender
 
     topology = parse(network)
     servers, rows = range(topology.servers), []
     with _labs.sandboxed(topology, **settings) as lab:
         namespaces = [lab.namespace_of(server) for server in servers]
-        with NewFlows(namespaces, [topology.ip(server) for server in servers]) as flows:
+        with NewFlowSender(namespaces, [topology.ip(server) for server in servers]) as flows:
             for rate in rates:
                 lasts_s = max(seconds, min(MOST_S, LEAST_FLOWS / rate))
                 carried = flows.offer(rate, lasts_s, DRAIN_S)

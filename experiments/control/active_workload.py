@@ -17,7 +17,7 @@ import numpy
 
 from experiments.control.ideal_so_far import GoodputAndBound
 from experiments.traffic.collectives.plan import is_collective
-from experiments.traffic.flows import Finishing, Tool
+from experiments.traffic.flows import EndableTool, Tool
 from experiments.trials.runs.recorded_paths import PathSampler, paths_of
 from experiments.trials.trust.verdict import judge
 from experiments.units import with_prefix
@@ -104,7 +104,7 @@ class ActiveWorkload:
         """End now all flows of the workload that have a duration."""
         tool: object = self._tool
         require(tool is not None, f"`{self.what}` is connecting its flows: try again")
-        if self._order.workload.duration_s is None or not isinstance(tool, Finishing):
+        if self._order.workload.duration_s is None or not isinstance(tool, EndableTool):
             raise PillarboxError(f"`{self.what}` ends automatically: its flows have no duration_s")
         tool.finish()
 

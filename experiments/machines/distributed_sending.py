@@ -13,7 +13,12 @@ from typing import Any
 from experiments.machines.flow_ends import ELSEWHERE
 from experiments.machines.trial_support import Machines
 from experiments.traffic.flows import COMPLETED, Flow, FlowResult, Interval, Progress, Sending
-from experiments.traffic.generator import check_congestion_control, facts, interval_of, joint_cost
+from experiments.traffic.generator import (
+    check_congestion_control,
+    interval_length_s,
+    tool_manifest_entries,
+    total_cost,
+)
 from experiments.traffic.generator_process import ANSWER_S
 from experiments.traffic.generator_worker import ROW
 from experiments.traffic.open_loop import TOGETHER
@@ -44,7 +49,7 @@ class Generators:
     ) -> None:
         require(bool(flows), "there is no flow to send")
         self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
-        self.interval_s = interval_of(len(flows), sending.interval_s)
+        self.interval_s = interval_length_s(len(flows), sending.interval_s)
         # numbers of the flows with an end on a machine, by machine
         self._flows_on: dict[int, list[Flow]] = defaultdict(list)
         for flow in flows:
@@ -199,8 +204,8 @@ class Generators:
 
     def versions(self) -> dict[str, Any]:
         """Return the traffic generator's version, settings and, after its end, its CPU time."""
-        found = facts(self.name, self._sending, self.interval_s)
-        return {**found, "processes": len(self._flows_on), **joint_cost(self._costs)}
+        found = tool_manifest_entries(self.name, self._sending, self.interval_s)
+        return {**found, "processes": len(self._flows_on), **total_cost(self._costs)}
 
     def close(self) -> None:
         """End the traffic generator processes on all machines."""

@@ -28,9 +28,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import NICE
-from experiments.traffic.generator_sockets import Connector, FlowConnection
-from experiments.traffic.generator_worker import Deaths, GeneratorTask, Loop, planned, say
-from experiments.traffic.open_loop_worker import Arriving, be_on_time
+from experiments.traffic.generator_sockets import FlowConnection, FlowConnector
+from experiments.traffic.generator_worker import (
+    FlowEventLoop,
+    GeneratorTask,
+    ServerDeathReader,
+    unconnected_flows,
+    write_message,
+)
+from experiments.traffic.open_loop_worker import OpenLoopSender, prioritize_process
 from hosts.linux.rights import take_role
 
 ELSEWHERE = "its other end broke off"
@@ -56,7 +62,7 @@ class Lines:
 
 
 if TYPE_CHECKING:
-    _Base = Loop
+    _Base = FlowEventLoop
 else:
     _Base = object
 
@@ -107,11 +113,11 @@ class _RemoteEnds(_Base):
         return "" if self._sends_to_other_machine(one) else super()._timeout_reason(one)
 
 
-class Greedy(_RemoteEnds, Loop):
+class Greedy(_RemoteEnds, FlowEventLoop):
     """Traffic generator of one machine for flows that send as fast as they can."""
 
 
-class OnTime(_RemoteEnds, Arriving):
+class OnTime(_RemoteEnds, OpenLoopSender):
     """Traffic generator of one machine for flows that arrive over time."""
 
 
@@ -127,29 +133,29 @@ def main() -> None:
     order = lines.next()
     task: GeneratorTask = order["task"]
     here = {int(server) for server in task["namespaces"]}
-    connections, connector = planned(task)
-    say({"ports": connector.listen(connections)})
+    connections, connector = unconnected_flows(task)
+    write_message({"ports": connector.listen(connections)})
     connect(connections, connector, task, here, lines)
     path, known_bytes = task["events"]
-    deaths = Deaths(path, known_bytes, task["names"])
+    deaths = ServerDeathReader(path, known_bytes, task["names"])
     if order["arrive"]:
-        be_on_time()
+        prioritize_process()
     kind = OnTime if order["arrive"] else Greedy
     loop: Greedy | OnTime = kind(connections, task, deaths)
     loop.listen_to_lead(lines, here)
     take_role("generator", [Path(path).parent])
     gc.freeze()
     gc.disable()  # no pauses: the loop creates no reference cycles
-    say({"connected": sum(not one.ended for one in connections)})
+    write_message({"connected": sum(not one.ended for one in connections)})
     cost = loop.run(lines.next()["at_s"])
-    flows = [[one.flow.number, *loop.outcome(one)] for one in connections]
-    say({"flows": flows, "cost": cost, "rows": len(loop.rows)})
+    flows = [[one.flow.number, *loop.flow_result_fields(one)] for one in connections]
+    write_message({"flows": flows, "cost": cost, "rows": len(loop.rows)})
     sys.stdout.buffer.write(loop.rows)
 
 
 def connect(
     connections: Sequence[FlowConnection],
-    connector: Connector,
+    connector: FlowConnector,
     task: GeneratorTask,
     here: set[int],
     lines: Lines,
@@ -161,7 +167,7 @@ def connect(
     clients = {
         number: one.sender.getsockname() for number, one in away.items() if one.sender is not None
     }
-    say({"clients": clients})
+    write_message({"clients": clients})
     come = {int(flow): tuple(client) for flow, client in lines.next()["clients"].items()}
     awaited = {}
     for one in connections:
@@ -171,7 +177,7 @@ def connect(
             awaited[one.flow.destination, come[one.flow.number]] = one
         else:
             one.fail(ELSEWHERE)
-    connector.take(awaited)
+    connector.accept_remote(awaited)
     connector.close()
 
 

@@ -11,7 +11,7 @@ from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 from experiments.traffic.flows import Flow
-from experiments.traffic.generator_process import Process, last_words
+from experiments.traffic.generator_process import GeneratorProcess, last_log_line
 from experiments.traffic.generator_worker import BOARD_BYTES, GeneratorTask
 from topos.base.errors import PillarboxError, require
 
@@ -45,7 +45,7 @@ class Sender:
         arrive = how.pop("arrive")
         task = self._task(lab, [Flow(*fields) for fields in flows], how)
         with self._log.open("wb") as log:
-            self._process = Process("experiments.machines.flow_ends", task, log)
+            self._process = GeneratorProcess("experiments.machines.flow_ends", task, log)
         self._order = {"task": task, "arrive": arrive}
 
     def _task(self, lab: Lab, flows: list[Flow], how: dict[str, Any]) -> GeneratorTask:
@@ -75,32 +75,32 @@ class Sender:
 
     def start(self, at_s: float) -> None:
         """Start the flows at an instant of this machine's CLOCK_MONOTONIC."""
-        self._process.tell({"at_s": at_s})
+        self._process.write_message({"at_s": at_s})
 
     def finish(self) -> None:
         """End now all flows of this machine that have a duration."""
-        self._process.tell({"finish": True})
+        self._process.write_message({"finish": True})
 
     def look(self, over: list[int]) -> dict[str, Any]:
         """Return the progress of flows since the last call; end flows whose other end has ended."""
         if over and self._process.ended() is None:
             with suppress(PillarboxError):  # the traffic generator and all its flows have ended
-                self._process.tell({"over": over})
+                self._process.write_message({"over": over})
         moved = []
         for number in self._process.flows:
             now = self._delivered[number], self._ended[number]
             if self._known.get(number) != now:
                 self._known[number] = now
                 moved.append([number, *now])
-        return {"moved": moved, "gone": self._has_failed() and last_words(self._log)}
+        return {"moved": moved, "gone": self._has_failed() and last_log_line(self._log)}
 
     def _has_failed(self) -> bool:
         return bool(self._process.ended())  # True if the traffic generator failed
 
     def results(self) -> dict[str, Any]:
         """Return the outcome of every flow's ends on this machine."""
-        line, _, rows = self._process.rest().partition(b"\n")
-        require(bool(line), f"a generator was stopped before its end: {last_words(self._log)}")
+        line, _, rows = self._process.remaining_output().partition(b"\n")
+        require(bool(line), f"a generator was stopped before its end: {last_log_line(self._log)}")
         return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
 
     def close(self) -> None:
@@ -111,5 +111,5 @@ class Sender:
             self._board_file = -1
 
     def _answer_to(self, what: dict[str, Any]) -> dict[str, Any]:
-        self._process.tell(what)
-        return self._process.answer()
+        self._process.write_message(what)
+        return self._process.read_answer()

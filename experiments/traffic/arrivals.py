@@ -18,16 +18,16 @@ import numpy
 from numpy.typing import NDArray
 
 from experiments.traffic.demand import (
-    Requests,
+    RequestAnswers,
     demand_of,
+    draw_group_flows,
     draw_pairs,
-    draw_together,
-    requests,
-    together,
+    flows_per_arrival,
+    request_answers,
 )
 from experiments.traffic.flows import Flow
 from experiments.traffic.patterns import MOST_FLOWS
-from experiments.traffic.sizes import Sizes, sizes_of
+from experiments.traffic.sizes import FlowSizes, sizes_of
 from experiments.traffic.workload import Workload, check_load
 from topos.base.errors import require
 from topos.base.topology import Topology
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[numpy.int64]
 
-MOST_OFF = 0.02  # maximum relative deviation from the requested load
-# Maximum number of tries to draw the measured part's sizes. With more tries, a part that is too
-# short would select draws without the largest flows, which no longer follow the distribution.
+MOST_OFF = 0.02  # maximum relative deviation of the drawn flows' load from the requested load
+# Maximum number of tries to draw flow sizes whose sum matches the load. With more tries, a measured
+# part that is too short would select draws without the largest flows, against the distribution.
 TRIES = 20
-PAIRS, SIZES, REQUESTS = 1, 2, 3  # random streams, one for each kind of draw
+PAIRS, SIZES, REQUESTS = 1, 2, 3  # numbers of the independent random streams, one per kind of draw
 
 
 class Arrivals(NamedTuple):
-    """Flows by start time; the columns of a trace."""
+    """Flows of an open loop, sorted by start time, as columns like those of a trace."""
 
     start_s: Floats
     source: Ints  # numbers of the source servers
@@ -63,21 +63,23 @@ class Arrivals(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Interval in which the measured flows start."""
+    """Time interval of a trial: flows that start in it are measured."""
 
     from_s: float
     until_s: float
 
     @property
     def lasting_s(self) -> float:
-        """Length of the window in seconds."""
+        """Length of the measurement window in seconds."""
         return self.until_s - self.from_s
 
 
-def window_of(workload: Workload, last_s: float | None = None) -> Window:
-    """Return the window in which the measured flows start; a trace ends with its last flow.
+def measurement_window(workload: Workload, last_s: float | None = None) -> Window:
+    """Return the time window whose flows are measured: between warm-up and cool-down.
 
-    >>> window_of(Workload(arrivals="poisson", load=0.5, duration_s=30.0))
+    A trace ends at `last_s`, with its last flow.
+
+    >>> measurement_window(Workload(arrivals="poisson", load=0.5, duration_s=30.0))
     Window(from_s=2.0, until_s=32.0)
     """
     if workload.trace is None:
@@ -88,14 +90,14 @@ def window_of(workload: Workload, last_s: float | None = None) -> Window:
     return Window(workload.warm_up_s, until_s)
 
 
-def drawn(
+def poisson_arrivals(
     topology: Topology,
     workload: Workload,
     seed: int,
     capacity_bps: float,
     load: float | None = None,
 ) -> Arrivals:
-    """Return the flows of a workload with Poisson arrivals, sorted by time.
+    """Return random flows of a workload with Poisson arrivals, sorted by start time.
 
     Parameters
     ----------
@@ -115,10 +117,10 @@ def drawn(
     --------
     >>> import topos
     >>> workload = Workload(arrivals="poisson", load=0.5, duration_s=10.0, sizes="storage")
-    >>> found = drawn(topos.parse("bcube,4,1"), workload, seed=1, capacity_bps=1e8)
+    >>> found = poisson_arrivals(topos.parse("bcube,4,1"), workload, seed=1, capacity_bps=1e8)
     >>> bool((numpy.diff(found.start_s) >= 0).all())
     True
-    >>> round(offered_bps(found, window_of(workload)) / 0.5e8, 2)
+    >>> round(offered_bps(found, measurement_window(workload)) / 0.5e8, 2)
     1.0
     """
     load = workload.load if load is None else load
@@ -128,18 +130,18 @@ def drawn(
     sizes = sizes_of(workload.sizes).scaled(workload.size_scale)
     draw = numpy.random.default_rng([SIZES, seed])
     starts, volumes, begin_s = [], [], 0.0
-    each, small = together(topology, workload), requests(topology, workload)
+    each, small = flows_per_arrival(topology, workload), request_answers(topology, workload)
     beside_bps = 8.0 * small.volume_bytes * small.per_s if small else 0.0
     background_bps = load * capacity_bps - beside_bps
     require(
         background_bps > 0,
-        f"the requests alone are {beside_bps:,.0f} bit/s, more than a load of {load:g}: choose "
-        "fewer or smaller ones (options.per_s, options.bytes)",
+        f"the answers to requests alone are {beside_bps:,.0f} bit/s, more than a load of {load:g}: "
+        "choose fewer or smaller answers (options.per_s, options.bytes)",
     )
     parts = (workload.warm_up_s, workload.duration_s, workload.cool_down_s)
     for lasting_s, measured in zip(parts, (False, True, False), strict=True):
         wanted_bytes = background_bps * lasting_s / 8 / each.flows
-        volume = _volumes(sizes, wanted_bytes, measured, load, draw)
+        volume = _flow_sizes_for_load(sizes, wanted_bytes, measured, load, draw)
         moments = begin_s + numpy.sort(draw.random(len(volume))) * lasting_s
         starts.append(numpy.repeat(moments, each.flows))
         volumes.append(numpy.repeat(volume, each.flows))
@@ -147,17 +149,17 @@ def drawn(
     start_s, volume_bytes = numpy.concatenate(starts), numpy.concatenate(volumes)
     demand, draw = demand_of(topology, workload, seed), numpy.random.default_rng([PAIRS, seed])
     if each.flows > 1:
-        pairs = draw_together(topology.servers, each, len(start_s) // each.flows, draw)
+        pairs = draw_group_flows(topology.servers, each, len(start_s) // each.flows, draw)
     else:
         pairs = draw_pairs(demand, len(start_s), draw)
     found = Arrivals(start_s, *pairs, volume_bytes)
-    return found if small is None else _with_requests(found, small, begin_s, demand, seed)
+    return found if small is None else _with_request_answers(found, small, begin_s, demand, seed)
 
 
-def _with_requests(
-    background: Arrivals, small: Requests, until_s: float, demand: Floats, seed: int
+def _with_request_answers(
+    background: Arrivals, small: RequestAnswers, until_s: float, demand: Floats, seed: int
 ) -> Arrivals:
-    """Return the background flows merged with answers to requests.
+    """Return the background flows and random answers to requests, sorted by start time.
 
     Answers are recognized by their size: background flows of exactly that size get one more byte.
     """
@@ -172,18 +174,21 @@ def _with_requests(
     return Arrivals(*(column[order] for column in both))
 
 
-def _volumes(
-    sizes: Sizes, wanted_bytes: float, measured: bool, load: float, draw: numpy.random.Generator
+def _flow_sizes_for_load(
+    sizes: FlowSizes, wanted_bytes: float, measured: bool, load: float, draw: numpy.random.Generator
 ) -> Ints:
-    """Return random flow sizes whose sum is as near to `wanted_bytes` as one flow allows."""
+    """Return random flow sizes whose sum is nearly `wanted_bytes`, the volume of the load.
+
+    Of the measured part the sum deviates by at most MOST_OFF.
+    """
     expected = wanted_bytes / sizes.mean_bytes
     require(
         expected <= MOST_FLOWS * 10,
-        f"a load of {load:g} is {expected:.3g} flows, more than {MOST_FLOWS * 10}: choose a "
+        f"a load of {load:g} takes {expected:.3g} flows, more than {MOST_FLOWS * 10}: choose a "
         "shorter duration_s, or larger sizes",
     )
     for _ in range(TRIES):
-        found = _sizes_up_to(sizes, wanted_bytes, draw)
+        found = _random_sizes_with_sum(sizes, wanted_bytes, draw)
         off = abs(found.sum() - wanted_bytes) / max(wanted_bytes, 1.0)
         if off <= MOST_OFF or not measured:
             return found
@@ -196,8 +201,10 @@ def _volumes(
     raise AssertionError
 
 
-def _sizes_up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator) -> Ints:
-    """Draw sizes one after the other until their sum is nearest to `wanted_bytes`."""
+def _random_sizes_with_sum(
+    sizes: FlowSizes, wanted_bytes: float, draw: numpy.random.Generator
+) -> Ints:
+    """Return random flow sizes, drawn one by one until their sum is nearest to `wanted_bytes`."""
     found = numpy.empty(0, numpy.int64)
     while True:
         left = wanted_bytes - float(found.sum())
@@ -206,7 +213,7 @@ def _sizes_up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator
         total = numpy.cumsum(found, dtype=numpy.float64)
         if total[-1] > wanted_bytes:
             break
-    # index of the first size that exceeds the sum
+    # index of the flow with which the sum exceeds wanted_bytes
     over = int(numpy.searchsorted(total, wanted_bytes))
     before = total[over - 1] if over else 0.0
     nearer = total[over] - wanted_bytes < wanted_bytes - before
@@ -214,6 +221,6 @@ def _sizes_up_to(sizes: Sizes, wanted_bytes: float, draw: numpy.random.Generator
 
 
 def offered_bps(arrivals: Arrivals, window: Window) -> float:
-    """Return the offered load of the flows that start within a window, in bit/s of goodput."""
+    """Return the offered load of all flows that start in a window, in bit/s of goodput."""
     inside = (arrivals.start_s >= window.from_s) & (arrivals.start_s < window.until_s)
     return float(arrivals.volume_bytes[inside].sum()) * 8 / window.lasting_s

@@ -19,7 +19,7 @@ from topos.base.topology import Topology
 
 @dataclass(frozen=True)
 class DistributionPlan:
-    """Trees that distribute a file; each carries an equal part of the file.
+    """Plan to distribute a file: trees of servers, each of which carries an equal part.
 
     A tree's hops are in an order in which every sender already has the data. A tree may pass
     servers that are not receivers: they relay.
@@ -28,21 +28,24 @@ class DistributionPlan:
     source: int
     receivers: tuple[int, ...]
     trees: tuple[tuple[Hop, ...], ...]
-    kind: str  # kind of plan: "trees" or "pipeline"
+    kind: str  # "trees" (of the network) or "pipeline" (receiver to receiver)
 
-    def parts(self, size_bytes: int) -> list[int]:
-        """Return the number of the file's bytes that each tree carries.
+    def bytes_per_tree(self, size_bytes: int) -> list[int]:
+        """Return the number of a file's bytes that each distribution tree carries.
 
-        >>> DistributionPlan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").parts(5)
+        >>> DistributionPlan(0, (1,), (((0, 1),), ((0, 2), (2, 1))), "trees").bytes_per_tree(5)
         [3, 2]
         """
         count = len(self.trees)
-        require(size_bytes >= count, f"a file for {count} trees needs at least {count} bytes")
+        require(
+            size_bytes >= count,
+            f"a file that {count} trees distribute needs at least {count} bytes",
+        )
         return [size_bytes // count + (number < size_bytes % count) for number in range(count)]
 
 
 def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> DistributionPlan:
-    """Return the plan from the source to the receivers: the network's trees, or a pipeline.
+    """Return a plan to distribute a file to receivers: over the network's trees, or a pipeline.
 
     >>> import topos
     >>> plan = plan_of(topos.parse("tree,2,2"), 0, [1, 2, 3])
@@ -51,9 +54,15 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Distri
     >>> len(plan_of(topos.parse("bcube,4,1"), 0, range(1, 16)).trees)
     2
     """
-    require(bool(receivers), "a file needs at least one receiver")
-    require(source not in receivers, "the source of a file cannot be a receiver")
-    require(len(set(receivers)) == len(receivers), "the receivers contain a server twice")
+    require(bool(receivers), "a file distribution needs at least one receiver")
+    require(
+        source not in receivers,
+        "the source server of a distributed file cannot be one of its receivers",
+    )
+    require(
+        len(set(receivers)) == len(receivers),
+        "the receivers of a distributed file contain a server twice",
+    )
     network = declared(topology.kind)
     if network is None or network.distribution is None:
         hops = tuple(pairwise((source, *receivers)))
@@ -62,15 +71,15 @@ def plan_of(topology: Topology, source: int, receivers: Sequence[int]) -> Distri
     return DistributionPlan(source, tuple(receivers), tuple(map(tuple, trees)), "trees")
 
 
-def near_servers(topology: Topology, source: int, count: int) -> list[int]:
-    """Return the nearest servers, over each port in turn: where the papers place a file's copies.
+def nearest_servers(topology: Topology, source: int, count: int) -> list[int]:
+    """Return the servers nearest to `source`, port by port, where papers place a file's copies.
 
     >>> import topos
-    >>> near_servers(topos.parse("bcube,4,1"), 0, 3)  # 0.1, 1.0, 0.2
+    >>> nearest_servers(topos.parse("bcube,4,1"), 0, 3)  # 0.1, 1.0, 0.2
     [1, 4, 2]
     """
     found = [source]
-    for server in found:  # the list grows during the loop
+    for server in found:  # found grows while the loop iterates over it
         peers = [topology.peers(server, port) for port in range(topology.ports)]
         for place in range(max(map(len, peers))):
             for near in (some[place] for some in peers if place < len(some)):
@@ -78,5 +87,8 @@ def near_servers(topology: Topology, source: int, count: int) -> list[int]:
                     found.append(near)
         if len(found) > count:
             break
-    require(len(found) > count, f"{topology.spec} has fewer than {count} servers except the source")
+    require(
+        len(found) > count,
+        f"{topology.spec} has fewer than {count} servers except the source of the file",
+    )
     return found[1 : count + 1]

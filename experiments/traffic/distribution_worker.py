@@ -20,33 +20,38 @@ from collections.abc import Iterator
 from itertools import islice
 
 from experiments.traffic.generator_sockets import FlowConnection
-from experiments.traffic.generator_worker import Deaths, GeneratorTask, Loop, main
+from experiments.traffic.generator_worker import (
+    FlowEventLoop,
+    GeneratorTask,
+    ServerDeathReader,
+    main,
+)
 
 PIECE_BYTES = 1 << 16
-PERIOD_BYTES = 1 << 20  # length of the random bytes, of which each piece is a different section
+PERIOD_BYTES = 1 << 20  # length of the random bytes; each piece of the file is a section of them
 NUMBERS = struct.Struct("=II")
-# step between sections, a prime: pieces with related numbers have different content
+# bytes from section to section, a prime: pieces with related numbers have different content
 SHIFT = 4099
-AT_ONCE = 16  # maximum number of the distributed file's pieces that one sendmsg call sends
+AT_ONCE = 16  # maximum number of pieces of the distributed file per sendmsg call
 
 
 class DistributionTask(GeneratorTask):
-    """Task of the process that distributes a file; its flows are hops."""
+    """JSON task of the process that distributes a file; each flow is a hop of a tree."""
 
     source: int
-    trees: list[int]  # tree of each flow's hop
+    trees: list[int]  # number of the distribution tree to which each flow belongs
     seed: int
 
 
-class Content:
-    """Generated content of a file, by its seed: one part for each tree."""
+class GeneratedContent:
+    """Random content of a distributed file, by its seed: a part for each tree."""
 
     def __init__(self, seed: int) -> None:
         period = random.Random(seed).randbytes(PERIOD_BYTES)
         self._endless = memoryview(period + period[:PIECE_BYTES])
 
     def pieces(self, tree: int, size_bytes: int) -> Iterator[bytes]:
-        """Yield a tree's part of the file, from its first byte on."""
+        """Yield the pieces of the distributed file that a tree carries, in order."""
         for number, begin in enumerate(range(0, size_bytes, PIECE_BYTES)):
             place = (number + tree) * SHIFT % PERIOD_BYTES
             piece = NUMBERS.pack(tree, number) + self._endless[place : place + PIECE_BYTES - 8]
@@ -54,43 +59,45 @@ class Content:
 
 
 class PieceChecker:
-    """Comparison of arriving data with the expected pieces."""
+    """Compares a server's received data with the pieces of the distributed file."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
-        self.right = True  # whether all received data is as expected
+        self.matches = True  # whether all data received so far is as expected
         self._pieces, self._next = pieces, memoryview(b"")
 
-    def take(self, arrived: bytes) -> None:
-        """Compare the next received bytes with the file's expected pieces."""
+    def check(self, arrived: bytes) -> None:
+        """Compare the next received bytes with the expected bytes of the distributed file."""
         at = 0
-        while self.right and at < len(arrived):
+        while self.matches and at < len(arrived):
             self._next = self._next or memoryview(next(self._pieces, b""))
             part = self._next[: len(arrived) - at]
-            # Comparing views with == goes byte by byte, a hundred times as slowly.
-            self.right = bool(part) and arrived.startswith(part, at)
+            # startswith(), as == of memoryviews is a hundred times slower: it goes byte by byte
+            self.matches = bool(part) and arrived.startswith(part, at)
             at += len(part)
             self._next = self._next[len(part) :]
 
 
 class RelayConnection:
-    """A file distribution's hop: data still to send, data received, and the next hops."""
+    """A hop of a file distribution: data to send, a check of received data, and next hops."""
 
     def __init__(
-        self, connection: FlowConnection, expected: Iterator[bytes], made_up: Iterator[bytes]
+        self, connection: FlowConnection, expected: Iterator[bytes], generated: Iterator[bytes]
     ) -> None:
-        self.connection, self.made_up = connection, made_up
+        self.connection, self.generated = connection, generated
         self.onward: list[RelayConnection] = []
-        self.waiting: deque[memoryview] = deque()  # data shared with the next hops
+        self.waiting: deque[memoryview] = (
+            deque()
+        )  # pieces to send; a piece that several hops send is stored once
         self.received = PieceChecker(expected)
-        self._refill()
+        self._generate_pieces()
 
-    def _refill(self) -> None:
-        """Generate the source's next pieces; a relay generates none."""
+    def _generate_pieces(self) -> None:
+        """Generate the file's next pieces to send, at its source only; relays have no generator."""
         if len(self.waiting) < AT_ONCE:
-            self.waiting.extend(map(memoryview, islice(self.made_up, AT_ONCE)))
+            self.waiting.extend(map(memoryview, islice(self.generated, AT_ONCE)))
 
     def send(self) -> int:
-        """Send waiting data without blocking; return the number of bytes sent."""
+        """Send waiting pieces of the file without blocking; return the number of bytes sent."""
         assert self.connection.sender is not None
         sent = left = self.connection.sender.sendmsg(list(islice(self.waiting, AT_ONCE)))
         while left:
@@ -98,34 +105,38 @@ class RelayConnection:
             if left < len(piece):
                 self.waiting.appendleft(piece[left:])
             left -= min(left, len(piece))
-        self._refill()
+        self._generate_pieces()
         return sent
 
 
-class Relaying(Loop):
-    """Event loop that runs until every receiver has its file or cannot get it."""
+class FileDistributionLoop(FlowEventLoop):
+    """Event loop of a file distribution: runs until every receiver has the file or has failed."""
 
     def __init__(
-        self, connections: list[FlowConnection], task: DistributionTask, deaths: Deaths
+        self, connections: list[FlowConnection], task: DistributionTask, deaths: ServerDeathReader
     ) -> None:
         super().__init__(connections, task, deaths)
-        content = Content(task["seed"])
-        sizes = {tree: one.flow.volume_bytes or 0 for one, tree in self._with_trees(task)}
-        feeds: dict[tuple[int, int], RelayConnection] = {}  # hops by tree and receiver
+        content = GeneratedContent(task["seed"])
+        sizes = {
+            tree: one.flow.volume_bytes or 0 for one, tree in self._connections_with_trees(task)
+        }
+        feeds: dict[tuple[int, int], RelayConnection] = {}  # hop to each receiver, by tree
         self._hops: list[RelayConnection] = []
-        for one, tree in self._with_trees(task):
+        for one, tree in self._connections_with_trees(task):
             from_source = one.flow.source == task["source"]
-            made_up = content.pieces(tree, sizes[tree]) if from_source else iter(())
-            hop = RelayConnection(one, content.pieces(tree, sizes[tree]), made_up)
+            generated = content.pieces(tree, sizes[tree]) if from_source else iter(())
+            hop = RelayConnection(one, content.pieces(tree, sizes[tree]), generated)
             if not from_source:
                 feeds[tree, one.flow.source].onward.append(hop)
             feeds[tree, one.flow.destination] = hop
             self._hops.append(hop)
-        for hop in self._hops:  # order: a failed hop precedes its next hops
+        for hop in self._hops:  # hops are in tree order, so that failures reach all later hops
             for onward in hop.onward if hop.connection.ended else ():
                 onward.connection.fail(self._relay_failure_reason(hop))
 
-    def _with_trees(self, task: DistributionTask) -> Iterator[tuple[FlowConnection, int]]:
+    def _connections_with_trees(
+        self, task: DistributionTask
+    ) -> Iterator[tuple[FlowConnection, int]]:
         return zip(self.connections, task["trees"], strict=True)
 
     def _send(self, one: FlowConnection) -> None:
@@ -142,15 +153,18 @@ class Relaying(Loop):
     def _receive(self, one: FlowConnection) -> None:
         assert one.receiver is not None
         arrived = one.receiver.recv(PIECE_BYTES)
-        whole, hop = self._count(one, len(arrived)), self._hops[one.flow.number]
-        hop.received.take(arrived)
+        whole, hop = self._count_delivered(one, len(arrived)), self._hops[one.flow.number]
+        hop.received.check(arrived)
         for onward in hop.onward:
             if arrived and not onward.connection.ended:
                 onward.waiting.append(memoryview(arrived))
                 self._poll_writable(onward.connection, True)
         if whole:
-            right = hop.received.right
-            self._end(one, "" if right else "what arrived is not what the source sent")
+            right = hop.received.matches
+            self._end(
+                one,
+                "" if right else "the receiver's data differs from the file that the source sent",
+            )
 
     def _end(self, one: FlowConnection, reason: str = "") -> None:
         super()._end(one, reason)
@@ -160,8 +174,9 @@ class Relaying(Loop):
                 self._end(onward.connection, self._relay_failure_reason(hop))
 
     def _relay_failure_reason(self, hop: RelayConnection) -> str:
-        return f"server {self._names[hop.connection.flow.destination]} had no more to pass on"
+        relay = self._names[hop.connection.flow.destination]
+        return f"the relay server {relay} had no more to pass on"
 
 
 if __name__ == "__main__":
-    main(Relaying)
+    main(FileDistributionLoop)

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from experiments.traffic.distribution_plan import DistributionPlan, near_servers, plan_of
+from experiments.traffic.distribution_plan import DistributionPlan, nearest_servers, plan_of
 from experiments.traffic.distribution_worker import DistributionTask
 from experiments.traffic.flows import COMPLETED, Flow, Sending
 from experiments.traffic.generator import Generator
@@ -27,21 +27,21 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-DISTRIBUTE = "distribute"  # option of a workload that enables distribution
+DISTRIBUTE = "distribute"  # workload option that turns a pattern into a file distribution
 SEVERAL = "one-to-several"
 PATTERNS = (SEVERAL, "one-to-all")
 SEVERAL_RECEIVERS = 2
 
 
-class Receipt(NamedTuple):
-    """Completion of a file at a receiver."""
+class FileReceipt(NamedTuple):
+    """A receiver's result of a file distribution: time of completion, and correctness."""
 
-    moment_s: float | None  # arrival of the last byte; None if it did not arrive
-    right: bool  # whether all bytes that the source sent arrived unchanged
+    moment_s: float | None  # arrival of the file's last byte; None if it is incomplete
+    unchanged: bool  # whether the whole file arrived unchanged
 
 
-class Distribution(Generator):
-    """Tool that distributes a file."""
+class FileDistributionTool(Generator):
+    """Traffic tool that distributes a file from one server to others, in one process."""
 
     name = "distribution"
     worker = "experiments.traffic.distribution_worker"
@@ -50,13 +50,13 @@ class Distribution(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: DistributionPlan,  # trees of the file's parts
-        size_bytes: int,  # length of the file
-        sending: Sending,  # congestion control, intervals and timeout
+        plan: DistributionPlan,  # distribution trees that carry the file's parts
+        size_bytes: int,  # length of the file in bytes
+        sending: Sending,  # TCP congestion control, report interval and timeout
         seed: int = 0,  # seed of the file's content
     ) -> None:
         self.plan, self._seed = plan, seed
-        self._hops = hops_of(plan, size_bytes)
+        self._hops = hop_flows(plan, size_bytes)
         super().__init__(lab, [flow for _, flow in self._hops], sending)
 
     def _task(self, flows: Sequence[Flow]) -> DistributionTask:
@@ -68,21 +68,21 @@ class Distribution(Generator):
         }
 
     @property
-    def received(self) -> dict[int, Receipt]:
-        """Completion of the file at each receiver, after the end."""
+    def receipts(self) -> dict[int, FileReceipt]:
+        """Result of each receiver after the end: time at which its file was complete."""
         results = self.results()
         found = {}
         for receiver in self.plan.receivers:
             came = [one for one in results if one.flow.destination == receiver]
             moments = [one.end_s for one in came if one.status == COMPLETED and one.end_s]
             whole = len(moments) == len(came)
-            found[receiver] = Receipt(max(moments) if whole else None, whole)
+            found[receiver] = FileReceipt(max(moments) if whole else None, whole)
         return found
 
 
-def hops_of(plan: DistributionPlan, size_bytes: int) -> list[tuple[int, Flow]]:
-    """Return every hop of a plan as a flow, with the number of its tree."""
-    parts = plan.parts(size_bytes)
+def hop_flows(plan: DistributionPlan, size_bytes: int) -> list[tuple[int, Flow]]:
+    """Return a flow for every hop of a file distribution, with the number of its tree."""
+    parts = plan.bytes_per_tree(size_bytes)
     hops = [(tree, *hop) for tree, found in enumerate(plan.trees) for hop in found]
     return [
         (tree, Flow(number, sender, receiver, volume_bytes=parts[tree]))
@@ -90,15 +90,15 @@ def hops_of(plan: DistributionPlan, size_bytes: int) -> list[tuple[int, Flow]]:
     ]
 
 
-def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> Distribution:
-    """Return the tool that distributes a workload's file of `volume_bytes`."""
+def tool(lab: Lab, workload: Workload, seed: int, sending: Sending) -> FileDistributionTool:
+    """Return the traffic tool that distributes a file of the workload's `volume_bytes`."""
     plan = plan_for(lab.topology, workload, seed)
     assert workload.volume_bytes is not None
-    return Distribution(lab, plan, workload.volume_bytes, sending, seed)
+    return FileDistributionTool(lab, plan, workload.volume_bytes, sending, seed)
 
 
 def plan_for(topology: Topology, workload: Workload, seed: int) -> DistributionPlan:
-    """Return the plan that distributes a workload's file.
+    """Return the source, receivers and trees of a workload that distributes a file.
 
     The pattern's options define source and receivers; if one-to-several has no named receivers,
     they are the source's neighbours at different ports, not random servers.
@@ -110,13 +110,15 @@ def plan_for(topology: Topology, workload: Workload, seed: int) -> DistributionP
     """
     require(
         workload.pattern in PATTERNS,
-        f"{workload.pattern} distributes no file: choose {' or '.join(PATTERNS)}",
+        f"the pattern {workload.pattern} distributes no file: choose {' or '.join(PATTERNS)}",
     )
-    require(workload.volume_bytes is not None, "a file to distribute needs a length: volume_bytes")
+    require(
+        workload.volume_bytes is not None, "the file to distribute needs a length: set volume_bytes"
+    )
     options = {name: value for name, value in workload.options.items() if name != DISTRIBUTE}
     count = options.get("receivers", SEVERAL_RECEIVERS)
     flows = flows_of(topology, replace(workload, options=options), seed)
     source, receivers = flows[0].source, [flow.destination for flow in flows]
     if workload.pattern == SEVERAL and isinstance(count, int):
-        receivers = near_servers(topology, source, count)
+        receivers = nearest_servers(topology, source, count)
     return plan_of(topology, source, receivers)

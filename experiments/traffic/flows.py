@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 COMPLETED, FAILED = "completed", "failed"
-# Niceness of processes that send and receive flows: it leaves processor time to the servers'
-# forwarders, and to the kernel's threads that move packets.
+# Niceness of traffic generator processes: servers' forwarders and the kernel's threads, which move
+# packets, run before them.
 NICE = 10
 
 
 @dataclass(frozen=True)
 class Flow:
-    """A TCP connection that delivers `volume_bytes`, or sends for `duration_s`."""
+    """A TCP flow from one server to another: of `volume_bytes`, or sending for `duration_s`."""
 
     number: int
     source: int
@@ -28,7 +28,7 @@ class Flow:
 
 
 class Interval(NamedTuple):
-    """Progress of a flow in one interval; None where the tool does not report a value."""
+    """Counters of a TCP flow in one interval; None if the traffic tool does not report a value."""
 
     begin_s: float
     end_s: float
@@ -40,14 +40,14 @@ class Interval(NamedTuple):
 
 @dataclass
 class FlowResult:
-    """Result of a flow: a failed flow has a reason, and never counts as one of 0 bit/s."""
+    """Result of a TCP flow: a failed flow has a reason, and never counts as 0 bit/s."""
 
     flow: Flow
     tool: str
     status: str = FAILED
     reason: str = "never begun"
-    begin_s: float | None = None  # time of the connection's first byte
-    end_s: float | None = None  # delivery of the last byte
+    begin_s: float | None = None  # time of the flow's first byte, from the barrier
+    end_s: float | None = None  # time of the last byte's delivery, from the barrier
     delivered_bytes: int = 0
     retransmits: int | None = None
     tries: int = 1
@@ -55,14 +55,14 @@ class FlowResult:
 
     @property
     def goodput_bps(self) -> float | None:
-        """Goodput while the flow ran, in bit/s; None if the flow failed."""
+        """Goodput of a flow while it ran, in bit/s; None if the flow failed."""
         if self.status != COMPLETED or self.begin_s is None or self.end_s is None:
             return None
         return self.delivered_bytes * 8 / max(self.end_s - self.begin_s, 1e-9)
 
 
 class Progress(NamedTuple):
-    """Progress of a flow: delivered bytes, and whether the flow has ended."""
+    """Progress of a running flow: delivered bytes, and whether the flow has ended."""
 
     number: int
     delivered_bytes: int
@@ -71,17 +71,17 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Sending:
-    """TCP settings and time limits of flows."""
+    """TCP settings of flows: congestion control, report interval, timeout, maximum rate."""
 
     congestion: str = "cubic"
     interval_s: float = 0.1
-    # counted from the barrier: a flow that has not ended by then has failed
+    # time limit in seconds after the start barrier: a flow that has not ended by then has failed
     timeout_s: float = 120.0
     most_bps: float | None = None  # maximum rate of a flow, TCP headers included
 
 
 class Tool(Protocol):
-    """Program or programs that send flows over a running lab.
+    """Traffic tool: sends flows over a running lab with one or more programs.
 
     A tool is constructed with the lab, the flows and a `Sending`. `close` ends and removes
     everything that the tool has started, at any time.
@@ -90,30 +90,30 @@ class Tool(Protocol):
     name: str
 
     def prepare(self) -> None:
-        """Start listeners, and connect flows where the tool can connect them in advance."""
+        """Start the flows' receivers, and connect flows if the tool can do so in advance."""
 
     def start(self, at_s: float) -> None:
-        """Start the flows at `at_s` of CLOCK_MONOTONIC, which is the barrier."""
+        """Start the flows at the barrier: at `at_s` of CLOCK_MONOTONIC."""
 
     def progress(self) -> Sequence[Progress]:
-        """Return the flows' progress, at low cost."""
+        """Return the delivered bytes of flows so far; a call costs little processor time."""
 
     def ended(self) -> bool:
         """Return True if every flow has ended or failed."""
 
     def results(self) -> list[FlowResult]:
-        """Return each flow's result after the end, in the order of the flows' numbers."""
+        """Return each flow's final result, in the order of the flows' numbers."""
 
     def versions(self) -> dict[str, Any]:
-        """Return the traffic program's entries of the manifest."""
+        """Return the traffic tool's manifest entries: versions and settings."""
 
     def close(self) -> None:
-        """End all processes and flows that still run."""
+        """End all flows and processes of the traffic tool."""
 
 
 @runtime_checkable
-class Finishing(Protocol):
-    """A tool whose flows can be ended early."""
+class EndableTool(Protocol):
+    """Traffic tool whose flows can be ended before their duration is over."""
 
     def finish(self) -> None:
-        """End flows that have a duration now, as if it were over; callable from any thread."""
+        """End now all flows that have a duration; callable from any thread."""

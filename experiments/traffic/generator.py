@@ -27,60 +27,67 @@ from experiments.traffic.flows import (
     Progress,
     Sending,
 )
-from experiments.traffic.generator_process import ANSWER_S, Process, last_words
+from experiments.traffic.generator_process import ANSWER_S, GeneratorProcess, last_log_line
 from experiments.traffic.generator_worker import BOARD_BYTES, ROW, GeneratorTask
 from topos.base.errors import PillarboxError, require
 
 if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
-MOST_ROWS_PER_S = 5000  # maximum rows per second: more would cost a noticeable part of a processor
-MOST_PROCESSES = 8  # maximum number of processes; further processors are left to the network
-# costs summed over all generator processes; other entries take the maximum
+MOST_ROWS_PER_S = (
+    5000  # maximum report rows of all flows per second, which limits their processor time
+)
+MOST_PROCESSES = (
+    8  # maximum number of generator processes; other processors are left to the network
+)
+# cost entries to sum over all generator processes; of other entries the maximum is taken
 SUMS = ("own_s", "cpu_s", "cpu_share")
 AVAILABLE = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
 
 
 class Generator:
-    """Tool that sends flows from one process per processor."""
+    """Built-in traffic generator: sends flows from one child process per processor."""
 
     name = "generator"
-    worker = "experiments.traffic.generator_worker"  # module that a process runs
+    worker = "experiments.traffic.generator_worker"  # Python module that each child process runs
     most_processes = min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
     def __init__(
         self,
         lab: Lab,
         flows: Sequence[Flow],  # flows to send, numbered from 0
-        sending: Sending,  # congestion control, intervals and timeout
+        sending: Sending,  # TCP congestion control, report interval and timeout
     ) -> None:
         self._lab, self._flows, self._sending = lab, list(flows), sending
-        require(bool(self._flows), "there are no flows to send")
+        require(bool(self._flows), "the traffic generator has no flows to send")
         numbers = [flow.number for flow in self._flows]
-        require(numbers == list(range(len(numbers))), "flows are numbered from 0, in their order")
-        self.interval_s = interval_of(len(self._flows), sending.interval_s)
+        require(
+            numbers == list(range(len(numbers))),
+            "the traffic generator needs flows that are numbered 0, 1, 2, ... in this order",
+        )
+        self.interval_s = interval_length_s(len(self._flows), sending.interval_s)
         self._board_file = os.memfd_create("flows")
         os.ftruncate(self._board_file, BOARD_BYTES * len(self._flows))
         board = memoryview(mmap(self._board_file, BOARD_BYTES * len(self._flows)))
         self._delivered = board[: 8 * len(self._flows)].cast("Q")
         self._ended = board[8 * len(self._flows) :]
         self._log = lab.folder / "generator.log"
-        self._processes: list[Process] = []
+        self._processes: list[GeneratorProcess] = []
         self._give_up_s = float("inf")
         self._cost: dict[str, Any] = {}
         self._results: list[FlowResult] | None = None
 
     def prepare(self) -> None:
-        """Connect every flow; a flow that cannot be connected fails, and the others continue."""
+        """Start the generator processes, which connect every flow or mark it as failed."""
         check_congestion_control(self._sending.congestion)
         count = min(self.most_processes, len(self._flows))
         with self._log.open("wb") as log:
             for first in range(count):
                 task = self._task(self._flows[first::count])
-                self._processes.append(Process(self.worker, task, log))
-                self._processes[-1].tell(task)
+                self._processes.append(GeneratorProcess(self.worker, task, log))
+                self._processes[-1].write_message(task)
         for process in self._processes:
-            refused = process.answer().get("refused")
+            refused = process.read_answer().get("refused")
             if refused:
                 raise PillarboxError(refused)
 
@@ -88,7 +95,9 @@ class Generator:
         lab, topology = self._lab, self._lab.topology
         servers = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         log = lab.folder / "events.jsonl"
-        known_bytes = log.stat().st_size  # read before `dead`: no death is missed between the two
+        known_bytes = (
+            log.stat().st_size
+        )  # read before lab.dead, so that no server's death is missed
         return {
             "flows": [list(astuple(flow)) for flow in flows],
             "namespaces": {str(server): lab.namespace_of(server) for server in servers},
@@ -105,42 +114,47 @@ class Generator:
         }
 
     def start(self, at_s: float) -> None:
-        """Start the flows at `at_s` of CLOCK_MONOTONIC."""
-        require(bool(self._processes), "prepare() comes before start()")
+        """Let the generator processes start their flows at `at_s` of CLOCK_MONOTONIC."""
+        require(
+            bool(self._processes),
+            "the traffic generator is not prepared: call prepare() before start()",
+        )
         for process in self._processes:
-            process.tell(at_s)
+            process.write_message(at_s)
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
-        """End flows that have a duration now."""
+        """End now all flows that have a duration."""
         for process in self._processes:
             process.finish()
 
     def progress(self) -> Sequence[Progress]:
-        """Return the progress of all flows."""
+        """Return the delivered bytes of all flows, and whether each has ended."""
         pairs = enumerate(zip(self._delivered, self._ended, strict=True))
         return [Progress(number, delivered, bool(ended)) for number, (delivered, ended) in pairs]
 
     def ended(self) -> bool:
-        """Return True if every flow has ended or failed, or if a process has ended too early."""
+        """Return True if every flow has ended or failed, or a generator process has died."""
         if all(self._ended) or time.monotonic() > self._give_up_s:
             return True
-        return any(one.ended() is not None and not self._has_ended(one) for one in self._processes)
+        return any(
+            one.ended() is not None and not self._flows_have_ended(one) for one in self._processes
+        )
 
-    def _has_ended(self, process: Process) -> bool:
+    def _flows_have_ended(self, process: GeneratorProcess) -> bool:
         return all(self._ended[number] for number in process.flows)
 
     def results(self) -> list[FlowResult]:
         """Return the result of each flow; flows that have not ended by now have failed."""
         if self._results is None:
-            self._results = self._collected()
+            self._results = self._collected_results()
         return self._results
 
-    def _collected(self) -> list[FlowResult]:
+    def _collected_results(self) -> list[FlowResult]:
         results: dict[int, FlowResult] = {}
         costs = []
         for process in self._processes:
-            printed = process.rest() if self._has_ended(process) else b""
+            printed = process.remaining_output() if self._flows_have_ended(process) else b""
             line, _, rows = printed.partition(b"\n")
             if not line:
                 continue
@@ -150,21 +164,23 @@ class Generator:
                 results[number] = FlowResult(self._flows[number], self.name, *fields)
             for number, *fields in ROW.iter_unpack(rows):
                 results[number].intervals.append(Interval(*fields))
-        self._cost = joint_cost(costs)
+        self._cost = total_cost(costs)
         return [results.get(flow.number) or self._aborted_result(flow) for flow in self._flows]
 
     def _aborted_result(self, flow: Flow) -> FlowResult:
         delivered = self._delivered[flow.number]
-        reason = f"the generator was stopped before its end: {last_words(self._log)}"
+        reason = (
+            f"the traffic generator process was stopped before its end: {last_log_line(self._log)}"
+        )
         return FlowResult(flow, self.name, reason=reason, delivered_bytes=delivered)
 
     def versions(self) -> dict[str, Any]:
-        """Return the tool's settings and, after the end, its cost."""
-        found = facts(self.name, self._sending, self.interval_s)
+        """Return manifest entries: the traffic generator's settings and, at the end, its cost."""
+        found = tool_manifest_entries(self.name, self._sending, self.interval_s)
         return {**found, "processes": len(self._processes), **self._cost}
 
     def close(self) -> None:
-        """Kill the generator's processes at any time."""
+        """Kill all processes of the traffic generator."""
         for process in self._processes:
             process.close()
         if self._board_file >= 0:
@@ -172,10 +188,10 @@ class Generator:
             self._board_file = -1
 
 
-def joint_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the joint cost of several processes; entries of a single process are kept.
+def total_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the joint cost of generator processes; entries of a single process are kept.
 
-    >>> joint_cost([{"cpu_s": 1.5, "late_s": 0.1}, {"cpu_s": 2.0, "late_s": 0.0}])
+    >>> total_cost([{"cpu_s": 1.5, "late_s": 0.1}, {"cpu_s": 2.0, "late_s": 0.0}])
     {'cpu_s': 3.5, 'late_s': 0.1}
     """
     found: dict[str, Any] = {}
@@ -188,8 +204,8 @@ def joint_cost(costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
-    """Return the manifest's entries for a tool with its own sockets."""
+def tool_manifest_entries(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
+    """Return a traffic tool's manifest entries: versions, congestion control, interval."""
     return {
         "tool": tool,
         "python": platform.python_version(),
@@ -200,23 +216,23 @@ def facts(tool: str, sending: Sending, interval_s: float) -> dict[str, Any]:
     }
 
 
-def interval_of(flows: int, wanted_s: float) -> float:
-    """Return the length of an interval: the wanted length, or a multiple of it for many flows.
+def interval_length_s(flows: int, wanted_s: float) -> float:
+    """Return the report interval in seconds: `wanted_s`, or a multiple of it for many flows.
 
-    >>> interval_of(240, 0.1), interval_of(4032, 0.1)
+    >>> interval_length_s(240, 0.1), interval_length_s(4032, 0.1)
     (0.1, 0.9)
     """
-    require(wanted_s > 0, f"interval_s is more than 0, not {wanted_s}")
+    require(wanted_s > 0, f"interval_s must be more than 0, not {wanted_s}")
     return round(wanted_s * max(1, -(-flows // int(MOST_ROWS_PER_S * wanted_s + 0.5))), 9)
 
 
 def check_congestion_control(name: str) -> None:
-    """Raise PillarboxError if this kernel lacks the congestion control."""
+    """Raise PillarboxError if this kernel lacks a TCP congestion control."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as trying:
         try:
             trying.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError:
             known = ", ".join(sorted(AVAILABLE.read_text().split()))
             raise PillarboxError(
-                f"this kernel has no congestion control {name!r}: it has {known}"
+                f"this kernel has no TCP congestion control {name!r}: choose one of {known}"
             ) from None

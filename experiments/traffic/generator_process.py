@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import IO, Any
 
 from experiments.interpreter import module_command
-from experiments.traffic.generator_sockets import ALL_S
+from experiments.traffic.generator_sockets import MOST_CONNECT_S
 from experiments.traffic.generator_worker import GeneratorTask
 from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError, require
 
-ANSWER_S = 15.0  # extra time to answer beyond the generator process's own limits, in seconds
+ANSWER_S = 15.0  # seconds that a generator process may answer later than its own time limits
 
 
-class Process:
-    """A generator process, and the numbers of its flows."""
+class GeneratorProcess:
+    """A child process that generates the traffic of some of a trial's flows."""
 
     def __init__(self, module: str, task: GeneratorTask, log: IO[bytes]) -> None:
         self.flows = [int(number) for number, *_ in task["flows"]]
@@ -35,32 +35,35 @@ class Process:
         self._input, self.output = self._running.stdin, self._running.stdout
         self.pid = self._running.pid
 
-    def tell(self, what: object) -> None:
-        """Write a JSON line to the generator process; raise PillarboxError if it has ended."""
+    def write_message(self, what: object) -> None:
+        """Write a line of JSON to the generator process; raise PillarboxError if it has ended."""
         try:
             self._input.write(json.dumps(what).encode() + b"\n")
             self._input.flush()
         except BrokenPipeError:
-            ended = f"the generator has ended: {last_words(self._log)}"
+            ended = f"the traffic generator process has ended: {last_log_line(self._log)}"
             raise PillarboxError(ended) from None
 
-    def answer(self) -> dict[str, Any]:
-        """Return the generator process's next JSON line; it connects its flows first."""
-        answered = readable([self.output], ALL_S + ANSWER_S)
+    def read_answer(self) -> dict[str, Any]:
+        """Return the generator process's next line of JSON; the first follows the connections."""
+        answered = readable([self.output], MOST_CONNECT_S + ANSWER_S)
         line = self.output.readline() if answered else b""
-        require(bool(line), f"the generator could not connect its flows: {last_words(self._log)}")
+        require(
+            bool(line),
+            f"the traffic generator process did not connect its flows: {last_log_line(self._log)}",
+        )
         return dict(json.loads(line))
 
     def finish(self) -> None:
-        """End the process' flows that have a duration now."""
+        """End now all flows of the generator process that have a duration (SIGUSR1)."""
         self._running.send_signal(signal.SIGUSR1)
 
     def ended(self) -> int | None:
-        """Return the exit code of the process; None if it still runs."""
+        """Return the generator process's exit code, or None while it runs."""
         return self._running.poll()
 
-    def rest(self) -> bytes:
-        """Return the output of the process until its end; empty if it does not end."""
+    def remaining_output(self) -> bytes:
+        """Return the generator process's output up to its end; kill it if it does not end."""
         try:
             return self._running.communicate(timeout=ANSWER_S)[0]
         except subprocess.TimeoutExpired:
@@ -68,14 +71,14 @@ class Process:
             return b""
 
     def close(self) -> None:
-        """Kill the generator's process at any time."""
+        """Kill the traffic generator process, and wait for its end."""
         self._running.kill()
         self._input.close()
         self.output.close()
         self._running.wait()
 
 
-def last_words(log: Path) -> str:
-    """Return the last line of a process' error log."""
+def last_log_line(log: Path) -> str:
+    """Return the last line of the generator processes' error log."""
     lines = log.read_text(errors="replace").splitlines() if log.exists() else []
-    return lines[-1] if lines else "it said nothing"
+    return lines[-1] if lines else "it reported no error"

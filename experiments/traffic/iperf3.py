@@ -39,13 +39,18 @@ from experiments.traffic.flows import COMPLETED, FAILED, NICE, Flow, FlowResult,
 from experiments.traffic.iperf3_output import (
     NEVER_CONNECTED,
     UNREADABLE,
-    cut,
+    cut_intervals,
     intervals_in,
     report_in,
-    shifted,
+    shifted_intervals,
     version_in,
 )
-from experiments.traffic.iperf3_session import FIRST_PORT, Session, shared_socket, text_of
+from experiments.traffic.iperf3_session import (
+    FIRST_PORT,
+    Iperf3Session,
+    output_so_far,
+    shared_socket,
+)
 from hosts.linux.rights import role_command_prefix
 from topos.base.errors import PillarboxError, require
 
@@ -55,12 +60,15 @@ if TYPE_CHECKING:
 OLDEST = (3, 9)
 SHORTEST_INTERVAL_S = 0.1  # minimum report interval that iperf3 accepts
 LONGEST_S = 86_400  # maximum duration that iperf3 accepts
-LISTEN_S, CONNECT_S = 10.0, 10.0  # time limits of preparation, in seconds
+LISTEN_S, CONNECT_S = (
+    10.0,
+    10.0,
+)  # time limits for servers to listen and clients to connect, in seconds
 TRY_S, BETWEEN_TRIES_S = 2.0, 0.2
-POLL_S, LOOK_S = 0.01, 0.05
-MOST_LOOKING = 0.2  # upper bound for the fraction of time spent on checking the flows' progress
-GRACE_S = 0.5  # time between asking a process to end and killing it, in seconds
-SERVER_END_S = 2.0  # time for all servers to report after the last client, in seconds
+POLL_S, CHECK_S = 0.01, 0.05
+MOST_CHECK_SHARE = 0.2  # maximum fraction of time spent on reading the TCP state of iperf3's flows
+GRACE_S = 0.5  # seconds from SIGINT to SIGKILL of an iperf3 client
+SERVER_END_S = 2.0  # seconds for all iperf3 servers to print their reports
 LISTENING, ESTABLISHED = "0A", "01"  # TCP states in /proc/net/tcp
 
 
@@ -73,8 +81,8 @@ def version(program: str = "iperf3") -> tuple[int, int]:
         )
     except OSError as error:
         raise PillarboxError(
-            f"{program} cannot be run ({error.strerror}): install the package iperf3, or send with "
-            "the built-in generator"
+            f"the program {program} cannot be run ({error.strerror}): install the package iperf3, "
+            "or send with the built-in generator"
         ) from error
     found = version_in(printed.stdout)
     require(
@@ -86,28 +94,35 @@ def version(program: str = "iperf3") -> tuple[int, int]:
 
 
 class Iperf3:
-    """Tool that sends flows with iperf3."""
+    """Traffic tool that sends each flow with an iperf3 client and server."""
 
     name = "iperf3"
 
     def __init__(
         self,
         lab: Lab,  # lab in which iperf3 runs
-        flows: Sequence[Flow],  # flows to send
-        sending: Sending,  # congestion control, intervals and timeout
+        flows: Sequence[Flow],  # flows to send, one pair of iperf3 processes each
+        sending: Sending,  # TCP congestion control, report interval and timeout
         *,
         program: str = "iperf3",  # program to run instead of the system's iperf3
     ) -> None:
         self._lab, self._sending, self._program = lab, sending, program
         self._version = version(program)
         most = max((flow.number for flow in flows), default=0)
-        require(FIRST_PORT + most < 1 << 16, "too many flows for iperf3's ports: use the generator")
+        require(
+            FIRST_PORT + most < 1 << 16,
+            "iperf3 has too few TCP ports for these flows: choose the built-in generator",
+        )
         ordered = sorted(flows, key=lambda flow: flow.number)
-        self._sessions = [Session(flow, FlowResult(flow, self.name)) for flow in ordered]
+        self._sessions = [Iperf3Session(flow, FlowResult(flow, self.name)) for flow in ordered]
         self._at_s: float | None = None
-        self._scheduled: list[tuple[float, int, Callable[[Session], None], Session]] = []
-        self._released: list[Session] = []  # continued servers whose flows have not started
-        self._look_s = math.inf  # next check for flows that have started
+        self._scheduled: list[
+            tuple[float, int, Callable[[Iperf3Session], None], Iperf3Session]
+        ] = []
+        self._released: list[
+            Iperf3Session
+        ] = []  # sessions whose server runs, but whose first bytes have not arrived
+        self._next_check_s = math.inf  # time of the next check which flows have started
         self._serials = count()
         self._exits = selectors.DefaultSelector()
         self._wake, wake = socket.socketpair()
@@ -116,16 +131,18 @@ class Iperf3:
         self._thread: threading.Thread | None = None
         self._closing = False
         self._connect_s = CONNECT_S
-        _check_kernel(wake)
+        _check_socket_sharing(wake)
 
     # -- before the barrier ----------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Start all processes; the clients then wait for their servers' first message."""
+        """Start an iperf3 server and client per flow; stopped servers keep the clients waiting."""
         free = self._sessions_without(LISTENING)
         for session in self._sessions:
             if session not in free:
-                session.fail(f"another program listens at its port {session.port}")
+                session.fail(
+                    f"another program listens on the TCP port of its iperf3 server, {session.port}"
+                )
         for session in free:
             with interrupt_deferred():
                 session.server = self._start_process(
@@ -138,12 +155,12 @@ class Iperf3:
                         *self._report_options(),
                     ),
                 )
-        self._wait(LISTENING, LISTEN_S, self._fail_dead_servers)
+        self._wait_for_sockets(LISTENING, LISTEN_S, self._fail_dead_servers)
         for session in self._live_sessions():
             assert session.server is not None
             session.server.send_signal(signal.SIGSTOP)
-            self._connect(session)
-        self._wait(ESTABLISHED, self._connect_s, lambda: self._handle_events(0))
+            self._start_client(session)
+        self._wait_for_sockets(ESTABLISHED, self._connect_s, lambda: self._handle_events(0))
 
     def _start_process(self, server: int, says: IO[bytes], *words: str) -> subprocess.Popen[bytes]:
         started: subprocess.Popen[bytes] = self._lab.host(server).popen(
@@ -164,7 +181,7 @@ class Iperf3:
         most_bps = self._sending.most_bps
         return ["--fq-rate", str(round(most_bps))] if most_bps else []
 
-    def _connect(self, session: Session) -> None:
+    def _start_client(self, session: Iperf3Session) -> None:
         """Start a flow's iperf3 client."""
         flow = session.flow
         if flow.destination in self._lab.dead:
@@ -182,14 +199,14 @@ class Iperf3:
         try:
             with interrupt_deferred():
                 session.client = self._start_process(flow.destination, session.client_says, *words)
-        # the lab is stopping, or the machine lacks resources
+        # the lab is being stopped, or the machine has no memory or processes left
         except (OSError, PillarboxError) as error:
             session.fail(f"its iperf3 client cannot be started: {error}")
             return
         session.pidfd = os.pidfd_open(session.client.pid)
         self._exits.register(session.pidfd, selectors.EVENT_READ, session)
 
-    def _wait(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
+    def _wait_for_sockets(self, state: str, limit_s: float, meanwhile: Callable[[], None]) -> None:
         """Wait until every iperf3 server has a TCP socket in a state, or until the time limit."""
         began_s = time.monotonic()
         deadline = began_s + limit_s
@@ -198,13 +215,13 @@ class Iperf3:
             if not self._sessions_without(state):
                 return
             looked_s = time.monotonic() - began_s
-            time.sleep(max(POLL_S, looked_s / MOST_LOOKING))
+            time.sleep(max(POLL_S, looked_s / MOST_CHECK_SHARE))
             began_s = time.monotonic()
         if state == LISTENING:
             for session in self._sessions_without(state):
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
 
-    def _sessions_without(self, state: str) -> list[Session]:
+    def _sessions_without(self, state: str) -> list[Iperf3Session]:
         """Return the iperf3 sessions whose live server has no TCP socket in that state."""
         found = []
         live = self._live_sessions()
@@ -222,88 +239,90 @@ class Iperf3:
     def _fail_dead_servers(self) -> None:
         for session in self._live_sessions():
             if session.server and session.server.poll() is not None:
-                said = report_in(text_of(session.server_says)).get("error", UNREADABLE)
+                said = report_in(output_so_far(session.server_says)).get("error", UNREADABLE)
                 session.fail(f"its iperf3 server ended immediately: {said}")
 
-    def _live_sessions(self) -> list[Session]:
+    def _live_sessions(self) -> list[Iperf3Session]:
         return [session for session in self._sessions if not session.ended]
 
     # -- from the barrier on ---------------------------------------------------------------------
 
     def start(self, at_s: float) -> None:
-        """Continue every server at the barrier, or its flow's `start_s` after the barrier."""
+        """Schedule the start (SIGCONT) and the timeout of every iperf3 server's flow."""
         self._at_s = at_s
         for session in self._live_sessions():
-            self._schedule(at_s + session.flow.start_s, self._release, session)
+            self._schedule(at_s + session.flow.start_s, self._continue_server, session)
             self._schedule(at_s + self._sending.timeout_s, self._stop_late_client, session)
-        self._thread = threading.Thread(target=self._watch, name="iperf3", daemon=True)
+        self._thread = threading.Thread(target=self._handle_all_events, name="iperf3", daemon=True)
         self._thread.start()
 
-    def _schedule(self, at_s: float, deed: Callable[[Session], None], session: Session) -> None:
+    def _schedule(
+        self, at_s: float, deed: Callable[[Iperf3Session], None], session: Iperf3Session
+    ) -> None:
         heapq.heappush(self._scheduled, (at_s, next(self._serials), deed, session))
 
-    def _watch(self) -> None:
+    def _handle_all_events(self) -> None:
         while not self._closing and not self.ended():
             self._handle_events(None)
 
     def _handle_events(self, timeout_s: float | None) -> None:
-        """Handle due events, then exited iperf3 clients; wait for at most `timeout_s`."""
+        """Run due timed events, then handle exits of iperf3 clients for at most `timeout_s`."""
         now_s = time.monotonic()
         while self._scheduled and self._scheduled[0][0] <= now_s:
             _, _, deed, session = heapq.heappop(self._scheduled)
             if not session.ended:
                 deed(session)
-        if self._look_s <= now_s:
+        if self._next_check_s <= now_s:
             self._check_starts()
         if timeout_s is None:
-            due_s = min(self._look_s, self._scheduled[0][0] if self._scheduled else math.inf)
+            due_s = min(self._next_check_s, self._scheduled[0][0] if self._scheduled else math.inf)
             timeout_s = None if math.isinf(due_s) else max(0.0, due_s - time.monotonic())
         heard = self._exits.select(timeout_s)
         now_s = time.monotonic()
         for key, _ in heard:
-            if key.data is None:  # woken up by new events or close(), not by a client's exit
+            if key.data is None:  # wake-up by a new timed event or close(), not by a client's exit
                 self._woken.recv(1 << 10)
             else:
                 self._exits.unregister(key.fileobj)
                 self._handle_exit(key.data, now_s)
 
-    def _release(self, session: Session) -> None:
+    def _continue_server(self, session: Iperf3Session) -> None:
         session.signal_server(signal.SIGCONT)
         self._released.append(session)
-        self._look_s = min(self._look_s, time.monotonic() + POLL_S)
+        self._next_check_s = min(self._next_check_s, time.monotonic() + POLL_S)
 
     def _check_starts(self) -> None:
-        """Check which flows have received their first bytes: their duration counts from then on."""
+        """Check which iperf3 flows have received their first bytes, and start their durations."""
         began_s = time.monotonic()
         self._released = [
             one for one in self._released if not (one.ended or self._has_started(one))
         ]
         now_s = time.monotonic()
-        wait_s = max(LOOK_S, (now_s - began_s) / MOST_LOOKING)
-        self._look_s = now_s + wait_s if self._released else math.inf
+        wait_s = max(CHECK_S, (now_s - began_s) / MOST_CHECK_SHARE)
+        self._next_check_s = now_s + wait_s if self._released else math.inf
 
-    def _has_started(self, session: Session) -> bool:
-        if not session.has_begun():
+    def _has_started(self, session: Iperf3Session) -> bool:
+        if not session.has_received():
             return False
         if session.flow.duration_s is not None:
-            self._schedule(session.began_s + session.flow.duration_s, self._stop, session)
+            self._schedule(session.began_s + session.flow.duration_s, self._stop_client, session)
         else:
             self._check_volume(session)
         return True
 
-    def _check_volume(self, session: Session) -> None:
-        """Stop an iperf3 client that has its volume, or schedule the next check."""
-        # One block more, as a signal loses data that was read from the socket but not yet counted.
+    def _check_volume(self, session: Iperf3Session) -> None:
+        """Stop an iperf3 client that has received its volume, or schedule the next check."""
+        # One block more than the volume: when SIGINT ends iperf3, its last read may not be counted.
         volume_bytes = (session.flow.volume_bytes or 0) + session.block_bytes
         read_bytes, now_s = session.bytes_read(), time.monotonic()
         if read_bytes >= volume_bytes:
-            self._stop(session)
+            self._stop_client(session)
             return
         lasting_s = (now_s - session.began_s) * (volume_bytes - read_bytes) / max(read_bytes, 1)
-        wait_s = min(max(lasting_s / 2, POLL_S), LOOK_S)
+        wait_s = min(max(lasting_s / 2, POLL_S), CHECK_S)
         self._schedule(now_s + wait_s, self._check_volume, session)
 
-    def _stop(self, session: Session) -> None:
+    def _stop_client(self, session: Iperf3Session) -> None:
         """Stop an iperf3 client that has completed its flow.
 
         Its server is suspended until the client ends: among hundreds of flows, senders would take
@@ -313,27 +332,29 @@ class Iperf3:
         session.signal_server(signal.SIGSTOP)
         session.signal(signal.SIGINT)
 
-    def _stop_late_client(self, session: Session) -> None:
-        """Stop a client after the timeout: with SIGINT, for its report, then with SIGKILL."""
+    def _stop_late_client(self, session: Iperf3Session) -> None:
+        """End an iperf3 client after the timeout: SIGINT, so that it reports, then SIGKILL."""
         session.given_up = True
-        if session.pidfd < 0:  # the client is between two tries to connect
-            session.fail(f"{session.result.reason}, and its time was over")
+        if session.pidfd < 0:  # no client runs: it is between two tries to connect
+            session.fail(
+                f"{session.result.reason}; its iperf3 client could not connect before the timeout"
+            )
             return
         session.signal(signal.SIGINT)
         self._schedule(time.monotonic() + GRACE_S, lambda one: one.signal(signal.SIGKILL), session)
 
-    def _handle_exit(self, session: Session, now_s: float) -> None:
+    def _handle_exit(self, session: Iperf3Session, now_s: float) -> None:
         """Handle an iperf3 client's exit; start it again if it never reached its server."""
         assert session.client is not None
         session.client.wait()
         session.exited_s = now_s
-        session.let_go()
+        session.close_files()
         if session.stopped:
             session.signal_server(signal.SIGCONT)
         if session.began_s or session.given_up:
             session.ended = True
             return
-        reason = str(report_in(text_of(session.client_says)).get("error", ""))
+        reason = str(report_in(output_so_far(session.client_says)).get("error", ""))
         if not reason.startswith(NEVER_CONNECTED):
             session.ended = True
             return
@@ -342,44 +363,44 @@ class Iperf3:
             session.fail(f"its iperf3 server has ended: {reason}")
         else:
             session.result.tries += 1
-            self._schedule(now_s + BETWEEN_TRIES_S, self._connect, session)
+            self._schedule(now_s + BETWEEN_TRIES_S, self._start_client, session)
 
     def finish(self) -> None:
-        """End flows that have a duration now."""
+        """End now all iperf3 flows that have a duration."""
         now_s = time.monotonic()
         for session in self._live_sessions():
             if session.flow.duration_s is not None:
-                self._schedule(now_s, self._stop, session)
+                self._schedule(now_s, self._stop_client, session)
         self._wake.send(b"\0")
 
     # -- progress and results --------------------------------------------------------------------
 
     def progress(self) -> Sequence[Progress]:
-        """Return the number of bytes that each client has received."""
+        """Return the bytes that each iperf3 client has received, and whether its flow has ended."""
         return [Progress(one.flow.number, one.bytes_read(), one.ended) for one in self._sessions]
 
     def ended(self) -> bool:
-        """Return True if every flow has ended or failed."""
+        """Return True if every iperf3 flow has ended or failed."""
         return all(session.ended for session in self._sessions)
 
     def results(self) -> list[FlowResult]:
-        """Return the result of each flow."""
+        """Return the result of each iperf3 flow, after evaluating its reports."""
         deadline = time.monotonic() + SERVER_END_S
         for session in self._sessions:
-            if session.exited_s and not session.judged:
-                self._evaluate(session, deadline)
+            if session.exited_s and not session.evaluated:
+                self._evaluate_reports(session, deadline)
         return [session.result for session in self._sessions]
 
-    def _evaluate(self, session: Session, deadline: float) -> None:
-        """Evaluate both ends' iperf3 reports of a flow."""
-        session.judged = True
-        received = report_in(text_of(session.client_says))
+    def _evaluate_reports(self, session: Iperf3Session, deadline: float) -> None:
+        """Fill in a flow's result from the reports of its iperf3 client and server."""
+        session.evaluated = True
+        received = report_in(output_so_far(session.client_says))
         sent = self._server_report(session, deadline)
         flow, result = session.flow, session.result
         rows = intervals_in(received, sent)
-        # A signal ends a client immediately: its last row ends at the client's exit.
+        # SIGINT ends an iperf3 client immediately: its last interval ends when the client exits.
         began_s = session.exited_s - (self._at_s or 0.0) - (rows[-1].end_s if rows else 0.0)
-        rows = cut(flow, shifted(rows, max(began_s, flow.start_s)))
+        rows = cut_intervals(flow, shifted_intervals(rows, max(began_s, flow.start_s)))
         result.intervals = rows
         result.delivered_bytes = sum(row.delivered_bytes for row in rows)
         counted = [row.retransmits for row in rows if row.retransmits is not None]
@@ -389,20 +410,20 @@ class Iperf3:
         result.reason = self._failure_reason(session, received)
         result.status = FAILED if result.reason else COMPLETED
 
-    def _server_report(self, session: Session, deadline: float) -> dict[str, Any]:
-        """Return the sender's report, which appears right after the receiver's end."""
+    def _server_report(self, session: Iperf3Session, deadline: float) -> dict[str, Any]:
+        """Return the iperf3 server's report (sender), printed right after the client's end."""
         assert session.server is not None
         try:
             session.server.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             return {}
-        return report_in(text_of(session.server_says))
+        return report_in(output_so_far(session.server_says))
 
-    def _failure_reason(self, session: Session, received: dict[str, Any]) -> str:
-        """Return why a flow has failed, or an empty text."""
+    def _failure_reason(self, session: Iperf3Session, received: dict[str, Any]) -> str:
+        """Return the reason why an iperf3 flow has failed, or an empty text."""
         flow, result = session.flow, session.result
         if flow.volume_bytes is not None and result.delivered_bytes >= flow.volume_bytes:
-            return ""  # the volume arrived: later errors do not matter
+            return ""  # success: the flow's whole volume arrived, errors after it do not count
         if str(received.get("error", "")).startswith(NEVER_CONNECTED):
             return str(received["error"])
         if session.given_up:
@@ -420,7 +441,7 @@ class Iperf3:
         return ""
 
     def versions(self) -> dict[str, Any]:
-        """Return the manifest's entries of the program and its settings."""
+        """Return manifest entries: version and settings of iperf3."""
         return {
             "tool": self.name,
             "iperf3": ".".join(map(str, self._version)),
@@ -431,19 +452,19 @@ class Iperf3:
         }
 
     def close(self) -> None:
-        """Kill every iperf3 process, and wait for its end."""
+        """Kill all iperf3 processes, and wait for their ends."""
         self._closing = True
         self._wake.send(b"\0")
         if self._thread:
             self._thread.join()
             self._thread = None
         for process in self._processes():
-            process.kill()  # SIGKILL ends stopped processes as well
+            process.kill()  # SIGKILL also ends processes that SIGSTOP has stopped
         for process in self._processes():
             process.wait()
         for key in list(self._exits.get_map().values()):
             if key.data is not None:
-                key.data.let_go()
+                key.data.close_files()
         self._exits.close()
         for session in self._sessions:
             session.server_says.close()
@@ -456,15 +477,15 @@ class Iperf3:
             yield from filter(None, (session.client, session.server))
 
 
-def _check_kernel(own: socket.socket) -> None:
-    """Raise PillarboxError if this kernel cannot share another process's sockets."""
+def _check_socket_sharing(own: socket.socket) -> None:
+    """Raise PillarboxError if this kernel lacks pidfd_getfd, to read iperf3's TCP state."""
     pidfd = os.pidfd_open(os.getpid())
     try:
         shared_socket(pidfd, own.fileno()).close()
     except OSError as error:
         raise PillarboxError(
-            f"iperf3 cannot be followed here ({error.strerror}): it takes Linux 5.6 and "
-            "root; send with the built-in generator"
+            f"the sockets of iperf3 cannot be read here ({error.strerror}): use root and "
+            "Linux 5.6 or newer, or send with the built-in generator"
         ) from None
     finally:
         os.close(pidfd)

@@ -16,12 +16,12 @@ from experiments.traffic.flows import Flow, Interval
 from topos.base.errors import require
 
 UNREADABLE = "iperf3 ended without a report that can be read"
-LARGEST = 2.0**63  # limit for bytes and seconds in a report
+LARGEST = 2.0**63  # upper bound for byte counts and times in an iperf3 report
 NEVER_CONNECTED = "unable to connect"
 
 
 def version_in(text: str) -> tuple[int, int]:
-    """Return the version that ``iperf3 --version`` prints.
+    """Return the major and minor version in the output of ``iperf3 --version``.
 
     >>> version_in("iperf 3.12 (cJSON 1.7.15)")
     (3, 12)
@@ -33,20 +33,25 @@ def version_in(text: str) -> tuple[int, int]:
 
 
 def report_in(text: str) -> dict[str, Any]:
-    """Return iperf3's JSON report, or a dict with only an ``error``; skip warnings before it."""
+    """Return the JSON report in iperf3's output, or a dict with only an ``error``.
+
+    Warnings before the report are skipped.
+    """
     begin = text.find("{")
     try:
         report, _ = json.JSONDecoder().raw_decode(text, begin if begin >= 0 else 0)
     except (ValueError, RecursionError):
         lines = text.strip().splitlines()
-        # Text without JSON: an option that this version does not know.
+        # Output without JSON: the error message of an iperf3 that does not know an option.
         said = lines[0].removeprefix("iperf3: ") if lines and begin < 0 else ""
         return {"error": said or UNREADABLE}
     return report if isinstance(report, dict) else {"error": UNREADABLE}
 
 
 def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interval]:
-    """Return the intervals of a flow that starts at 0; none if nothing arrived.
+    """Return a flow's intervals from its two iperf3 reports; none if nothing arrived.
+
+    Times count from the flow's start.
 
     Parameters
     ----------
@@ -55,11 +60,11 @@ def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interva
         sender's, which may be missing.
     """
     rows = []
-    for got, gave in zip_longest(_streams(received), _streams(sent)):
+    for got, gave in zip_longest(_stream_intervals(received), _stream_intervals(sent)):
         if got is None:
             break
         length_s = got["end"] - got["start"]
-        # The two ends may disagree on the last interval, which is shorter than the others.
+        # iperf3's client and server may disagree on the last interval, which is shorter.
         if gave is None or abs(gave["start"] - got["start"]) > length_s / 2:
             gave = {}
         if length_s > 0:
@@ -68,8 +73,8 @@ def intervals_in(received: dict[str, Any], sent: dict[str, Any]) -> list[Interva
     return rows if any(row.delivered_bytes for row in rows) else []
 
 
-def _streams(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the complete intervals of an iperf3 report's single stream.
+def _stream_intervals(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the complete intervals of the only stream in an iperf3 report.
 
     A report that ends with an error may contain its last interval twice.
     """
@@ -94,17 +99,18 @@ def _as_list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def shifted(rows: list[Interval], by_s: float) -> list[Interval]:
-    """Return the intervals of a flow shifted by a time."""
+def shifted_intervals(rows: list[Interval], by_s: float) -> list[Interval]:
+    """Return the intervals of a flow with `by_s` seconds added to their begin and end."""
     return [row._replace(begin_s=row.begin_s + by_s, end_s=row.end_s + by_s) for row in rows]
 
 
-def cut(flow: Flow, rows: list[Interval]) -> list[Interval]:
-    """Return the intervals up to the end of the flow's volume or duration.
+def cut_intervals(flow: Flow, rows: list[Interval]) -> list[Interval]:
+    """Return iperf3's intervals up to the end of the flow's volume or duration.
 
     A signal ends iperf3 a little later.
 
-    >>> cut(Flow(0, 1, 2, volume_bytes=150), [Interval(0.0, 0.1, 100), Interval(0.1, 0.2, 100)])[-1]
+    >>> rows = [Interval(0.0, 0.1, 100), Interval(0.1, 0.2, 100)]
+    >>> cut_intervals(Flow(0, 1, 2, volume_bytes=150), rows)[-1]
     Interval(begin_s=0.1, end_s=0.15..., delivered_bytes=50, retransmits=None, ...)
     """
     kept: list[Interval] = []

@@ -19,14 +19,14 @@ from experiments.traffic.tcp_info import tcp_info
 from hosts.linux.calls import duplicate_from_process
 
 FIRST_PORT = 5201  # default port of iperf3
-BLOCKS = 32  # minimum number of iperf3's reads per flow
+BLOCKS = 32  # minimum number of read calls of an iperf3 client for its flow's volume
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 10, 1 << 16
 FIONREAD = 0x541B
 
 
 @dataclass(eq=False)
-class Session:
-    """An iperf3 flow: its two processes, and their output."""
+class Iperf3Session:
+    """An iperf3 flow: its client and server process, their output, and the data socket."""
 
     flow: Flow
     result: FlowResult
@@ -34,31 +34,31 @@ class Session:
     client: subprocess.Popen[bytes] | None = None
     server_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
     client_says: IO[bytes] = field(default_factory=tempfile.TemporaryFile)
-    stopped: bool = False  # stopped by this tool after completing its flow
+    stopped: bool = False  # whether SIGINT ended the client after its volume or duration
     given_up: bool = False
-    exited_s: float = 0.0  # exit time of the client, by the monotonic clock
+    exited_s: float = 0.0  # exit time of the client, by CLOCK_MONOTONIC
     ended: bool = False
-    judged: bool = False  # whether the flow's `result` is final
-    pidfd: int = -1  # pidfd of the client until its exit is noticed, else -1
-    stream: socket.socket | None = None  # the client's data socket, for queries
-    began_s: float = 0.0  # when the client's first bytes were noticed
-    last_read: int = 0  # received bytes at the last query
+    evaluated: bool = False  # whether `result` has the values of the iperf3 reports
+    pidfd: int = -1  # pidfd of the running iperf3 client, else -1
+    stream: socket.socket | None = None  # the client's data socket, shared to read its TCP state
+    began_s: float = 0.0  # CLOCK_MONOTONIC time at which the client had first bytes
+    last_read: int = 0  # bytes that the client had read at the last query
 
     @property
     def port(self) -> int:
-        """Port on which the flow's iperf3 server listens."""
+        """TCP port on which the flow's iperf3 server listens."""
         return FIRST_PORT + self.flow.number
 
     @property
     def block_bytes(self) -> int:
-        """Size of iperf3's reads: small relative to the whole volume."""
+        """Size of the iperf3 client's reads in bytes: small relative to the flow's volume."""
         wanted = (self.flow.volume_bytes or LARGEST_BLOCK * BLOCKS) // BLOCKS
         return min(max(wanted, SMALLEST_BLOCK), LARGEST_BLOCK)
 
     def fail(self, reason: str) -> None:
-        """End the iperf3 flow as failed."""
+        """Mark the iperf3 flow as ended and failed, with a reason."""
         self.result.reason = reason
-        self.ended = self.judged = True
+        self.ended = self.evaluated = True
 
     def signal(self, number: int) -> None:
         """Send a signal to the iperf3 client, unless it has ended."""
@@ -70,7 +70,7 @@ class Session:
         if self.server and self.server.poll() is None:
             self.server.send_signal(number)
 
-    def has_begun(self) -> bool:
+    def has_received(self) -> bool:
         """Return True if the iperf3 client has received its first bytes."""
         if not self.stream:
             self._find_stream()
@@ -82,7 +82,7 @@ class Session:
     def _find_stream(self) -> None:
         """Find the iperf3 client's data socket: the one after its control connection."""
         if self.client:
-            with suppress(OSError):  # the iperf3 client has ended
+            with suppress(OSError):  # the iperf3 client has ended meanwhile
                 open_files = sorted(Path(f"/proc/{self.client.pid}/fd").iterdir(), key=_descriptor)
                 sockets = [one for one in open_files if str(one.readlink()).startswith("socket:")]
                 if len(sockets) > 1:
@@ -90,7 +90,7 @@ class Session:
 
     def bytes_read(self) -> int:
         """Return the bytes that the iperf3 client has received and read, also after its exit."""
-        stream = self.stream  # another thread may close the socket meanwhile
+        stream = self.stream  # a local copy: another thread may set self.stream to None
         if stream:
             with suppress(OSError, ValueError):  # another thread has just closed the socket
                 waiting = fcntl.ioctl(stream, FIONREAD, bytes(4))
@@ -99,7 +99,7 @@ class Session:
                 self.last_read = max(self.last_read, now_read)
         return self.last_read
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close the open files of an iperf3 client that has exited."""
         if self.stream:
             self.bytes_read()
@@ -114,11 +114,11 @@ def _descriptor(open_file: Path) -> int:
 
 
 def shared_socket(pidfd: int, number: int) -> socket.socket:
-    """Return another process's socket as a socket of this process, with shared kernel state."""
+    """Return a socket of this process that shares another process's socket (pidfd_getfd)."""
     return socket.socket(fileno=duplicate_from_process(pidfd, number))
 
 
-def text_of(said: IO[bytes]) -> str:
-    """Return the output of a process so far, without moving its position in the file."""
+def output_so_far(said: IO[bytes]) -> str:
+    """Return the text that a process has written to its output file so far."""
     size = os.fstat(said.fileno()).st_size
     return os.pread(said.fileno(), size, 0).decode(errors="replace")

@@ -21,40 +21,40 @@ from typing import NamedTuple
 
 from hosts.linux.calls import enter
 
-PORT = 9  # port of the receivers: discard (RFC 863)
-FIRST_PORT, PORTS = 10_000, 50_000  # source ports of flows, used in turn
+PORT = 9  # UDP port of the receivers: discard (RFC 863)
+FIRST_PORT, PORTS = 10_000, 50_000  # range of the flows' UDP source ports, used in turn
 UDP_HEADER = struct.Struct(">4H")
-NUMBER = struct.Struct("=2Q")  # payload: number of the `offer` call, and packet index
+NUMBER = struct.Struct("=2Q")  # start of the UDP payload: number of the `offer` call, packet index
 PAYLOAD_BYTES = 64
 SENT_AT_ONCE, READ_AT_ONCE = 16, 256
 SO_RCVBUFFORCE, BUFFER_BYTES = 33, 1 << 24
 
 
-class Carried(NamedTuple):
-    """Results of sending first packets of new flows: packets sent, delays and duration."""
+class NewFlowResults(NamedTuple):
+    """Result of sending the first packets of new UDP flows: packets sent, delays, duration."""
 
     sent: int
-    delays_ms: list[float]  # delays of packets that arrived, sorted
-    seconds: float  # time from the first packet's planned time to the last arrival
+    delays_ms: list[float]  # delays of the packets that arrived, sorted, in ms
+    seconds: float  # seconds from the first packet's planned time to the last arrival
 
     @property
     def lost_share(self) -> float:
-        """Share of packets that did not arrive."""
+        """Share of the new flows' first packets that did not arrive."""
         return 1 - len(self.delays_ms) / self.sent
 
     @property
     def per_s(self) -> float:
-        """Rate of flows that were carried, per second."""
+        """Number of new flows per second whose packet arrived."""
         return len(self.delays_ms) / self.seconds if self.seconds else 0.0
 
     def delay_ms(self, share: float) -> float | None:
-        """Return a quantile of the packets' delays in ms; None if no packet arrived."""
+        """Return a quantile (0 to 1) of the first packets' delays in ms; None without packets."""
         last = len(self.delays_ms) - 1
         return self.delays_ms[round(share * last)] if self.delays_ms else None
 
 
-class NewFlows:
-    """Sender and receiver of one-packet UDP flows; use it in a ``with`` statement.
+class NewFlowSender:
+    """Sends one-packet UDP flows between servers and receives them; a context manager.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ class NewFlows:
         try:
             for namespace, address in zip(namespaces, addresses, strict=True):
                 enter(namespace)
-                self._open(address)
+                self._open_sockets(address)
         finally:
             enter(home)
             os.close(home)
 
-    def _open(self, address: str) -> None:
+    def _open_sockets(self, address: str) -> None:
         sender = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
         receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
@@ -90,7 +90,7 @@ class NewFlows:
         self._receivers[receiver.fileno()] = receiver
         self._ready.register(receiver, select.EPOLLIN)
 
-    def __enter__(self) -> NewFlows:
+    def __enter__(self) -> NewFlowSender:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -98,8 +98,11 @@ class NewFlows:
             each.close()
         self._ready.close()
 
-    def offer(self, per_s: float, seconds: float, drain_s: float) -> Carried:
-        """Start `per_s` flows per second between random pairs; wait `drain_s` for the last ones."""
+    def offer(self, per_s: float, seconds: float, drain_s: float) -> NewFlowResults:
+        """Send the packets of `per_s` new UDP flows per second between random pairs of servers.
+
+        Wait for the last packets for `drain_s` seconds.
+        """
         total, offer = max(1, round(per_s * seconds)), next(self._offers)
         begin_s = time.monotonic()
         moments = [begin_s + i / per_s for i in range(total)]
@@ -110,7 +113,7 @@ class NewFlows:
             for _ in range(SENT_AT_ONCE):
                 if sent == total or moments[sent] > now:
                     break
-                self._send(offer, sent)
+                self._send_packet(offer, sent)
                 sent += 1
             if len(delays) == total or (sent == total and now > moments[-1] + drain_s):
                 break
@@ -119,18 +122,18 @@ class NewFlows:
                 for place in self._received_indices(descriptor, offer):
                     last_s = time.monotonic()
                     delays.setdefault(place, (last_s - moments[place]) * 1e3)
-        return Carried(total, sorted(delays.values()), last_s - begin_s)
+        return NewFlowResults(total, sorted(delays.values()), last_s - begin_s)
 
-    def _send(self, offer: int, place: int) -> None:
+    def _send_packet(self, offer: int, place: int) -> None:
         source, destination = self._random.sample(range(len(self._senders)), 2)
         port = FIRST_PORT + next(self._ports) % PORTS
         header = UDP_HEADER.pack(port, PORT, UDP_HEADER.size + PAYLOAD_BYTES, 0)
         payload = NUMBER.pack(offer, place).ljust(PAYLOAD_BYTES, b".")
-        with suppress(OSError):  # a full interface: the packet is counted as lost
+        with suppress(OSError):  # the network interface's queue is full: the packet counts as lost
             self._senders[source].sendto(header + payload, self._addresses[destination])
 
     def _received_indices(self, descriptor: int, offer: int) -> list[int]:
-        """Return the indices of an offer's packets that a server has received."""
+        """Return the indices of the packets of one `offer` call that a server has received."""
         places = []
         receiver = self._receivers[descriptor]
         for _ in range(READ_AT_ONCE):

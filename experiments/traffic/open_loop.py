@@ -17,11 +17,11 @@ from experiments.traffic.flows import Flow, FlowResult, Progress
 from experiments.traffic.generator import Generator
 from experiments.traffic.generator_worker import GeneratorTask
 
-TOGETHER = 64  # approximate number of simultaneous flows
+TOGETHER = 64  # assumed number of arriving flows that send simultaneously
 
 
 class OpenLoop(Generator):
-    """Tool that sends flows at their start times from one process (see `generator`)."""
+    """Traffic tool for arriving flows: sends each at its start time, from one process."""
 
     name = "generator"
     worker = "experiments.traffic.open_loop_worker"
@@ -32,7 +32,7 @@ class OpenLoop(Generator):
         return {**super()._task(flows), "together": min(TOGETHER, len(self._flows))}
 
     def progress(self) -> Sequence[Progress]:
-        """Return the progress of those arriving flows that have changed since the last call."""
+        """Return the progress of the flows whose bytes or end have changed since the last call."""
         now = numpy.array(self._delivered), numpy.array(self._ended)
         before = self._counted or tuple(map(numpy.zeros_like, now))
         moved = numpy.flatnonzero((now[0] != before[0]) | (now[1] != before[1])).tolist()
@@ -41,5 +41,5 @@ class OpenLoop(Generator):
 
 
 def lateness_s(results: Sequence[FlowResult]) -> list[float]:
-    """Return the delay of each flow's start after its planned time, in seconds."""
+    """Return each arriving flow's delay of its first byte after its start time, in seconds."""
     return [max(0.0, one.begin_s - one.flow.start_s) for one in results if one.begin_s is not None]

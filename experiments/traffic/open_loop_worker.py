@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import Any
 
 from experiments.traffic.generator_sockets import FlowConnection
-from experiments.traffic.generator_worker import MOST_EVENTS, Deaths, Loop, main
+from experiments.traffic.generator_worker import MOST_EVENTS, FlowEventLoop, ServerDeathReader, main
 from hosts.linux.calls import readable, request_short_time_slices
 
 
-class Arriving(Loop):
-    """Event loop that sends and receives until every flow has ended; no flow waits for another."""
+class OpenLoopSender(FlowEventLoop):
+    """Event loop for arriving flows: each starts on time, before sockets of other flows."""
 
-    def _step(self) -> None:
+    def _handle_events(self) -> None:
         self._run_due_events()
         if not self._left:
             return
@@ -30,22 +30,24 @@ class Arriving(Loop):
             readable([self._ready], wait_s)
         for descriptor, _ in self._ready.poll(0, MOST_EVENTS):
             self._run_due_events()
-            self._handle_ready(descriptor)
+            self._handle_ready_socket(descriptor)
 
-    def _begin(self, one: FlowConnection) -> None:
-        super()._begin(one)
+    def _begin_flow(self, one: FlowConnection) -> None:
+        super()._begin_flow(one)
         if one.sender is not None:
-            self._do(self._send, one)
+            self._send_or_receive(self._send, one)
 
 
-def arriving(connections: list[FlowConnection], task: Any, deaths: Deaths) -> Arriving:
-    """Return the event loop of a process that sends arriving flows."""
-    be_on_time()
-    return Arriving(connections, task, deaths)
+def arriving(
+    connections: list[FlowConnection], task: Any, deaths: ServerDeathReader
+) -> OpenLoopSender:
+    """Prioritize this process; return its event loop, which sends arriving flows."""
+    prioritize_process()
+    return OpenLoopSender(connections, task, deaths)
 
 
-def be_on_time() -> None:
-    """Set this process' niceness to that of kernel threads, and short time slices.
+def prioritize_process() -> None:
+    """Give this process the niceness of kernel threads (0), and short time slices.
 
     Other programs of a trial yield to kernel threads. This process sends on a schedule, and needs
     little processor time. With time slices as long as the others' it would wait until each busy

@@ -20,100 +20,114 @@ from hosts.base.algorithms import choose, route
 from topos.base.errors import meant, require
 from topos.base.topology import Topology
 
-MOST_FLOWS = 1_000_000  # maximum number of flows: about what memory holds
-MOST_PARALLEL = 1000  # maximum number of flows of one pair
+MOST_FLOWS = 1_000_000  # maximum number of flows of a workload, limited by memory
+MOST_PARALLEL = 1000  # maximum number of flows between two servers (one-to-one)
 JITTER = "jitter_s"
 
 Pair = tuple[int, int]
 
 
-class Options:
-    """Options of a workload's pattern, parsed for one network."""
+class PatternOptions:
+    """Options of a workload's traffic pattern, checked and parsed for a network."""
 
     def __init__(self, topology: Topology, given: Mapping[str, Any], draw: Random) -> None:
         self.topology, self.draw = topology, draw
         self._given = given
 
     def has(self, name: str) -> bool:
-        """Return True if the workload sets this option of its pattern."""
+        """Return True if the workload sets this option of its traffic pattern."""
         return name in self._given
 
     def server(self, name: str, default: int) -> int:
-        """Return the server that a pattern's option names."""
+        """Return the number of the server whose address a traffic pattern's option gives."""
         value = self._given.get(name)
-        return default if value is None else self._server(name, value)
+        return default if value is None else self._server_by_address(name, value)
 
     def count(self, name: str, default: int, most: int) -> int:
-        """Return the value of a pattern's option that is a whole number."""
+        """Return a traffic pattern's option that is a whole number from 1 to `most`."""
         value = self._given.get(name, default)
         require(
             isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most,
-            f"{name} is a whole number from 1 to {most} in {self.topology.spec}, not {value!r}",
+            f"the option {name} is a whole number from 1 to {most} in {self.topology.spec}, "
+            f"not {value!r}",
         )
         return int(value)
 
     def seconds(self, name: str) -> float:
-        """Return the value of an option that is a time in seconds, 0 by default."""
+        """Return a traffic pattern's option that is a time in seconds, 0 by default."""
         value = self._given.get(name, 0.0)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        require(number and 0 <= value < 1e6, f"{name} is a number of seconds, not {value!r}")
+        require(
+            number and 0 <= value < 1e6, f"the option {name} is a number of seconds, not {value!r}"
+        )
         return float(value)
 
     def share(self, name: str, default: float) -> float:
-        """Return the value of a pattern's option that is a share from 0 to 1."""
+        """Return a traffic pattern's option that is a share from 0 to 1."""
         value = self._given.get(name, default)
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        require(number and 0 <= value <= 1, f"{name} is a share from 0 to 1, not {value!r}")
+        require(
+            number and 0 <= value <= 1, f"the option {name} is a share from 0 to 1, not {value!r}"
+        )
         return float(value)
 
     def servers(self, name: str, default: int, others: set[int]) -> list[int]:
-        """Return the servers that an option lists, or that many random servers not in `others`."""
+        """Return the servers that a pattern's option lists, or random ones if it is a number.
+
+        Random servers are not in `others`.
+        """
         value = self._given.get(name, default)
         if isinstance(value, str):
             value = [word.strip() for word in value.split(",")]
         if isinstance(value, list | tuple):
-            named = [self._server(name, one) for one in value]
-            require(bool(named), f"{name} lists no server: give addresses, or how many to draw")
-            require(len(set(named)) == len(named), f"{name} lists a server twice")
+            named = [self._server_by_address(name, one) for one in value]
+            require(
+                bool(named),
+                f"the option {name} lists no server: give addresses, or a number of random servers",
+            )
+            require(len(set(named)) == len(named), f"the option {name} lists a server twice")
             return named
         free = self.topology.servers - len(others)
-        require(free > 0, f"no server is left for {name} in {self.topology.spec}")
+        require(free > 0, f"{self.topology.spec} has too few servers: no server is left for {name}")
         count = self.count(name, min(default, free), min(free, MOST_FLOWS))
-        # The drawn numbers count free servers: each is shifted by the others before it.
+        # Random numbers count only servers that are not in `others`: shifted to server numbers.
         before = [other - number for number, other in enumerate(sorted(others))]
         drawn = self.draw.sample(range(free), count)
         return sorted(number + bisect_right(before, number) for number in drawn)
 
-    def _server(self, name: str, value: Any) -> int:
+    def _server_by_address(self, name: str, value: Any) -> int:
         example = self.topology.address(self.topology.servers - 1)
         require(
             isinstance(value, str),
-            f"{name} is the address of a server, a text like {example!r}, not {value!r}",
+            f"the option {name} is the address of a server, a text like {example!r}, not {value!r}",
         )
         return self.topology.server(value)
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """A set of pairs of source and destination; `options` describes each option."""
+class TrafficPattern:
+    """Traffic pattern: a description, its pairs of sending and receiving server, and options."""
 
     about: str
-    pairs: Callable[[Options], Iterator[Pair]]
+    pairs: Callable[[PatternOptions], Iterator[Pair]]
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def _one_to_one(options: Options) -> Iterator[Pair]:
+def _one_to_one_pairs(options: PatternOptions) -> Iterator[Pair]:
     topology = options.topology
     source = options.server("source", 0)
     destination = options.server("destination", topology.servers - 1 if source == 0 else 0)
-    require(source != destination, f"source and destination are both {topology.address(source)}")
+    require(
+        source != destination,
+        f"the flow's source and destination are both {topology.address(source)}",
+    )
     flows = 0 if options.has("flows") else disjoint_paths(topology, source, destination)
     for _ in range(flows or options.count("flows", 1, MOST_PARALLEL)):
         yield source, destination
 
 
 def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
-    """Return the number of disjoint paths that the network's usual multi-path routing finds.
+    """Return the number of disjoint paths between two servers by the network's usual routing.
 
     >>> import topos
     >>> disjoint_paths(topos.parse("bcube,4,1"), 0, 15)
@@ -123,50 +137,55 @@ def disjoint_paths(topology: Topology, source: int, destination: int) -> int:
     return len(route(topology, name, source, destination, several=True).paths)
 
 
-def _one_to_several(options: Options) -> Iterator[Pair]:
+def _one_to_several_pairs(options: PatternOptions) -> Iterator[Pair]:
     source = options.server("source", 0)
     for receiver in options.servers("receivers", 2, {source}):
-        require(receiver != source, f"{options.topology.address(source)} would send to itself")
+        require(
+            receiver != source, f"server {options.topology.address(source)} would send to itself"
+        )
         yield source, receiver
 
 
-def _one_to_all(options: Options) -> Iterator[Pair]:
+def _one_to_all_pairs(options: PatternOptions) -> Iterator[Pair]:
     source = options.server("source", 0)
     return ((source, other) for other in range(options.topology.servers) if other != source)
 
 
-def _several_to_one(options: Options) -> Iterator[Pair]:
+def _several_to_one_pairs(options: PatternOptions) -> Iterator[Pair]:
     destination = options.server("destination", 0)
     for sender in options.servers("senders", 2, {destination}):
-        require(sender != destination, f"{options.topology.address(sender)} would send to itself")
+        require(
+            sender != destination,
+            f"server {options.topology.address(sender)} would send to itself",
+        )
         yield sender, destination
 
 
-def _all_to_all(options: Options) -> Iterator[Pair]:
+def _all_to_all_pairs(options: PatternOptions) -> Iterator[Pair]:
     servers = range(options.topology.servers)
-    # itertools.permutations() would copy the servers into memory
+    # no itertools.permutations(): it would copy all servers into memory
     return ((a, b) for a in servers for b in servers if a != b)
 
 
-def _permutation(options: Options) -> Iterator[Pair]:
+def _permutation_pairs(options: PatternOptions) -> Iterator[Pair]:
     require(
         options.topology.servers <= MOST_FLOWS,
-        f"a permutation of the servers of {options.topology.spec} is more than {MOST_FLOWS} flows: "
+        f"a permutation of all servers of {options.topology.spec} is more than {MOST_FLOWS} flows: "
         "choose a smaller network",
     )
     order = list(range(options.topology.servers))
-    while any(server == other for server, other in enumerate(order)):  # needs e shuffles on average
+    while any(server == other for server, other in enumerate(order)):  # takes e shuffles on average
         options.draw.shuffle(order)
     return iter(list(enumerate(order)))
 
 
-def _burst(options: Options) -> Iterator[Pair]:
+def _burst_pairs(options: PatternOptions) -> Iterator[Pair]:
     quarter = max(1, options.topology.servers // 4)
     senders = options.servers("senders", quarter, set())
     receivers = options.servers("receivers", quarter, set(senders))
     require(
         len({*senders, *receivers}) > 1,
-        f"senders and receivers are both {options.topology.address(senders[0])} alone",
+        f"the senders and the receivers are both {options.topology.address(senders[0])} alone",
     )
     return ((a, b) for a, b in product(senders, receivers) if a != b)
 
@@ -175,34 +194,36 @@ _SOURCE = "sending server; the first by default"
 _DESTINATION = "receiving server; the first by default"
 _SENDERS = "sending servers, or number of servers to draw"
 _RECEIVERS = "receiving servers, or number of servers to draw"
-PATTERNS: dict[str, Pattern] = {
-    "one-to-one": Pattern(
+PATTERNS: dict[str, TrafficPattern] = {
+    "one-to-one": TrafficPattern(
         "a pair of servers, with one flow for each disjoint path between them",
-        _one_to_one,
+        _one_to_one_pairs,
         {
             "source": _SOURCE,
             "destination": "receiving server; the last by default",
             "flows": "number of flows; by default the number of disjoint paths",
         },
     ),
-    "one-to-several": Pattern(
+    "one-to-several": TrafficPattern(
         "a server sends to some others",
-        _one_to_several,
+        _one_to_several_pairs,
         {"source": _SOURCE, "receivers": f"{_RECEIVERS}; 2 by default"},
     ),
-    "one-to-all": Pattern("a server sends to all others", _one_to_all, {"source": _SOURCE}),
-    "several-to-one": Pattern(
+    "one-to-all": TrafficPattern(
+        "a server sends to all others", _one_to_all_pairs, {"source": _SOURCE}
+    ),
+    "several-to-one": TrafficPattern(
         "some servers send to one",
-        _several_to_one,
+        _several_to_one_pairs,
         {"senders": f"{_SENDERS}; 2 by default", "destination": _DESTINATION},
     ),
-    "all-to-all": Pattern("every server sends to every other", _all_to_all),
-    "permutation": Pattern(
-        "every server sends to one other and receives from one, drawn at random", _permutation
+    "all-to-all": TrafficPattern("every server sends to every other", _all_to_all_pairs),
+    "permutation": TrafficPattern(
+        "every server sends to one other and receives from one, drawn at random", _permutation_pairs
     ),
-    "burst": Pattern(
+    "burst": TrafficPattern(
         "every server of one group sends to every server of another",
-        _burst,
+        _burst_pairs,
         {
             "senders": f"{_SENDERS}; a quarter of all by default",
             "receivers": f"{_RECEIVERS} from the others; a quarter of all by default",
@@ -213,7 +234,7 @@ COMMON_OPTIONS = {JITTER: "maximum random delay of each flow's start in seconds;
 
 
 def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
-    """Return the flows of a workload, numbered from 0.
+    """Return the flows of a workload's traffic pattern, numbered from 0.
 
     Parameters
     ----------
@@ -231,9 +252,9 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
     >>> len(flows), flows[16].source, flows[16].destination
     (240, 1, 2)
     """
-    _check_amount(workload)
+    _check_volume_and_duration(workload)
     pairs = pairs_of(topology, workload, seed)
-    most_s = Options(topology, workload.options, Random()).seconds(JITTER)
+    most_s = PatternOptions(topology, workload.options, Random()).seconds(JITTER)
     late = Random(f"starts {seed}")
     starts_s = [late.uniform(0.0, most_s) if most_s else 0.0 for _ in pairs]
     return [
@@ -243,20 +264,20 @@ def flows_of(topology: Topology, workload: Workload, seed: int) -> list[Flow]:
 
 
 def pairs_of(topology: Topology, workload: Workload, seed: int) -> list[Pair]:
-    """Return the pairs of sources and destinations in the pattern's order, possibly repeated."""
+    """Return the sending and receiving server of each flow of a workload's traffic pattern."""
     pattern = pattern_of(workload, {})
-    require(topology.servers > 1, f"{topology.spec} has only one server, which has no destination")
-    options = Options(topology, workload.options, Random(f"pairs {seed}"))
+    require(topology.servers > 1, f"{topology.spec} has only one server: traffic needs two")
+    options = PatternOptions(topology, workload.options, Random(f"pairs {seed}"))
     pairs = list(islice(pattern.pairs(options), MOST_FLOWS + 1))
     require(
         len(pairs) <= MOST_FLOWS,
-        f"{workload.pattern} on {topology.spec} is more than {MOST_FLOWS} flows: choose a smaller "
-        "network, or a pattern such as permutation",
+        f"the pattern {workload.pattern} on {topology.spec} is more than {MOST_FLOWS} flows: "
+        "choose a smaller network, or a pattern such as permutation",
     )
     return pairs
 
 
-def pattern_of(workload: Workload, others: Mapping[str, Pattern]) -> Pattern:
+def pattern_of(workload: Workload, others: Mapping[str, TrafficPattern]) -> TrafficPattern:
     """Return the workload's traffic pattern after checking its options.
 
     `others` are patterns that are allowed in addition to PATTERNS.
@@ -273,7 +294,7 @@ def pattern_of(workload: Workload, others: Mapping[str, Pattern]) -> Pattern:
     return patterns[name]
 
 
-def _check_amount(workload: Workload) -> None:
+def _check_volume_and_duration(workload: Workload) -> None:
     volume_bytes, duration_s = workload.volume_bytes, workload.duration_s
     require(
         volume_bytes is None or volume_bytes >= 1,

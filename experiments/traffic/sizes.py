@@ -36,10 +36,13 @@ if TYPE_CHECKING:
 
 PACKET_BYTES = 1460
 ROUNDING = 1e-9
-LONGEST_NAME, LONGEST_FILE = 255, 1 << 20  # maximum length of a name and of a file, in characters
+LONGEST_NAME, LONGEST_FILE = (
+    255,
+    1 << 20,
+)  # maximum characters of a distribution's file name and file
 Point = tuple[float, float]
 
-# Size classes of slowdowns: from the first to below the second size, in bytes.
+# Classes of flow sizes in tables of slowdowns: from the first to below the second size, in bytes.
 ALL = "all"
 CLASSES: dict[str, tuple[float, float]] = {
     "below 10 kB": (0, 1e4),
@@ -51,35 +54,35 @@ CLASSES: dict[str, tuple[float, float]] = {
 }
 
 
-def _packets(*points: Point) -> tuple[Point, ...]:
+def _points_from_packets(*points: Point) -> tuple[Point, ...]:
     return tuple((packets * PACKET_BYTES, share) for packets, share in points)
 
 
-def _percent(*points: Point) -> tuple[Point, ...]:
+def _points_from_percent(*points: Point) -> tuple[Point, ...]:
     return tuple((size, percent / 100) for size, percent in points)
 
 
 TABLES: dict[str, tuple[Point, ...]] = {
-    "web-search": _percent(
+    "web-search": _points_from_percent(
         *((1, 0), (10_000, 15), (20_000, 20), (30_000, 30), (50_000, 40), (80_000, 53)),
         *((200_000, 60), (1_000_000, 70), (2_000_000, 80), (5_000_000, 90), (10_000_000, 97)),
         (30_000_000, 100),
     ),
-    "data-mining": _packets(
+    "data-mining": _points_from_packets(
         *((1, 0.0), (1, 0.5), (2, 0.6), (3, 0.7), (7, 0.8), (267, 0.9), (2107, 0.95)),
         *((66_667, 0.99), (666_667, 1.0)),
     ),
-    "hadoop": _percent(
+    "hadoop": _points_from_percent(
         *((1, 0), (100, 1), (200, 2), (300, 5), (350, 15), (400, 20), (500, 30), (600, 40)),
         *((700, 50), (1000, 60), (2000, 67), (7000, 70), (30_000, 72), (50_000, 82)),
         *((80_000, 87), (120_000, 90), (300_000, 95), (1_000_000, 97.5), (2_000_000, 99)),
         (10_000_000, 100),
     ),
-    "cache": _packets(
+    "cache": _points_from_packets(
         *((1, 0.0), (1, 0.36), (2, 0.4), (7, 0.46), (13, 0.5), (67, 0.6), (133, 0.7)),
         *((667, 0.78), (1333, 0.8), (2000, 0.9), (2667, 0.99), (33_333, 1.0)),
     ),
-    "storage": _percent(
+    "storage": _points_from_percent(
         *((1, 0), (4000, 22.93), (8000, 69.21), (16_000, 80.61), (32_000, 90.47)),
         *((64_000, 93.53), (128_000, 96.77), (256_000, 97.53), (2_000_000, 100)),
     ),
@@ -87,8 +90,8 @@ TABLES: dict[str, tuple[Point, ...]] = {
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Distribution of flow sizes.
+class FlowSizes:
+    """Cumulative distribution of flow sizes, from which random sizes are drawn.
 
     Parameters
     ----------
@@ -115,7 +118,7 @@ class Sizes:
     @property
     def mean_bytes(self) -> float:
         """Mean flow size of the distribution in bytes."""
-        at, shares = self._curve()
+        at, shares = self._sizes_and_shares()
         return float(numpy.sum(numpy.diff(shares) * (at[1:] + at[:-1]) / 2))
 
     @property
@@ -124,16 +127,16 @@ class Sizes:
         return int(self.points[-1][0])
 
     def draw(self, count: int, draw: numpy.random.Generator) -> Ints:
-        """Return `count` random sizes by inversion: whole bytes, at least 1."""
-        at, shares = self._curve()
+        """Return `count` random flow sizes in whole bytes, at least 1 (inverse transform)."""
+        at, shares = self._sizes_and_shares()
         found = numpy.interp(draw.random(count), shares, at)
         return numpy.maximum(1, numpy.rint(found)).astype(numpy.int64)
 
     def share_up_to(self, size_bytes: ArrayLike) -> Floats:
-        """Return the share of flows that are at most of the given size."""
-        at, shares = self._curve()
+        """Return the share of flows of at most `size_bytes` in the distribution."""
+        at, shares = self._sizes_and_shares()
         asked = numpy.asarray(size_bytes, numpy.float64)
-        # Of several points of the same size the last one: all flows of exactly that size count.
+        # Of several points of the same size the last one: it includes all flows of this size.
         place = numpy.searchsorted(at, asked, side="right")
         left = numpy.clip(place - 1, 0, len(at) - 1)
         right = numpy.clip(place, 0, len(at) - 1)
@@ -142,7 +145,7 @@ class Sizes:
         found = shares[left] + part * (shares[right] - shares[left])
         return numpy.where(place == 0, 0.0, found)
 
-    def scaled(self, factor: float) -> Sizes:
+    def scaled(self, factor: float) -> FlowSizes:
         """Return the distribution with all flow sizes multiplied by a factor.
 
         >>> sizes_of("storage").scaled(0.5).most_bytes
@@ -150,56 +153,59 @@ class Sizes:
         """
         require(
             factor > 0 and numpy.isfinite(factor),
-            f"sizes are scaled by a factor above 0, not {factor}",
+            f"size_scale: flow sizes are scaled by a factor above 0, not {factor}",
         )
         if factor == 1:
             return self
         points = tuple((max(1.0, size * factor), share) for size, share in self.points)
-        return Sizes(f"{self.name} x {factor:g}", points)
+        return FlowSizes(f"{self.name} x {factor:g}", points)
 
-    def _curve(self) -> tuple[Floats, Floats]:
+    def _sizes_and_shares(self) -> tuple[Floats, Floats]:
         """Return the distribution's sizes and cumulative shares, starting with a share of 0."""
         at, shares = (
             numpy.array(column, numpy.float64) for column in zip(*self.points, strict=True)
         )
-        if shares[0] > 0:  # the first share belongs to flows of exactly the first size
+        if shares[0] > 0:  # shares[0] of all flows have exactly the first size
             at, shares = numpy.insert(at, 0, at[0]), numpy.insert(shares, 0, 0.0)
         return at, shares
 
 
-def sizes_of(name: str) -> Sizes:
-    """Return a flow size distribution: by name, from a FILE, or a constant size in bytes."""
+def sizes_of(name: str) -> FlowSizes:
+    """Return a distribution of flow sizes: by name, from a file, or one size in bytes."""
     if name in TABLES:
-        return Sizes(name, TABLES[name])
+        return FlowSizes(name, TABLES[name])
     if name.strip().isdecimal():
-        return Sizes(f"{name.strip()} bytes", ((float(name), 1.0),))
+        return FlowSizes(f"{name.strip()} bytes", ((float(name), 1.0),))
     looks_like_file = "/" in name or "." in name
     require(
         looks_like_file or (len(name) <= LONGEST_NAME and Path(name).is_file()),
-        f"there is no distribution of sizes {name!r}: {meant(name, TABLES)}; a number of bytes for "
-        "all flows, or a FILE of lines with bytes and probability",
+        f"there is no distribution of sizes {name!r}: {meant(name, TABLES)}; or give a number of "
+        "bytes for all flows, or a FILE whose lines have bytes and probability",
     )
     return read_sizes(Path(name))
 
 
-def read_sizes(file: Path) -> Sizes:
-    """Return the distribution of a file with lines of bytes and cumulative probability."""
+def read_sizes(file: Path) -> FlowSizes:
+    """Read a distribution of flow sizes from a file: lines of bytes and cumulative probability."""
     try:
         with file.open(encoding="utf-8") as opened:
             text = opened.read(LONGEST_FILE + 1)
-        require(len(text) <= LONGEST_FILE, f"{file} has more than {LONGEST_FILE} characters")
+        require(
+            len(text) <= LONGEST_FILE,
+            f"the file of flow sizes {file} has more than {LONGEST_FILE} characters",
+        )
         lines = text.splitlines()
     except PillarboxError:
         raise
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise PillarboxError(f"the sizes of {file} cannot be read: {reason}") from None
+        raise PillarboxError(f"the file of flow sizes {file} cannot be read: {reason}") from None
     points = [
         _parsed_point(file, number, line)
         for number, line in enumerate((line.partition("#")[0] for line in lines), start=1)
         if line.strip()
     ]
-    return Sizes(str(file), tuple(points))
+    return FlowSizes(str(file), tuple(points))
 
 
 def _parsed_point(file: Path, number: int, line: str) -> Point:
@@ -214,7 +220,7 @@ def _parsed_point(file: Path, number: int, line: str) -> Point:
 
 
 def _check_distribution(name: str, points: Sequence[Point]) -> None:
-    """Raise PillarboxError if the points are not a cumulative distribution of sizes."""
+    """Raise PillarboxError if the points are no cumulative distribution of flow sizes."""
     require(bool(points), f"{name} is no distribution of sizes: it has no point")
     for size, share in points:
         require(

@@ -16,13 +16,16 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 AUTO = "auto"
-# Maximum flows per processor for iperf3, whose two processes per flow slow the network down.
+# Maximum number of flows per processor for which "auto" chooses iperf3: its two processes per flow
+# slow the emulated network down.
 IPERF3_FLOWS = 32
 
 ECN = "net/ipv4/tcp_ecn"
-MARKING = ("ecn", "codel", "fq_codel")  # queues that mark packets of senders that support ECN
+# queueing disciplines of a lab that mark packets of senders that support ECN
+ECN_MARKING_QUEUES = ("ecn", "codel", "fq_codel")
 
-# TCP settings pinned on all machines: those that namespaces inherit, and others that affect TCP.
+# TCP sysctls and the value that all servers get in trials: those that namespaces inherit from the
+# machine, and others that affect TCP.
 PINNED = {
     **{name: value for name, value in HOST_SYSCTLS.items() if "tcp" in name},
     "net/ipv4/tcp_moderate_rcvbuf": "1",
@@ -35,26 +38,26 @@ PINNED = {
 }
 
 
-def _iperf3(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
+def _iperf3_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
     from experiments.traffic.iperf3 import Iperf3
 
     return Iperf3(lab, flows, sending)
 
 
-def _generator(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
+def _generator_tool(lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
     from experiments.traffic.generator import Generator
 
     return Generator(lab, flows, sending)
 
 
 TOOLS: dict[str, Callable[[Lab, Sequence[Flow], Sending], Tool]] = {
-    "iperf3": _iperf3,
-    "generator": _generator,
+    "iperf3": _iperf3_tool,
+    "generator": _generator_tool,
 }
 
 
 def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> Tool:
-    """Return the program that sends these flows over a lab.
+    """Return the traffic tool, by its name, that sends these flows over a lab.
 
     Parameters
     ----------
@@ -73,26 +76,26 @@ def tool_for(name: str, lab: Lab, flows: Sequence[Flow], sending: Sending) -> To
 
 
 def chosen_tool(name: str, flows: int) -> str:
-    """Return the traffic tool to use: for ``auto``, by the number of flows, else `name` itself."""
+    """Return the traffic tool's name: for ``auto`` by the number of flows, else `name` itself."""
     there = shutil.which("iperf3") is not None
     if name == AUTO:
         few = flows <= IPERF3_FLOWS * processors()
         return "iperf3" if there and few else "generator"
-    require(name in TOOLS, f"there is no traffic tool {name!r}: {AUTO}, {', '.join(TOOLS)}")
+    require(name in TOOLS, f"there is no traffic tool {name!r}: choose {AUTO}, {', '.join(TOOLS)}")
     require(
         there or name != "iperf3",
-        "iperf3 is not installed: install it (apt install iperf3), or choose the generator",
+        "iperf3 is not installed: install it (apt install iperf3), or choose generator",
     )
     return name
 
 
 def pinned_sysctls(lab: Lab) -> dict[str, str]:
-    """Set TCP's sysctls on every server; return the resulting values for the manifest.
+    """Set the TCP sysctls of all servers to fixed values; return them for the manifest.
 
     Sysctls that this kernel lacks are left out.
     """
     found: dict[str, str] = {}
-    asks = "1" if lab.settings.queue in MARKING else PINNED[ECN]
+    asks = "1" if lab.settings.queue in ECN_MARKING_QUEUES else PINNED[ECN]
     for server in lab.here():
         with lab.host(server).live_namespace():
             for name, value in {**PINNED, ECN: asks}.items():

@@ -29,18 +29,18 @@ COLUMNS = ("time_s", "source", "destination", "bytes")
 TIME, SOURCE, DESTINATION, BYTES = COLUMNS
 PARQUET = ".parquet"
 MOST_ROWS = 10 * MOST_FLOWS
-MOST_S = 1e9  # maximum start time of a flow: some thirty years
-MOST_IN_ALL_BYTES = 2**63  # maximum total volume of all flows: sums have 64 bits
+MOST_S = 1e9  # maximum start time of a trace's flow, in seconds: some thirty years
+MOST_IN_ALL_BYTES = 2**63  # maximum total of a trace's flows in bytes: sums have 64 bits
 MOST_UNPACKED_BYTES = 1 << 30
-LONGEST_LINE = 1 << 16  # maximum length of a line in characters
-LONGEST_CELL = 100  # maximum characters of a cell: every address and number is shorter
+LONGEST_LINE = 1 << 16  # maximum length of a line of a CSV trace, in characters
+LONGEST_CELL = 100  # maximum characters of a CSV cell: addresses and numbers are shorter
 
 Floats: TypeAlias = "NDArray[numpy.float64]"
 Ints: TypeAlias = "NDArray[numpy.int64]"
 
 
 class _TraceTable(NamedTuple):
-    """Columns of a trace; missing or unreadable numbers are NaN."""
+    """Columns of a flow trace as read from a file; missing or unreadable numbers are NaN."""
 
     start_s: Floats
     source: Ints
@@ -49,43 +49,60 @@ class _TraceTable(NamedTuple):
 
 
 def read_trace(topology: Topology, file: Path) -> Arrivals:
-    """Return the flows of a trace; raise PillarboxError if the trace is invalid for the network."""
-    servers = _Servers(topology, file)
+    """Read the flows of a trace file; raise PillarboxError if they do not fit the network."""
+    servers = _TraceServers(topology, file)
     try:
         table = (_read_parquet if file.suffix == PARQUET else _read_csv)(file, servers)
     except OSError as error:
-        reason = error.strerror or _first_line(error)
+        reason = error.strerror or _first_error_line(error)
         raise PillarboxError(f"the trace {file} cannot be read: {reason}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
+        raise PillarboxError(f"{file} is no trace: {_first_error_line(error)}") from None
     start_s, source, destination, size = table
-    require(len(start_s) > 0, f"{file} is a trace without flows")
+    require(
+        len(start_s) > 0, f"the trace {file} is a file without flows: it needs at least one row"
+    )
 
-    def check(column: str, good: Any, values: Any, sentence: str) -> None:
+    def check_column(column: str, good: Any, values: Any, sentence: str) -> None:
         bad = numpy.flatnonzero(~good)
         if len(bad):
             row = f"row {bad[0] + 1} of {file}, column {column}"
             raise PillarboxError(f"{row}: {sentence.format(values[bad[0]])}")
 
-    check(TIME, numpy.isfinite(start_s), start_s, "a flow has a number here, the time it begins")
-    check(BYTES, numpy.isfinite(size), size, "a flow has a number here, its size")
-    check(TIME, start_s >= 0, start_s, "time begins at 0, not at {:g} s")
-    check(TIME, start_s <= MOST_S, start_s, f"a flow begins by {MOST_S:g} s, not at {{:g}} s")
+    check_column(
+        TIME,
+        numpy.isfinite(start_s),
+        start_s,
+        "a flow has a number here, its start time in seconds",
+    )
+    check_column(BYTES, numpy.isfinite(size), size, "a flow has a number here, its size in bytes")
+    check_column(TIME, start_s >= 0, start_s, "time begins at 0, not at {:g} s")
+    check_column(
+        TIME, start_s <= MOST_S, start_s, f"a flow begins by {MOST_S:g} s, not at {{:g}} s"
+    )
     earlier = numpy.append(True, numpy.diff(start_s) >= 0)
-    check(TIME, earlier, start_s, "{:g} s goes back in time: sort the rows by time_s")
-    check(BYTES, size >= 1, size, "a flow has at least 1 byte, not {:g}")
-    check(BYTES, size <= MOST_BYTES, size, f"a flow has at most {MOST_BYTES:g} bytes, not {{:g}}")
-    check(BYTES, size == numpy.floor(size), size, "bytes are a whole number, not {:g}")
-    check(DESTINATION, source != destination, source, "server {} would send to itself")
+    check_column(TIME, earlier, start_s, "{:g} s goes back in time: sort the rows by time_s")
+    check_column(BYTES, size >= 1, size, "a flow has at least 1 byte, not {:g}")
+    check_column(
+        BYTES, size <= MOST_BYTES, size, f"a flow has at most {MOST_BYTES:g} bytes, not {{:g}}"
+    )
+    check_column(BYTES, size == numpy.floor(size), size, "bytes are a whole number, not {:g}")
+    check_column(DESTINATION, source != destination, source, "server {} would send to itself")
     total = float(size.sum())
-    require(total < MOST_IN_ALL_BYTES, f"the flows of {file} have {total:g} bytes: too many to sum")
+    require(
+        total < MOST_IN_ALL_BYTES,
+        f"the flows of the trace {file} have {total:g} bytes, more than 2^63: scale them down",
+    )
     return Arrivals(start_s, source, destination, size.astype(numpy.int64))
 
 
 def write_trace(
     topology: Topology, arrivals: Arrivals, file: Path, *, numbers: bool = False
 ) -> None:
-    """Write flows as a trace, by the file's ending; with `numbers`, servers are numbers from 0."""
+    """Write flows to a trace file: Parquet by its ending, else CSV.
+
+    Servers are written as addresses, or with `numbers` as numbers from 0.
+    """
     import pandas
 
     named = numpy.array([topology.address(server) for server in range(topology.servers)], object)
@@ -102,33 +119,33 @@ def write_trace(
         table.to_csv(file, index=False)
 
 
-class _Servers:
-    """Server numbers by the names that a trace uses."""
+class _TraceServers:
+    """Server numbers by the addresses or numbers that a trace file has for servers."""
 
     def __init__(self, topology: Topology, file: Path) -> None:
         self._topology, self._file = topology, file
         self._known: dict[str, int] = {}
 
     def number(self, text: str, row: int, column: str) -> int:
-        """Return the number of a server, or raise PillarboxError with its place in the file."""
+        """Return a server's number; raise PillarboxError with the row and column of a bad name."""
         found = self._known.get(text)
         if found is None:
             try:
-                found = self._known[text] = self._read(text)
+                found = self._known[text] = self._parsed_server(text)
             except PillarboxError as error:
                 raise PillarboxError(
                     f"row {row} of {self._file}, column {column}: {error}"
                 ) from None
         return found
 
-    def _read(self, text: str) -> int:
+    def _parsed_server(self, text: str) -> int:
         topology = self._topology
         require(text != "", "a flow has a server here: its address, or its number")
         require(len(text) <= LONGEST_CELL, f"{printable(text, LONGEST_CELL)} is no server")
-        # other programs' traces name servers by number
+        # traces of other programs have server numbers, not addresses
         if text.isascii() and text.isdecimal() and len(text) <= 18:
-            has = f"{topology.spec} has {topology.servers}: 0 to {topology.servers - 1}"
-            require(int(text) < topology.servers, f"it has a server {text}, and {has}")
+            has = f"{topology.spec} has servers 0 to {topology.servers - 1}"
+            require(int(text) < topology.servers, f"there is no server {text}: {has}")
             return int(text)
         found = topology.node(text)
         require(found < topology.servers, f"{text} is no server of {topology.spec}")
@@ -136,32 +153,32 @@ class _Servers:
 
 
 def _column_indices(file: Path, header: Sequence[str]) -> list[int]:
-    """Return the indices of a trace's columns in a row."""
+    """Return the position of each trace column in the rows of a file, by its header."""
     missing = [name for name in COLUMNS if name not in header]
     require(
         not missing,
-        f"{file} is no trace: it has no column {', '.join(missing)}, and a trace has "
+        f"{file} is no trace: it has no column {', '.join(missing)}; a trace has the columns "
         f"{','.join(COLUMNS)}",
     )
     return [header.index(name) for name in COLUMNS]
 
 
-def _check_rows(file: Path, rows: int) -> None:
-    require(rows <= MOST_ROWS, f"{file} has more than {MOST_ROWS} flows")
+def _check_row_count(file: Path, rows: int) -> None:
+    require(rows <= MOST_ROWS, f"the trace {file} has more than {MOST_ROWS} flows: split it")
 
 
 # -- CSV -----------------------------------------------------------------------------------------
 
 
-def _read_csv(file: Path, servers: _Servers) -> _TraceTable:
+def _read_csv(file: Path, servers: _TraceServers) -> _TraceTable:
     start_s, source, destination, size = array("d"), array("q"), array("q"), array("d")
     with file.open(encoding="utf-8-sig", newline="") as opened:
         rows = csv.reader(_bounded_lines(file, opened), strict=True)
         header = next(rows, [])
         time_at, source_at, destination_at, bytes_at = _column_indices(file, header)
-        for cells in filter(None, rows):  # skips empty lines
+        for cells in filter(None, rows):  # filter() skips empty lines
             row = len(start_s) + 1
-            _check_rows(file, row)
+            _check_row_count(file, row)
             require(
                 len(cells) == len(header),
                 f"row {row} of {file} has {len(cells)} columns, and its header has {len(header)}",
@@ -175,7 +192,10 @@ def _read_csv(file: Path, servers: _Servers) -> _TraceTable:
 
 def _bounded_lines(file: Path, opened: IO[str]) -> Iterator[str]:
     while line := opened.readline(LONGEST_LINE):
-        require(len(line) < LONGEST_LINE, f"{file} is no trace: it has a line that does not end")
+        require(
+            len(line) < LONGEST_LINE,
+            f"{file} is no trace: it has a line of {LONGEST_LINE} or more characters",
+        )
         yield line
 
 
@@ -189,7 +209,7 @@ def _parsed_number(text: str) -> float:
 # -- Parquet -------------------------------------------------------------------------------------
 
 
-def _read_parquet(file: Path, servers: _Servers) -> _TraceTable:
+def _read_parquet(file: Path, servers: _TraceServers) -> _TraceTable:
     import pyarrow
     from pyarrow import parquet
 
@@ -197,29 +217,31 @@ def _read_parquet(file: Path, servers: _Servers) -> _TraceTable:
         with file.open("rb") as opened:
             found = parquet.ParquetFile(opened)
             _column_indices(file, found.schema_arrow.names)
-            ends = [name for name in (SOURCE, DESTINATION) if _check_ends(file, name, found)]
-            _check_rows(file, found.metadata.num_rows)
-            _check_size(file, found.metadata)
-            # Each distinct text is stored once: a small file may repeat megabytes.
+            ends = [
+                name for name in (SOURCE, DESTINATION) if _check_server_column(file, name, found)
+            ]
+            _check_row_count(file, found.metadata.num_rows)
+            _check_unpacked_size(file, found.metadata)
+            # read_dictionary stores each text once: a small file may repeat a text of megabytes
             table = parquet.ParquetFile(opened, read_dictionary=ends).read(list(COLUMNS))
         columns = table.combine_chunks().columns
     except (MemoryError, LookupError, pyarrow.ArrowException) as error:
-        raise PillarboxError(f"{file} is no trace: {_first_line(error)}") from None
+        raise PillarboxError(f"{file} is no trace: {_first_error_line(error)}") from None
     start_s, source, destination, size = columns
     return _TraceTable(
         _float_column(file, TIME, start_s),
-        _numbers_of(servers, SOURCE, source),
-        _numbers_of(servers, DESTINATION, destination),
+        _server_numbers(servers, SOURCE, source),
+        _server_numbers(servers, DESTINATION, destination),
         _float_column(file, BYTES, size),
     )
 
 
-def _check_size(file: Path, metadata: Any) -> None:
+def _check_unpacked_size(file: Path, metadata: Any) -> None:
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     size = sum(group.total_byte_size for group in groups)
     require(
         size <= MOST_UNPACKED_BYTES,
-        f"{file} has {size} bytes when unpacked: a trace has at most {MOST_UNPACKED_BYTES}",
+        f"the trace {file} has {size} bytes when unpacked: the limit is {MOST_UNPACKED_BYTES}",
     )
 
 
@@ -232,8 +254,8 @@ def _float_column(file: Path, name: str, column: Any) -> Floats:
     return found
 
 
-def _check_ends(file: Path, name: str, found: Any) -> bool:
-    """Raise PillarboxError if a trace's column has no servers; return True if it has texts."""
+def _check_server_column(file: Path, name: str, found: Any) -> bool:
+    """Return True if a column of servers has texts, False if numbers; else raise an error."""
     from pyarrow import types
 
     kind = found.schema_arrow.field(name).type
@@ -245,8 +267,8 @@ def _check_ends(file: Path, name: str, found: Any) -> bool:
     return bool(is_text)
 
 
-def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
-    """Return the numbers of the servers in a column of texts or whole numbers."""
+def _server_numbers(servers: _TraceServers, name: str, column: Any) -> Ints:
+    """Return the server numbers of a trace's column, which has addresses or numbers."""
     from pyarrow import types
 
     encoded = column if types.is_dictionary(column.type) else column.dictionary_encode()
@@ -262,5 +284,5 @@ def _numbers_of(servers: _Servers, name: str, column: Any) -> Ints:
     return found
 
 
-def _first_line(error: BaseException) -> str:
-    return printable((str(error).splitlines() or ["it is no table"])[0])
+def _first_error_line(error: BaseException) -> str:
+    return printable((str(error).splitlines() or ["the file is no table"])[0])

@@ -13,34 +13,34 @@ TRACES = (".csv", ".parquet")
 SERVERS, BISECTION, BUSIEST = "servers", "bisection", "busiest"
 LOADS_OF = (SERVERS, BISECTION, BUSIEST)
 MOST_LOAD = 1.0
-MOST_BYTES = 1e15  # upper bound for the size of a flow
+MOST_BYTES = 1e15  # maximum size of a flow in bytes
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Flows to send, their duration, and the program that sends them.
+    """Workload of an experiment: traffic pattern, flow sizes or duration, and traffic tool.
 
     Either each flow carries `volume_bytes`, or all flows run for `duration_s`. With `arrivals`,
     flows start one after the other, with their own sizes, and those that start within `duration_s`
     are measured; a trace has its own length.
     """
 
-    pattern: str = "all-to-all"  # name in experiments.traffic.patterns
+    pattern: str = "all-to-all"  # traffic pattern: name in experiments.traffic.patterns
     volume_bytes: int | None = None
     duration_s: float | None = None
-    tool: str = "auto"  # iperf3 or generator; auto: by the number of flows per processor
+    tool: str = "auto"  # iperf3, generator, or auto: by the number of flows per processor
     congestion: str = "cubic"
-    interval_s: float = 0.1  # length of the rows' intervals
-    timeout_s: float = 120.0  # timeout of the whole trial, from the barrier on
-    options: Mapping[str, Any] = field(default_factory=dict)  # options of the pattern
-    # Flows in an open loop (experiments.traffic.arrivals): "poisson", or the FILE of a trace.
+    interval_s: float = 0.1  # report interval of each flow, in seconds
+    timeout_s: float = 120.0  # time limit of the trial's flows from the start barrier, in seconds
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of the traffic pattern
+    # Open-loop arrivals of flows (experiments.traffic.arrivals): "poisson", or the FILE of a trace.
     arrivals: str | None = None
-    load: float | None = None  # relative to the capacity that `load_of` names
+    load: float | None = None  # offered load as a fraction of the capacity that `load_of` names
     load_of: str = SERVERS
-    sizes: str = "web-search"  # name in experiments.traffic.sizes, number of bytes, or FILE
+    sizes: str = "web-search"  # flow sizes: name in experiments.traffic.sizes, bytes, or FILE
     size_scale: float = 1.0
-    warm_up_s: float = 2.0  # time before the measured part, with the same load
-    cool_down_s: float = 1.0  # time after the measured part
+    warm_up_s: float = 2.0  # seconds of traffic before the measured part
+    cool_down_s: float = 1.0  # seconds of traffic after the measured part
 
     def __post_init__(self) -> None:
         for name in ("interval_s", "timeout_s"):
@@ -51,17 +51,17 @@ class Workload:
             return
         require(
             (self.volume_bytes is None) != (self.duration_s is None),
-            "a workload has either volume_bytes (of each flow) or duration_s",
+            "a workload has either volume_bytes (of each flow) or duration_s: set one of them",
         )
         require(
             self.volume_bytes is None or self.volume_bytes <= MOST_BYTES,
             f"volume_bytes is at most {MOST_BYTES:g}: choose less",
         )
-        require(self.load is None, "a load needs arrivals: set arrivals = poisson as well")
+        require(self.load is None, "a load needs arrivals: set arrivals = poisson, or omit load")
 
     @property
     def trace(self) -> str | None:
-        """File of the trace from which the flows come, or None."""
+        """Name of the trace file with the workload's flows; None if flows are generated."""
         return self.arrivals if (self.arrivals or "").endswith(TRACES) else None
 
     def _check_arrivals(self, arrivals: str) -> None:
@@ -79,22 +79,24 @@ class Workload:
             value = getattr(self, name)
             require(value >= 0, f"{name} is at least 0, not {value:g}")
         if self.trace is not None:
-            require(self.load is None, "a trace has its own load: omit load")
+            require(
+                self.load is None, "the arrivals are a trace, which has its own load: omit load"
+            )
             return
         require(
             self.duration_s is not None and self.duration_s > 0,
-            "arrivals need duration_s above 0, the length of the measured part",
+            "arrivals need duration_s (length of the measured part) above 0",
         )
         check_load(self.load)
         hint = meant(self.load_of, LOADS_OF)
         require(
             self.load_of in LOADS_OF,
-            f"a load cannot refer to a capacity {self.load_of!r}: {hint}",
+            f"load_of: there is no capacity {self.load_of!r} for a load: {hint}",
         )
 
 
 def check_load(load: float | None) -> None:
-    """Raise PillarboxError if the load is missing or out of range."""
+    """Raise PillarboxError if a workload's load is missing, or not between 0 and 1."""
     require(load is not None, "arrivals need a load, above 0 and below 1: load = 0.5")
     assert load is not None
     require(

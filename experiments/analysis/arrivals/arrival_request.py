@@ -8,7 +8,13 @@ import numpy
 
 from experiments.analysis.arrivals.simulated_arrivals import SAMPLE, cable_capacity_bps
 from experiments.analysis.fluid.directed_links import cabled_links
-from experiments.traffic.arrivals import MOST_OFF, Arrivals, Window, drawn, window_of
+from experiments.traffic.arrivals import (
+    MOST_OFF,
+    Arrivals,
+    Window,
+    measurement_window,
+    poisson_arrivals,
+)
 from experiments.traffic.demand import demand_of, draw_pairs
 from experiments.traffic.sizes import sizes_of
 from experiments.traffic.workload import SERVERS, Workload
@@ -51,7 +57,9 @@ class ArrivalRequest:
             warm_up_s=WARM_UP * lasting_s,
             cool_down_s=COOL_DOWN * lasting_s,
         )
-        return drawn(self.topology, workload, self.seed, capacity_bps), window_of(workload)
+        return poisson_arrivals(
+            self.topology, workload, self.seed, capacity_bps
+        ), measurement_window(workload)
 
     def capacity_bps(self, load_of: str) -> float:
         """Return the capacity that the load refers to: of all cables, or of all servers' ports."""

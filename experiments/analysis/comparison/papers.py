@@ -28,7 +28,7 @@ from experiments.analysis.comparison.table_checks import (
     number,
 )
 from experiments.analysis.comparison.tabulated import cell, cells
-from experiments.traffic.distribution_plan import near_servers
+from experiments.traffic.distribution_plan import nearest_servers
 from topos.base.spec import parse
 from topos.base.topology import Topology
 from topos.dcell import DCell
@@ -221,7 +221,7 @@ def bcube_1(_: float = 0.0) -> PaperTable:
         """Return checks of a structure's speed-ups, throughput and wires."""
         (rate, rate_value, *related), wires = others
         words, *held = to_all
-        several = speedups.of_a_file(own, near_servers(own, speedups.SOURCE, SEVERAL))
+        several = speedups.of_a_file(own, nearest_servers(own, speedups.SOURCE, SEVERAL))
         if isinstance(own, DCell):  # the DCell paper sends different data to each server
             several = speedups.to_groups(own, "dcell")
         everybody = [server for server in range(own.servers) if server != speedups.SOURCE]

@@ -15,41 +15,41 @@ from experiments.traffic.collectives.plan import CollectivePlan
 from topos.base.topology import Topology
 
 
-def least_s(topology: Topology, plan: CollectivePlan, port_bps: float) -> float:
-    """Return the lower bound of an operation's time, for ports with a goodput of `port_bps`.
+def collective_time_bound_s(topology: Topology, plan: CollectivePlan, port_bps: float) -> float:
+    """Return the minimum time of a collective operation, given each port's goodput.
 
     >>> import topos
     >>> from experiments.traffic.collectives.plan import plan_for
     >>> from experiments.traffic.workload import Workload
     >>> bcube = topos.parse("bcube,3,1")
     >>> plan = plan_for(bcube, Workload("all-reduce", 9000), "ring", 1)
-    >>> least_s(bcube, plan, 8 * 1000.0)  # 2 x 8/9 x 9000 bytes over two ports
+    >>> collective_time_bound_s(bcube, plan, 8 * 1000.0)  # 2 x 8/9 x 9000 bytes over two ports
     8.0
     """
-    total, own = _least_bytes(plan)
-    return 8 * _port_bytes(topology, plan.servers, total, own) / port_bps
+    total, own = _least_bytes_of_servers(plan)
+    return 8 * _least_bytes_per_port(topology, plan.servers, total, own) / port_bps
 
 
 def all_reduce_share(topology: Topology, servers: Sequence[int]) -> float:
-    """Return the share of a server's data that must pass the busiest port in an all-reduce.
+    """Return the least load of the busiest port in an all-reduce, as a share of a server's data.
 
     >>> import topos
     >>> round(all_reduce_share(topos.parse("tree,2,2"), range(4)), 6)  # 2 x 3/4
     1.5
     """
-    return _port_bytes(topology, servers, 2.0 * (len(servers) - 1), [1.0] * len(servers))
+    return _least_bytes_per_port(topology, servers, 2.0 * (len(servers) - 1), [1.0] * len(servers))
 
 
-def _port_bytes(
+def _least_bytes_per_port(
     topology: Topology, servers: Sequence[int], total: float, own: Sequence[float]
 ) -> float:
-    """Return the minimum bytes per port of a collective, by all servers and by each server."""
+    """Return the bytes that at least one server port must carry in a collective operation."""
     ports = [sum(1 for _ in topology.neighbours(server)) for server in servers]
     return max(total / sum(ports), *(need / of for need, of in zip(own, ports, strict=True)))
 
 
-def _least_bytes(plan: CollectivePlan) -> tuple[float, list[float]]:
-    """Return the minimum bytes sent by all servers, and those sent or received by each server."""
+def _least_bytes_of_servers(plan: CollectivePlan) -> tuple[float, list[float]]:
+    """Return minimum bytes of a collective: in all, and sent or received by each server."""
     ranks = plan.graph.ranks
     size = plan.size_bytes // (ranks if plan.operation == "total-exchange" else 1)
     others = size * (ranks - 1)

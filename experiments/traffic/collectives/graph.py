@@ -10,8 +10,8 @@ replaces them.
     rank 1                   a b c       A B C         1 -> 2: a
     rank 2                   a b c       A B C         2 -> 0: b
 
-Dependencies are not written by hand: a `Weaver` takes transfers in a valid sequential order, and
-finds the transfers that each has to wait for.
+Dependencies are not written by hand: a `TransferGraphBuilder` takes transfers in a valid sequential
+order, and finds the transfers that each has to wait for.
 """
 
 from __future__ import annotations
@@ -25,46 +25,46 @@ from topos.base.errors import require
 
 Chunks = Sequence[int]
 
-# Limits of an operation, over all its transfers: approximate limits of memory.
-MOST_SENT = 2_000_000  # maximum number of chunks sent in an operation
-MOST_NEEDED = 20_000_000  # maximum number of dependencies between transfers
+# Limits of all transfers of a collective operation, so that its graph fits into memory.
+MOST_SENT = 2_000_000  # maximum number of chunks sent in a collective operation
+MOST_NEEDED = 20_000_000  # maximum number of dependencies between its transfers
 
 
 class Transfer(NamedTuple):
-    """A range of chunks sent from one rank to another."""
+    """Transfer of a collective operation: a range of data chunks sent from rank to rank."""
 
     sender: int
     receiver: int
     first: int
     size: int  # number of chunks that the transfer carries
-    reduce: bool  # whether the receiver adds the data, instead of replacing its own
-    step: int  # algorithm's step: transfers of the same step can run simultaneously
-    after: tuple[int, ...] = ()  # transfers that must have arrived before this one starts
+    reduce: bool  # whether the receiver adds the data to its own, or replaces its own
+    step: int  # step of the algorithm; transfers of a step run simultaneously
+    after: tuple[int, ...] = ()  # numbers of transfers that must arrive first
 
     @property
     def chunks(self) -> range:
-        """Numbers of the chunks that the transfer carries."""
+        """Numbers of the data chunks that the transfer carries."""
         return range(self.first, self.first + self.size)
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A collective operation as a graph of transfers."""
+class TransferGraph:
+    """A collective operation as a graph: transfers between ranks, and their dependencies."""
 
     ranks: int
     chunks: int
-    begins: tuple[Chunks, ...]  # chunks that each rank holds at the start
+    begins: tuple[Chunks, ...]  # chunks that each rank has at the start
     ends: tuple[Chunks, ...]  # chunks that each rank must have at the end
-    transfers: tuple[Transfer, ...]  # no transfer precedes one that it needs
+    transfers: tuple[Transfer, ...]  # sorted: a transfer is after those that it waits for
 
     @property
     def steps(self) -> int:
-        """Number of steps of the collective operation."""
+        """Number of steps of the collective operation's algorithm."""
         return 1 + max((one.step for one in self.transfers), default=-1)
 
 
-class Weaver:
-    """Builder of a collective's transfer graph: finds each added transfer's dependencies.
+class TransferGraphBuilder:
+    """Builder of a collective operation's graph: finds the dependencies of added transfers.
 
     Data must have arrived before it is sent. Data that is replaced or added to must not be in use
     by an earlier transfer. Sums may be added in any order.
@@ -72,15 +72,15 @@ class Weaver:
 
     def __init__(self) -> None:
         self.transfers: list[Transfer] = []
-        # By rank and chunk: transfers that wrote the current data, and transfers that sent it
-        # since.
+        # Transfers that wrote a rank's current data of a chunk, and transfers that have sent it
+        # since, by rank and chunk.
         self._makers: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._summed: dict[tuple[int, int], bool] = {}
         self._readers: dict[tuple[int, int], set[int]] = defaultdict(set)
         self._sent_chunks = 0
         self._dependencies = 0
 
-    def send(
+    def add_transfer(
         self,
         sender: int,
         receiver: int,
@@ -91,7 +91,9 @@ class Weaver:
         step: int,
         after: Iterable[int] = (),
     ) -> int:
-        """Add a transfer; return its number. `after` has additional transfers that it waits for.
+        """Add a transfer of chunks between two ranks; return the transfer's number.
+
+        `after` has numbers of additional transfers that it waits for.
 
         Raises PillarboxError if the operation has more transfers than memory holds.
         """
@@ -119,19 +121,19 @@ class Weaver:
         )
         return number
 
-    def _record_write(self, place: tuple[int, int], number: int, reduce: bool) -> set[int]:
-        """Record that a transfer writes a rank's chunk; return the transfers that it waits for."""
-        makers, readers = self._makers[place], self._readers[place]
-        if reduce and not readers and self._summed.get(place, True):
+    def _record_write(self, rank_and_chunk: tuple[int, int], number: int, reduce: bool) -> set[int]:
+        """Record a transfer that writes a rank's chunk; return the transfers it must wait for."""
+        makers, readers = self._makers[rank_and_chunk], self._readers[rank_and_chunk]
+        if reduce and not readers and self._summed.get(rank_and_chunk, True):
             makers.add(number)
-            self._summed[place] = True
+            self._summed[rank_and_chunk] = True
             return set()
         needed = makers | readers
-        self._makers[place], self._readers[place] = {number}, set()
-        self._summed[place] = reduce
+        self._makers[rank_and_chunk], self._readers[rank_and_chunk] = {number}, set()
+        self._summed[rank_and_chunk] = reduce
         return needed
 
-    def graph(self, begins: Sequence[Chunks], ends: Sequence[Chunks]) -> Graph:
-        """Return the collective operation, given each rank's chunks at the start and the end."""
+    def finished_graph(self, begins: Sequence[Chunks], ends: Sequence[Chunks]) -> TransferGraph:
+        """Return the finished graph, given the chunks of each rank at the start and the end."""
         chunks = 1 + max((max(held) for held in (*begins, *ends) if held), default=-1)
-        return Graph(len(begins), chunks, tuple(begins), tuple(ends), tuple(self.transfers))
+        return TransferGraph(len(begins), chunks, tuple(begins), tuple(ends), tuple(self.transfers))

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import NamedTuple
 
-from experiments.traffic.collectives.schedules import Digits
+from experiments.traffic.collectives.schedules import DigitSchedule
 
 
 class Phase(NamedTuple):
-    """Simultaneous transfers, repeated `times` times in sequence."""
+    """Simultaneous transfers of an all-reduce, repeated `times` times one after the other."""
 
-    pairs: tuple[tuple[int, int], ...]  # senders and receivers, by rank
-    share: float  # share of all data in each transfer
+    pairs: tuple[tuple[int, int], ...]  # sending and receiving rank of each transfer
+    share: float  # size of each transfer as a share of a rank's data
     times: int
 
 
 def of_ring(ranks: int) -> list[Phase]:
-    """Return the phases of an all-reduce around a ring.
+    """Return the transfer phases of an all-reduce around a ring of ranks.
 
     >>> of_ring(3)
     [Phase(pairs=((0, 1), (1, 2), (2, 0)), share=0.3333333333333333, times=4)]
@@ -31,8 +31,8 @@ def of_ring(ranks: int) -> list[Phase]:
     return [Phase(pairs, 1 / ranks, 2 * (ranks - 1))]
 
 
-def of_digits(threads: Sequence[Digits]) -> list[Phase]:
-    """Return the phases of an all-reduce whose threads each exchange by one address digit per step.
+def of_digits(threads: Sequence[DigitSchedule]) -> list[Phase]:
+    """Return the phases of an all-reduce in threads that exchange by one address digit per step.
 
     >>> from experiments.traffic.collectives.schedules import bml_threads
     >>> [(len(phase.pairs), phase.share, phase.times) for phase in of_digits(bml_threads([2, 2]))]
@@ -45,6 +45,6 @@ def of_digits(threads: Sequence[Digits]) -> list[Phase]:
         assert len(radices) == 1, "threads go together where all digits have as many values"
         share /= radices.pop()
         pairs = chain.from_iterable(thread.pairs(depth) for thread in threads)
-        # once in reduce-scatter and once in all-gather
+        # two times: in reduce-scatter and in all-gather
         found.append(Phase(tuple(pairs), share, 2))
     return found

@@ -8,23 +8,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
-from experiments.traffic.collectives.graph import Graph, Transfer
+from experiments.traffic.collectives.graph import Transfer, TransferGraph
 
 
-def problems(graph: Graph) -> Iterator[str]:
-    """Yield a sentence for each error in a collective operation's transfer graph.
+def transfer_graph_errors(graph: TransferGraph) -> Iterator[str]:
+    """Yield an error message for each error in a collective operation's transfer graph.
 
     In a correct graph no transfer sends a chunk that its sender does not have, no transfer adds a
     part that a sum already contains, every rank ends with the sum of all holders' initial parts,
     and of two transfers that access the same chunk of a rank one waits for the other, unless both
     only read or both add.
     """
-    yield from _format_errors(graph)
+    yield from _invalid_transfer_errors(graph)
     yield from _sum_errors(graph)
-    yield from _races(graph)
+    yield from _race_errors(graph)
 
 
-def _format_errors(graph: Graph) -> Iterator[str]:
+def _invalid_transfer_errors(graph: TransferGraph) -> Iterator[str]:
     for number, one in enumerate(graph.transfers):
         if one.sender == one.receiver:
             yield f"transfer {number} goes from rank {one.sender} to itself"
@@ -34,8 +34,10 @@ def _format_errors(graph: Graph) -> Iterator[str]:
             yield f"transfer {number} waits for a transfer that is not before it"
 
 
-def _sum_errors(graph: Graph) -> Iterator[str]:
-    """Apply the transfers in order; a rank's state of a chunk is the set of summed parts, as bits.
+def _sum_errors(graph: TransferGraph) -> Iterator[str]:
+    """Yield errors of sums that are wrong when the transfers are applied in order.
+
+    The sum that a rank has of a chunk is a set of bits: the ranks whose parts it contains.
 
     Without races, every other order that respects the dependencies has the same result.
     """
@@ -61,30 +63,33 @@ def _sum_errors(graph: Graph) -> Iterator[str]:
                 yield f"rank {rank} does not end with the whole of chunk {chunk}"
 
 
-def _races(graph: Graph) -> Iterator[str]:
-    # all direct and indirect dependencies of each transfer, as bits
+def _race_errors(graph: TransferGraph) -> Iterator[str]:
+    # transfers that precede each transfer, directly or indirectly, as a set of bits
     before = [0] * len(graph.transfers)
     touched: dict[tuple[int, int], list[int]] = defaultdict(list)
     for number, one in enumerate(graph.transfers):
         for other in one.after:
             before[number] |= before[other] | 1 << other
-        for place in _places(one):
+        for place in _written_and_read_chunks(one):
             for other in touched[place]:
-                if not before[number] >> other & 1 and _conflict(
+                if not before[number] >> other & 1 and _is_conflict(
                     graph.transfers[other], one, place
                 ):
-                    yield f"transfers {other} and {number} race for chunk {place[1]} of {place[0]}"
+                    yield (
+                        f"transfers {other} and {number} race for chunk {place[1]} of rank "
+                        f"{place[0]}"
+                    )
             touched[place].append(number)
 
 
-def _places(one: Transfer) -> Iterator[tuple[int, int]]:
+def _written_and_read_chunks(one: Transfer) -> Iterator[tuple[int, int]]:
     for chunk in one.chunks:
         yield one.sender, chunk
         yield one.receiver, chunk
 
 
-def _conflict(first: Transfer, second: Transfer, place: tuple[int, int]) -> bool:
-    """Return True if two transfers must not access the same rank's chunk simultaneously."""
+def _is_conflict(first: Transfer, second: Transfer, place: tuple[int, int]) -> bool:
+    """Return True if two transfers must not access the same chunk of a rank simultaneously."""
     writes = [one.receiver == place[0] for one in (first, second)]
     if not any(writes):
         return False

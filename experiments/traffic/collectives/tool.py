@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class TransferResult(NamedTuple):
-    """Result of a transfer; times are missing for events that did not happen."""
+    """Times of a transfer in a collective operation; None for events that did not happen."""
 
     transfer: int
     flow: int
     step: int
-    deed: str  # receiver's action on the transfer's data: reduce or copy
+    deed: str  # receiver's use of the data: "reduce" (add to its own) or "copy"
     volume_bytes: int
-    ready_s: float | None  # when all transfers that this one needs had arrived
+    ready_s: float | None  # arrival of the last transfer that this one waits for
     begin_s: float | None
     end_s: float | None
 
 
 class Collective(Generator):
-    """Tool that runs a collective operation."""
+    """Traffic tool that runs a collective operation with real data, in one process."""
 
     name = "collective"
     worker = "experiments.traffic.collectives.collective_worker"
@@ -37,9 +37,9 @@ class Collective(Generator):
     def __init__(
         self,
         lab: Lab,
-        plan: CollectivePlan,  # the operation, its servers and transfers
-        sending: Sending,  # congestion control, intervals and timeout
-        seed: int = 0,  # seed of the data
+        plan: CollectivePlan,  # collective operation, its servers and transfers
+        sending: Sending,  # TCP congestion control, report interval and timeout
+        seed: int = 0,  # seed of the ranks' initial data
     ) -> None:
         self.plan, self._seed = plan, seed
         self._moments: list[list[float | None]] = []
@@ -58,13 +58,13 @@ class Collective(Generator):
             "seed": self._seed,
         }
 
-    def _collected(self) -> list[FlowResult]:
-        results = super()._collected()
+    def _collected_results(self) -> list[FlowResult]:
+        results = super()._collected_results()
         self._moments = self._cost.pop("transfers", [])
         return results
 
     def steps(self) -> list[TransferResult]:
-        """Return the times of each transfer of the collective operation, after the end."""
+        """Return step, size and times of each transfer, after the collective operation's end."""
         self.results()
         plan = self.plan
         never: list[list[float | None]] = [[None] * 3] * len(plan.volumes)
@@ -79,7 +79,7 @@ class Collective(Generator):
         ]
 
     def versions(self) -> dict[str, Any]:
-        """Return the manifest's entries of the tool and the operation."""
+        """Return manifest entries: traffic tool, collective operation, algorithm and ranks."""
         plan = self.plan
         asked = {"operation": plan.operation, "algorithm": plan.algorithm}
         return {**super().versions(), **asked, "ranks": plan.graph.ranks, "servers": plan.servers}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from experiments.analysis.comparison.load_capacity import capacity_bps
 from experiments.emulation.defaults import usual_routing
-from experiments.traffic.arrivals import Arrivals, Window, drawn, window_of
+from experiments.traffic.arrivals import Arrivals, Window, measurement_window, poisson_arrivals
 from experiments.traffic.demand import DEADLINE
 from experiments.traffic.patterns import MOST_FLOWS
 from experiments.traffic.traces import read_trace
@@ -46,7 +46,7 @@ def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
             f"{system.name} has cables without a rate, and a load is a share of the rate: set "
             "rate_mbit",
         )
-        arrivals = drawn(
+        arrivals = poisson_arrivals(
             topology, workload, seed, capacity_of(system, workload, seed), load_of(system, workload)
         )
     require(
@@ -73,7 +73,7 @@ def arrivals_of(system: System, workload: Workload, seed: int) -> Arrivals:
 def measured_window(workload: Workload, arrivals: Arrivals) -> Window:
     """Return the measured window of a trial: the start times of the flows that count."""
     last_s = float(arrivals.start_s[-1]) if len(arrivals.start_s) else 0.0
-    return window_of(workload, last_s)
+    return measurement_window(workload, last_s)
 
 
 def load_of(system: System, workload: Workload) -> float | None:

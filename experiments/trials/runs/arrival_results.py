@@ -17,8 +17,8 @@ from experiments.traffic.demand import (
     INCAST,
     REQUESTS,
     SHUFFLE,
-    requests,
-    together,
+    flows_per_arrival,
+    request_answers,
 )
 from experiments.traffic.flows import COMPLETED, FlowResult
 from experiments.traffic.open_loop import lateness_s
@@ -38,9 +38,9 @@ SHARES = {"median": 0.5, "p95": 0.95, "p99": 0.99}  # Quantiles by name in colum
 
 def window_of_trial(order: TrialOrder) -> Window:
     """Return the measured window of a trial: the start times of the flows that count."""
-    from experiments.traffic.arrivals import window_of
+    from experiments.traffic.arrivals import measurement_window
 
-    return window_of(order.workload, max(flow.start_s for flow in order.flows))
+    return measurement_window(order.workload, max(flow.start_s for flow in order.flows))
 
 
 def flow_columns(order: TrialOrder, found: TrialMeasurements) -> list[Row]:
@@ -134,7 +134,7 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
     if workload.pattern not in (INCAST, SHUFFLE, REQUESTS) or workload.trace is not None:
         return {}
     counted = [row for row in flows if row["measured"]]
-    small = requests(topology, workload)
+    small = request_answers(topology, workload)
     if small:
         counted = [row for row in counted if row["volume_bytes"] == small.volume_bytes]
     groups: dict[float, list[Mapping[str, Any]]] = {}
@@ -149,7 +149,7 @@ def together_of(order: TrialOrder, flows: Sequence[Mapping[str, Any]]) -> Row:
         "in_time_share": None if deadline_s is None else float((took <= deadline_s).mean()),
     }
     if workload.pattern == SHUFFLE and len(whole) and counted[0]["alone_s"] is not None:
-        each = together(topology, workload)
+        each = flows_per_arrival(topology, workload)
         busiest = max(1.0, max(each.senders, each.receivers) / topology.ports)
         bound = numpy.array([group[0]["alone_s"] * busiest for group in groups.values()])
         found["shuffle_slowdown"] = float(numpy.mean((took / bound)[numpy.isfinite(took)]))

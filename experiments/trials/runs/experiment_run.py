@@ -144,10 +144,10 @@ def _flows_of(topology: Topology, workload: Workload, trial: Trial) -> list[Flow
         from experiments.traffic.patterns import flows_of
 
         return flows_of(topology, workload, seed)
-    from experiments.traffic.file_distribution import hops_of, plan_for
+    from experiments.traffic.file_distribution import hop_flows, plan_for
 
     plan = plan_for(topology, workload, seed)
-    return [flow for _, flow in hops_of(plan, workload.volume_bytes or 0)]
+    return [flow for _, flow in hop_flows(plan, workload.volume_bytes or 0)]
 
 
 def _begun_manifest(experiment: Experiment, folder: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from experiments.analysis.fluid.collective import flow_ends_s
-from experiments.traffic.collectives.bound import least_s
+from experiments.traffic.collectives.bound import collective_time_bound_s
 from experiments.traffic.collectives.plan import CollectivePlan, collective_of
 from experiments.traffic.flows import COMPLETED, FAILED, FlowResult
 from experiments.trials.plans.trials import Trial
@@ -188,7 +188,7 @@ def bound_of(
 
     if collective:
         efficiency = header_efficiency(header_bytes(topology, found.routing), system.mtu)
-        least = least_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
+        least = collective_time_bound_s(topology, collective, system.rate_mbit * 1e6 * efficiency)
         return sum(collective.volumes) * 8 / least
     flows = [result.flow for result in found.results]
     return bound_bps(topology, found.routing, flows, system.rate_mbit * 1e6, system.mtu)

@@ -19,7 +19,7 @@ from experiments.reproductions.ours import collectives
 from experiments.traffic.collectives.bound import all_reduce_share
 from experiments.traffic.collectives.phases import Phase, of_digits, of_ring
 from experiments.traffic.collectives.plan import plan_for
-from experiments.traffic.collectives.schedules import bml_threads, halving
+from experiments.traffic.collectives.schedules import bml_threads, halving_schedule
 from experiments.traffic.workload import Workload
 from experiments.trials.plans.values import plain
 from tests.experiments.reproductions.test_reproductions import MadeUp, of, row, twice
@@ -105,7 +105,7 @@ def graph_s(network: str, algorithm: str, routing: str = "") -> float:
         ("bcube,3,1", "ring", "bcube", of_ring(9)),
         ("bcube,3,1", "bml", "bcube", of_digits(bml_threads([3, 3]))),
         ("bcube,2,2", "bml", "bcube", of_digits(bml_threads([2, 2, 2]))),
-        ("tree,4,4", "halving-doubling", "", of_digits([halving(16)])),
+        ("tree,4,4", "halving-doubling", "", of_digits([halving_schedule(16)])),
     ],
 )
 def test_phases_take_as_long_as_the_graph(

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topos
-from experiments.traffic.arrivals import MOST_OFF, Arrivals, drawn, offered_bps, window_of
+from experiments.traffic.arrivals import (
+    MOST_OFF,
+    Arrivals,
+    measurement_window,
+    offered_bps,
+    poisson_arrivals,
+)
 from experiments.traffic.demand import ARRIVING, demand_of, racks_of
 from experiments.traffic.patterns import PATTERNS
 from experiments.traffic.sizes import sizes_of
@@ -38,8 +44,8 @@ def arriving(**values: Any) -> Workload:
 )
 def test_what_is_offered_is_what_was_asked_for(load: float, sizes: str, seed: int) -> None:
     workload = arriving(load=load, sizes=sizes, size_scale=5.0, duration_s=60.0)
-    found = drawn(BCUBE, workload, seed, CAPACITY_BPS)
-    assert offered_bps(found, window_of(workload)) == pytest.approx(
+    found = poisson_arrivals(BCUBE, workload, seed, CAPACITY_BPS)
+    assert offered_bps(found, measurement_window(workload)) == pytest.approx(
         load * CAPACITY_BPS, rel=MOST_OFF
     )
     assert (numpy.diff(found.start_s) >= 0).all()
@@ -49,7 +55,7 @@ def test_what_is_offered_is_what_was_asked_for(load: float, sizes: str, seed: in
 
 def test_sizes_and_moments_are_those_of_the_distributions() -> None:
     workload = arriving(size_scale=0.5, warm_up_s=0, cool_down_s=0)
-    found = drawn(BCUBE, workload, 3, CAPACITY_BPS)
+    found = poisson_arrivals(BCUBE, workload, 3, CAPACITY_BPS)
     count = len(found.start_s)
     most = 1.95 / count**0.5  # Kolmogorov's bound at 1 in 1000
     sizes, ranks = numpy.sort(found.volume_bytes), numpy.arange(1, count + 1) / count
@@ -60,7 +66,9 @@ def test_sizes_and_moments_are_those_of_the_distributions() -> None:
 
 
 def test_the_seed_decides_everything() -> None:
-    first, again, other = (drawn(BCUBE, arriving(), seed, CAPACITY_BPS) for seed in (1, 1, 2))
+    first, again, other = (
+        poisson_arrivals(BCUBE, arriving(), seed, CAPACITY_BPS) for seed in (1, 1, 2)
+    )
     for one, same in zip(first, again, strict=True):
         assert (one == same).all()
     assert len(first.start_s) != len(other.start_s) or (first.start_s != other.start_s).any()
@@ -96,8 +104,8 @@ def test_requests_are_answered_by_several_at_once(
     topology: Topology, senders: int, seed: int
 ) -> None:
     workload = arriving(pattern="incast", options={"senders": senders}, sizes="5000")
-    found = drawn(topology, workload, seed, 1e7)
-    assert offered_bps(found, window_of(workload)) == pytest.approx(6e6, rel=MOST_OFF)
+    found = poisson_arrivals(topology, workload, seed, 1e7)
+    assert offered_bps(found, measurement_window(workload)) == pytest.approx(6e6, rel=MOST_OFF)
     for start_s in numpy.unique(found.start_s):
         own = found.start_s == start_s
         assert own.sum() == senders
@@ -111,8 +119,8 @@ def test_a_shuffle_is_every_sender_to_every_receiver_at_once(
 ) -> None:
     options = {"senders": senders, "receivers": receivers}
     workload = arriving(pattern="shuffle", options=options, sizes="5000")
-    found = drawn(BCUBE, workload, seed, 1e7)
-    assert offered_bps(found, window_of(workload)) == pytest.approx(6e6, rel=MOST_OFF)
+    found = poisson_arrivals(BCUBE, workload, seed, 1e7)
+    assert offered_bps(found, measurement_window(workload)) == pytest.approx(6e6, rel=MOST_OFF)
     for start_s in numpy.unique(found.start_s)[:5]:
         own = found.start_s == start_s
         pairs = set(zip(found.source[own].tolist(), found.destination[own].tolist(), strict=True))
@@ -125,12 +133,14 @@ def test_a_shuffle_is_every_sender_to_every_receiver_at_once(
 def test_requests_come_on_top_of_their_background_and_within_the_load() -> None:
     options = {"bytes": 2000, "per_s": 50}
     workload = arriving(pattern="requests", options=options, sizes="web-search", size_scale=0.02)
-    found = drawn(BCUBE, workload, 1, CAPACITY_BPS)
+    found = poisson_arrivals(BCUBE, workload, 1, CAPACITY_BPS)
     small = found.volume_bytes == 2000
-    assert small.sum() == 50 * (window_of(workload).until_s + workload.cool_down_s)
+    assert small.sum() == 50 * (measurement_window(workload).until_s + workload.cool_down_s)
     assert (numpy.diff(found.start_s) >= 0).all()
     wanted = 0.6 * CAPACITY_BPS
-    assert offered_bps(found, window_of(workload)) == pytest.approx(wanted, rel=2 * MOST_OFF)
+    assert offered_bps(found, measurement_window(workload)) == pytest.approx(
+        wanted, rel=2 * MOST_OFF
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,14 +184,14 @@ def test_what_is_no_workload_is_refused(values: dict[str, Any], told: str) -> No
 )
 def test_what_cannot_be_drawn_is_refused(values: dict[str, Any], told: str) -> None:
     with pytest.raises(PillarboxError, match=told):
-        drawn(BCUBE, arriving(**values), 1, CAPACITY_BPS)
+        poisson_arrivals(BCUBE, arriving(**values), 1, CAPACITY_BPS)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("numbers", [False, True])
 def test_a_trace_is_read_as_it_was_written(tmp_path: Path, ending: str, numbers: bool) -> None:
     for topology in (BCUBE, topos.parse("dcell,4,1"), topos.parse("tree,4,2")):
-        made = drawn(topology, arriving(duration_s=2.0), 1, CAPACITY_BPS)
+        made = poisson_arrivals(topology, arriving(duration_s=2.0), 1, CAPACITY_BPS)
         file = tmp_path / f"flows.{ending}"
         write_trace(topology, made, file, numbers=numbers)
         read = read_trace(topology, file)
@@ -209,12 +219,12 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path, ending: str, numbers:
         ("1,0.0,,10", "column destination: a flow has a server here"),
         ("1,0.0,0.0,10", "column destination: server 0 would send to itself"),
         ("1,0.0,0.9,10", "column destination: .* is not a server of bcube,4,1"),
-        ("1,0,16,10", "column destination: it has a server 16"),
+        ("1,0,16,10", "column destination: there is no server 16"),
         (f"1,0,{'9' * 5000},10", "column destination: 9*… is no server"),
         ("1,0.0,s1,10", "column destination: s1 is no server"),
         ("1,0.0,0.1,10\n1,0.0,0.1", "row 2 .* has 3 columns, and its header has 4"),
         ("1,0.0,0.1,10,5", "row 1 .* has 5 columns"),
-        (f"1{',0' * 400_000}", "a line that does not end"),
+        (f"1{',0' * 400_000}", "a line of 65536 or more characters"),
         ('1,0.0,0.1,"10', "is no trace: unexpected end of data"),
     ],
 )

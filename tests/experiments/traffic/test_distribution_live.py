@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from experiments.traffic.file_distribution import Distribution, tool
+from experiments.traffic.file_distribution import FileDistributionTool, tool
 from experiments.traffic.flows import COMPLETED, FAILED, Sending
 from experiments.traffic.workload import Workload
 from tests.experiments import labs
@@ -26,7 +26,7 @@ SIZE = 600_000
 lab_of = partial(labs.lab_of, rate_mbit=RATE_MBIT, timers="paper")
 
 
-def distributed(lab: Lab, pattern: str, size_bytes: int = SIZE) -> Distribution:
+def distributed(lab: Lab, pattern: str, size_bytes: int = SIZE) -> FileDistributionTool:
     workload = Workload(pattern, size_bytes, options={"distribute": True})
     made = tool(lab, workload, 1, Sending(timeout_s=WAIT_S))
     made.prepare()
@@ -34,7 +34,7 @@ def distributed(lab: Lab, pattern: str, size_bytes: int = SIZE) -> Distribution:
     return made
 
 
-def wait(made: Distribution) -> None:
+def wait(made: FileDistributionTool) -> None:
     deadline = time.monotonic() + 2 * WAIT_S
     while not made.ended():
         assert time.monotonic() < deadline
@@ -55,11 +55,11 @@ def test_everybody_has_the_whole_file(
 ) -> None:
     with lab_of(spec, tmp_path, routing=routing) as lab, closing(distributed(lab, pattern)) as made:
         wait(made)
-        results, received = made.results(), made.received
+        results, received = made.results(), made.receipts
     assert len(results) == hops
     assert [(one.status, one.reason) for one in results] == [(COMPLETED, "")] * hops
     assert set(received) == set(made.plan.receivers)
-    assert all(receipt.right for receipt in received.values())
+    assert all(receipt.unchanged for receipt in received.values())
     last_s = max(receipt.moment_s or 0.0 for receipt in received.values())
     assert last_s == max(one.end_s or 0.0 for one in results)
     # No sooner than the cables allow, each of which carries a tree's part once.
@@ -73,7 +73,7 @@ def test_only_the_cables_of_the_plan_carry_the_file(tmp_path: Path) -> None:
         before = lab.bytes_sent()
         with closing(distributed(lab, "one-to-several")) as made:
             wait(made)
-            assert all(receipt.right for receipt in made.received.values())
+            assert all(receipt.unchanged for receipt in made.receipts.values())
         sent = {name: count - before[name] for name, count in lab.bytes_sent().items()}
         planned = {
             lab.topology.interface(sender, port)
@@ -99,9 +99,9 @@ def test_a_server_that_dies_strands_only_those_behind_it(tmp_path: Path) -> None
             time.sleep(0.005)
         lab.kill(2)
         wait(made)
-        results, received = made.results(), made.received
+        results, received = made.results(), made.receipts
     assert [one.status for one in results] == [COMPLETED, FAILED, FAILED]
     assert results[1].reason == "server 1.0 died"
-    assert results[2].reason == "server 1.0 had no more to pass on"
-    assert [received[server].right for server in (1, 2, 3)] == [True, False, False]
+    assert results[2].reason == "the relay server 1.0 had no more to pass on"
+    assert [received[server].unchanged for server in (1, 2, 3)] == [True, False, False]
     assert received[2].moment_s is None

@@ -9,8 +9,8 @@ from itertools import combinations
 import pytest
 
 import topos
-from experiments.traffic.distribution_plan import DistributionPlan, near_servers, plan_of
-from experiments.traffic.file_distribution import hops_of, plan_for
+from experiments.traffic.distribution_plan import DistributionPlan, nearest_servers, plan_of
+from experiments.traffic.file_distribution import hop_flows, plan_for
 from experiments.traffic.workload import Workload
 from hosts.base.declarations import declared
 from hosts.bcube.rules import digit
@@ -105,10 +105,10 @@ def test_no_plan_for_nonsense(source: int, receivers: list[int]) -> None:
 @pytest.mark.parametrize("size_bytes", [2, 3, 1000, 10**9 + 1])
 def test_parts_are_the_whole_file_and_nearly_equal(size_bytes: int) -> None:
     plan = plan_of(topos.parse("bcube,4,1"), 0, range(1, 16))
-    parts = plan.parts(size_bytes)
+    parts = plan.bytes_per_tree(size_bytes)
     assert sum(parts) == size_bytes
     assert max(parts) - min(parts) <= 1
-    flows = [flow for _, flow in hops_of(plan, size_bytes)]
+    flows = [flow for _, flow in hop_flows(plan, size_bytes)]
     assert [flow.number for flow in flows] == list(range(30))
     arriving: Counter[int] = Counter()
     for flow in flows:
@@ -118,15 +118,15 @@ def test_parts_are_the_whole_file_and_nearly_equal(size_bytes: int) -> None:
 
 def test_a_file_too_small_to_be_divided_is_refused() -> None:
     with pytest.raises(PillarboxError, match="at least 2 bytes"):
-        plan_of(topos.parse("bcube,4,1"), 0, [1, 4]).parts(1)
+        plan_of(topos.parse("bcube,4,1"), 0, [1, 4]).bytes_per_tree(1)
 
 
 @pytest.mark.parametrize("spec", [*SPECS, *OTHERS])
-def test_near_servers_are_of_different_ports_first(spec: str) -> None:
+def test_nearest_servers_are_of_different_ports_first(spec: str) -> None:
     topology = topos.parse(spec)
-    everybody = near_servers(topology, 1, topology.servers - 1)
+    everybody = nearest_servers(topology, 1, topology.servers - 1)
     assert sorted([1, *everybody]) == list(range(topology.servers))
-    few = near_servers(topology, 1, 2)
+    few = nearest_servers(topology, 1, 2)
     assert few == everybody[:2]
     if isinstance(topology, BCube) and topology.k:
         levels = {
@@ -137,7 +137,7 @@ def test_near_servers_are_of_different_ports_first(spec: str) -> None:
         }
         assert len(levels) == 2
     with pytest.raises(PillarboxError, match="except the source"):
-        near_servers(topology, 0, topology.servers)
+        nearest_servers(topology, 0, topology.servers)
 
 
 def workload(pattern: str, **options: object) -> Workload:
@@ -152,7 +152,9 @@ def test_the_papers_chunk_replication() -> None:
     tree = plan_for(topos.parse("tree,4,4"), workload("one-to-several", receivers="0.1,1.0"), 1)
     assert tree.trees == (((0, 1), (1, 4)),)
     # The time of a full cable for the whole file, against that for the largest part.
-    speed_up = Fraction(1000, max(tree.parts(1000))) / Fraction(1000, max(named.parts(1000)))
+    speed_up = Fraction(1000, max(tree.bytes_per_tree(1000))) / Fraction(
+        1000, max(named.bytes_per_tree(1000))
+    )
     assert 1 / speed_up == 2
 
 

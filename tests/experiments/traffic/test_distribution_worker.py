@@ -13,17 +13,17 @@ import pytest
 
 from experiments.traffic.distribution_worker import (
     PIECE_BYTES,
-    Content,
     DistributionTask,
+    FileDistributionLoop,
+    GeneratedContent,
     PieceChecker,
-    Relaying,
 )
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
-from experiments.traffic.generator_worker import Deaths
+from experiments.traffic.generator_worker import ServerDeathReader
 from tests.experiments.traffic.connections import connected, task_of
 
 SIZE = 40 * PIECE_BYTES + 77  # more than is made up at once
-WRONG = "what arrived is not what the source sent"
+WRONG = "the receiver's data differs from the file that the source sent"
 
 
 class Run:
@@ -43,17 +43,17 @@ class Run:
             connected(Flow(number, sender, receiver, volume_bytes=SIZE))
             for number, (_, sender, receiver) in enumerate(hops)
         ]
-        self.deaths = Deaths(str(log), 0, names)
+        self.deaths = ServerDeathReader(str(log), 0, names)
 
     def outcomes(
-        self, before: Callable[[Relaying], object] = lambda loop: None
+        self, before: Callable[[FileDistributionLoop], object] = lambda loop: None
     ) -> list[tuple[str, str, int]]:
         """Return what becomes of each hop: status, reason, delivered bytes."""
-        loop = Relaying(self.connections, self.task, self.deaths)
+        loop = FileDistributionLoop(self.connections, self.task, self.deaths)
         os.close(self.task["board"])
         before(loop)
         loop.run(time.monotonic())
-        told = [loop.outcome(one) for one in self.connections]
+        told = [loop.flow_result_fields(one) for one in self.connections]
         for one in self.connections:
             one.close()
         return [(status, reason, delivered) for status, reason, _, _, delivered, _, _ in told]
@@ -69,7 +69,7 @@ def test_every_relay_passes_on_what_it_gets(tmp_path: Path) -> None:
 
 
 def test_pieces_in_the_wrong_order_are_noticed_at_every_receiver(tmp_path: Path) -> None:
-    def swap(loop: Relaying) -> None:
+    def swap(loop: FileDistributionLoop) -> None:
         waiting = loop._hops[0].waiting
         waiting[3], waiting[4] = waiting[4], waiting[3]
 
@@ -79,13 +79,13 @@ def test_pieces_in_the_wrong_order_are_noticed_at_every_receiver(tmp_path: Path)
     assert all(status == FAILED for status, _, _ in told)
     assert {reason for _, reason, _ in told[1:]} <= {
         WRONG,
-        "server 0.1 had no more to pass on",
-        "server 0.2 had no more to pass on",
+        "the relay server 0.1 had no more to pass on",
+        "the relay server 0.2 had no more to pass on",
     }
 
 
 def test_one_wrong_bit_is_noticed(tmp_path: Path) -> None:
-    def flip(loop: Relaying) -> None:
+    def flip(loop: FileDistributionLoop) -> None:
         waiting = loop._hops[0].waiting
         piece = bytearray(waiting[5])
         piece[1234] ^= 1
@@ -101,14 +101,14 @@ def test_a_hop_that_was_never_connected_strands_those_behind_it(tmp_path: Path) 
     assert told[0] == told[3] == WHOLE
     assert [reason for _, reason, _ in told[1:3]] == [
         "could not connect",
-        "server 0.2 had no more to pass on",
+        "the relay server 0.2 had no more to pass on",
     ]
 
 
 def test_a_connection_that_breaks_in_the_middle_strands_those_behind_it(tmp_path: Path) -> None:
-    def stop(loop: Relaying) -> None:
+    def stop(loop: FileDistributionLoop) -> None:
         loop._hops[0].waiting.clear()  # as much as that never comes
-        loop._hops[0].made_up = iter(())
+        loop._hops[0].generated = iter(())
         taken = loop.connections[0].sender
         assert taken is not None
         threading.Timer(0.1, lambda: taken.shutdown(socket.SHUT_RDWR)).start()
@@ -116,13 +116,13 @@ def test_a_connection_that_breaks_in_the_middle_strands_those_behind_it(tmp_path
     told = Run(CHAIN, tmp_path).outcomes(stop)
     assert [status for status, _, _ in told] == [FAILED] * 3
     assert told[0][1].startswith("its connection")
-    assert told[2][1] == "server 0.2 had no more to pass on"
+    assert told[2][1] == "the relay server 0.2 had no more to pass on"
 
 
 def test_who_gets_nothing_fails_at_the_end_of_the_time(tmp_path: Path) -> None:
-    def stop(loop: Relaying) -> None:
+    def stop(loop: FileDistributionLoop) -> None:
         loop._hops[0].waiting.clear()
-        loop._hops[0].made_up = iter(())
+        loop._hops[0].generated = iter(())
 
     told = Run(CHAIN[:2], tmp_path, timeout_s=0.2).outcomes(stop)
     assert [status for status, _, _ in told] == [FAILED] * 2
@@ -131,20 +131,20 @@ def test_who_gets_nothing_fails_at_the_end_of_the_time(tmp_path: Path) -> None:
 
 def test_a_relay_keeps_no_more_than_others_still_need(tmp_path: Path) -> None:
     run = Run(CHAIN, tmp_path)
-    kept: list[Relaying] = []
+    kept: list[FileDistributionLoop] = []
     run.outcomes(kept.append)
     assert all(not hop.waiting for hop in kept[0]._hops)
 
 
 @pytest.mark.parametrize("step", [1000, PIECE_BYTES, 3 * PIECE_BYTES])
 def test_what_arrives_is_compared_in_portions_of_any_size(step: int) -> None:
-    file = b"".join(Content(1).pieces(0, SIZE))
+    file = b"".join(GeneratedContent(1).pieces(0, SIZE))
 
     def right(arrived: bytes) -> bool:
-        held = PieceChecker(Content(1).pieces(0, SIZE))
+        held = PieceChecker(GeneratedContent(1).pieces(0, SIZE))
         for begin in range(0, len(arrived), step):
-            held.take(arrived[begin : begin + step])
-        return held.right
+            held.check(arrived[begin : begin + step])
+        return held.matches
 
     assert right(file)
     for place in (0, PIECE_BYTES - 1, PIECE_BYTES, SIZE - 1):
@@ -154,16 +154,18 @@ def test_what_arrives_is_compared_in_portions_of_any_size(step: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 8, PIECE_BYTES, PIECE_BYTES + 1, SIZE])
 def test_a_file_is_as_long_as_it_should_be_and_no_piece_is_like_another(size: int) -> None:
-    content = Content(1)
+    content = GeneratedContent(1)
     pieces = list(content.pieces(0, size))
     assert sum(map(len, pieces)) == size
     assert len(set(pieces)) == len(pieces)
-    assert b"".join(pieces) == b"".join(Content(1).pieces(0, size))
+    assert b"".join(pieces) == b"".join(GeneratedContent(1).pieces(0, size))
 
 
 def test_files_differ_by_tree_by_seed_and_beyond_the_period() -> None:
-    files = {b"".join(Content(seed).pieces(tree, SIZE)) for seed in (1, 2) for tree in (0, 1)}
+    files = {
+        b"".join(GeneratedContent(seed).pieces(tree, SIZE)) for seed in (1, 2) for tree in (0, 1)
+    }
     assert len(files) == 4
-    long = [bytes(piece) for piece in Content(1).pieces(0, 1100 * PIECE_BYTES)]
+    long = [bytes(piece) for piece in GeneratedContent(1).pieces(0, 1100 * PIECE_BYTES)]
     assert len({piece[8:] for piece in long}) > 250  # not the period's sixteen
     assert len(set(long)) == len(long)

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from experiments.traffic.flows import COMPLETED, FAILED, Flow
-from experiments.traffic.generator import check_congestion_control, interval_of
+from experiments.traffic.generator import check_congestion_control, interval_length_s
 from experiments.traffic.generator_sockets import FlowConnection
 from experiments.traffic.generator_worker import (
     PAUSE_S,
     ROW,
-    Deaths,
-    Loop,
+    FlowEventLoop,
+    ServerDeathReader,
     allow_open_files,
 )
 from tests.experiments.traffic.connections import connected, task_of
@@ -44,10 +44,12 @@ class Run:
 
     def __init__(self, connections: list[FlowConnection], log: Path, timeout_s: float) -> None:
         task = task_of(len(connections), NAMES, timeout_s)
-        self.loop = Loop(connections, task, Deaths(str(log), log.stat().st_size, NAMES))
+        self.loop = FlowEventLoop(
+            connections, task, ServerDeathReader(str(log), log.stat().st_size, NAMES)
+        )
         os.close(task["board"])
         self.cost = self.loop.run(time.monotonic())
-        self.outcomes = [self.loop.outcome(one) for one in connections]
+        self.outcomes = [self.loop.flow_result_fields(one) for one in connections]
         self.board = (list(self.loop._delivered), list(self.loop._ended))
         for one in connections:
             one.close()
@@ -188,16 +190,16 @@ def test_flow_that_was_never_connected_stays_failed(log: Path) -> None:
 
 
 def test_intervals_are_longer_where_flows_are_many() -> None:
-    assert interval_of(10, 0.1) == interval_of(500, 0.1) == 0.1
-    assert interval_of(501, 0.1) == 0.2
-    assert interval_of(20_000, 1.0) == 4.0
+    assert interval_length_s(10, 0.1) == interval_length_s(500, 0.1) == 0.1
+    assert interval_length_s(501, 0.1) == 0.2
+    assert interval_length_s(20_000, 1.0) == 4.0
     with pytest.raises(PillarboxError, match="more than 0"):
-        interval_of(1, 0.0)
+        interval_length_s(1, 0.0)
 
 
 def test_what_this_machine_cannot_is_said() -> None:
     check_congestion_control("reno")
-    with pytest.raises(PillarboxError, match=r"no congestion control 'nosuch': it has .*reno"):
+    with pytest.raises(PillarboxError, match=r"congestion control 'nosuch': choose .*reno"):
         check_congestion_control("nosuch")
     allow_open_files(1)
     with pytest.raises(ValueError, match="need 1000000000000 open files"):

@@ -177,7 +177,10 @@ def test_unreachable_server_is_tried_and_given_up(tmp_path: Path) -> None:
         with closing(begun(lab, flows)) as tool:
             wait_until(tool.ended, "no end")
             unreachable, reachable, deaf = tool.results()
-    assert deaf.reason == "its destination could not listen: Cannot assign requested address"
+    assert deaf.reason == (
+        "its destination server could not open a listening TCP socket: "
+        "Cannot assign requested address"
+    )
     assert unreachable.reason == "could not connect: Network is unreachable"
     assert unreachable.tries == 3
     assert reachable.status == COMPLETED

@@ -138,7 +138,8 @@ def test_a_port_that_is_taken_fails_its_flow_alone(tmp_path: Path) -> None:
         with taken:
             results = run(lab, [Flow(0, 0, 1, volume_bytes=1), Flow(1, 0, 2, volume_bytes=1)])
     assert [one.status for one in results] == [FAILED, COMPLETED]
-    assert results[0].reason == f"another program listens at its port {FIRST_PORT}"
+    in_use = f"another program listens on the TCP port of its iperf3 server, {FIRST_PORT}"
+    assert results[0].reason == in_use
 
 
 def test_a_server_killed_in_the_middle_fails_its_flow_and_keeps_its_rows(tmp_path: Path) -> None:

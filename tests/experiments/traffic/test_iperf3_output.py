@@ -12,10 +12,10 @@ import pytest
 from experiments.traffic.flows import Flow, Interval
 from experiments.traffic.iperf3_output import (
     UNREADABLE,
-    cut,
+    cut_intervals,
     intervals_in,
     report_in,
-    shifted,
+    shifted_intervals,
     version_in,
 )
 from topos.base.errors import PillarboxError
@@ -135,18 +135,18 @@ ROWS = [Interval(5.0, 5.1, 1000, 1, 20, 30), Interval(5.1, 5.2, 3000), Interval(
 def test_a_volume_ends_within_the_interval_that_completes_it(
     volume_bytes: int, rows: int, end_s: float
 ) -> None:
-    kept = cut(Flow(0, 1, 2, volume_bytes=volume_bytes), ROWS)
+    kept = cut_intervals(Flow(0, 1, 2, volume_bytes=volume_bytes), ROWS)
     assert len(kept) == rows
     assert kept[-1].end_s == pytest.approx(end_s)
     assert sum(row.delivered_bytes for row in kept) == min(volume_bytes, 4500)
 
 
 def test_a_duration_is_counted_from_the_first_byte() -> None:
-    kept = cut(Flow(0, 1, 2, duration_s=0.15), ROWS)
+    kept = cut_intervals(Flow(0, 1, 2, duration_s=0.15), ROWS)
     assert [row.delivered_bytes for row in kept] == [1000, 1500]
     assert kept[-1].end_s == pytest.approx(5.15)
-    assert cut(Flow(0, 1, 2, duration_s=1.0), ROWS) == ROWS
+    assert cut_intervals(Flow(0, 1, 2, duration_s=1.0), ROWS) == ROWS
 
 
 def test_rows_are_moved_to_where_the_flow_began() -> None:
-    assert shifted([Interval(0.0, 0.1, 7, 1)], 2.0) == [Interval(2.0, 2.1, 7, 1)]
+    assert shifted_intervals([Interval(0.0, 0.1, 7, 1)], 2.0) == [Interval(2.0, 2.1, 7, 1)]

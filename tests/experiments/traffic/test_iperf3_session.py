@@ -5,25 +5,25 @@ from __future__ import annotations
 import socket
 
 from experiments.traffic.flows import Flow, FlowResult
-from experiments.traffic.iperf3_session import Session
+from experiments.traffic.iperf3_session import Iperf3Session
 
 
 class Leaving(socket.socket):
     """A connection whose flow ends as soon as somebody uses it."""
 
-    session: Session | None = None
+    session: Iperf3Session | None = None
 
     def fileno(self) -> int:
         number = super().fileno()
         session, self.session = self.session, None
         if session:
-            session.let_go()
+            session.close_files()
         return number
 
 
 def test_a_flow_that_ends_while_it_is_asked_keeps_what_was_read() -> None:
     flow = Flow(0, 0, 1, volume_bytes=10)
-    session = Session(flow, FlowResult(flow, "iperf3"), last_read=7)
+    session = Iperf3Session(flow, FlowResult(flow, "iperf3"), last_read=7)
     session.stream = stream = Leaving(socket.AF_INET, socket.SOCK_STREAM)
     stream.session = session
     assert session.bytes_read() == 7

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import topos
-from experiments.traffic.arrivals import drawn
+from experiments.traffic.arrivals import poisson_arrivals
 from experiments.traffic.flows import COMPLETED, Sending
 from experiments.traffic.open_loop import OpenLoop, lateness_s
 from experiments.traffic.workload import Workload
@@ -23,7 +23,7 @@ def test_flows_that_arrive_begin_at_their_moments_and_are_delivered(tmp_path: Pa
     workload = Workload(
         arrivals="poisson", load=0.5, duration_s=0.6, warm_up_s=0, cool_down_s=0, sizes="20000"
     )
-    flows = drawn(topology, workload, 1, capacity_bps=2e7).flows()
+    flows = poisson_arrivals(topology, workload, 1, capacity_bps=2e7).flows()
     with (
         lab_of("tree,2,2", tmp_path, rate_mbit=20.0) as lab,
         closing(OpenLoop(lab, flows, Sending(timeout_s=WAIT_S))) as tool,

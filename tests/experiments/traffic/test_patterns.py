@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.traffic.flows import Flow
-from experiments.traffic.patterns import PATTERNS, Options, disjoint_paths, flows_of
+from experiments.traffic.patterns import PATTERNS, PatternOptions, disjoint_paths, flows_of
 from experiments.traffic.workload import Workload
 from hosts.base.path import disjoint
 from topos.base.topology import Topology
@@ -171,7 +171,7 @@ def test_servers_are_drawn_from_a_network_that_memory_does_not_hold() -> None:
 def test_every_server_but_the_others_can_be_drawn() -> None:
     topology = topos.parse("bcube,4,1")
     others = {0, 1, 7, 15}
-    options = Options(topology, {"receivers": 12}, Random(1))
+    options = PatternOptions(topology, {"receivers": 12}, Random(1))
     assert options.servers("receivers", 2, others) == sorted({*range(16)} - others)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.traffic.sizes import TABLES, Sizes, sizes_of
+from experiments.traffic.sizes import TABLES, FlowSizes, sizes_of
 from topos.base.errors import PillarboxError
 
 DRAWN = 50_000
@@ -23,7 +23,7 @@ def test_what_is_drawn_passes_a_kolmogorov_smirnov_test(name: str) -> None:
     found = numpy.sort(sizes.draw(DRAWN, numpy.random.default_rng(7)))
     at, first = numpy.unique(found, return_index=True)
     up_to = numpy.append(first[1:], DRAWN) / DRAWN
-    # Sizes are whole bytes, so that half a byte belongs to the one that it is rounded to.
+    # FlowSizes are whole bytes, so that half a byte belongs to the one that it is rounded to.
     assert numpy.abs(up_to - sizes.share_up_to(at + 0.5)).max() < MOST_DISTANCE
     assert found[0] >= 1
     assert found[-1] <= sizes.most_bytes
@@ -49,7 +49,7 @@ points = st.lists(st.tuples(st.floats(1, 1e9), st.floats(0, 1)), min_size=1, max
 
 @given(points, st.floats(1, 1e9))
 def test_shares_go_up_to_1(drawn: tuple[tuple[float, float], ...], size: float) -> None:
-    sizes = Sizes("drawn", (*drawn, (drawn[-1][0], 1.0)))
+    sizes = FlowSizes("drawn", (*drawn, (drawn[-1][0], 1.0)))
     share = sizes.share_up_to(size)
     assert 0 <= share <= 1
     assert sizes.share_up_to(size + 1) >= share

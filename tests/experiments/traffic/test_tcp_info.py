@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.traffic.tcp_info import FIELDS, SIZE, parsed, tcp_info
+from experiments.traffic.tcp_info import FIELDS, SIZE, parsed_tcp_info, tcp_info
 
 HEADER = Path("/usr/include/linux/tcp.h")
 C_TYPES = {"__u8": "B", "__u32": "I", "__u64": "Q"}
@@ -32,10 +32,10 @@ def test_tells_what_a_connection_did() -> None:
 
 
 def test_older_kernels_tell_less() -> None:
-    assert list(parsed(bytes(SIZE))) == [name for name, _ in FIELDS]
-    assert list(parsed(bytes(104)))[-1] == "total_retrans"
-    assert list(parsed(bytes(107)))[-1] == "total_retrans"  # a field cut in two is none
-    assert parsed(bytes(SIZE + 100)) == parsed(bytes(SIZE))
+    assert list(parsed_tcp_info(bytes(SIZE))) == [name for name, _ in FIELDS]
+    assert list(parsed_tcp_info(bytes(104)))[-1] == "total_retrans"
+    assert list(parsed_tcp_info(bytes(107)))[-1] == "total_retrans"  # a field cut in two is none
+    assert parsed_tcp_info(bytes(SIZE + 100)) == parsed_tcp_info(bytes(SIZE))
 
 
 def test_nothing_is_padded() -> None:

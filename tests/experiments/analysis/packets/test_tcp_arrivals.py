@@ -9,7 +9,7 @@ import topos
 from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
 from experiments.analysis.packets.simulated_tcp import Tcp
 from experiments.analysis.packets.tcp_arrivals import by_tcp
-from experiments.traffic.arrivals import Arrivals, Window, drawn
+from experiments.traffic.arrivals import Arrivals, Window, poisson_arrivals
 from experiments.traffic.workload import Workload
 
 TREE, RATE_BPS = topos.parse("tree,2,1"), 20e6
@@ -39,7 +39,7 @@ def test_one_cable_is_about_processor_sharing(load: float) -> None:
         duration_s=200.0,
         options={"flows": 1},
     )
-    arrivals = drawn(TREE, workload, 1, cable_bps)
+    arrivals = poisson_arrivals(TREE, workload, 1, cable_bps)
     fluid = simulate(TREE, "", arrivals, Window(10.0, 190.0), cable_bps)
     found = by_tcp(TREE, fluid, "", TCP, 1)
     mean = fluid.slowdown[fluid.counts].mean()

@@ -13,11 +13,11 @@ import numpy
 import pytest
 
 import topos
-from experiments.traffic.collectives.collective_worker import Exchanging, drawn
+from experiments.traffic.collectives.collective_worker import CollectiveLoop, initial_rank_data
 from experiments.traffic.collectives.plan import CollectivePlan, plan_for
 from experiments.traffic.collectives.tool import Collective
 from experiments.traffic.flows import COMPLETED, Sending
-from experiments.traffic.generator_worker import Deaths
+from experiments.traffic.generator_worker import ServerDeathReader
 from experiments.traffic.workload import Workload
 from tests.experiments.traffic.connections import board_of, connected
 
@@ -26,7 +26,7 @@ SEED = 7
 
 def loop_of(
     plan: CollectivePlan, folder: Path, network: str, timeout_s: float = 20.0
-) -> Exchanging:
+) -> CollectiveLoop:
     """Return the loop of a plan; its task is the tool's own, without a lab."""
     topology = topos.parse(network)
     log = folder / "events.jsonl"
@@ -39,11 +39,11 @@ def loop_of(
     )
     task["board"] = board_of(len(task["flows"]))
     connections = [connected(flow) for flow in plan.flows()]
-    return Exchanging(connections, task, Deaths(str(log), 0, task["names"]))
+    return CollectiveLoop(connections, task, ServerDeathReader(str(log), 0, task["names"]))
 
 
 def done(
-    loop: Exchanging, before: Callable[[Exchanging], object] = lambda loop: None
+    loop: CollectiveLoop, before: Callable[[CollectiveLoop], object] = lambda loop: None
 ) -> tuple[list[str], dict[str, Any]]:
     """Return why flows failed, and the loop's cost."""
     before(loop)
@@ -90,14 +90,18 @@ def test_everybody_ends_with_the_right_numbers(
     rank = plan.graph.ranks - 1
     chunk = max(plan.graph.ends[rank])
     holders = [at for at, held in enumerate(plan.graph.begins) if chunk in held]
-    size = plan.bytes_of(chunk)
-    expected = sum(drawn(SEED, holder, chunk, size).astype(numpy.int64) for holder in holders)
-    assert (loop._store.of(rank, chunk) == numpy.asarray(expected).astype(numpy.int32)).all()
+    size = plan.bytes_of_chunks(chunk)
+    expected = sum(
+        initial_rank_data(SEED, holder, chunk, size).astype(numpy.int64) for holder in holders
+    )
+    assert (
+        loop._store.chunk_data(rank, chunk) == numpy.asarray(expected).astype(numpy.int32)
+    ).all()
 
 
 def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
-    def flip(loop: Exchanging) -> None:
-        loop._store.of(1, 0)[0] ^= 1 << 20
+    def flip(loop: CollectiveLoop) -> None:
+        loop._store.chunk_data(1, 0)[0] ^= 1 << 20
 
     reasons, _ = done(
         loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2"), flip
@@ -107,8 +111,8 @@ def test_one_wrong_bit_is_noticed_where_it_arrives(tmp_path: Path) -> None:
 
 
 def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:
-    def add(loop: Exchanging) -> None:
-        loop._moving[-1].reduce = True  # a copy, the last to arrive at one rank
+    def add(loop: CollectiveLoop) -> None:
+        loop._transfers[-1].reduce = True  # a copy, the last to arrive at one rank
 
     loop = loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2")
     reasons, _ = done(loop, add)
@@ -119,7 +123,7 @@ def test_what_is_added_twice_is_noticed(tmp_path: Path) -> None:
 def test_without_one_connection_all_is_broken_off(moment: str, tmp_path: Path) -> None:
     plan = planned("bcube,2,1", "all-reduce", "ring", 40_000_000)
 
-    def close(loop: Exchanging) -> None:
+    def close(loop: CollectiveLoop) -> None:
         receiver = loop.connections[1].receiver
         assert receiver is not None
         receiver.shutdown(socket.SHUT_RDWR)
@@ -134,10 +138,10 @@ def test_without_one_connection_all_is_broken_off(moment: str, tmp_path: Path) -
 
 
 def test_what_does_not_end_in_time_says_how_far_it_came(tmp_path: Path) -> None:
-    def hold(loop: Exchanging) -> None:
-        loop._moving[0].waits_for = 1
+    def hold(loop: CollectiveLoop) -> None:
+        loop._transfers[0].waits_for = 1
 
     loop = loop_of(planned("tree,2,2", "all-reduce", "ring", 4096), tmp_path, "tree,2,2", 0.2)
     reasons, _ = done(loop, hold)
     assert "no end within 0.2 s" in reasons[0]
-    assert COMPLETED not in [loop.outcome(one)[0] for one in loop.connections]
+    assert COMPLETED not in [loop.flow_result_fields(one)[0] for one in loop.connections]

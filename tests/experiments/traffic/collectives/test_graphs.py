@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import topos
 from experiments.traffic.collectives import graph as graphs
-from experiments.traffic.collectives.bound import least_s
+from experiments.traffic.collectives.bound import collective_time_bound_s
 from experiments.traffic.collectives.plan import ALGORITHMS, CollectivePlan, plan_for
-from experiments.traffic.collectives.sum_checks import problems
+from experiments.traffic.collectives.sum_checks import transfer_graph_errors
 from experiments.traffic.workload import Workload
 from topos.base.errors import PillarboxError
 
@@ -53,7 +53,7 @@ def test_every_network_ends_with_the_right_sums(
     if algorithm == "bml" and not network.startswith("bcube"):
         assert "BML needs a BCube" in refusal(network, operation, algorithm)
         return
-    assert list(problems(planned(network, operation, algorithm, **ranks).graph)) == []
+    assert list(transfer_graph_errors(planned(network, operation, algorithm, **ranks).graph)) == []
 
 
 @given(
@@ -79,7 +79,7 @@ def test_every_number_of_ranks_is_right_or_refused(
         assert ranks not in (2, 4, 8, 16)
         assert f"power of 2 as the number of ranks, not {ranks}" in str(refused)  # noqa: PT017
         return
-    assert list(problems(plan.graph)) == []
+    assert list(transfer_graph_errors(plan.graph)) == []
     assert len(set(plan.servers)) == ranks
 
 
@@ -89,7 +89,7 @@ def test_every_number_of_ranks_is_right_or_refused(
 )
 def test_no_byte_is_lost_between_chunks(elements: int, pair: tuple[str, str]) -> None:
     plan = planned("bcube,3,1", *pair, volume_bytes=4 * max(elements, 64) + 3)
-    sizes = [plan.bytes_of(chunk) for chunk in range(plan.graph.chunks)]
+    sizes = [plan.bytes_of_chunks(chunk) for chunk in range(plan.graph.chunks)]
     assert sum(sizes) == plan.size_bytes
     assert max(sizes) - min(sizes) <= 4
     assert sum(flow.volume_bytes or 0 for flow in plan.flows()) == sum(plan.volumes)
@@ -104,7 +104,7 @@ def test_ring_and_bml_send_the_least_of_all() -> None:
         for flow in plan.flows():
             sent[flow.source] += flow.volume_bytes or 0
         assert set(sent.values()) == {2 * 15 * 128_000 // 16}
-        assert least_s(topos.parse(network), plan, 8.0) == 2 * 15 / 16 * 128_000 / 2
+        assert collective_time_bound_s(topos.parse(network), plan, 8.0) == 2 * 15 / 16 * 128_000 / 2
 
 
 def test_every_bml_transfer_is_one_hop_and_all_ports_are_busy_in_every_step() -> None:
@@ -139,7 +139,7 @@ def test_the_check_finds_what_is_wrong(change: str) -> None:
         "lacks": "does not have",
         "loops": "is not before it",
     }
-    found = list(problems(replace(graph, transfers=tuple(changed), begins=begins)))
+    found = list(transfer_graph_errors(replace(graph, transfers=tuple(changed), begins=begins)))
     assert any(words[change] in one for one in found)
 
 
@@ -152,11 +152,11 @@ def test_the_check_finds_what_is_wrong(change: str) -> None:
         (("bcube,4,1", "all-reduce", "ring"), {"ranks": 1}, "takes 2 to 16 ranks, not 1"),
         (("bcube,4,1", "all-reduce", "rings"), {}, "did you mean ring?"),
         (("bcube,4,1", "all-reduce", "ring"), {"rank": 4}, "did you mean ranks?"),
-        (("bcube,4,1", "all-reduce", "ring", 0), {}, "volume_bytes is 64 or more, not 0"),
+        (("bcube,4,1", "all-reduce", "ring", 0), {}, "volume_bytes must be 64 or more, not 0"),
         (("bcube,4,1", "all-reduce", "ring", 1 << 30), {}, "17.2 GB of memory"),
         (("bcube,4,1", "all-reduce", "parameter-servers"), {"parameter_servers": 17}, "1 to 16"),
         (("bcube,4,1", "broadcast", "trees"), {"root": "0.1"}, "root is a whole number"),
-        (("bcube,4,1", "broadcast", "trees"), {"ranks": 3}, "pass servers that do not take part"),
+        (("bcube,4,1", "broadcast", "trees"), {"ranks": 3}, "pass servers that are no ranks"),
         (("bcube,4,1", "all-reduce", "ring"), {"placement": "best"}, "not 'best'"),
     ],
 )

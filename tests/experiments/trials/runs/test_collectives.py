@@ -109,7 +109,7 @@ def test_the_catalogues_experiment_is_laid_out() -> None:
     ("changes", "words"),
     [
         (["algorithm=bml"], "BML needs a BCube, and "),
-        (["workload.volume_bytes=0"], "volume_bytes is 64 or more, not 0"),
+        (["workload.volume_bytes=0"], "volume_bytes must be 64 or more, not 0"),
         (["workload.options.ranks=99"], "takes 2 to 16 ranks, not 99"),
         (["workload.pattern=all-to-all"], "is for collective operations"),
     ],
