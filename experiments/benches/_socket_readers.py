@@ -152,15 +152,15 @@ def grading_answer_corpus() -> tuple[bytes, ...]:
 
 
 def grading_errors() -> tuple[type[Exception], ...]:
-    from experiments.grading.child import Mistake, Stopped
+    from experiments.grading.child import ChildKilled, StudentError
 
-    return Mistake, Stopped
+    return StudentError, ChildKilled
 
 
 @contextmanager
 def grading_answer_reader() -> Iterator[Callable[[bytes], object]]:
     """Yield a function by which the grader reads a fuzz input as a sealed child's answer."""
-    from experiments.grading.child import Child
+    from experiments.grading.child import SealedChild
 
     keeper: Any = SimpleNamespace(printed=[], waited_s=0.0, end=lambda _: 0)
 
@@ -170,7 +170,7 @@ def grading_answer_reader() -> Iterator[Callable[[bytes], object]]:
         with ours, theirs:
             theirs.sendall(data[:60_000] + b"\n")
             theirs.shutdown(socket.SHUT_WR)
-            return Child(keeper, os.getpid(), ours).ask({"call": "peers"})
+            return SealedChild(keeper, os.getpid(), ours).ask({"call": "peers"})
 
     yield read
 

@@ -111,18 +111,22 @@ def command(
     assert file is not None
     require(live or partner is None, "a partner's router runs on a live network: add --live")
     word = secret_of(secret, secret_file)
-    read = submissions.reader(file, marking.wanted(sheet))
+    read = submissions.submission_reader(file, marking.further_file_limits(sheet))
     task = marking.GradingTask(sheet, read, word, unsealed)
     if case is not None:
-        one = marking.replayed(judge.answer(partial(marking.ask_again, task, case)))
+        one = marking.validated_replay(judge.run_judge(partial(marking.replay_case, task, case)))
         click.echo(grade_report.replayed_text(one))
         return
-    found = marking.marked(judge.answer(partial(marking.mark, task)), sheet.lab).report(task)
+    found = marking.validated_marks(
+        judge.run_judge(partial(marking.grade_submission, task)), sheet.lab
+    ).report(task)
     if live:
-        from experiments.grading.live_grading import Partner, add_live
+        from experiments.grading.live_grading import PartnerStudent, add_live
 
         other = None
         if partner is not None:
-            other = Partner(sheet_of(lab, partner[0]), submissions.reader(partner[1])().source)
+            other = PartnerStudent(
+                sheet_of(lab, partner[0]), submissions.submission_reader(partner[1])().source
+            )
         add_live(found, read().source, word, unsealed=unsealed, partner=other)
     click.echo(grade_report.as_json(found) if as_json else grade_report.as_text(found))

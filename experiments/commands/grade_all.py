@@ -12,7 +12,7 @@ from experiments.commands.grade import secret_of, secret_options
 from topos.base.errors import require
 
 if TYPE_CHECKING:
-    from experiments.grading.class_grading import Class, Graded
+    from experiments.grading.class_grading import ClassMarks, GradedSubmission
 
 
 @click.command()
@@ -98,7 +98,7 @@ def command(
     pillarbox grade-all 3 handed-in --out marks --secret-file word --due 2026-03-01T23:59
     """
     from experiments.grading import class_grading
-    from experiments.grading.lateness import Deadline, moment, times_of
+    from experiments.grading.lateness import Deadline, time_of_text, times_of
     from experiments.grading.similarity import THRESHOLD
     from experiments.trials.runs.store import read_json
 
@@ -112,10 +112,10 @@ def command(
     deadline = None
     if due is not None:
         handed_in = times_of(times) if times else {}
-        deadline = Deadline(moment(due), per_day, free_days, handed_in)
+        deadline = Deadline(time_of_text(due), per_day, free_days, handed_in)
     before = read_json(out / "marks.json") if changed else None
 
-    def on_graded(made: Class, one: Graded) -> None:
+    def on_graded(made: ClassMarks, one: GradedSubmission) -> None:
         class_grading.write_marks(made, out)
         click.echo(f"{one.got:6g}  {one.student}{one.remark and f'  {one.remark}'}", err=True)
 
@@ -130,7 +130,7 @@ def command(
         before=before,
         on_graded=on_graded,
     )
-    class_grading.write(made, out)
+    class_grading.write_class_report(made, out)
     for pair in made.pairs:
         click.echo(f"similar: {pair.first} and {pair.second}, {pair.share:.0%}", err=True)
     click.echo(f"{out / 'class.html'}")

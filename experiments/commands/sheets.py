@@ -30,7 +30,7 @@ def release(out: Path) -> None:
     \b
     pillarbox sheets release --out for-students
     """
-    from experiments.grading.release import release as made
+    from experiments.grading.release import write_release as made
 
     files = made(out)
     click.echo(f"{out}: {len(files)} files, and no solution among them")
@@ -55,12 +55,12 @@ def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | 
     \b
     pillarbox sheets autograder 3 --form gradescope --out lab3.zip --secret-file word
     """
-    from experiments.grading.autograder import make
+    from experiments.grading.autograder import write_autograder
 
     named = click.get_current_context().get_parameter_source("secret")
     in_environment = named is click.core.ParameterSource.ENVIRONMENT and secret_file is None
     word = "" if in_environment and form != "gradescope" else secret_of(secret, secret_file)
-    make(form, lab, out, word)
+    write_autograder(form, lab, out, word)
     if form == "gradescope" and not word:
         click.echo("the autograder has no secret: its marks are for practice only", err=True)
     click.echo(f"{out}")

@@ -21,8 +21,10 @@ from experiments.grading.sheet_catalogue import sheet_of
 from topos.base.errors import PillarboxError, require
 
 EXECUTABLE, READABLE, PRIVATE = 0o755, 0o644, 0o600
-MOMENT = (2026, 1, 1, 0, 0, 0)  # fixed timestamp of all files in the zip, for reproducible zips
-NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")  # folders of the code for `grade`
+# timestamp of all files in the autograder's zip, fixed for reproducible zips
+MOMENT = (2026, 1, 1, 0, 0, 0)
+# Pillarbox's folders that `pillarbox grade` needs
+NEEDED = ("topos/", "hosts/", "experiments/", "vagrant/labs/")
 ALSO = ("setup.py", "pyproject.toml", "pillarbox.py", "README.md", "LICENSE")
 IN_ZIP = "pillarbox"
 NOT_OFFERED = {
@@ -40,7 +42,7 @@ apt-get install -y python3 python3-pip python3-venv
 python3 -m venv /opt/pillarbox
 /opt/pillarbox/bin/pip install "$here/pillarbox"
 """
-# Script for Gradescope, whose folders are source, submission and results.
+# Script run_autograder; Gradescope's folders are source, submission and results.
 RUN = '''#!/usr/bin/python3 -I
 """Grades one submission; Gradescope runs this file.
 
@@ -94,15 +96,16 @@ jobs:
           STUDENT: ${{{{ github.actor }}}}
 """
 
-Entry = tuple[str, str | bytes, int]  # name, content and permission bits of a file in the zip
+# name, content and permission bits of a file in the autograder's zip
+Entry = tuple[str, str | bytes, int]
 
 
-def make(form: str, lab: str, out: Path, secret: str) -> None:
+def write_autograder(form: str, lab: str, out: Path, secret: str) -> None:
     """Write a lab's autograder for Gradescope (with the secret) or GitHub Classroom."""
     offered = " or ".join(FORMS)
     if form not in FORMS:
         why = NOT_OFFERED.get(form, f"{form} is not known")
-        raise PillarboxError(f"{why}; forms are {offered}")
+        raise PillarboxError(f"{why}; the forms of an autograder are {offered}")
     sheet = sheet_of(lab, "class")
     require(
         form == "gradescope" or not secret,
@@ -120,36 +123,36 @@ def make(form: str, lab: str, out: Path, secret: str) -> None:
 
 
 def _open_private(path: str, flags: int) -> int:
-    """Open a zip file that only its owner may read; return its descriptor."""
+    """Open the autograder's zip file, which only its owner may read; return its descriptor."""
     descriptor = os.open(path, flags, PRIVATE)
     os.fchmod(descriptor, PRIVATE)
     return descriptor
 
 
-def gradescope(sheet: grading_engine.Sheet, secret: str) -> Iterator[Entry]:
-    """Yield the files of Gradescope's zip: setup.sh, run_autograder and Pillarbox."""
+def gradescope_files(sheet: grading_engine.Sheet, secret: str) -> Iterator[Entry]:
+    """Yield the files of the autograder zip for Gradescope: setup.sh, run_autograder, Pillarbox."""
     yield "setup.sh", SETUP, EXECUTABLE
     yield "run_autograder", RUN.format(lab=sheet.number), EXECUTABLE
     if secret:
         yield "word", secret + "\n", PRIVATE
-    yield from _pillarbox()
+    yield from _pillarbox_files()
 
 
-def classroom(sheet: grading_engine.Sheet, _: str) -> Iterator[Entry]:
+def classroom_files(sheet: grading_engine.Sheet, _: str) -> Iterator[Entry]:
     """Yield the files of a GitHub Classroom template: lab sheet, skeleton and grading workflow."""
     workflow = WORKFLOW.format(lab=sheet.number)
     yield ".github/workflows/classroom.yml", workflow, READABLE
     yield "mine.py", grading_engine.skeleton_of(sheet.lab), READABLE
     yield "README.md", _sheet_text(sheet), READABLE
-    yield from _pillarbox()
+    yield from _pillarbox_files()
 
 
 def _sheet_text(sheet: grading_engine.Sheet) -> str:
     return (SHEETS / sheet.lab.FOLDER / "README.md").read_text(encoding="utf-8")
 
 
-def _pillarbox() -> Iterator[Entry]:
-    """Yield the files of Pillarbox that grading needs; none of them is a solution."""
+def _pillarbox_files() -> Iterator[Entry]:
+    """Yield the files of Pillarbox that the autograder's zip needs; none of them is a solution."""
     for name in tracked_for_students(CHECKOUT):
         file = CHECKOUT / name
         if (name.startswith(NEEDED) or name in ALSO) and file.is_file() and not file.is_symlink():
@@ -157,6 +160,6 @@ def _pillarbox() -> Iterator[Entry]:
 
 
 FORMS: dict[str, Callable[[grading_engine.Sheet, str], Iterator[Entry]]] = {
-    "gradescope": gradescope,
-    "classroom": classroom,
+    "gradescope": gradescope_files,
+    "classroom": classroom_files,
 }

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from hosts.base.path import Path
 from topos.base.topology import Topology
 
-Link = tuple[int, int, int]  # server, port (or its level in the network), peer
+Link = tuple[int, int, int]  # server, port (or the port's level in the network), peer server
 
 
 class Cabling(NamedTuple):
@@ -46,26 +46,27 @@ class Cabling(NamedTuple):
         """Return the level of a student's port number, on a server with `ports` ports."""
         return self.turn * (port - self.first) % ports
 
-    def as_written(self, network: Topology, path: Path) -> list[list[int]]:
-        """Return a path's hops (port, peer) in the student's port numbers."""
+    def hops_in_student_ports(self, network: Topology, path: Path) -> list[list[int]]:
+        """Return a path's hops (port, peer) with the port numbers of the student's lab sheet."""
         return [[self.port(step.port, network.ports), step.peer] for step in path.steps]
 
-    def links_as_written(self, network: Topology, links: Iterable[Link]) -> list[Link]:
-        """Return links (server, port, peer) in the student's port numbers."""
+    def links_in_student_ports(self, network: Topology, links: Iterable[Link]) -> list[Link]:
+        """Return links (server, port, peer) with the port numbers of the student's lab sheet."""
         return [(at, self.port(level, network.ports), peer) for at, level, peer in links]
 
 
 PLAIN = Cabling(0, 1)
-# Number of values for the port of level 0: with 4, ports 0 and 3 of three ports would be equal.
+# Number of ports that a lab sheet may assign to level 0: with 4, ports 0 and 3 of a server with
+# three ports would be equal.
 MOST_FIRST = 3
 NAME = "cabling"
 
 
-def drawn(draw: random.Random, network: Topology) -> Cabling:
-    """Draw a student's mapping of levels to ports, which stays distinct in larger networks."""
+def random_cabling(draw: random.Random, network: Topology) -> Cabling:
+    """Draw a student's mapping of levels to ports, distinct in larger networks too."""
     return Cabling(draw.randrange(min(network.ports, MOST_FIRST)), draw.choice((1, -1)))
 
 
-def of(values: Any) -> Cabling:
+def cabling_of_sheet(values: Any) -> Cabling:
     """Return the mapping of levels to ports from the values of a lab sheet."""
     return Cabling(*values[NAME])

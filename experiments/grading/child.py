@@ -1,9 +1,9 @@
 """The grader's end of sealed children: questions with a deadline, and untrusted answers.
 
 A child runs untrusted code. If its answer is late, missing, too long or malformed, the child is
-killed and `Stopped` contains the reason. An exception in the student's code raises `Mistake`, and
-the child continues. The caller has to check the *content* of an answer, which is untrusted input
-like a packet.
+killed and `ChildKilled` contains the reason. An exception in the student's code raises
+`StudentError`, and the child continues. The caller has to check the *content* of an answer, which
+is untrusted input like a packet.
 """
 
 from __future__ import annotations
@@ -26,25 +26,24 @@ PROGRAM = Path(__file__).with_name("sealed.py")
 DECISION_S = 2.0  # wall time limit of one answer of the student's code, in seconds
 PATIENCE_S = 30.0  # wall time limit of all answers of a student's code, in seconds
 CPU_S = 10  # CPU time limit of a sealed child process, in seconds
-MEMORY_BYTES = 128 << 20  # memory limit of all sealed children of a file together, in bytes
+# memory limit of all sealed children of a student's file together, in bytes
+MEMORY_BYTES = 128 << 20
 LEAST_MEMORY_BYTES = 16 << 20
 LONGEST_ANSWER = 1 << 20
 START_S = 20.0
-MOST_PRINTED, LONGEST_LINE = (
-    200,
-    400,
-)  # maximum number of printed lines, and of characters in a line
+# maximum number of lines that the student's file prints, and of characters in a line
+MOST_PRINTED, LONGEST_LINE = (200, 400)
 
 
-class Stopped(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
-    """The sealed process of a student's file was killed; the text is the reason."""
+class ChildKilled(Exception):  # noqa: N818 - it is what happened to the child, not an error of ours
+    """Exception: the sealed process of a student's file was killed; the text is the reason."""
 
 
-class Mistake(Exception):  # noqa: N818
+class StudentError(Exception):
     """The student's code raised an exception; the text contains the exception and its line."""
 
 
-class Keeper:
+class ChildKeeper:
     """The process that forks sealed children for a student's file; a context manager.
 
     Parameters
@@ -75,14 +74,14 @@ class Keeper:
         self.unsealed: list[str] = []  # names of forbidden actions that the seal does not prevent
         self.waited_s = 0.0  # wall time of all answers of the student's code so far, in seconds
         self.printed: list[str] = []  # newest lines that the student's file printed
-        self._children: list[Child] = []
+        self._children: list[SealedChild] = []
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", "-B", str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 cwd="/",  # a folder where no user may write, and sealed children may not look
-                env={},  # hides the grader's environment from children
+                env={},  # hides the grader's environment variables from sealed children
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -91,22 +90,22 @@ class Keeper:
         self._control.settimeout(START_S)
         self._send({"modules": list(modules), "networks": list(networks), "without": list(without)})
 
-    def __enter__(self) -> Keeper:
+    def __enter__(self) -> ChildKeeper:
         return self
 
     def __exit__(self, *error: object) -> None:
         for child in self._children:
             child.forget()
-        self._control.close()  # makes the keeper kill all children and exit
+        self._control.close()  # makes the keeper process kill all sealed children and exit
         try:
             self._process.wait(START_S)
         except subprocess.TimeoutExpired:
-            with suppress(PermissionError):  # a sealed judge cannot send signals
+            with suppress(PermissionError):  # a sealed judge process cannot send signals
                 self._process.kill()
                 self._process.wait()
 
-    def child(self, among: int = 1) -> Child:
-        """Return a new sealed child with the student's file; `among` children share the memory."""
+    def child(self, among: int = 1) -> SealedChild:
+        """Fork a sealed child with the student's file; `among` children share the memory limit."""
         mine, theirs = socket.socketpair()
         memory = max(LEAST_MEMORY_BYTES, MEMORY_BYTES // among)
         with theirs:
@@ -114,7 +113,7 @@ class Keeper:
             self._send({"start": limits}, [theirs.fileno()])
         started = self._receive()
         self.unsealed = started["open"]
-        child = Child(self, started["pid"], mine)
+        child = SealedChild(self, started["pid"], mine)
         self._children.append(child)
         if self.unsealed and not self._allow_unsealed:
             child.close()
@@ -154,19 +153,19 @@ def _no_keeper(error: Exception) -> str:
     )
 
 
-class Child:
+class SealedChild:
     """A sealed process that runs a student's file."""
 
-    def __init__(self, keeper: Keeper, pid: int, stream: socket.socket) -> None:
+    def __init__(self, keeper: ChildKeeper, pid: int, stream: socket.socket) -> None:
         self._keeper, self._pid, self._stream = keeper, pid, stream
         self._questions = 0
         self._unread = b""
         self.alive = True
 
     def ask(self, question: dict[str, Any]) -> Any:
-        """Return the answer of the student's code; raise Mistake if it fails, Stopped if killed."""
+        """Return the student's answer to a question; raise StudentError or ChildKilled if none."""
         if not self.alive:
-            raise Stopped("it was stopped before")
+            raise ChildKilled("it was stopped before")
         self._questions += 1
         line = json.dumps({**question, "number": self._questions}) + "\n"
         began = time.monotonic()
@@ -193,17 +192,17 @@ class Child:
         if "error" in answer:
             if str(answer["error"]).startswith("MemoryError"):
                 self.stop("it exceeded its memory limit")
-            raise Mistake(printable(str(answer["error"]), LONGEST_LINE))
+            raise StudentError(printable(str(answer["error"]), LONGEST_LINE))
         return answer.get("answer")
 
     def stop(self, reason: str) -> Any:
-        """Kill the sealed child and raise Stopped with the reason."""
+        """Kill the sealed child and raise ChildKilled with the reason."""
         ended_by = self.close()
         if ended_by == signal.SIGXCPU:
             reason = f"it used up its {CPU_S} s of processor time"
         elif ended_by not in (0, signal.SIGKILL):
             reason = f"its process ended by signal {ended_by}"
-        raise Stopped(reason)
+        raise ChildKilled(reason)
 
     def close(self) -> int:
         """End the sealed child process; return the signal that ended the process."""
@@ -213,7 +212,7 @@ class Child:
         return self._keeper.end(self._pid)
 
     def forget(self) -> None:
-        """Close the socket to the sealed child; the keeper ends the child's process."""
+        """Close the socket to the sealed child, so that the keeper process ends the child."""
         self.alive = False
         self._stream.close()
 

@@ -35,15 +35,15 @@ LONGEST_ERROR, LONGEST_PRINT = 300, 2000
 
 
 class Hop(NamedTuple):
-    """A step of a path as an argument: a pair that also has the attributes of `Step`."""
+    """A path's hop as an argument of the student's code: a pair with the attributes of `Step`."""
 
     port: int
     peer: int
 
 
-def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
+def answer_grader(stream: socket.socket, networks: dict[str, Any]) -> None:
     """Answer the grader's questions about a student's file until the grader closes the socket."""
-    student = Student(networks)
+    student = StudentModule(networks)
     with stream.makefile("rw", encoding="utf-8", newline="\n") as lines:
         for line in lines:
             question = json.loads(line)
@@ -51,19 +51,19 @@ def serve(stream: socket.socket, networks: dict[str, Any]) -> None:
             sys.stdout = printed = io.StringIO()
             try:
                 answer = {"number": number, "answer": student.answer(question)}
-                text = json.dumps(answer | _printed(printed))
+                text = json.dumps(answer | _output_field(printed))
             except BaseException as error:  # any exception here comes from the student's code
                 if isinstance(error, SystemExit | KeyboardInterrupt):
                     raise
                 text = json.dumps(
-                    {"number": number, "error": error_text(error)} | _printed(printed)
+                    {"number": number, "error": error_text(error)} | _output_field(printed)
                 )
             lines.write(text + "\n")
             lines.flush()
 
 
-def _printed(printed: io.StringIO) -> dict[str, str]:
-    """Return the output of the student's code as part of an answer, empty without output."""
+def _output_field(printed: io.StringIO) -> dict[str, str]:
+    """Return the output of the student's code as a field of an answer, empty without output."""
     text = printed.getvalue()
     return {"printed": text[:LONGEST_PRINT]} if text else {}
 
@@ -82,8 +82,8 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" + (f" (line {line})" if line else "")
 
 
-class Student:
-    """The module of a student's file, and the router that is made from the module."""
+class StudentModule:
+    """A student's file as an imported module, and the router that the module creates."""
 
     def __init__(self, networks: dict[str, Any]) -> None:
         self.networks = networks
@@ -131,7 +131,7 @@ class Student:
         return found(*map(_as_tuples, arguments)) if callable(found) else found
 
     def _network(self, spec: str) -> Any:
-        """Return the network of a spec; for an unknown spec, a network of the student's class."""
+        """Return a spec's network; for an unknown spec, an instance of the student's class."""
         if spec not in self.networks:
             from topos.base.topology import Topology
 
@@ -185,7 +185,8 @@ def _as_tuples(value: Any) -> Any:
 
 
 def _seconds(when: float) -> float:
-    return min(float(when), 1e9)  # JSON has no infinity
+    # JSON has no infinity, which is a router's time without a next poll
+    return min(float(when), 1e9)
 
 
 def _action_lists(action: Any) -> list[Any]:

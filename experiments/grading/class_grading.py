@@ -22,10 +22,22 @@ from typing import Any
 
 from experiments.files import output_folder
 from experiments.grading import grade_report, grading_engine, judge, submissions
-from experiments.grading.lateness import Deadline, said
-from experiments.grading.marking import GradingTask, Known, Marked, mark, marked, wanted
+from experiments.grading.lateness import Deadline, lateness_text
+from experiments.grading.marking import (
+    GradingTask,
+    Known,
+    Marked,
+    further_file_limits,
+    grade_submission,
+    validated_marks,
+)
 from experiments.grading.sheet_catalogue import sheet_of
-from experiments.grading.similarity import Pair, alike, partners, same_runs
+from experiments.grading.similarity import (
+    SimilarPair,
+    pairs_with_same_runs,
+    similar_by_submission,
+    similar_pairs,
+)
 from experiments.reporting.report_page import rendered
 from experiments.text import printable
 from experiments.trials.runs import manifest, store
@@ -33,15 +45,16 @@ from topos.base.errors import PillarboxError, require
 
 IDENTITY = re.compile(r"\w[\w.@+-]{0,63}", re.ASCII)
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of spreadsheet formulas, escaped
-LONGEST_NAME, LONGEST_REMARK = 80, 400  # maximum lengths of names and remarks
+# maximum lengths of student names and of remarks, in characters
+LONGEST_NAME, LONGEST_REMARK = (80, 400)
 PAGES = "students"
 ROUNDS = 200_000  # PBKDF2 rounds that make guessing a secret expensive
 WAITING = "not graded yet"
 
 
 @dataclass
-class Graded:
-    """A student's submission with its marks, or the reason why it has no marks."""
+class GradedSubmission:
+    """A student's submission with its marks, or the reason for missing marks."""
 
     student: str  # student ID without control characters
     file: str
@@ -56,25 +69,25 @@ class Graded:
 
     @property
     def got(self) -> float:
-        """Points after the deduction for lateness."""
+        """Points of a submission after the deduction for lateness."""
         return round(sum(mark.got for mark in self.marks) * self.kept, 2)
 
     @property
     def remark(self) -> str:
-        """Reason for missing marks or points, or the deduction for lateness."""
-        late = said(self.days_late, self.kept)
+        """Reason why a submission misses marks or points, or its deduction for lateness."""
+        late = lateness_text(self.days_late, self.kept)
         nothing = self.marks[0].why if self.marks and not any(m.got for m in self.marks) else ""
         return self.refused or "; ".join(filter(None, (late, nothing)))
 
 
 @dataclass(frozen=True)
-class Class:
-    """All submissions of a class, and the settings with which they were graded."""
+class ClassMarks:
+    """The graded submissions of all students of a class, and the grading settings."""
 
     lab: str
     checks: Sequence[grading_engine.GradedPart]
-    graded: list[Graded]
-    pairs: list[Pair]
+    graded: list[GradedSubmission]
+    pairs: list[SimilarPair]
     threshold: float
     secret: bool
     word: str = ""  # hash of the grading secret: marks with another secret are not comparable
@@ -82,7 +95,7 @@ class Class:
     @property
     def counts(self) -> str:
         """Sentence that says whether the marks count or are for practice only."""
-        return grade_report.counts(self.secret)
+        return grade_report.marks_count_text(self.secret)
 
 
 # -- grading --------------------------------------------------------------------------------------
@@ -98,8 +111,8 @@ def grade_all(
     unsealed: bool = False,
     deadline: Deadline | None = None,
     before: Mapping[str, Any] | None = None,
-    on_graded: Callable[[Class, Graded], object] = lambda *_: None,
-) -> Class:
+    on_graded: Callable[[ClassMarks, GradedSubmission], object] = lambda *_: None,
+) -> ClassMarks:
     """Grade all students' submissions in a folder, several in parallel.
 
     Submissions that are unchanged since `before`, the plain data of marks.json, keep their marks.
@@ -108,20 +121,22 @@ def grade_all(
     word, title = _secret_hash(lab, secret), f"Lab {sheet.number}, {sheet.lab.TITLE}"
     known = _known_marks(before, title, word)
     answered: dict[str, Marked] = {}
-    with submissions.opened(folder) as opened:
+    with submissions.open_submissions(folder) as opened:
         names = [name for name in opened.names() if not name.startswith(".")]
-        entries = _entries(names)
-        made = Class(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
+        entries = _submission_entries(names)
+        made = ClassMarks(title, sheet.lab.CHECKS, entries, [], threshold, bool(secret), word)
         to_grade = [pair for pair in zip(entries, names, strict=True) if not pair[0].refused]
         tasks = []
         for one, name in to_grade:
             one.refused = WAITING
             own = sheet_of(lab, one.student)
-            read = partial(submissions.read, opened, name, wanted(own))
+            read = partial(submissions.read_submission, opened, name, further_file_limits(own))
             tasks.append(GradingTask(own, read, secret, unsealed, known))
-        for number, answer in judge.answers([partial(mark, task) for task in tasks], jobs):
+        for number, answer in judge.run_judges(
+            [partial(grade_submission, task) for task in tasks], jobs
+        ):
             one, _ = to_grade[number]
-            one.refused, found = _result(answer, sheet.lab)
+            one.refused, found = _marks_or_error(answer, sheet.lab)
             if found:
                 answered[one.student] = found
                 one.marks, one.notes, one.digest = found.marks, found.notes, found.digest
@@ -129,22 +144,22 @@ def grade_all(
                     one.days_late = deadline.days_late(one.student, found.changed_s)
                     one.kept = deadline.kept(one.days_late)
             on_graded(made, one)
-    made.pairs.extend(same_runs({who: found.runs for who, found in answered.items()}))
+    made.pairs.extend(pairs_with_same_runs({who: found.runs for who, found in answered.items()}))
     prints = {who: found.fingerprints for who, found in answered.items()}
-    made.pairs.extend(alike(prints, threshold))
-    like = partners(made.pairs)
+    made.pairs.extend(similar_pairs(prints, threshold))
+    like = similar_by_submission(made.pairs)
     for one in made.graded:
         one.like = like.get(one.student, []) if one.student in answered and one.identified else []
     return made
 
 
-def _entries(names: Sequence[str]) -> list[Graded]:
-    """Return a submission for each file name; invalid and duplicate student IDs are refused."""
+def _submission_entries(names: Sequence[str]) -> list[GradedSubmission]:
+    """Return an ungraded submission per file name; refuse invalid or duplicate student IDs."""
     students = [name.removesuffix(".py") for name in names]
     times = Counter(students)
     found = []
     for student, name in zip(students, names, strict=True):
-        one = Graded(printable(student, LONGEST_NAME), printable(name, LONGEST_NAME))
+        one = GradedSubmission(printable(student, LONGEST_NAME), printable(name, LONGEST_NAME))
         if not IDENTITY.fullmatch(student):
             one.refused = "refused: its name is not a valid student ID"
         elif times[student] > 1:
@@ -154,16 +169,16 @@ def _entries(names: Sequence[str]) -> list[Graded]:
     return found
 
 
-def _result(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked | None]:
+def _marks_or_error(answer: object, lab: grading_engine.Exercise) -> tuple[str, Marked | None]:
     """Return the reason why a submission has no marks, or its validated marks."""
     try:
-        if isinstance(answer, PillarboxError | judge.Failed):
+        if isinstance(answer, PillarboxError | judge.JudgeFailure):
             raise answer
         assert isinstance(answer, dict)
-        return "", marked(answer, lab)
+        return "", validated_marks(answer, lab)
     except PillarboxError as error:
         return printable(f"refused: {error}", LONGEST_REMARK), None
-    except judge.Failed as failed:
+    except judge.JudgeFailure as failed:
         return printable(f"not graded: {failed}", LONGEST_REMARK), None
 
 
@@ -195,18 +210,20 @@ def _known_marks(before: Any, lab: str, word: str) -> Known:
 # -- writing --------------------------------------------------------------------------------------
 
 
-def write(made: Class, folder: Path) -> None:
-    """Write marks.csv, marks.json, class.html, and a page for each student."""
+def write_class_report(made: ClassMarks, folder: Path) -> None:
+    """Write a graded class's marks.csv, marks.json and class.html, and a page for each student."""
     write_marks(made, folder)
     with _errors_of_writing(folder):
-        store.write_text(folder / "class.html", rendered("class.html", made=made, lost=lost(made)))
+        store.write_text(
+            folder / "class.html", rendered("class.html", made=made, lost=lost_points(made))
+        )
         for one in made.graded:
             if one.identified:
                 page = rendered("student.html", made=made, one=one)
                 store.write_text(folder / PAGES / f"{one.student}.html", page)
 
 
-def write_marks(made: Class, folder: Path) -> None:
+def write_marks(made: ClassMarks, folder: Path) -> None:
     """Replace marks.csv and marks.json atomically with the class's marks so far."""
     output_folder(output_folder(folder) / PAGES)
     with _errors_of_writing(folder):
@@ -220,12 +237,12 @@ def _errors_of_writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise PillarboxError(
-            f"marks cannot be written to {folder} ({error.strerror}): the marks that are there "
+            f"marks cannot be written to {folder} ({error.strerror}): the earlier marks "
             "stay; make room, and continue with --changed"
         ) from None
 
 
-def as_csv(made: Class) -> str:
+def as_csv(made: ClassMarks) -> str:
     """Return the marks of a class as CSV, with a row for each submission."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
@@ -253,7 +270,7 @@ def _safe_cell(value: object) -> object:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def as_plain(made: Class) -> dict[str, Any]:
+def as_plain(made: ClassMarks) -> dict[str, Any]:
     """Return the class and its marks as plain data."""
     return {
         "lab": made.lab,
@@ -281,7 +298,7 @@ def as_plain(made: Class) -> dict[str, Any]:
     }
 
 
-def lost(made: Class) -> list[tuple[str, float, float]]:
+def lost_points(made: ClassMarks) -> list[tuple[str, float, float]]:
     """Return each check of the lab with its points and the sum of points that all students lost."""
     marked = [one.marks for one in made.graded if one.marks]
     return [

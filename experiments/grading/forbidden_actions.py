@@ -19,14 +19,14 @@ NOBODY = 65534
 IPC_PRIVATE, IPC_RMID, A_PAGE = 0, 0, 4096
 UNSHARE_NOTHING = 1  # empty unshare() flags: EINVAL if the system call is allowed
 DISCARD_PORT = 9
-# Addresses for UDP connect(): this machine, and an unreachable address (RFC 5737).
+# Addresses to which a sealed child tries UDP connect(): this machine, and one of RFC 5737.
 ADDRESSES = ("127.0.0.1", "192.0.2.1")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Before(NamedTuple):
-    """State of a child process before it was sealed, which the tests of forbidden actions need."""
+class StateBeforeSeal(NamedTuple):
+    """A child process's user, keeper and limits before sealing, for trying forbidden actions."""
 
     user: int
     keeper: int
@@ -34,7 +34,7 @@ class Before(NamedTuple):
     memory_bytes: int
 
 
-def opens(before: Before) -> None:
+def try_to_open_files(before: StateBeforeSeal) -> None:
     """Try to open a file, which the seal has to prevent."""
     for place, flags in (
         (before.file, os.O_RDONLY),
@@ -46,10 +46,10 @@ def opens(before: Before) -> None:
     raise PermissionError
 
 
-def changes(before: Before) -> None:
+def try_to_change_file_attributes(before: StateBeforeSeal) -> None:
     """Try to change a file's attributes, which the seal has to prevent; no file is changed."""
     if os.geteuid() != before.user:
-        raise PermissionError  # children run as another user, who owns no such file
+        raise PermissionError  # sealed children run as a user who owns no file
     deeds: tuple[Callable[[], None], ...] = (
         lambda: os.chmod("", 0),  # noqa: PTH101
         lambda: os.utime(""),
@@ -65,7 +65,7 @@ def changes(before: Before) -> None:
     raise PermissionError
 
 
-def networks(_: Before) -> None:
+def try_to_connect_udp(_: StateBeforeSeal) -> None:
     """Try to connect a UDP socket, which the seal has to prevent; no packet is sent."""
     for address in ADDRESSES:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
@@ -74,12 +74,12 @@ def networks(_: Before) -> None:
     raise PermissionError
 
 
-def connects(_: Before) -> None:
+def try_to_create_unix_socket(_: StateBeforeSeal) -> None:
     """Try to create a Unix socket, which the seal has to prevent."""
     socket.socket(socket.AF_UNIX).close()
 
 
-def disturbs(before: Before) -> None:
+def try_to_control_keeper(before: StateBeforeSeal) -> None:
     """Try to signal, slow down or limit the keeper process, without changing its values."""
     for deed in (
         # The unprivileged fallback account may run other children: then the target is this process.
@@ -95,7 +95,7 @@ def disturbs(before: Before) -> None:
     raise PermissionError
 
 
-def forks(_: Before) -> None:
+def try_to_fork(_: StateBeforeSeal) -> None:
     """Try to start a process, which the seal has to prevent."""
     child = os.fork()
     if child == 0:
@@ -103,8 +103,8 @@ def forks(_: Before) -> None:
     os.waitpid(child, 0)
 
 
-def hoards(before: Before) -> None:
-    """Try to exceed the memory limit, in user space or in the kernel."""
+def try_to_exceed_memory_limit(before: StateBeforeSeal) -> None:
+    """Try to exceed a sealed child's memory limit, in user space or in the kernel."""
     if _succeeds(lambda: mmap.mmap(-1, 2 * before.memory_bytes).close()):
         return
     if _succeeds(lambda: os.close(os.memfd_create("more"))):
@@ -115,36 +115,36 @@ def hoards(before: Before) -> None:
     _libc.shmctl(segment, IPC_RMID, None)
 
 
-def unshares(_: Before) -> None:
+def try_to_create_namespaces(_: StateBeforeSeal) -> None:
     """Try to create namespaces, which give root's rights inside; the seal has to prevent this."""
     _libc.unshare(UNSHARE_NOTHING)
     if ctypes.get_errno() != errno.EINVAL:
         raise PermissionError
 
 
-def never_ends(_: Before) -> None:
+def check_cpu_time_limit(_: StateBeforeSeal) -> None:
     """Raise PermissionError if the seal limits the CPU time of this process."""
     if resource.getrlimit(resource.RLIMIT_CPU)[1] != resource.RLIM_INFINITY:
         raise PermissionError
 
 
-# Names of the forbidden actions in the grading report.
-DEEDS: dict[str, Callable[[Before], None]] = {
-    "open other files": opens,
-    "change files of the grading user": changes,
-    "use the network": networks,
-    "connect to other programs": connects,
-    "signal or slow down other processes": disturbs,
-    "start processes": forks,
-    "exceed its memory limit": hoards,
-    "create namespaces": unshares,
-    "use unlimited processor time": never_ends,
+# Functions that try the forbidden actions, by the action's name in the grading report.
+FORBIDDEN_ACTIONS: dict[str, Callable[[StateBeforeSeal], None]] = {
+    "open other files": try_to_open_files,
+    "change files of the grading user": try_to_change_file_attributes,
+    "use the network": try_to_connect_udp,
+    "connect to other programs": try_to_create_unix_socket,
+    "signal or slow down other processes": try_to_control_keeper,
+    "start processes": try_to_fork,
+    "exceed its memory limit": try_to_exceed_memory_limit,
+    "create namespaces": try_to_create_namespaces,
+    "use unlimited processor time": check_cpu_time_limit,
 }
 
 
-def possible(before: Before) -> list[str]:
-    """Return the names of the forbidden actions that the seal does not prevent."""
-    return [name for name, deed in DEEDS.items() if _succeeds(deed, before)]
+def possible_actions(before: StateBeforeSeal) -> list[str]:
+    """Try all forbidden actions; return the names of those that the seal does not prevent."""
+    return [name for name, deed in FORBIDDEN_ACTIONS.items() if _succeeds(deed, before)]
 
 
 def _succeeds(deed: Callable[..., object], *arguments: object) -> bool:

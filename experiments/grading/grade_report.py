@@ -10,15 +10,19 @@ COUNTS = "The cases were drawn with the teacher's secret: these marks count."
 PRACTICE = "No secret was used: this is practice, and the marks do not count."
 
 
-def counts(secret: bool) -> str:
-    """Return a sentence that says whether the marks count, which requires the grading secret."""
+def marks_count_text(secret: bool) -> str:
+    """Return a sentence that says if the marks count, which requires the grading secret."""
     return COUNTS if secret else PRACTICE
 
 
 def as_text(report: Report) -> str:
     """Return a grading report as text: a line for each check, with the errors found."""
     sheet = report.sheet
-    lines = [f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}", counts(report.secret), ""]
+    lines = [
+        f"Lab {sheet.number}, {sheet.lab.TITLE}: {sheet.student}",
+        marks_count_text(report.secret),
+        "",
+    ]
     for mark in report.marks:
         lines.append(f"{mark.got:6g} of {mark.points:3g}  {mark.name}")
         if mark.got < mark.points:
@@ -47,7 +51,7 @@ def as_json(report: Report) -> str:
         }
         for mark in report.marks
     ]
-    output = "\n".join([*report.notes, counts(report.secret)])
+    output = "\n".join([*report.notes, marks_count_text(report.secret)])
     return json.dumps({"score": report.got, "output": output, "tests": tests}, indent=2)
 
 

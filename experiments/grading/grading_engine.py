@@ -26,9 +26,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from experiments.files import SHEETS
-from experiments.grading.child import Child, Keeper, Mistake, Stopped
-from experiments.grading.sealed_router import Remote
-from experiments.grading.similarity import words
+from experiments.grading.child import ChildKeeper, ChildKilled, SealedChild, StudentError
+from experiments.grading.sealed_router import SealedChildRouter
+from experiments.grading.similarity import source_tokens
 from experiments.grading.submissions import Files
 from hosts.base.timers import FAST
 from hosts.memory.memory_network import MemoryNetwork
@@ -36,7 +36,7 @@ from hosts.wire.marks import serial_of
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_STOPS = 2  # number of killed children after which the remaining checks are skipped
+MOST_STOPS = 2  # number of killed sealed children after which a lab's remaining checks are skipped
 WHOLE = 100.0
 UNFILLED = "the skeleton is unchanged: fill it in"
 EMPTY = "the file is empty: begin with the skeleton of the lab"
@@ -53,8 +53,8 @@ class Judgement(NamedTuple):
 RIGHT = Judgement(1.0)
 
 
-def judged(right: bool, wrong: str) -> Judgement:
-    """Return a judgement: all points for a correct answer, else none and the error."""
+def all_or_nothing(right: bool, wrong: str) -> Judgement:
+    """Return a test case's judgement: all points for a right answer, else none and the error."""
     return RIGHT if right else Judgement(0.0, wrong)
 
 
@@ -81,11 +81,11 @@ class Mark(NamedTuple):
     points: float
     got: float
     why: str
-    wrong: Sequence[str] = ()  # further wrong test cases, at most MOST_SHOWN - 1
+    wrong: Sequence[str] = ()  # errors of further wrong test cases, at most MOST_SHOWN - 1
 
 
 class Exercise(Protocol):
-    """Interface of a lab's file in labs/, as described in the module's docstring."""
+    """Interface of a graded lab's module in experiments/grading/labs/."""
 
     TITLE: str
     FOLDER: str
@@ -110,7 +110,7 @@ class Sheet:
 
 @dataclass
 class Report:
-    """Marks of a student's file, with notes on how they were determined."""
+    """Marks of a student's file, with notes on the way of grading."""
 
     sheet: Sheet
     marks: list[Mark] = field(default_factory=list)
@@ -132,13 +132,13 @@ class Work:
     """A student's file under test; checks call its functions and routers through this class."""
 
     def __init__(
-        self, sheet: Sheet, keeper: Keeper, secret: str, files: Files | None = None
+        self, sheet: Sheet, keeper: ChildKeeper, secret: str, files: Files | None = None
     ) -> None:
         self.sheet, self.values = sheet, sheet.values
         self.files = files or {}  # further files of the submission
-        self.kept: dict[str, Any] = {}  # values that one check stores for later checks
+        self.kept: dict[str, Any] = {}  # values that one check of the lab stores for later checks
         self._keeper, self._secret = keeper, secret
-        self._child: Child | None = None
+        self._child: SealedChild | None = None
 
     def draw(self, name: str) -> random.Random:
         """Return a random number generator for test cases, seeded with the grading secret."""
@@ -154,16 +154,16 @@ class Work:
         """Return the value of a function in the student's file; a network is its first argument.
 
         `paths` is the position of an argument with paths, whose steps have `port` and `peer`. Lists
-        in the answer may have been tuples. Raises Mistake and Stopped.
+        in the answer may have been tuples. Raises StudentError and ChildKilled.
         """
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         return self._ask_child(question)
 
-    def of(self, name: str, *arguments: Any, network: str | None = None) -> Any:
-        """Return an attribute or method result of the file's own network, or of its class for None.
+    def attribute(self, name: str, *arguments: Any, network: str | None = None) -> Any:
+        """Return an attribute of the student's topology, or a method's result; None: of its class.
 
-        The network is made from the spec's numbers; the spec's name is ignored. Raises Mistake and
-        Stopped.
+        The network is made from the spec's numbers; the spec's name is ignored. Raises
+        StudentError and ChildKilled.
         """
         return self._ask_child({"of": name, "network": network, "arguments": arguments})
 
@@ -176,7 +176,7 @@ class Work:
     @contextmanager
     def network(self, topology: Topology, seed: int = 0) -> Iterator[MemoryNetwork]:
         """Yield a network in memory whose servers run the file's router in sealed children."""
-        children: list[Child] = []
+        children: list[SealedChild] = []
         asked: Counter[str] = Counter()
 
         def accepts(server: int, packet: bytes) -> bool:
@@ -184,11 +184,11 @@ class Work:
             known = serial is not None and serial < len(network.trips)
             return known and network.trips[serial or 0].destination == server
 
-        def make(network: Topology, server: int) -> Remote:
+        def make(network: Topology, server: int) -> SealedChildRouter:
             child = self._keeper.child(among=topology.servers)
             children.append(child)
             given: Any = {"child": child, "accepts": accepts, "asked": asked}
-            return Remote(network, server, timers=FAST, seed=seed, **given)
+            return SealedChildRouter(network, server, timers=FAST, seed=seed, **given)
 
         try:
             network = MemoryNetwork(topology, make)
@@ -226,10 +226,10 @@ def grade(
     """
     report = Report(sheet, secret=bool(secret))
     skeleton = skeleton_of(sheet.lab)
-    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+    with ChildKeeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         seal()
-        found = words(source)
-        unfilled = UNFILLED if found == words(skeleton) else ""
+        found = source_tokens(source)
+        unfilled = UNFILLED if found == source_tokens(skeleton) else ""
         if not any(map(str.strip, found)) and not files:
             unfilled = EMPTY
         if unfilled:
@@ -242,7 +242,7 @@ def grade(
             if hindered:
                 report.marks.append(Mark(check.name, check.points, 0.0, hindered))
                 continue
-            mark, stopped = marked(check, work, number)
+            mark, stopped = mark_of_check(check, work, number)
             report.marks.append(mark)
             work.close()
             stops += stopped
@@ -258,13 +258,13 @@ def skeleton_of(lab: Exercise) -> str:
     return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
-def _loading_error(keeper: Keeper) -> str:
+def _loading_error(keeper: ChildKeeper) -> str:
     """Return the reason why the student's file cannot be loaded, empty without an error."""
     try:
         keeper.child().close()
-    except Mistake as mistake:
+    except StudentError as mistake:
         return f"the file fails when it is loaded: {mistake}"
-    except Stopped as stopped:
+    except ChildKilled as stopped:
         return f"stopped while the file was loaded: {stopped}"
     return ""
 
@@ -295,32 +295,34 @@ def replay(
     checks = sheet.lab.CHECKS
     require(
         part.isdecimal() and place.isdecimal() and 0 < int(part) <= len(checks),
-        f"a case is written as in the report, 2.14, and there are {len(checks)} parts",
+        f"name a test case as in the report, such as 2.14; the lab has {len(checks)} parts",
     )
-    with Keeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
+    with ChildKeeper(source, sheet.lab.MODULES, sheet.lab.NETWORKS, unsealed=unsealed) as keeper:
         seal()
         hindered = _loading_error(keeper)
         if hindered:
             return Replayed("the file is read", keeper.printed, Judgement(0.0, hindered))
         work = Work(sheet, keeper, secret, files)
         for check in checks[: int(part) - 1]:
-            marked(check, work)
+            mark_of_check(check, work)
             work.close()
         try:
             cases = checks[int(part) - 1].cases(work)
-            require(0 < int(place) <= len(cases), f"part {part} has {len(cases)} cases")
+            require(
+                0 < int(place) <= len(cases), f"part {part} of the lab has {len(cases)} test cases"
+            )
             for one in cases[: int(place)]:
                 keeper.printed, asked = [], one.asked
                 try:
                     found = one.judge()
-                except Mistake as mistake:
+                except StudentError as mistake:
                     found = Judgement(0.0, str(mistake))
-        except (Mistake, Stopped) as reason:
+        except (StudentError, ChildKilled) as reason:
             asked, found = f"case {case}, or one before it", Judgement(0.0, str(reason))
         return Replayed(asked, keeper.printed, found)
 
 
-def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
+def mark_of_check(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
     """Return a check's mark, and True if the student's code had to be killed."""
     shares, total, right, stopped = 0.0, 0, 0, ""
     faults: list[str] = []
@@ -331,15 +333,15 @@ def marked(check: GradedPart, work: Any, number: int = 0) -> tuple[Mark, bool]:
         for place, (asked, judge) in enumerate(cases, 1):
             try:
                 share, wrong = judge()
-            except Mistake as mistake:
+            except StudentError as mistake:
                 share, wrong = 0.0, str(mistake)
             wrong += f" (--case {number}.{place})" if number else ""
             shares += share
             right += share == 1.0
             faults += [f"{asked}: {wrong}"] if share < 1.0 else []
-    except Stopped as reason:
+    except ChildKilled as reason:
         stopped = f"stopped at {asked}: {reason}. "
-    except Mistake as mistake:
+    except StudentError as mistake:
         faults = [f"{asked}: {mistake}"]
     got = round(check.points * shares / total, 2) if total else 0.0
     why = stopped + f"{right} of {total} right" + (f"; first {faults[0]}" if faults else "")

@@ -4,7 +4,7 @@ A judge finds, reads, parses and grades the files of one student. If it exceeds 
 or returns a malformed message, its student gets no marks and no other student is affected. A judge
 is forked from the grader, so that it starts in milliseconds, and proceeds in this order:
 
-1. It limits its CPU time, memory and files (layers.bounds); it is killed when the grader ends.
+1. It limits its CPU time, memory and files (layers.limit_judge); it is killed when the grader ends.
 2. It reads the student's files (submissions.py) and starts the keeper, the process that forks
    sealed children for the student's code (sealed.py). No student's code runs in the judge itself.
 3. It seals itself: it can then open only Python modules, and start no process.
@@ -38,19 +38,20 @@ MOST_ANSWER_BYTES = 8 << 20
 CHUNK_BYTES = 1 << 16
 
 Seal = Callable[[], None]
-Work = Callable[[Seal], dict[str, Any]]  # reads a submission, calls Seal, grades it
+# grading task: reads a submission, calls Seal, grades the submission
+Work = Callable[[Seal], dict[str, Any]]
 
 
-class Failed(Exception):  # noqa: N818 - not an error of the grader: a student may have caused it
-    """A judge process returned no marks; the text is the reason."""
+class JudgeFailure(Exception):  # noqa: N818 - not an error of the grader: a student may have caused it
+    """Exception: a judge process returned no marks; the text is the reason."""
 
 
-def answers(
+def run_judges(
     works: Sequence[Work], jobs: int
-) -> Iterator[tuple[int, dict[str, Any] | PillarboxError | Failed]]:
+) -> Iterator[tuple[int, dict[str, Any] | PillarboxError | JudgeFailure]]:
     """Yield the index and the marks of each grading task, in order of completion.
 
-    A work without an answer yields the `PillarboxError` that it raised, or `Failed`.
+    A work without an answer yields the `PillarboxError` that it raised, or `JudgeFailure`.
     """
     waiting = deque(enumerate(works))
     with selectors.DefaultSelector() as selector:
@@ -63,7 +64,7 @@ def answers(
                 left_s = min(judge.deadline_s for judge in running) - time.monotonic()
                 ready = [key.data for key, _ in selector.select(max(0.0, left_s))]
                 for judge in running:
-                    if (judge in ready and judge.read()) or judge.overdue():
+                    if (judge in ready and judge.read()) or judge.is_overdue():
                         selector.unregister(judge.pipe)
                         yield judge.number, judge.answer()
         finally:
@@ -71,11 +72,11 @@ def answers(
                 key.data.end()
 
 
-def answer(work: Work) -> dict[str, Any]:
+def run_judge(work: Work) -> dict[str, Any]:
     """Run one grading task in a sealed judge process; raise PillarboxError without an answer."""
-    ((_, found),) = answers([work], 1)
-    if isinstance(found, Failed):
-        raise PillarboxError(f"not graded: {found}")
+    ((_, found),) = run_judges([work], 1)
+    if isinstance(found, JudgeFailure):
+        raise PillarboxError(f"the submission was not graded: {found}")
     if isinstance(found, PillarboxError):
         raise found
     return found
@@ -93,9 +94,11 @@ class _Judge:
             self.pipe, writer = os.pipe()
             self._pid = os.fork()
         except OSError as error:
-            raise PillarboxError(f"no judge can be started: {error.strerror}") from None
+            raise PillarboxError(
+                f"no process for grading can be started: {error.strerror}"
+            ) from None
         if self._pid == 0:
-            _run(work, writer, grader)
+            _judge_process_main(work, writer, grader)
         os.close(writer)
 
     def read(self) -> bool:
@@ -104,25 +107,25 @@ class _Judge:
         self._data += data
         return not data or len(self._data) > MOST_ANSWER_BYTES
 
-    def overdue(self) -> bool:
-        """Return True if the judge has exceeded its wall time."""
+    def is_overdue(self) -> bool:
+        """Return True if the judge process has exceeded its wall time limit."""
         return time.monotonic() > self.deadline_s
 
-    def answer(self) -> dict[str, Any] | PillarboxError | Failed:
+    def answer(self) -> dict[str, Any] | PillarboxError | JudgeFailure:
         """End the judge process; return its answer, or the reason why it gave none."""
-        late, status = self.overdue(), self.end()
+        late, status = self.is_overdue(), self.end()
         if len(self._data) > MOST_ANSWER_BYTES:
-            return Failed(f"its answer is longer than {MOST_ANSWER_BYTES >> 20} MiB")
+            return JudgeFailure(f"its answer is longer than {MOST_ANSWER_BYTES >> 20} MiB")
         with suppress(ValueError, RecursionError):
             found = json.loads(self._data)
             if "refused" in found:
                 return PillarboxError(str(found["refused"]))
-            return Failed(str(found["failed"])) if "failed" in found else dict(found)
+            return JudgeFailure(str(found["failed"])) if "failed" in found else dict(found)
         if status == -signal.SIGXCPU:
-            return Failed(f"it takes more than {MOST_CPU_S} s of processor time")
+            return JudgeFailure(f"it takes more than {MOST_CPU_S} s of processor time")
         if late:
-            return Failed(f"it takes more than {MOST_WALL_S:g} s")
-        return Failed("its process ended without an answer")
+            return JudgeFailure(f"it takes more than {MOST_WALL_S:g} s")
+        return JudgeFailure("its process ended without an answer")
 
     def end(self) -> int:
         """Kill the judge process if it runs; return its exit code, negative for a signal."""
@@ -132,7 +135,7 @@ class _Judge:
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
 
-def _run(work: Work, writer: int, grader: int) -> NoReturn:
+def _judge_process_main(work: Work, writer: int, grader: int) -> NoReturn:
     """Run a grading task in this process, write the answer to the grader's pipe and exit."""
     try:
         os.setsid()  # a new session: Ctrl-C signals only the grader
@@ -143,15 +146,15 @@ def _run(work: Work, writer: int, grader: int) -> NoReturn:
         layers.end_with_parent(grader)
         sys.dont_write_bytecode = True
         with os.fdopen(writer, "wb") as pipe:
-            pipe.write(json.dumps(_answer(work)).encode())
+            pipe.write(json.dumps(_sealed_answer(work)).encode())
     finally:
         os._exit(0)
 
 
-def _answer(work: Work) -> dict[str, Any]:
+def _sealed_answer(work: Work) -> dict[str, Any]:
     try:
-        layers.bounds(MOST_CPU_S, MOST_MEMORY_BYTES)
-        return work(_seal)
+        layers.limit_judge(MOST_CPU_S, MOST_MEMORY_BYTES)
+        return work(_seal_judge)
     except PillarboxError as error:
         return {"refused": str(error)}
     except MemoryError:
@@ -163,8 +166,8 @@ def _answer(work: Work) -> dict[str, Any]:
         return {"failed": f"the grader cannot handle it ({where}): grade it by hand"}
 
 
-def _seal() -> None:
-    """Restrict this process to opening Python modules, and to no other processes or sockets.
+def _seal_judge() -> None:
+    """Seal this judge process: it may open only Python modules, and no sockets or processes.
 
     Layers that this machine does not support are left out: no student's code runs here, and
     sealed.py refuses to run it where it cannot be sealed.

@@ -33,19 +33,19 @@ class Deadline:
         return max(0, math.ceil((came_s - self.due.timestamp()) / DAY_S))
 
     def kept(self, days_late: int) -> float:
-        """Return the fraction of the points that a late submission keeps.
+        """Return the fraction of its points that a late submission keeps.
 
-        >>> due = moment("2026-03-01T23:59+00:00")
+        >>> due = time_of_text("2026-03-01T23:59+00:00")
         >>> [Deadline(due, 20.0, free_days=1).kept(days) for days in (0, 1, 2, 9)]
         [1.0, 1.0, 0.8, 0.0]
         """
         return max(0.0, 1.0 - self.percent_a_day / 100 * max(0, days_late - self.free_days))
 
 
-def moment(text: str) -> datetime:
-    """Return the time of an ISO 8601 text, in this machine's zone if the text has none.
+def time_of_text(text: str) -> datetime:
+    """Return the time in an ISO 8601 text, in this machine's time zone if the text has none.
 
-    >>> moment("2026-03-01T23:59+00:00").hour
+    >>> time_of_text("2026-03-01T23:59+00:00").hour
     23
     """
     try:
@@ -63,12 +63,12 @@ def times_of(file: Path) -> dict[str, datetime]:
     columns = "student", "handed_in"
     require(
         all(row.get(name) for row in rows for name in columns),
-        f"{file} needs the columns {' and '.join(columns)}, filled in every row",
+        f"the CSV file {file} needs the columns {' and '.join(columns)}, filled in every row",
     )
-    return {row["student"]: moment(row["handed_in"]) for row in rows}
+    return {row["student"]: time_of_text(row["handed_in"]) for row in rows}
 
 
-def said(days_late: int, kept: float) -> str:
+def lateness_text(days_late: int, kept: float) -> str:
     """Return a phrase with a submission's days late and remaining percentage, empty if on time."""
     days = f"{days_late} day{'s' if days_late > 1 else ''} late"
     return f"{days}, {kept:.0%} of the points count" if days_late else ""

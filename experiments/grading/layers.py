@@ -50,7 +50,7 @@ FILE_RIGHTS = (13, 14, 15, 15, 16)
 LIBRARY = "libseccomp.so.2"
 ALLOW, REFUSE = 0x7FFF0000, 0x00050000 | errno.EPERM
 EQUAL, MASKED_EQUAL = 4, 7
-# System calls that a sealed process may use: to compute, import, sleep and answer over a socket.
+# System calls that a sealed process may use to compute, import, sleep and answer over a socket.
 CALLS = """
     read readv pread64 write writev close lseek fstat stat lstat newfstatat statx access faccessat
     faccessat2 readlink readlinkat getdents64 getcwd dup
@@ -70,12 +70,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def limits(cpu_s: int, memory_bytes: int) -> None:
     """Limit a sealed child's CPU time, memory and files; forbid new processes and core dumps."""
-    bounds(cpu_s, memory_bytes)
+    limit_judge(cpu_s, memory_bytes)
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
     resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
 
 
-def bounds(cpu_s: int, memory_bytes: int) -> None:
+def limit_judge(cpu_s: int, memory_bytes: int) -> None:
     """Limit a judge's CPU time and additional memory; forbid written files and core dumps."""
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s + 1))
     memory = _address_space_bytes() + memory_bytes
@@ -93,7 +93,7 @@ def user() -> None:
     try:
         os.setresgid(number, number, number)
         os.setresuid(number, number, number)
-    except OSError:  # A container may have few user IDs; this process must not stay root.
+    except OSError:  # A container may lack this user ID; the process must not stay root.
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
         raise
@@ -101,39 +101,43 @@ def user() -> None:
 
 def namespaces() -> None:
     """Move this process to new namespaces for network, mounts and IPC."""
-    _checked(_libc.unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS))
+    _checked_system_call(_libc.unshare(CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWNS))
 
 
 def hide_memory() -> None:
     """Prevent processes without root's rights from reading this process's memory."""
-    _checked(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
+    _checked_system_call(_libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def end_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; a change of user resets this."""
-    _checked(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
+    _checked_system_call(_libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
     if os.getppid() != parent:
         os._exit(1)
 
 
 def landlock(readable: Sequence[str]) -> None:
-    """Restrict this process to opening files in these folders for reading."""
-    _checked(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    version = _checked(_libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION))
+    """Restrict this process with Landlock: it may only read files in these folders."""
+    _checked_system_call(_libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    version = _checked_system_call(
+        _libc.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ASK_VERSION)
+    )
     words = [(1 << FILE_RIGHTS[min(version, len(FILE_RIGHTS)) - 1]) - 1]
     if version >= 4:
         words.append(TCP_BIND_AND_CONNECT)
     if version >= 6:
         words.append(ABSTRACT_SOCKETS_AND_SIGNALS)
     asked = (ctypes.c_uint64 * len(words))(*words)
-    rules = _checked(_libc.syscall(CREATE_RULESET, asked, ctypes.c_size_t(ctypes.sizeof(asked)), 0))
+    rules = _checked_system_call(
+        _libc.syscall(CREATE_RULESET, asked, ctypes.c_size_t(ctypes.sizeof(asked)), 0)
+    )
     for folder in readable:
         place = os.open(folder, os.O_PATH | os.O_CLOEXEC)
         rule = (READ_FILE | READ_DIR).to_bytes(8, sys.byteorder)
         rule += place.to_bytes(4, sys.byteorder, signed=True)
-        _checked(_libc.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, rule, 0))
+        _checked_system_call(_libc.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, rule, 0))
         os.close(place)
-    _checked(_libc.syscall(RESTRICT_SELF, rules, 0))
+    _checked_system_call(_libc.syscall(RESTRICT_SELF, rules, 0))
     os.close(rules)
 
 
@@ -160,10 +164,10 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
         _allow(library, made, name)
     _allow(library, made, "open", opens[0])
     _allow(library, made, "openat", opens[1])
-    # fcntl without F_SETOWN, which can direct the kernel's signals at other processes.
+    # The filter allows fcntl without F_SETOWN, which can send signals to other processes.
     for command in FILE_COMMANDS:
         _allow(library, made, "fcntl", _Condition(1, EQUAL, command, 0))
-    # prlimit64 only for reading the process's own limits.
+    # The filter allows prlimit64 only for reading the process's own limits.
     _allow(library, made, "prlimit64", _Condition(0, EQUAL, 0, 0), _Condition(2, EQUAL, 0, 0))
     if asks:
         _allow(library, made, "socketpair", _Condition(0, EQUAL, socket.AF_UNIX, 0))
@@ -175,7 +179,7 @@ def _filter(asks: bool = False) -> tuple[ctypes.CDLL, ctypes.c_void_p]:
 def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *conditions: _Condition) -> None:
     number = library.seccomp_syscall_resolve_name(name.encode())
     if number < 0:
-        return  # The processor architecture has no such system call.
+        return  # This processor architecture lacks the system call, so that no rule is needed.
     given = (_Condition * len(conditions))(*conditions)
     done = library.seccomp_rule_add_array(made, ALLOW, number, len(conditions), given)
     if done < 0:
@@ -188,14 +192,14 @@ def prepare_calls(*, asks: bool = False) -> None:
 
 
 def calls(*, asks: bool = False) -> None:
-    """Load the system call filter: the kernel then refuses all other system calls."""
+    """Load the filter of system calls: the kernel then refuses all but the allowed calls."""
     library, made = _filter(asks)
     done = library.seccomp_load(made)
     if done < 0:
         raise OSError(-done, os.strerror(-done))
 
 
-def _checked(result: int) -> int:
+def _checked_system_call(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result

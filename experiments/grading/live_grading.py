@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import topos
-from experiments.grading.child import Child, Keeper, Stopped
-from experiments.grading.grading_engine import GradedPart, Mark, Report, Sheet, Work, marked
-from experiments.grading.sealed_router import Remote
+from experiments.grading.child import ChildKeeper, ChildKilled, SealedChild
+from experiments.grading.grading_engine import GradedPart, Mark, Report, Sheet, Work, mark_of_check
+from experiments.grading.sealed_router import SealedChildRouter
 from experiments.text import printable
 from hosts.base.actions import Action, Drop
 from hosts.base.timers import timers_for
@@ -59,29 +59,31 @@ class Student({name}):
 '''
 
 
-def sealed(given: str, topology: Topology) -> Child:
-    """Return a sealed child with a student's file, from the JSON text of `_file_as_json`."""
+def sealed_child(given: str, topology: Topology) -> SealedChild:
+    """Start a sealed process that runs the student's file in a JSON text of `_file_as_json`."""
     file = json.loads(given)
-    keeper = Keeper(file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"])
+    keeper = ChildKeeper(
+        file["source"], file["modules"], [topology.spec], unsealed=file["unsealed"]
+    )
     return keeper.child(among=topology.servers)
 
 
-class SealedRouter(Remote):
+class SealedRouter(SealedChildRouter):
     """Router of a live server that runs a student's code in a sealed child process."""
 
-    GIVEN: ClassVar[str] = ""  # JSON text with the student's file: see `sealed`
+    GIVEN: ClassVar[str] = ""  # JSON text with the student's file: see `sealed_child`
     PARTNER: ClassVar[str] = ""  # file of another student, for the second half of the servers
 
     def __init__(self, topology: Topology, server: int, **options: Any) -> None:
         given = self.PARTNER if self.PARTNER and in_second_half(topology, server) else self.GIVEN
-        super().__init__(topology, server, child=sealed(given, topology), **options)
+        super().__init__(topology, server, child=sealed_child(given, topology), **options)
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
-        """Ask the sealed child for actions; if it was killed, drop the packet and poll no more."""
-        self.asked.clear()  # no limit of questions, as heart-beats never end
+        """Ask the sealed child for actions; if it was killed, drop the packet and stop polling."""
+        self.asked.clear()  # live routers have no question limit: heart-beats never end
         try:
             return super()._ask(what, packet, now, *arguments)
-        except Stopped as stopped:
+        except ChildKilled as stopped:
             self._next_poll = now + FOREVER_S
             return self._counted([Drop(f"stopped: {stopped}", packet)])
 
@@ -91,7 +93,7 @@ def in_second_half(topology: Topology, server: int) -> bool:
     return 2 * server >= topology.servers
 
 
-class Partner(NamedTuple):
+class PartnerStudent(NamedTuple):
     """Sheet and file of a second student, whose router half of the servers run."""
 
     sheet: Sheet
@@ -100,7 +102,7 @@ class Partner(NamedTuple):
 
 @dataclass
 class LiveWork:
-    """A live lab whose servers run a student's router, and operations for the checks."""
+    """A live lab whose servers run a student's router, and operations for the live checks."""
 
     sheet: Sheet
     lab: Lab
@@ -132,7 +134,7 @@ class LiveWork:
         lost = "" if found["delivered"] else found["dropped"] or "it never arrived"
         return found["path"], lost
 
-    def recovers(self, *pairs: tuple[int, int]) -> bool:
+    def wait_for_pings(self, *pairs: tuple[int, int]) -> bool:
         """Wait until pings between all pairs are answered; return False after a timeout."""
         deadline = time.monotonic() + RECOVERED_S
         waiting = list(pairs)
@@ -141,7 +143,7 @@ class LiveWork:
                 waiting.pop()
         return not waiting
 
-    def settles(
+    def wait_for_path(
         self, pair: tuple[int, int], fits: Callable[[list[str]], bool], *, new_flows: bool = False
     ) -> tuple[bool, list[str]]:
         """Wait until a packet's path fits; return True if it did in time, and the last path.
@@ -165,7 +167,7 @@ class LiveWork:
         return timers.longest_probe_interval_s + timers.probe_timeout_s
 
     @contextmanager
-    def stream(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
+    def udp_load(self, source: int, destination: int, rate_bps: float) -> Iterator[None]:
         """Send UDP packets between two servers, on any path, for the duration of the block."""
         iperf3 = ["iperf3", "--udp", "--length", str(STREAM_BYTES), "--bitrate", str(int(rate_bps))]
         target = self.lab.topology.ip(destination)
@@ -175,7 +177,9 @@ class LiveWork:
         sender = None
         try:
             if not any("listening" in line for line in listener.stdout):
-                raise PillarboxError(f"iperf3 does not start: {listener.stderr.read()}")
+                raise PillarboxError(
+                    f"the iperf3 server of a live check does not start: {listener.stderr.read()}"
+                )
             host = self.lab.host(source)
             sender = host.popen([*iperf3, "--client", target, "--time", str(STREAM_S)])
             yield
@@ -191,17 +195,20 @@ def add_live(
     secret: str = "",
     *,
     unsealed: bool = False,
-    partner: Partner | None = None,
+    partner: PartnerStudent | None = None,
 ) -> None:
-    """Run a lab's live checks in a sandbox and add their marks to the report.
+    """Run a lab's live checks in a sandbox and add their marks to the grading report.
 
     With a partner, the checks are those in which both students' routers share a network.
     """
     sheet = report.sheet
-    checks = checks_of(sheet, partner)
+    checks = live_checks_of(sheet, partner)
     what = " with a partner" if partner else ""
     require(bool(checks), f"lab {sheet.number} has no live checks{what}: leave out --live")
-    require(os.geteuid() == 0, "live checks need root: use sudo, or leave out --live")
+    require(
+        os.geteuid() == 0,
+        "the live checks of `pillarbox grade` need root: use sudo, or leave out --live",
+    )
     if not report.got:
         why = "not tried: the file gets no points in memory"
         report.marks += [Mark(check.name, check.points, 0.0, why) for check in checks]
@@ -210,9 +217,12 @@ def add_live(
 
     with tempfile.TemporaryDirectory(prefix="pillarbox-live-") as name:
         folder = Path(name)
-        sandbox.run(lambda: _run(sheet, source, folder, secret, unsealed, partner))
+        sandbox.run(lambda: _run_live_checks(sheet, source, folder, secret, unsealed, partner))
         marks = folder / "marks.json"
-        require(marks.is_file(), "the live network ended before its checks; see above")
+        require(
+            marks.is_file(),
+            "the live network ended before its checks were done: see the errors above",
+        )
         report.marks += [_printable_mark(*mark) for mark in json.loads(marks.read_text())]
 
 
@@ -221,24 +231,24 @@ def _printable_mark(name: str, points: float, got: float, why: str, wrong: Seque
     return Mark(name, points, got, printable(why, MOST_TEXT), [printable(text) for text in wrong])
 
 
-def checks_of(sheet: Sheet, partner: Partner | None) -> Sequence[GradedPart]:
+def live_checks_of(sheet: Sheet, partner: PartnerStudent | None) -> Sequence[GradedPart]:
     """Return the live checks of a lab, for a single student or with a partner."""
     found: Sequence[GradedPart] = getattr(sheet.lab, "INTEROP" if partner else "LIVE", ())
     return found
 
 
-def _run(
+def _run_live_checks(
     sheet: Sheet,
     source: str,
     folder: Path,
     secret: str,
     unsealed: bool,
-    partner: Partner | None,
+    partner: PartnerStudent | None,
 ) -> int:
     """Run a lab's live checks, and write the marks to a file for the parent process."""
     lab: Any = sheet.lab
     if routing := getattr(lab, "LIVE_ROUTING", ""):
-        with Keeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
+        with ChildKeeper(source, lab.MODULES, lab.NETWORKS, unsealed=unsealed) as keeper:
             student = Work(sheet, keeper, secret)
             marks = _live_marks(sheet, routing, folder, student)
             student.close()
@@ -266,16 +276,16 @@ def _live_marks(
     routing: str,
     folder: Path,
     student: Work | None = None,
-    partner: Partner | None = None,
+    partner: PartnerStudent | None = None,
 ) -> list[Mark]:
     from experiments.emulation.lab import Lab
 
     lab: Any = sheet.lab
-    settings, checks = LabSettings(routing=routing, plane="python"), checks_of(sheet, partner)
+    settings, checks = LabSettings(routing=routing, plane="python"), live_checks_of(sheet, partner)
     try:
         with Lab(topos.parse(lab.LIVE_NETWORK), settings, folder) as live:
             work = LiveWork(sheet, live, student, partner and partner.sheet)
-            return [marked(check, work)[0] for check in checks]
+            return [mark_of_check(check, work)[0] for check in checks]
     except PillarboxError as error:
         why = f"the live network did not come up: {error}"
         return [Mark(check.name, check.points, 0.0, why) for check in checks]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from experiments.grading import grading_engine
-from experiments.grading.judge import Failed, Seal
+from experiments.grading.judge import JudgeFailure, Seal
 from experiments.grading.similarity import fingerprints
 from experiments.grading.submissions import Submission
 from experiments.text import printable
@@ -20,9 +20,10 @@ from topos.base.errors import PillarboxError
 
 MOST_TEXT = 2000  # maximum length of a sentence in a judge's answer, in characters
 MOST_LINES = 1000  # maximum number of lines in a list of a judge's answer
-MOST_PRINTS = 100_000  # maximum number of fingerprints
+MOST_PRINTS = 100_000  # maximum number of fingerprints of a submission in a judge's answer
 
-Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]  # marks and notes by digest
+# earlier marks and notes by the submission's digest
+Known = Mapping[str, tuple[list[grading_engine.Mark], list[str]]]
 
 
 @dataclass(frozen=True)
@@ -40,14 +41,15 @@ class GradingTask:
         getattr(self.sheet.lab, "prepare", lambda _: None)(self.sheet.values)
 
 
-def wanted(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
+def further_file_limits(sheet: grading_engine.Sheet) -> list[tuple[str, int]]:
     """Return the paths of further files that a submission needs, with maximum sizes in bytes."""
     runs = _submitted_runs(sheet.lab)
     if not runs:
         return []
-    from experiments.grading.evidence import places  # imported here: only these labs need pandas
+    # imported here: only labs with submitted runs need pandas
+    from experiments.grading.evidence import run_file_limits
 
-    return places(runs)
+    return run_file_limits(runs)
 
 
 def _submitted_runs(lab: grading_engine.Exercise) -> Sequence[str]:
@@ -59,9 +61,9 @@ def _hashes_of_trials(task: GradingTask, given: Submission) -> list[str]:
     runs = _submitted_runs(task.sheet.lab)
     if not runs:
         return []
-    from experiments.grading.evidence import prints
+    from experiments.grading.evidence import trial_hashes
 
-    return sorted(prints(given.files, runs))
+    return sorted(trial_hashes(given.files, runs))
 
 
 class Marked(NamedTuple):
@@ -71,7 +73,7 @@ class Marked(NamedTuple):
     notes: list[str]
     digest: str  # hash of the submission's name and files
     changed_s: float  # newest modification time of the submission's files
-    fingerprints: frozenset[int]  # hashes of the file's token sequences
+    fingerprints: frozenset[int]  # hashes of the token sequences of the student's file
     runs: frozenset[str]  # hashes of the submitted trials
 
     def report(self, task: GradingTask) -> grading_engine.Report:
@@ -79,7 +81,7 @@ class Marked(NamedTuple):
         return grading_engine.Report(task.sheet, self.marks, self.notes, bool(task.secret))
 
 
-def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
+def grade_submission(task: GradingTask, seal: Seal) -> dict[str, Any]:
     """Read and grade a submission; return the marks as plain data."""
     given = task.read()
     skeleton = grading_engine.skeleton_of(task.sheet.lab)
@@ -100,7 +102,7 @@ def mark(task: GradingTask, seal: Seal) -> dict[str, Any]:
     }
 
 
-def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
+def replay_case(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
     """Repeat one test case of a submission, given by its number in a report."""
     given = task.read()
     sources = task.sheet, given.source, case, task.secret
@@ -108,8 +110,8 @@ def ask_again(task: GradingTask, case: str, seal: Seal) -> dict[str, Any]:
     return {"asked": one.asked, "printed": [*one.printed], "judgement": one.judgement}
 
 
-def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
-    """Return the validated marks of a judge process; raise Failed if they are malformed."""
+def validated_marks(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
+    """Return the validated marks of a judge process; raise JudgeFailure if they are malformed."""
     try:
         found = [
             grading_engine.Mark(
@@ -129,10 +131,10 @@ def marked(answer: Mapping[str, Any], lab: grading_engine.Exercise) -> Marked:
             frozenset(_valid_texts(answer["runs"])),
         )
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise Failed("its process returned a malformed answer") from None
+        raise JudgeFailure("its process returned a malformed answer") from None
 
 
-def replayed(answer: Mapping[str, Any]) -> grading_engine.Replayed:
+def validated_replay(answer: Mapping[str, Any]) -> grading_engine.Replayed:
     """Return the validated result of a repeated test case; raise PillarboxError if malformed."""
     try:
         share, wrong = answer["judgement"]
@@ -141,7 +143,9 @@ def replayed(answer: Mapping[str, Any]) -> grading_engine.Replayed:
             _valid_text(answer["asked"]), _valid_texts(answer["printed"]), judgement
         )
     except (KeyError, TypeError, ValueError, OverflowError):
-        raise PillarboxError("not graded: its process returned a malformed answer") from None
+        raise PillarboxError(
+            "the submission was not graded: its judge process returned a malformed answer"
+        ) from None
 
 
 def _reason_and_errors(one: Mapping[str, Any]) -> tuple[str, list[str]]:

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy
 
-from experiments.grading.child import Mistake
+from experiments.grading.child import StudentError
 from experiments.grading.grading_engine import Work
-from experiments.grading.sealed_router import whole
+from experiments.grading.sealed_router import is_integer_below
 from topos.base.polymorphic import NOTHING, Number
 from topos.base.topology import Bound, Plug, Topology
 
@@ -26,7 +26,7 @@ UNPLUGGED = Plug(NOTHING, 0, 0)
 End = tuple[int, int]  # node, port
 
 
-class Recorded(Topology):
+class RecordedNetwork(Topology):
     """Network recorded from the answers of a student's topology class in a sealed child.
 
     Parameters
@@ -38,7 +38,7 @@ class Recorded(Topology):
 
     Raises
     ------
-    Mistake
+    StudentError
         If the class reports no valid size.
     """
 
@@ -70,18 +70,20 @@ class Recorded(Topology):
         """Return the plug that the class reports for a port, UNPLUGGED if the answer is invalid."""
         try:
             if node < self.servers:
-                plug = work.of("server_plug", node, port, network=self.spec)
+                plug = work.attribute("server_plug", node, port, network=self.spec)
             else:
-                plug = work.of("switch_plug", node - self.servers, port, network=self.spec)
-        except Mistake as mistake:
+                plug = work.attribute("switch_plug", node - self.servers, port, network=self.spec)
+        except StudentError as mistake:
             self._record_contradiction(node, f"port {port}: {mistake}")
             return UNPLUGGED
         if isinstance(plug, list) and len(plug) == 3:
             if plug[0] == NOTHING:
                 return UNPLUGGED
             far, there, level = plug
-            known = whole(far, self.nodes) and whole(there, self.ports_of(far))
-            if known and whole(level, MOST_LEVELS):
+            known = is_integer_below(far, self.nodes) and is_integer_below(
+                there, self.ports_of(far)
+            )
+            if known and is_integer_below(level, MOST_LEVELS):
                 return Plug(far, there, level)
         self._record_contradiction(node, f"port {port} leads to {plug!r:.50}, which does not exist")
         return UNPLUGGED
@@ -112,12 +114,12 @@ class Recorded(Topology):
 
     def _addresses(self, work: Work) -> list[list[int]]:
         """Return the address digits of all servers, or all numbers if any address is invalid."""
-        radices = work.of("radices", network=self.spec)
+        radices = work.attribute("radices", network=self.spec)
         rows: list[list[int]] = []
         for server in range(self.servers):
             try:
                 rows.append(self._address(work, server, radices, rows))
-            except Mistake as mistake:
+            except StudentError as mistake:
                 self.misaddressed[server] = str(mistake)
         if self.misaddressed:
             return [[server] for server in range(self.servers)]
@@ -126,15 +128,15 @@ class Recorded(Topology):
     def _address(
         self, work: Work, server: int, radices: Any, taken: Sequence[list[int]]
     ) -> list[int]:
-        """Return a server's address digits; raise Mistake unless they are valid and unique."""
-        digits = work.of("digits", server, network=self.spec)
+        """Return a server's address digits; raise StudentError unless they are valid and unique."""
+        digits = work.attribute("digits", server, network=self.spec)
         if not _valid_digits(digits, radices):
-            raise Mistake(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
+            raise StudentError(f"digits({server}) is {digits!r:.40}, and radices() {radices!r:.40}")
         if digits in taken:
-            raise Mistake(f"digits({server}) is {digits}, which another server has too")
-        again = work.of("server_at", digits, network=self.spec)
-        if not whole(again, self.servers) or again != server:
-            raise Mistake(f"server_at({digits}) is {again!r:.60}, not {server}")
+            raise StudentError(f"digits({server}) is {digits}, which another server has too")
+        again = work.attribute("server_at", digits, network=self.spec)
+        if not is_integer_below(again, self.servers) or again != server:
+            raise StudentError(f"server_at({digits}) is {again!r:.60}, not {server}")
         return list(digits)
 
     # -- answering -----------------------------------------------------------------------------
@@ -177,11 +179,11 @@ class Recorded(Topology):
 
 def _reported_count(work: Work, spec: str, name: str) -> int:
     """Return a count that the student's class reports, such as its number of servers."""
-    count = work.of(name, network=spec)
+    count = work.attribute(name, network=spec)
     least = {"servers": 2, "ports": 1}.get(name, 0)
-    if not whole(count, MOST[name] + 1) or count < least:
+    if not is_integer_below(count, MOST[name] + 1) or count < least:
         wanted = f"{least} to {MOST[name]} can be graded"
-        raise Mistake(f"{name} of {spec} is {count!r:.30}: {wanted}")
+        raise StudentError(f"{name} of {spec} is {count!r:.30}: {wanted}")
     return int(count)
 
 
@@ -192,4 +194,7 @@ def _valid_digits(digits: Any, radices: Any) -> bool:
     if not 0 < len(digits) == len(radices) <= MOST_DIGITS:
         return False
     pairs = zip(digits, radices, strict=True)
-    return all(whole(radix, MOST_VALUES) and whole(digit, radix) for digit, radix in pairs)
+    return all(
+        is_integer_below(radix, MOST_VALUES) and is_integer_below(digit, radix)
+        for digit, radix in pairs
+    )

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from experiments.files import CHECKOUT, output_folder
-from experiments.grading.similarity import THRESHOLD, fingerprints, shared
+from experiments.grading.similarity import THRESHOLD, fingerprints, shared_fraction
 from topos.base.errors import PillarboxError, require
 
 ANSWERS = "tests/vagrant/labs"
-MUCH_LONGER = 2  # length ratio to a model answer above which a file is no solution
+MUCH_LONGER = 2  # a file longer than a model answer by this factor is not counted as its copy
 # Path patterns of model solutions, their sources and their tests.
 TEACHERS = (
     ANSWERS,
@@ -28,10 +28,11 @@ TEACHERS = (
 )
 
 
-def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
+def write_release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
     """Copy Pillarbox without the model solutions into a new folder; return the file names."""
     require(
-        not out.exists() or not any(out.iterdir()), f"{out} is not empty: name another with --out"
+        not out.exists() or not any(out.iterdir()),
+        f"the folder {out} is not empty: name another folder with --out",
     )
     files = tracked_for_students(checkout)
     for name in files:
@@ -39,12 +40,12 @@ def release(out: Path, checkout: Path = CHECKOUT) -> list[str]:
         output_folder(place.parent)
         shutil.copy2(checkout / name, place, follow_symlinks=False)
     found = [*solutions_in(out, checkout / ANSWERS / "answers")]
-    require(not found, f"{out} has solutions in it: {', '.join(found)}")
+    require(not found, f"the release folder {out} contains solutions: {', '.join(found)}")
     return files
 
 
 def tracked_for_students(checkout: Path) -> list[str]:
-    """Return the files of a checkout that are not reserved for teachers."""
+    """Return the tracked files of a Pillarbox checkout that are not reserved for teachers."""
     return [name for name in _tracked_files(checkout) if not _is_reserved_for_teachers(name)]
 
 
@@ -54,7 +55,7 @@ def solutions_in(folder: Path, answers: Path) -> Iterator[str]:
     models = [_file_fingerprints(file) - given for file in answers.rglob("*.py")]
     for file in sorted(folder.rglob("*.py")):
         known = _file_fingerprints(file) - given
-        like = (model for model in models if shared(known, model) >= THRESHOLD)
+        like = (model for model in models if shared_fraction(known, model) >= THRESHOLD)
         if any(len(known) < MUCH_LONGER * len(model) for model in like):
             yield str(file.relative_to(folder))
 
@@ -68,10 +69,12 @@ def _is_reserved_for_teachers(name: str) -> bool:
 
 
 def _tracked_files(checkout: Path) -> list[str]:
-    """Return the checkout's files that git tracks."""
+    """Return the paths of the files that git tracks in a checkout of Pillarbox."""
     git = ["git", "-c", f"safe.directory={checkout}", "-C", str(checkout), "ls-files", "-z"]
     try:
         done = subprocess.run(git, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise PillarboxError(f"a release is made of a git checkout: {error}") from None
+        raise PillarboxError(
+            f"a release needs a git checkout of Pillarbox, but git fails: {error}"
+        ) from None
     return [name for name in done.stdout.split("\0") if name and (checkout / name).exists()]

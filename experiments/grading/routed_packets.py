@@ -8,20 +8,20 @@ from functools import partial
 from typing import Any
 
 from experiments.grading.cabling import PLAIN, Cabling
-from experiments.grading.child import Mistake
+from experiments.grading.child import StudentError
 from experiments.grading.grading_engine import Work
-from experiments.grading.sealed_router import whole
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base.failures import Failures, failure_texts
 from hosts.base.path import Path, Step
 from hosts.memory.memory_network import Trip
 from hosts.memory.tryout import ARRIVAL_S, SETTLE_S
 from topos.base.topology import Topology
 
-LONGEST_TEXT = 12  # maximum number of servers in a path's text
+LONGEST_TEXT = 12  # maximum number of servers in the text of a path; longer paths are shortened
 MOST_HOPS = 64  # maximum number of hops in a student's path
 
 
-def trips(
+def routed_trips(
     work: Work,
     topology: Topology,
     failures: Failures,
@@ -31,25 +31,25 @@ def trips(
     """Simulate a packet between each pair of servers over the student's routers; yield the trips.
 
     The network first runs until its routers have had time to detect the failures. It is created at
-    the first packet, so that its creation is part of the first case; a `Mistake` in the student's
-    file during creation is raised for every packet.
+    the first packet, so that its creation is part of the first case; a `StudentError`
+    during creation is raised for every packet.
     """
     return _Trips(_simulated_trips(work, topology, failures, pairs, settle_s))
 
 
 class _Trips(Iterator[Trip]):
-    """Iterator over trips that raises the same mistake every time; a generator raises only once."""
+    """Iterator over trips that raises the same StudentError at each step, unlike a generator."""
 
     def __init__(self, carried: Iterator[Trip]) -> None:
         self._carried = carried
-        self._mistake: Mistake | None = None
+        self._mistake: StudentError | None = None
 
     def __next__(self) -> Trip:
         if self._mistake:
             raise self._mistake
         try:
             return next(self._carried)
-        except Mistake as mistake:
+        except StudentError as mistake:
             self._mistake = mistake
             raise
 
@@ -86,7 +86,7 @@ def path_of(
             return None, f"{step!r:.40} is not a step (port, peer)"
         port, peer = step[:2]
         at = network.address(passed[-1])
-        there = whole(port, network.ports) and whole(peer, network.servers)
+        there = is_integer_below(port, network.ports) and is_integer_below(peer, network.servers)
         level = cabling.level(port, network.ports) if there else 0
         if not there or peer not in network.peers(passed[-1], level):
             return None, f"port {port!r:.10} of {at} does not lead to server {peer!r:.10}"
@@ -106,7 +106,7 @@ def hop_text(topology: Topology, step: Any) -> str:
         if isinstance(peer, int) and 0 <= peer < topology.servers:
             return f"{topology.address(peer)} by port {port!r:.10}"
     except (TypeError, ValueError):
-        pass  # The text of an invalid hop is its repr.
+        pass  # An invalid hop is shown as its repr below.
     return "nowhere (None)" if step is None else f"{step!r:.60}"
 
 

@@ -35,9 +35,10 @@ OURS = ("topos", "hosts", "experiments")
 LONGEST_MESSAGE = 1 << 16
 
 
-def keep(control: socket.socket) -> None:
-    """Start and kill sealed children at the grader's request, until the control socket closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # only the grader handles Ctrl-C
+def run_keeper(control: socket.socket) -> None:
+    """Run the keeper: fork and kill sealed children as the grader asks, until its socket closes."""
+    # the grader, not the keeper process, handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.path.insert(0, ROOT)
     allowed = json.loads(control.recv(LONGEST_MESSAGE))
     modules = allowed["modules"]
@@ -46,12 +47,12 @@ def keep(control: socket.socket) -> None:
     answering = import_module("experiments.grading.child_answers")
     # Parsed before the fork, because a sealed child cannot read the modules of the networks.
     networks = {spec: import_module("topos").parse(spec) for spec in allowed["networks"]}
-    seal = Seal(modules, allowed["without"])
+    seal = ChildSeal(modules, allowed["without"])
     gc.collect()
-    gc.freeze()  # children share the memory of these objects
+    gc.freeze()  # forked children share the memory of all objects that exist now
 
     def serve(stream: socket.socket) -> None:
-        answering.serve(stream, networks)
+        answering.answer_grader(stream, networks)
 
     children: set[int] = set()
     try:
@@ -61,8 +62,8 @@ def keep(control: socket.socket) -> None:
                 return
             request = json.loads(data)
             if "start" in request:
-                become = _child(seal, request["start"], descriptors[0], control, serve)
-                pid, unsealed = _fork(become)
+                become = _sealed_child_main(seal, request["start"], descriptors[0], control, serve)
+                pid, unsealed = _fork_child(become)
                 os.close(descriptors[0])
                 children.add(pid)
                 _send(control, pid=pid, open=unsealed)
@@ -84,7 +85,7 @@ def _kill_child(pid: int) -> int:
     return max(0, -os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 
-def _fork(become: Callable[[int], NoReturn]) -> tuple[int, list[str]]:
+def _fork_child(become: Callable[[int], NoReturn]) -> tuple[int, list[str]]:
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -95,8 +96,8 @@ def _fork(become: Callable[[int], NoReturn]) -> tuple[int, list[str]]:
         return pid, json.loads(pipe.read() or b'["it died at once"]')
 
 
-def _child(
-    seal: Seal,
+def _sealed_child_main(
+    seal: ChildSeal,
     limits: dict[str, int],
     descriptor: int,
     control: socket.socket,
@@ -105,7 +106,7 @@ def _child(
     def become(writer: int) -> NoReturn:
         try:
             control.close()
-            unsealed = seal.close(**limits)
+            unsealed = seal.seal_process(**limits)
             os.write(writer, json.dumps(unsealed).encode())
             os.close(writer)
             serve(socket.socket(fileno=descriptor))
@@ -115,8 +116,8 @@ def _child(
     return become
 
 
-class Seal:
-    """Security layers (seccomp, Landlock and others) that seal a child process."""
+class ChildSeal:
+    """Security layers (seccomp, Landlock and others) that seal a student's process."""
 
     def __init__(self, modules: Sequence[str], without: Sequence[str]) -> None:
         self.modules, self.without = modules, without
@@ -128,18 +129,18 @@ class Seal:
         self._add_layer("namespaces")
         self._add_layer("calls", prepared=True)
 
-    def close(self, cpu_s: int, memory_bytes: int) -> list[str]:
+    def seal_process(self, cpu_s: int, memory_bytes: int) -> list[str]:
         """Seal this child process; return the forbidden actions that are still possible."""
         keeper = os.getppid()
-        before = self.deeds.Before(os.geteuid(), keeper, __file__, memory_bytes)
+        before = self.deeds.StateBeforeSeal(os.geteuid(), keeper, __file__, memory_bytes)
         self._add_layer("limits", cpu_s, memory_bytes)
         self._add_layer("user")
         self.layers.end_with_parent(keeper)
         self._add_layer("landlock", [os.path.dirname(os.__file__)])  # noqa: PTH120
         self._add_layer("calls")
-        possible = self.deeds.possible(before)
+        possible = self.deeds.possible_actions(before)
         sys.path.remove(ROOT)
-        sys.meta_path.insert(0, Only(self.modules))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, ImportRestriction(self.modules))  # type: ignore[arg-type]
         why = "; ".join(f"no {layer}: {reason}" for layer, reason in self.missing.items())
         return [f"a file could {', '.join(possible)} ({why})"] if possible else []
 
@@ -154,7 +155,7 @@ class Seal:
             self.missing[layer] = error.strerror or str(error)
 
 
-class Only:
+class ImportRestriction:
     """Import hook that restricts a student's file to the Pillarbox modules that the lab allows."""
 
     def __init__(self, modules: Sequence[str]) -> None:
@@ -169,4 +170,4 @@ class Only:
 
 
 if __name__ == "__main__":
-    keep(socket.socket(fileno=int(sys.argv[1])))
+    run_keeper(socket.socket(fileno=int(sys.argv[1])))

@@ -1,9 +1,9 @@
 """A router whose decisions are made in a sealed child.
 
-The network in memory, or a live forwarder, holds a `Remote` for each server. It reports events to
-the child, and validates the child's answers like untrusted packets: invalid actions become drops,
-time only moves forward, and the number of questions is limited. Each server has a separate child,
-so that servers can exchange information only in frames.
+The network in memory, or a live forwarder, holds a `SealedChildRouter` for each server. It reports
+events to the child, and validates the child's answers like untrusted packets: invalid actions
+become drops, time only moves forward, and the number of questions is limited. Each server has a
+separate child, so that servers can exchange information only in frames.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from experiments.grading.child import Child, Mistake, Stopped
+from experiments.grading.child import ChildKilled, SealedChild, StudentError
 from experiments.text import printable
 from hosts.base.actions import EVERYONE, Action, Deliver, Drop, Send
 from hosts.base.bandwidth import Bandwidth
@@ -26,7 +26,7 @@ from topos.base.topology import Topology
 MOST_ACTIONS = 256  # maximum number of actions in a router's answer
 MOST_BYTES = 70_000  # maximum size of a frame in a router's answer, in bytes
 LONGEST_REASON = 200  # maximum length of a drop reason, in characters
-MOST_QUESTIONS = 100_000  # maximum number of calls of all routers of a network
+MOST_QUESTIONS = 100_000  # maximum number of calls of all student routers of a simulated network
 LEAST_WAIT_S = 1e-4  # minimum interval between two polls of a router, in seconds
 NO_ACTION = "the router's answer is not a valid action"
 WRONG_SERVER = "delivered at a server that is not its destination"
@@ -34,13 +34,13 @@ WRONG_SERVER = "delivered at a server that is not its destination"
 Accepts = Callable[[int, bytes], bool]
 
 
-class Remote(Router):
+class SealedChildRouter(Router):
     """Router that passes each call to a student's router in a sealed child process.
 
     Parameters
     ----------
-    child : Child
-        Child in which the student's router of this server is created.
+    child : SealedChild
+        Sealed process in which the student's router of this server is created.
     accepts : callable, optional
         Function that returns True if a server may deliver a packet; None allows any packet.
     asked : Counter
@@ -54,7 +54,7 @@ class Remote(Router):
         topology: Topology,
         server: int,
         *,
-        child: Child,
+        child: SealedChild,
         accepts: Accepts | None = None,
         asked: Counter[str] | None = None,
         now: float = 0.0,
@@ -103,11 +103,11 @@ class Remote(Router):
             self.child.stop(
                 f"its servers had over {MOST_QUESTIONS} questions: the routers never become idle"
             )
-        observed = self._ports.taken()
+        observed = self._ports.take_counters()
         try:
             question = {"tell": what, "arguments": arguments, "observed": observed}
             answer = self.child.ask(question)
-        except Mistake as mistake:
+        except StudentError as mistake:
             self.asked["mistakes"] += 1
             self._next_poll = now + self.timers.heart_beat_s
             return self._counted([Drop(str(mistake), packet)])
@@ -119,12 +119,14 @@ class Remote(Router):
         )
 
     def _valid_action(self, plain: Any, packet: bytes) -> Action:
-        """Return the routing action that a child's JSON lists encode, or a drop if invalid."""
+        """Return the routing action in a sealed child's JSON lists, or a drop if it is invalid."""
         try:
             kind, *fields = plain
             if kind == "send":
                 port, peer, ethertype, data = fields
-                if whole(port, self.topology.ports) and whole(ethertype, 1 << 16):
+                if is_integer_below(port, self.topology.ports) and is_integer_below(
+                    ethertype, 1 << 16
+                ):
                     if peer != EVERYONE and peer not in self.neighbours.peers[port]:
                         return Drop("next hop is no neighbour", packet)
                     return Send(port, peer, Frame(ethertype, _frame_bytes(data)))
@@ -137,28 +139,28 @@ class Remote(Router):
                 reason, dropped = fields
                 return Drop(printable(str(reason), LONGEST_REASON), _frame_bytes(dropped))
         except (TypeError, ValueError):
-            pass  # The drop action below contains the reason.
+            pass  # The drop action at the end of this method contains the reason.
         return Drop(NO_ACTION, packet)
 
 
 class _StoredByteCounters(Bandwidth):
-    """Ports' byte counters, collected for the next call of the student's router."""
+    """Byte counters of a server's ports, collected for the next call of the student's router."""
 
     def __init__(self, ports: int, rate_bps: float) -> None:
         super().__init__(ports, rate_bps)
         self._seen: dict[int, list[float]] = {}
 
     def observe(self, port: int, received_bytes: int, sent_bytes: int, now: float) -> None:
-        """Store a port's newest byte counters for the student's router."""
+        """Store a server port's newest byte counters for the student's router."""
         self._seen[port] = [port, received_bytes, sent_bytes, now]
 
-    def taken(self) -> list[list[float]]:
-        """Return the ports' stored byte counters, and clear the store."""
+    def take_counters(self) -> list[list[float]]:
+        """Return the stored byte counters of a server's ports, and clear the store."""
         seen, self._seen = list(self._seen.values()), {}
         return seen
 
 
-def walked(trip: Trip) -> tuple[Path | None, str]:
+def arrived_path(trip: Trip) -> tuple[Path | None, str]:
     """Return the path of a packet that arrived, or the reason why it does not count as arrived.
 
     A duplicated packet, or a packet whose hops are not contiguous, does not count as arrived.
@@ -178,10 +180,10 @@ def walked(trip: Trip) -> tuple[Path | None, str]:
 def _poll_time(when: Any, now: float) -> float:
     if isinstance(when, int | float) and not isinstance(when, bool) and when == when:
         return max(float(when), now + LEAST_WAIT_S)
-    raise Stopped("its next poll time is not a valid time")
+    raise ChildKilled("its next poll time is not a valid time")
 
 
-def whole(value: Any, below: int) -> bool:
+def is_integer_below(value: Any, below: int) -> bool:
     """Return True if an untrusted value is an integer from 0 to `below` - 1."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < below
 

@@ -20,7 +20,7 @@ def numbers() -> list[int]:
 
 def sheet_of(lab: str, student: str) -> Sheet:
     """Return a student's sheet of a lab, named by its number or its folder (``2``, ``2-sp``)."""
-    require(student.isprintable(), "write the student's ID in letters, digits and signs")
+    require(student.isprintable(), "the student's ID may contain only letters, digits and signs")
     number = lab.partition("-")[0]
     if not number.isdecimal() or int(number) not in numbers():
         known = ", ".join(map(str, numbers()))

@@ -25,8 +25,8 @@ _SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.ENCODING, t
 _KINDS = {tokenize.NUMBER: "0", tokenize.STRING: "''", tokenize.INDENT: ">", tokenize.DEDENT: "<"}
 
 
-class Pair(NamedTuple):
-    """Two similar submissions, and the fraction of the shorter one that is in the other."""
+class SimilarPair(NamedTuple):
+    """Two similar submissions, and the fraction of the shorter submission that is in the other."""
 
     first: str
     second: str
@@ -40,31 +40,37 @@ def fingerprints(source: str) -> frozenset[int]:
     return frozenset(min(runs[i : i + WINDOW]) for i in range(max(0, len(runs) - WINDOW + 1)))
 
 
-def shared(first: Set[int], second: Set[int]) -> float:
+def shared_fraction(first: Set[int], second: Set[int]) -> float:
     """Return the fraction of the shorter file's fingerprints in the other; 0 if it is too short."""
     fewest = min(len(first), len(second))
     return len(first & second) / fewest if fewest >= FEWEST else 0.0
 
 
-def alike(prints: Mapping[str, Set[int]], threshold: float = THRESHOLD) -> list[Pair]:
+def similar_pairs(
+    prints: Mapping[str, Set[int]], threshold: float = THRESHOLD
+) -> list[SimilarPair]:
     """Return the pairs of submissions whose similarity is at least `threshold`, highest first.
 
     `prints` are the fingerprints of each file, without those of the skeleton.
     """
-    pairs = (Pair(a, b, shared(prints[a], prints[b])) for a, b in combinations(prints, 2))
+    pairs = (
+        SimilarPair(a, b, shared_fraction(prints[a], prints[b])) for a, b in combinations(prints, 2)
+    )
     return sorted((pair for pair in pairs if pair.share >= threshold), key=lambda pair: -pair.share)
 
 
-def same_runs(prints: Mapping[str, Set[str]]) -> list[Pair]:
+def pairs_with_same_runs(prints: Mapping[str, Set[str]]) -> list[SimilarPair]:
     """Return the pairs of submissions with a trial in common, by the hashes of their trials."""
     pairs = ((a, b, prints[a] & prints[b]) for a, b in combinations(prints, 2))
     return [
-        Pair(a, b, len(same) / min(len(prints[a]), len(prints[b]))) for a, b, same in pairs if same
+        SimilarPair(a, b, len(same) / min(len(prints[a]), len(prints[b])))
+        for a, b, same in pairs
+        if same
     ]
 
 
-def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
-    """Return the similar submissions of each submission, with the common fractions."""
+def similar_by_submission(pairs: Iterable[SimilarPair]) -> dict[str, list[tuple[str, float]]]:
+    """Return each submission's similar submissions, with the fractions of common code."""
     found: dict[str, list[tuple[str, float]]] = {}
     for first, second, share in pairs:
         found.setdefault(first, []).append((second, share))
@@ -72,7 +78,7 @@ def partners(pairs: Iterable[Pair]) -> dict[str, list[tuple[str, float]]]:
     return found
 
 
-def words(source: str) -> list[str]:
+def source_tokens(source: str) -> list[str]:
     """Return a file's tokens without comments, up to the first syntax error."""
     return [token.string for token in _python_tokens(source)]
 

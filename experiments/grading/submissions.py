@@ -27,7 +27,8 @@ LONGEST_NAME = 80  # characters of a file name in messages
 STANDARD_INPUT = "-"
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-Files = Mapping[str, "bytes | str"]  # content by path, or the reading error as text
+# file content by path; text instead of bytes is the reading error
+Files = Mapping[str, "bytes | str"]
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Submission:
     name: str  # name of the submitted file or folder
     source: str
     changed_s: float  # newest modification time, in seconds since the epoch
-    files: dict[str, bytes | str] = field(default_factory=dict)  # content by path
+    # file content by path, or the error as text
+    files: dict[str, bytes | str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -67,7 +69,10 @@ class Folder:
         """Return the sorted names in the folder; raise PillarboxError for more than `most`."""
         with os.scandir(self._descriptor) as entries:
             found = [entry.name for entry in islice(entries, most and most + 1)]
-        require(most is None or len(found) <= most, f"the folder has more than {most} entries")
+        require(
+            most is None or len(found) <= most,
+            f"the submission folder has more than {most} entries",
+        )
         return sorted(found)
 
     def status(self, name: str) -> os.stat_result:
@@ -118,9 +123,10 @@ class Folder:
                 data = stream.read(min(most_bytes, self._left_bytes) + 1)
         finally:
             os.close(at)
-        require(len(data) <= most_bytes, f"{name} is longer than {most_bytes} bytes")
+        require(len(data) <= most_bytes, f"the file {name} is longer than {most_bytes} bytes")
         require(
-            len(data) <= self._left_bytes, f"all files together are longer than {MOST_BYTES} bytes"
+            len(data) <= self._left_bytes,
+            f"the submission's files are together longer than {MOST_BYTES} bytes",
         )
         self._left_bytes -= len(data)
         return data
@@ -128,19 +134,19 @@ class Folder:
     @staticmethod
     def _check(status: os.stat_result, name: str) -> None:
         is_link = stat.S_ISLNK(status.st_mode)
-        require(not is_link, f"{name} is a link, and links are not followed")
-        require(stat.S_ISREG(status.st_mode), f"{name} is not a regular file")
+        require(not is_link, f"the file {name} is a link, and links are not followed")
+        require(stat.S_ISREG(status.st_mode), f"the file {name} is not a regular file")
 
 
-def opened(folder: Path) -> Folder:
+def open_submissions(folder: Path) -> Folder:
     """Open a folder that the teacher names; links in its path are followed."""
     try:
         return Folder(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except OSError as error:
-        raise PillarboxError(f"{folder} cannot be opened: {error.strerror}") from None
+        raise PillarboxError(f"the folder {folder} cannot be opened: {error.strerror}") from None
 
 
-def read(
+def read_submission(
     folder: Folder,
     name: str,
     others: Sequence[tuple[str, int]] = (),
@@ -167,7 +173,9 @@ def read(
     """
     try:
         status = folder.status(name)
-        require(not stat.S_ISLNK(status.st_mode), "it is a link, and links are not followed")
+        require(
+            not stat.S_ISLNK(status.st_mode), "the submission is a link, and links are not followed"
+        )
         if not stat.S_ISDIR(status.st_mode):
             source = _python_file_name(folder, name)
             return Submission(
@@ -176,23 +184,30 @@ def read(
         with folder.folder(name) as inner:
             names = inner.names(MOST_ENTRIES)
             files = [file for file in names if file.endswith(".py")]
-            require(len(files) == 1, f"the folder has {len(files)} Python files, not one")
+            require(
+                len(files) == 1, f"the submission folder has {len(files)} Python files, not one"
+            )
             newest_s = max(inner.status(file).st_mtime for file in names)
             return Submission(
                 name, _python_file_name(inner, files[0]), newest_s, inner.contents(others)
             )
     except OSError as error:
-        raise PillarboxError(f"it cannot be read: {error.strerror}") from None
+        raise PillarboxError(f"the submission cannot be read: {error.strerror}") from None
 
 
-def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], Submission]:
+def submission_reader(
+    file: Path, others: Sequence[tuple[str, int]] = ()
+) -> Callable[[], Submission]:
     """Return a function that reads the submission at a path; ``-`` is standard input.
 
     Links in the path of the folder around it are followed, since the caller wrote that path.
     """
     if str(file) == STANDARD_INPUT:
         data = sys.stdin.buffer.read(MOST_SOURCE_BYTES + 1)
-        require(len(data) <= MOST_SOURCE_BYTES, f"it is longer than {MOST_SOURCE_BYTES} bytes")
+        require(
+            len(data) <= MOST_SOURCE_BYTES,
+            f"the submission is longer than {MOST_SOURCE_BYTES} bytes",
+        )
         given = Submission(STANDARD_INPUT, data.decode("utf-8", errors="replace"), 0.0)
         return lambda: given
     place = Path(os.path.abspath(file))  # noqa: PTH100 - unlike resolve(), it follows no link
@@ -200,8 +215,8 @@ def reader(file: Path, others: Sequence[tuple[str, int]] = ()) -> Callable[[], S
 
     def read_it() -> Submission:
         try:
-            with opened(place.parent) as folder:
-                return read(folder, place.name, others, alone=False)
+            with open_submissions(place.parent) as folder:
+                return read_submission(folder, place.name, others, alone=False)
         except PillarboxError as error:
             raise PillarboxError(f"{file}: {error}") from None
 

@@ -125,7 +125,7 @@ def test_marks_stay_where_the_grader_is_ended(
         (folder / f"{student}.py").write_text(model_of(sheet_of("1", student)))
     written = []
 
-    def write_marks(made: class_grading.Class, out: Path) -> None:
+    def write_marks(made: class_grading.ClassMarks, out: Path) -> None:
         write(made, out)
         written.append(made)
         if len(written) == 2:
@@ -154,14 +154,17 @@ def test_what_is_removed_meanwhile_is_a_sentence(
         (folder / f"{student}.py").write_text(model_of(sheet_of("1", student)))
     write = class_grading.write_marks
 
-    def write_marks(made: class_grading.Class, out: Path) -> None:
+    def write_marks(made: class_grading.ClassMarks, out: Path) -> None:
         write(made, out)
         (folder / "s1.py").unlink(missing_ok=True)
 
     monkeypatch.setattr(class_grading, "write_marks", write_marks)
     rows = graded("1", folder, "--jobs", "1")
     assert rows["s0.py"]["points"] == "100.0"
-    assert rows["s1.py"]["remark"] == "refused: it cannot be read: No such file or directory"
+    assert (
+        rows["s1.py"]["remark"]
+        == "refused: the submission cannot be read: No such file or directory"
+    )
 
 
 def test_a_full_disk_is_a_sentence_and_leaves_the_marks_that_are_there(
@@ -191,7 +194,7 @@ def test_numbers_of_a_judge_are_checked() -> None:
     lab: Any = sheet_of("1", "s0").lab
     made = [{"got": 0.0, "why": "x\x1b", "wrong": []} for _ in lab.CHECKS]
     rest = {"notes": [], "digest": "", "changed_s": 0.0, "fingerprints": [], "runs": []}
-    assert class_grading.marked({"marks": made, **rest}, lab).marks[0].why == "x\\x1b"
+    assert class_grading.validated_marks({"marks": made, **rest}, lab).marks[0].why == "x\\x1b"
     for marks in (
         [{**made[0], "got": 21.0}, *made[1:]],
         [{**made[0], "got": float("nan")}, *made[1:]],
@@ -200,10 +203,10 @@ def test_numbers_of_a_judge_are_checked() -> None:
         "marks",
         None,
     ):
-        with pytest.raises(class_grading.judge.Failed, match="malformed answer"):
-            class_grading.marked({"marks": marks, **rest}, lab)
-    with pytest.raises(class_grading.judge.Failed, match="malformed answer"):
-        class_grading.marked(json.loads('{"marks": [], "changed_s": Infinity}'), lab)
+        with pytest.raises(class_grading.judge.JudgeFailure, match="malformed answer"):
+            class_grading.validated_marks({"marks": marks, **rest}, lab)
+    with pytest.raises(class_grading.judge.JudgeFailure, match="malformed answer"):
+        class_grading.validated_marks(json.loads('{"marks": [], "changed_s": Infinity}'), lab)
 
 
 # -- one reader ------------------------------------------------------------------------------------
@@ -216,13 +219,16 @@ READS = {
 TEACHERS = {
     ("submissions", "*"),  # the one reader
     *((module, "*") for module in ("forbidden_actions", "layers", "release")),
-    *(("autograder", name) for name in ("make", "_open_private", "_pillarbox", "_sheet_text")),
+    *(
+        ("autograder", name)
+        for name in ("write_autograder", "_open_private", "_pillarbox_files", "_sheet_text")
+    ),
     ("grading_engine", "skeleton_of"),
     ("lab4", "_surely_arrives"),  # `walk` of a network
     ("lateness", "times_of"),
     ("live_grading", "add_live"),  # marks of its own child, in a folder of its own
     ("grade", "secret_of"),
-    ("judge", "_run"),  # /dev/null
+    ("judge", "_judge_process_main"),  # /dev/null
 }
 
 

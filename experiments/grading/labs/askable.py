@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
-from experiments.grading.child import Mistake, Stopped
-from experiments.grading.live_grading import sealed
+from experiments.grading.child import ChildKilled, StudentError
+from experiments.grading.live_grading import sealed_child
 from topos.base.topology import Topology
 
 
 class Askable(Protocol):
     """Interface that calls functions of a student's file, in a grader or on a live server."""
 
-    values: dict[str, Any]  # values of the student's sheet
+    values: dict[str, Any]  # values of the student's lab sheet
 
     def call(
         self,
@@ -22,15 +22,15 @@ class Askable(Protocol):
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Return the value of a function in the file; raise Mistake for an exception in it."""
+        """Return a student function's value; raise StudentError for an exception in it."""
         ...
 
 
-class Sealed:
+class SealedStudent:
     """A student's file in a sealed child process of a live server."""
 
     def __init__(self, given: str, topology: Topology) -> None:
-        self.child = sealed(given, topology)
+        self.child = sealed_child(given, topology)
         self.values: dict[str, Any] = json.loads(given)["values"]
 
     def call(
@@ -40,9 +40,9 @@ class Sealed:
         network: str | None = None,
         paths: int | None = None,
     ) -> Any:
-        """Call a function of the student's file; raise Mistake if the sealed child was killed."""
+        """Call a function of the student's file; raise StudentError if its process was killed."""
         question = {"call": function, "arguments": arguments, "network": network, "paths": paths}
         try:
             return self.child.ask(question)
-        except Stopped as stopped:
-            raise Mistake(f"stopped: {stopped}") from stopped
+        except ChildKilled as stopped:
+            raise StudentError(f"stopped: {stopped}") from stopped

@@ -13,10 +13,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import topos
-from experiments.grading.grading_engine import RIGHT, GradedCase, Judgement, Work, judged
-from experiments.grading.labs.bcube_source import NO_PATH, Source
+from experiments.grading.grading_engine import RIGHT, GradedCase, Judgement, Work, all_or_nothing
+from experiments.grading.labs.bcube_source import NO_PATH, BCubeSourceRouter
 from experiments.grading.routed_packets import failures_text, path_text
-from experiments.grading.sealed_router import walked
+from experiments.grading.sealed_router import arrived_path
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.probing import NEARLY_BEST
@@ -30,18 +30,19 @@ if TYPE_CHECKING:
     from experiments.grading.live_grading import LiveWork
 
 NETWORK = "bcube,3,2"
-BUSY, FLOWS = 3, 5  # number of networks with loaded links, and of flows in each
-FAULTY, LEFT = 6, (True, True, False)  # number of networks with faults; if each flow keeps a path
+BUSY, FLOWS = 3, 5  # number of BCubes with loaded links, and of flows in each
+# number of BCubes with faults; True if a flow keeps a path, by flow
+FAULTY, LEFT = (6, (True, True, False))
 MEGABIT = 10**6
 LOADS_MBIT = (0, 0, 200, 400, 600, 800)
 NO_LOAD = 0.0, 0.0
 LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
 PROBED_S = 2 * FAST.probe_timeout_s
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
-ANSWERED_S = 0.01  # time for a probe response to pass a few hops, in seconds
+ANSWERED_S = 0.01  # time for a BCube probe response to pass a few hops, in seconds
 FIRST_PORT = 4000
 LIVE_PAIRS = 4
-LIVE_LOAD = 0.3  # load as a fraction of a cable's rate; routers ignore 10 %
+LIVE_LOAD = 0.3  # live load as a fraction of a cable's rate; routers ignore less than 10 %
 
 Pair = tuple[int, int]
 # Background load into and out of a port in bit/s, by server and port.
@@ -73,10 +74,10 @@ class FlowScene:
 
     @cached_property
     def trips(self) -> list[Trip]:
-        """Path and arrival of each flow's last packet, simulated at the first access."""
+        """Path and arrival of the last packet of each simulated flow."""
 
-        def make(bcube: Any, server: int) -> Source:
-            return Source(bcube, server, student=self.work, timers=FAST)
+        def make(bcube: Any, server: int) -> BCubeSourceRouter:
+            return BCubeSourceRouter(bcube, server, student=self.work, timers=FAST)
 
         network = MemoryNetwork(self.bcube, make)
         network.load_bps.update(self.loads)
@@ -86,7 +87,9 @@ class FlowScene:
         if self.failures != NONE:
             network.fail(self.failures)
             network.run(HEARD_S)
-            for _ in range(self.bcube.k + 1):  # Each packet may reveal another failed link.
+            for _ in range(
+                self.bcube.k + 1
+            ):  # Each packet of the flow may reveal another failed link to its source.
                 self._send(network)
                 network.run(ANSWERED_S)
         trips = self._send(network)
@@ -105,14 +108,14 @@ class FlowScene:
 
         def judge() -> Judgement:
             trip = self.trips[number]
-            path, lost = walked(trip)
+            path, lost = arrived_path(trip)
             if not right:
                 said = (
                     f"no path works; the reason given: {lost}"
                     if lost
                     else "it was sent although no path works"
                 )
-                return judged(lost == NO_PATH, said)
+                return all_or_nothing(lost == NO_PATH, said)
             if path in right:
                 return RIGHT
             texts = [path_text(bcube, path) for path in (trip.path, right[0])]
@@ -161,8 +164,8 @@ def _loads_text(right: Sequence[Path], loads: Loads) -> str:
     return f"{mbit:g} Mbit/s free on the best path"
 
 
-def busy(work: Work) -> list[GradedCase]:
-    """Test cases with loaded ports: no flow's default path has the most available bandwidth."""
+def loaded_port_cases(work: Work) -> list[GradedCase]:
+    """Test cases with loaded ports: each flow's first path has less free bandwidth than another."""
     bcube, draw = bcube_of(NETWORK), work.draw("busy")
     cases: list[GradedCase] = []
     for _ in range(BUSY):
@@ -181,14 +184,14 @@ def busy(work: Work) -> list[GradedCase]:
     return cases
 
 
-def faults(work: Work) -> list[GradedCase]:
+def failure_cases(work: Work) -> list[GradedCase]:
     """Test cases with failed servers, switches and links on the flows' shortest paths."""
     bcube, draw = bcube_of(NETWORK), work.draw("faults")
     cases: list[GradedCase] = []
     while len(cases) < FAULTY * len(LEFT):
         pairs = [pair_of(bcube, draw) for _ in LEFT]
         failures = _failures(bcube, pairs, draw)
-        # A failure on one flow's path may affect another flow as well.
+        # A failure on the path of one flow may break paths of other flows too.
         if tuple(bool(best_paths(bcube, pair, {}, failures)) for pair in pairs) == LEFT:
             cases += map(FlowScene(work, pairs, {}, failures).case, range(len(pairs)))
     return cases
@@ -210,15 +213,15 @@ def _failures(bcube: BCube, pairs: Sequence[Pair], draw: random.Random) -> Failu
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[GradedCase]:
-    """Test cases with pings in a live network; flows have to move to the best path.
+def live_ping_cases(work: LiveWork) -> list[GradedCase]:
+    """Test cases with pings in a live BCube; flows have to move to the best path.
 
     In a network without load, the best path is a shortest path.
     """
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [pair_of(bcube, draw) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have received heart-beats
+    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
     return [_live_packet_case(work, bcube, pair) for pair in pairs]
 
 
@@ -231,13 +234,13 @@ def _live_packet_case(work: LiveWork, bcube: BCube, pair: Pair) -> GradedCase:
     return GradedCase(f"{bcube.spec}, live, {' to '.join(map(bcube.address, pair))}", judge)
 
 
-def live_busy(work: LiveWork) -> list[GradedCase]:
+def live_load_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases that load the first link of a flow's path: the flow has to use another path."""
     bcube = bcube_of(work.lab.topology.spec)
     pair = relayed_pair(bcube, random.Random(f"live busy/{work.sheet.student}"))
 
     def judge() -> Judgement:
-        settled, used = work.settles(pair, lambda path: len(path) > 2)
+        settled, used = work.wait_for_path(pair, lambda path: len(path) > 2)
         if not settled:
             return Judgement(0.0, f"before, it went {' '.join(used)}")
         source, relay = pair[0], bcube.server(used[1])
@@ -245,7 +248,7 @@ def live_busy(work: LiveWork) -> list[GradedCase]:
         rate_bps = (work.lab.settings.rate_mbit or 0) * MEGABIT
         load_bps = LIVE_LOAD * rate_bps
         loads = {(source, port): (0.0, load_bps), (relay, port): (load_bps, 0.0)}
-        with work.stream(source, relay, load_bps):
+        with work.udp_load(source, relay, load_bps):
             return _judged_settling(work, pair, best_paths(bcube, pair, loads, NONE, rate_bps))
 
     a, b = map(work.lab.name, pair)
@@ -260,7 +263,7 @@ def relayed_pair(bcube: BCube, draw: random.Random) -> Pair:
             return pair
 
 
-def live_cut(work: LiveWork) -> list[GradedCase]:
+def live_cut_cable_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with a cut cable at a relay: the flow has to use the best remaining path."""
     bcube = bcube_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
@@ -271,13 +274,15 @@ def live_cut(work: LiveWork) -> list[GradedCase]:
     faults: list[Any] = []
 
     def around() -> Judgement:
-        if not work.recovers(pair):
+        if not work.wait_for_pings(pair):
             return Judgement(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
         return _judged_settling(work, pair, best_paths(bcube, pair, {}, cut))
 
     def pings() -> Judgement:
-        return judged(work.recovers(pair), "it is not answered, although a path is left")
+        return all_or_nothing(
+            work.wait_for_pings(pair), "it is not answered, although a path is left"
+        )
 
     a, b, near, far = map(work.lab.name, (*pair, *cable))
     asked = f"{a} to {b}, live, cable of {near} to {far} cut"
@@ -288,5 +293,5 @@ def _judged_settling(work: LiveWork, pair: Pair, right: Sequence[Path]) -> Judge
     """Judge if a live flow's packets take one of the `right` paths before the deadline."""
     name = work.lab.topology.address
     wanted = [[name(server) for server in path.servers] for path in right]
-    settled, path = work.settles(pair, lambda path: path in wanted)
-    return judged(settled, f"it went {' '.join(path)}, the best is {' '.join(wanted[0])}")
+    settled, path = work.wait_for_path(pair, lambda path: path in wanted)
+    return all_or_nothing(settled, f"it went {' '.join(path)}, the best is {' '.join(wanted[0])}")

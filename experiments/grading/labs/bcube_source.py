@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from experiments.grading import cabling
-from experiments.grading.child import Mistake
-from experiments.grading.labs.askable import Askable, Sealed
+from experiments.grading.child import StudentError
+from experiments.grading.labs.askable import Askable, SealedStudent
 from experiments.grading.routed_packets import path_of
-from experiments.grading.sealed_router import whole
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base.actions import Action, Deliver, Drop
 from hosts.base.bandwidth import Direction
 from hosts.base.failures import Pair
@@ -32,25 +32,26 @@ NO_PATH = "no path is left"
 
 
 def asked_paths(student: Askable, bcube: BCube, source: int, destination: int) -> list[Path]:
-    """Return the paths of the student's `path_set`; raise Mistake if they are invalid."""
+    """Return the paths of the student's `path_set`; raise StudentError if they are invalid."""
     answer = student.call("path_set", source, destination, network=bcube.spec)
     if not isinstance(answer, list) or not 0 < len(answer) <= MOST_PATHS:
-        raise Mistake(f"path_set returned {answer!r:.60}, which is not a list of paths")
-    paths, ports = [], cabling.of(student.values)
+        raise StudentError(f"path_set returned {answer!r:.60}, which is not a list of paths")
+    paths, ports = [], cabling.cabling_of_sheet(student.values)
     for steps in answer:
         path, wrong = path_of(bcube, source, destination, steps, ports)
         if path is None or len(path) > MOST_HOPS:
-            raise Mistake(wrong or f"a path has over {MOST_HOPS} hops: no header can hold it")
+            raise StudentError(wrong or f"a path has over {MOST_HOPS} hops: no header can hold it")
         paths.append(path)
     return paths
 
 
 @dataclass
 class BCubeFlow:
-    """State of a flow at its source: paths, probe results and the path in use."""
+    """State of a BCube flow at its source server: paths, probe results and the path in use."""
 
     paths: list[Path]
-    free_bps: list[int | None] = field(default_factory=list)  # per path; None: failed or unknown
+    # available bandwidth per path; None: path failed or not probed
+    free_bps: list[int | None] = field(default_factory=list)
     waiting: set[int] = field(default_factory=set)  # indices of paths that await a probe response
     using: int | None = 0  # index of the path in use; None without a working path
     round: int = 0
@@ -59,7 +60,7 @@ class BCubeFlow:
     trouble: str = NO_PATH  # reason for dropping packets if `using` is None
 
 
-class Source(Forwarding):
+class BCubeSourceRouter(Forwarding):
     """BCube's source routing; a student's file computes the paths and chooses among them."""
 
     def __init__(
@@ -67,11 +68,13 @@ class Source(Forwarding):
     ) -> None:
         super().__init__(topology, server, now=now, **common)
         self.student = student
-        self.flows: dict[FlowKey, BCubeFlow] = {}  # unlimited size, as a grader starts few flows
+        self.flows: dict[
+            FlowKey, BCubeFlow
+        ] = {}  # table without a size limit, as the grader starts few flows
         self._rounds = 0
 
     def outgoing(self, packet: bytes, flow: FlowKey, destination: int, now: float) -> list[Action]:
-        """Send a packet along its flow's path; the first packet also starts probes of all paths."""
+        """Send an application's packet along its flow's path; the first one also starts probes."""
         own, probes = self.flows.get(flow), []
         if own is None:
             own = self.flows[flow] = self._new_flow(destination, now)
@@ -88,13 +91,13 @@ class Source(Forwarding):
         return [Drop("packet is for another server", packet)]
 
     def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if this server is the source of a flow that has sent packets."""
+        """Return True if this server is the source of the flow."""
         return flow in self.flows
 
     def _new_flow(self, destination: int, now: float) -> BCubeFlow:
         try:
             paths = asked_paths(self.student, self.topology, self.server, destination)
-        except Mistake as mistake:
+        except StudentError as mistake:
             return BCubeFlow([], using=None, trouble=str(mistake))
         return BCubeFlow(paths, [None] * len(paths), since_s=now)
 
@@ -147,23 +150,25 @@ class Source(Forwarding):
                 self._choose(flow, now)
 
     def _choose(self, flow: BCubeFlow, now: float) -> None:
-        ports = cabling.of(self.student.values)
-        paths = [ports.as_written(self.topology, path) for path in flow.paths]
+        ports = cabling.cabling_of_sheet(self.student.values)
+        paths = [ports.hops_in_student_ports(self.topology, path) for path in flow.paths]
         own_bps = int(flow.sent_bytes * 8 / (now - flow.since_s)) if now > flow.since_s else 0
         try:
             chosen = self.student.call("choose", paths, flow.free_bps, flow.using, own_bps, paths=0)
-            if chosen is not None and not whole(chosen, len(paths)):
-                raise Mistake(f"choose returned {chosen!r:.30}: not the number of a path, nor None")
-        except Mistake as mistake:
+            if chosen is not None and not is_integer_below(chosen, len(paths)):
+                raise StudentError(
+                    f"choose returned {chosen!r:.30}: not the number of a path, nor None"
+                )
+        except StudentError as mistake:
             chosen, flow.trouble = None, str(mistake)
         flow.using = chosen
         self.own_answers_change()
 
 
-class LiveSource(Source):
+class LiveBCubeSourceRouter(BCubeSourceRouter):
     """BCube source routing of a live server, whose student's file runs in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 
     def __init__(self, topology: BCube, server: int, **options: Any) -> None:
-        super().__init__(topology, server, student=Sealed(self.GIVEN, topology), **options)
+        super().__init__(topology, server, student=SealedStudent(self.GIVEN, topology), **options)

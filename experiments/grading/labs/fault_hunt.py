@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from experiments.grading.child import Mistake
-from experiments.grading.sealed_router import whole
+from experiments.grading.child import StudentError
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base.load import router_for
 from hosts.base.timers import FAST, timers_for
 from hosts.memory.frame_devices import FrameHop
@@ -35,18 +35,19 @@ NOTICED_S = 30.0
 HEARD_S = FAST.neighbour_timeout_s + 4 * FAST.heart_beat_s
 WATCHED_S = 5 * FAST.heart_beat_s  # capture time: five heart-beat periods, in seconds
 CABLE, ONE_WAY, SWITCH, SERVER = KINDS = ("cable", "one way", "switch", "server")
-STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}  # number of arguments by kind of step
+# number of arguments by kind of measurement that a student may request
+STEPS = {"ping": 2, "why": 2, "counters": 1, "capture": 2}
 
 Ask = Callable[[BCube, list[Any]], Any]
 
 
 class HiddenFault(NamedTuple):
-    """A fault hidden from the student: its kind and nodes (servers first, then switches)."""
+    """A network fault that the student has to find: its kind and its nodes."""
 
     kind: str
     nodes: tuple[int, ...]
 
-    def loses(self, server: int, switch: int, peer: int) -> bool:
+    def loses_frames(self, server: int, switch: int, peer: int) -> bool:
         """Return True if this fault loses the frames of a server to a peer on the same switch."""
         if self.kind == CABLE:
             return switch in self.nodes and (server in self.nodes or peer in self.nodes)
@@ -54,7 +55,7 @@ class HiddenFault(NamedTuple):
             return self.nodes in ((server, switch), (switch, peer))
         return bool({server, switch, peer} & {*self.nodes})
 
-    def same(self, other: HiddenFault) -> bool:
+    def is_same_fault(self, other: HiddenFault) -> bool:
         """Return True if a fault that the student names is this fault; ends may be swapped."""
         if self.kind == ONE_WAY:
             return self == other
@@ -65,7 +66,7 @@ class HiddenFault(NamedTuple):
         return f"{self.kind} {'-'.join(map(bcube.name, self.nodes))}"
 
 
-def drawn(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
+def random_hidden_fault(bcube: BCube, draw: random.Random, kind: str) -> HiddenFault:
     """Return a hidden fault of a kind at a random node or cable of a BCube."""
     server = draw.randrange(bcube.servers)
     switch = bcube.server_plug(server, draw.randrange(bcube.ports)).node
@@ -80,7 +81,7 @@ class HuntScene(Protocol):
     bcube: BCube
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if a packet and its reply arrive."""
+        """Return True if a packet between two servers and its reply arrive."""
         ...
 
     def why(self, source: int, destination: int) -> Any:
@@ -103,7 +104,7 @@ class Hunt(NamedTuple):
     wrong: str = ""
 
 
-def hunt(scene: HuntScene, ask: Ask) -> Hunt:
+def run_hunt(scene: HuntScene, ask: Ask) -> Hunt:
     """Run the measurements that a student's file requests until it names the hidden fault."""
     seen: list[Any] = []
     while len(seen) < MOST_STEPS:
@@ -111,7 +112,7 @@ def hunt(scene: HuntScene, ask: Ask) -> Hunt:
         if isinstance(step, list) and step[:1] == ["name"]:
             named = fault_of(scene.bcube, step[1:])
             return Hunt(named, len(seen), "" if named else f"{step!r:.60} does not name a fault")
-        seen.append([step, observed(scene, step)])
+        seen.append([step, measurement_result(scene, step)])
     return Hunt(None, len(seen), f"no fault is named after {MOST_STEPS} steps")
 
 
@@ -121,20 +122,20 @@ def fault_of(bcube: BCube, words: list[Any]) -> HiddenFault | None:
         return None
     nodes = words[1:]
     wanted = 2 if words[0] in (CABLE, ONE_WAY) else 1
-    known = len(nodes) == wanted and all(whole(node, bcube.nodes) for node in nodes)
+    known = len(nodes) == wanted and all(is_integer_below(node, bcube.nodes) for node in nodes)
     return HiddenFault(words[0], tuple(nodes)) if known else None
 
 
-def observed(scene: HuntScene, step: Any) -> Any:
-    """Return the result of a requested measurement; raise Mistake for an invalid request."""
+def measurement_result(scene: HuntScene, step: Any) -> Any:
+    """Return the result of a requested measurement; raise StudentError for an invalid request."""
     bcube = scene.bcube
     if not isinstance(step, list) or not step or step[0] not in [*STEPS]:
-        raise Mistake(f"{step!r:.60} is not a step: steps are {', '.join(STEPS)} and name")
+        raise StudentError(f"{step!r:.60} is not a step: steps are {', '.join(STEPS)} and name")
     kind, *numbers = step
     bounds = [bcube.servers, bcube.ports if kind == "capture" else bcube.servers]
-    fits = len(numbers) == STEPS[kind] and all(map(whole, numbers, bounds))
+    fits = len(numbers) == STEPS[kind] and all(map(is_integer_below, numbers, bounds))
     if not fits or (kind in ("ping", "why") and numbers[0] == numbers[1]):
-        raise Mistake(f"{step!r:.60} is not a step in this network")
+        raise StudentError(f"{step!r:.60} is not a step in this network")
     if kind == "ping":
         return scene.ping(*numbers)
     if kind == "why":
@@ -148,25 +149,28 @@ def observed(scene: HuntScene, step: Any) -> Any:
 # -- in memory -----------------------------------------------------------------------------------
 
 
-class Hidden:
+class FaultDevice:
     """Device of a simulated network that drops frames as a hidden fault does, and counts frames."""
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
-        self.passed: Counter[tuple[int, int, int]] = (
-            Counter()
-        )  # number of frames by server, port and peer; sent frames count for the server itself
+        # number of frames by server, port and peer; sent frames count for the server itself
+        self.passed: Counter[tuple[int, int, int]] = Counter()
         self._last: tuple[int, int, Frame] | None = None
 
     def passing(self, hop: FrameHop, now: float) -> Iterator[tuple[float, Frame]]:
         """Yield a frame with its time unless the hidden fault loses the frame."""
         switch = self.bcube.server_plug(hop.server, hop.port).node
-        if self._last != (hop.server, hop.port, hop.frame):  # A broadcast frame counts once.
+        if self._last != (
+            hop.server,
+            hop.port,
+            hop.frame,
+        ):  # A frame that a switch broadcasts counts once.
             self._last = hop.server, hop.port, hop.frame
             self.passed[hop.server, hop.port, hop.server] += 1
-        if not self.fault.loses(hop.server, switch, hop.peer):
+        if not self.fault.loses_frames(hop.server, switch, hop.peer):
             self.passed[hop.peer, hop.port, hop.server] += (
-                1  # Both ends have the same port number: a BCube's port is a level.
+                1  # In a BCube, both servers use the same port number, which is the level.
             )
             yield 0.0, hop.frame
 
@@ -176,7 +180,7 @@ class MemoryScene:
 
     def __init__(self, bcube: BCube, fault: HiddenFault) -> None:
         self.bcube, self.fault = bcube, fault
-        self.device = Hidden(bcube, fault)
+        self.device = FaultDevice(bcube, fault)
         router: Any = router_for(bcube, ROUTING)
         self.network = MemoryNetwork(
             bcube, lambda topology, server: router(topology, server, timers=FAST), [self.device]
@@ -198,7 +202,7 @@ class MemoryScene:
         if trip.steps and not trip.arrived_s and trip.lost == "lost by a device":
             path.pop()
         links = self.network.routers[path[-1]].state()["links"]
-        return why_says(self.bcube, path, bool(trip.arrived_s), links)
+        return why_result(self.bcube, path, bool(trip.arrived_s), links)
 
     def capture(self, server: int, port: int) -> Any:
         """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
@@ -224,7 +228,7 @@ class MemoryScene:
         return self.fault == (SERVER, (server,))
 
 
-def why_says(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
+def why_result(bcube: BCube, path: list[int], arrived: bool, links: list[Any]) -> dict[str, Any]:
     """Return the result of a student's `why`: path, arrival, and peers its last server misses."""
     silent = [[link["port"], bcube.server(link["peer"])] for link in links if not link["up"]]
     return {"path": path, "arrived": arrived, "silent": silent}
@@ -246,7 +250,7 @@ class LiveScene:
         self.work, self.lab, self.bcube, self.fault = work, work.lab, work.lab.topology, fault
 
     def ping(self, source: int, destination: int) -> bool | None:
-        """Return True if a ping is answered."""
+        """Return True if a ping between two servers of the live lab is answered."""
         return None if self._is_dead(source) else self.work.pings(source, destination)
 
     def why(self, source: int, destination: int) -> Any:
@@ -256,7 +260,7 @@ class LiveScene:
         found = self.lab.trace(source, destination)
         path = [self.bcube.server(name) for name in found["path"]]
         links = self.lab.state(path[-1]).get("links", [])
-        return why_says(self.bcube, path, found["delivered"], links)
+        return why_result(self.bcube, path, found["delivered"], links)
 
     def capture(self, server: int, port: int) -> Any:
         """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
@@ -272,7 +276,7 @@ class LiveScene:
         heard = {peer: sources[mac[peer]] for peer in mac}
         return {"sent": sources[self.bcube.mac(server, port)], "heard": _heard_frames(heard)}
 
-    def wait_noticed(self) -> None:
+    def wait_until_fault_is_detected(self) -> None:
         """Wait until a server detects that a peer is unreachable."""
         deadline = time.monotonic() + NOTICED_S
         living = [server for server in range(self.bcube.servers) if not self._is_dead(server)]
@@ -280,14 +284,16 @@ class LiveScene:
             if not all(link["up"] for one in living for link in self.lab.state(one)["links"]):
                 return
             time.sleep(0.05)
-        raise PillarboxError("no server has noticed the hidden fault: grade again")
+        raise PillarboxError(
+            "no server of the live network has detected the hidden fault: grade again"
+        )
 
     def _is_dead(self, server: int) -> bool:
         return server in self.lab.dead
 
 
 @contextmanager
-def hidden(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
+def injected_fault(work: LiveWork, fault: HiddenFault) -> Iterator[LiveScene]:
     """Inject a fault into a live lab for a `with` block, hidden from the lab's event log."""
     from experiments.emulation.active_faults import drop_all_frames, stop_dropping_frames
 

@@ -11,9 +11,9 @@ import random
 from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from experiments.grading.child import Mistake
-from experiments.grading.labs.askable import Askable, Sealed
-from experiments.grading.sealed_router import whole
+from experiments.grading.child import StudentError
+from experiments.grading.labs.askable import Askable, SealedStudent
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base.actions import Action, Drop
 from hosts.base.path import Step
 from hosts.ficonn.router import Tar
@@ -35,29 +35,29 @@ from hosts.wire.dcn import DcnHeader
 from hosts.wire.ipv4 import FlowKey
 from topos.ficonn import BACKUP, FiConn
 
-# Number of steps to which a live port's bandwidth is rounded: noise must not move a flow from TOR's
-# path.
+# Number of steps to which a live port's available bandwidth is rounded: noise must not move a flow
+# from the path of FiConn's TOR.
 STEPS = 10
 
 
-class Free(NamedTuple):
+class FreeBandwidth(NamedTuple):
     """Available bandwidth of a FiConn server's outgoing links, level 0 and backup, in bit/s."""
 
     backup_bps: int  # the paper's hb; 0 for a failed backup link
     switch_bps: int  # zb
 
 
-class Question(NamedTuple):
+class ChooseArguments(NamedTuple):
     """Arguments of the student's `choose`: server, probe, previous hop and available bandwidth."""
 
     server: int
     probe: TarProbe
     came: Step | None
-    free: Free
+    free: FreeBandwidth
 
 
 class FixedDraw(random.Random):
-    """Random number generator with a fixed first draw."""
+    """Random number generator whose first number is fixed, to choose a given proxy."""
 
     def __init__(self, first: int | None) -> None:
         super().__init__(0)
@@ -69,7 +69,7 @@ class FixedDraw(random.Random):
         return first if first is not None and first < start else super().randrange(start)
 
 
-def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision:
+def right_decision(ficonn: FiConn, asked: ChooseArguments, third: int | None = None) -> Decision:
     """Return the decision of FiConn's Algorithm 3, over the FiConn_l number `third` if possible.
 
     Entries above the server's own level are masked with BYONE: where the server's own level was
@@ -87,38 +87,38 @@ def right(ficonn: FiConn, asked: Question, third: int | None = None) -> Decision
     return decision
 
 
-def step_of(decision: ForwardProbe | Back) -> Step:
+def next_hop_of(decision: ForwardProbe | Back) -> Step:
     """Return the next hop of a FiConn probe after a routing decision."""
     return decision.route_entry.next if isinstance(decision, ForwardProbe) else decision.step
 
 
-def decided(student: Askable, ficonn: FiConn, asked: Question) -> Decision:
-    """Return the student's routing decision for a FiConn probe; raise Mistake if it is wrong.
+def student_decision(student: Askable, ficonn: FiConn, asked: ChooseArguments) -> Decision:
+    """Return the student's routing decision for a FiConn probe; raise StudentError if it is wrong.
 
     The student is not asked if the probe has arrived or no path around a failure exists.
     """
-    if isinstance(usual := right(ficonn, asked), Stuck | Arrived):
+    if isinstance(usual := right_decision(ficonn, asked), Stuck | Arrived):
         return usual
     server, probe, came, free = asked
     given = server, probe.destination, came.peer if came else None, list(probe.progress), *free
     answer = student.call("choose", *given, network=ficonn.spec)
-    decision = right(ficonn, asked, drawn_by(ficonn, asked, answer))
+    decision = right_decision(ficonn, asked, proxy_number_in_answer(ficonn, asked, answer))
     assert isinstance(decision, ForwardProbe | Back)
-    if answer != [step_of(decision).peer, list(decision.progress)]:
-        wanted = step_of(decision).peer, list(decision.progress)
+    if answer != [next_hop_of(decision).peer, list(decision.progress)]:
+        wanted = next_hop_of(decision).peer, list(decision.progress)
         texts = [answer_text(ficonn, one) for one in (answer, wanted)]
-        raise Mistake("it answers {}, by Algorithm 3 {}".format(*texts))
+        raise StudentError("it answers {}, by Algorithm 3 {}".format(*texts))
     return decision
 
 
-def drawn_by(ficonn: FiConn, asked: Question, answer: Any) -> int | None:
+def proxy_number_in_answer(ficonn: FiConn, asked: ChooseArguments, answer: Any) -> int | None:
     """Return the number of the proxy's FiConn_{l-1} in a student's answer, None without a proxy."""
     level = ficonn.level(asked.server)
     try:
         entry = answer[1][level - 1] if level else None
     except (TypeError, IndexError, KeyError):
         return None
-    if entry is None or not whole(entry, ficonn.servers):
+    if entry is None or not is_integer_below(entry, ficonn.servers):
         return None
     below, size = ficonn.sizes[level - 1], ficonn.sizes[level]
     return int(entry % size // below) if entry // size == asked.server // size else None
@@ -140,7 +140,7 @@ def entry_text(ficonn: FiConn, entry: int) -> str:
     return names.get(entry) or ficonn.address(entry)
 
 
-def question_text(ficonn: FiConn, asked: Question) -> str:
+def question_text(ficonn: FiConn, asked: ChooseArguments) -> str:
     """Return the arguments of the student's `choose` as text, to repeat the call."""
     server, probe, came, free = asked
     entries = " ".join(entry_text(ficonn, entry) for entry in probe.progress)
@@ -162,14 +162,14 @@ class ProbeWalk(NamedTuple):
     right: int
     decisions: int
     wrong: str
-    asked: tuple[Question, ...]
+    asked: tuple[ChooseArguments, ...]
 
 
-def walked(
+def simulated_probe_walk(
     ficonn: FiConn,
     ends: tuple[int, int],
-    free_of: Callable[[int], Free],
-    decide_one: Callable[[Question], Decision],
+    free_of: Callable[[int], FreeBandwidth],
+    decide_one: Callable[[ChooseArguments], Decision],
 ) -> ProbeWalk:
     """Return the walk of a probe through a simulated FiConn, with a decision at each server.
 
@@ -178,25 +178,25 @@ def walked(
     """
     probe = first_probe(ficonn, *ends)
     route_entries: dict[int, RouteEntry] = {}
-    asked: list[Question] = []
+    asked: list[ChooseArguments] = []
     at, came, good, wrong = ends[0], None, 0, ""
     for _ in range(MOST_HOPS):
         decision, came = _rerouted(ficonn, at, probe, came, route_entries.get(at), free_of(at))
         if decision is None:
-            asked.append(Question(at, probe, came, free_of(at)))
-            decision = right(ficonn, asked[-1])
+            asked.append(ChooseArguments(at, probe, came, free_of(at)))
+            decision = right_decision(ficonn, asked[-1])
             if not wrong:
                 try:
                     decision = decide_one(asked[-1])
                     good += 1
-                except Mistake as mistake:
+                except StudentError as mistake:
                     wrong = f"{question_text(ficonn, asked[-1])}: {mistake}"
         if isinstance(decision, Arrived | Stuck):
             break
         route_entries.pop(at, None)
         if isinstance(decision, ForwardProbe):
             route_entries[at] = decision.route_entry
-        step = step_of(decision)
+        step = next_hop_of(decision)
         probe = probe._replace(progress=decision.progress)
         at, came = step.peer, Step(step.port, at)
     return ProbeWalk(good, len(asked), wrong, tuple(asked))
@@ -208,7 +208,7 @@ def _rerouted(
     probe: TarProbe,
     came: Step | None,
     route_entry: RouteEntry | None,
-    free: Free,
+    free: FreeBandwidth,
 ) -> tuple[Decision | None, Step | None]:
     """Return lines 4 to 8 of Algorithm 3: the decision Back, or the original previous hop."""
     if route_entry is None or came != route_entry.next:
@@ -223,13 +223,13 @@ def _rerouted(
 # -- servers -------------------------------------------------------------------------------------
 
 
-class Choosing(Tar):
+class StudentTarRouter(Tar):
     """FiConn's traffic-aware routing by a student's decisions; a wrong decision drops the probe."""
 
     def __init__(self, *network: Any, student: Askable, **options: Any) -> None:
         super().__init__(*network, **options)
         self.student = student
-        self.wrong = ""  # error of the student's first wrong decision
+        self.wrong = ""  # error text of the student's first wrong routing decision
         self._met: tuple[Step | None, TarProbe, RouteEntry | None] | None = None
 
     def by_tor(self, *_packet: Any, **_options: Any) -> None:
@@ -248,7 +248,7 @@ class Choosing(Tar):
         self._met = came, probe, self.flow_table.of(flow, tag)
         try:
             return super()._decide(came, header, flow, tag, probe, now, back_to)
-        except Mistake as mistake:
+        except StudentError as mistake:
             self.wrong = self.wrong or str(mistake)
             return [Drop(str(mistake))]
 
@@ -261,28 +261,28 @@ class Choosing(Tar):
         back, came = _rerouted(self.topology, self.server, probe, came, route_entry, free)
         if back or not seen.switch_works:
             return seen
-        asked = Question(self.server, probe, came, free)
-        decision = decided(self.student, self.topology, asked)
+        asked = ChooseArguments(self.server, probe, came, free)
+        decision = student_decision(self.student, self.topology, asked)
         if isinstance(decision, Arrived | Stuck):
             return seen
-        answer = [step_of(decision).peer, list(decision.progress)]
-        draws = FixedDraw(drawn_by(self.topology, asked, answer))
+        answer = [next_hop_of(decision).peer, list(decision.progress)]
+        draws = FixedDraw(proxy_number_in_answer(self.topology, asked, answer))
         return Sight(seen.works, draws, *free, switch_works=True)
 
-    def _free(self, seen: Sight) -> Free:
+    def _free(self, seen: Sight) -> FreeBandwidth:
         """Return both links' available bandwidth, rounded; 0 for a backup link that is down."""
         step_bps = self.bandwidth.rate_bps / STEPS
         plug = self.topology.server_plug(self.server, BACKUP)
         works = self.topology.level(self.server) > 0 and seen.works(Step(BACKUP, plug.node))
         backup_bps = seen.backup_bps if works else 0.0
         rounded = (int(round(bps / step_bps) * step_bps) for bps in (backup_bps, seen.switch_bps))
-        return Free(*rounded)
+        return FreeBandwidth(*rounded)
 
 
-class LiveChoosing(Choosing):
+class LiveStudentTarRouter(StudentTarRouter):
     """Traffic-aware routing of a live server, whose student's file runs in a sealed child."""
 
     GIVEN: ClassVar[str] = ""
 
     def __init__(self, topology: FiConn, server: int, **options: Any) -> None:
-        super().__init__(topology, server, student=Sealed(self.GIVEN, topology), **options)
+        super().__init__(topology, server, student=SealedStudent(self.GIVEN, topology), **options)

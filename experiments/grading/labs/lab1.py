@@ -7,7 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import topos
-from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.grading_engine import (
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    all_or_nothing,
+)
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
@@ -15,7 +21,7 @@ TITLE = "Addresses and wiring"
 FOLDER = "1-addresses"
 MODULES: tuple[str, ...] = ()
 NETWORKS: tuple[str, ...] = ()
-# Specs drawn for the sheets, and specs of other sizes, which only general code can answer.
+# Networks for lab sheets, and networks of other sizes, which test that the code is general.
 OWN = {
     "dpillar,6,2": ("dpillar,4,4", "dpillar,8,3"),
     "dcell,4,1": ("dcell,5,1", "dcell,3,2"),
@@ -40,34 +46,34 @@ def values(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def addresses(work: Work) -> list[GradedCase]:
+def address_cases(work: Work) -> list[GradedCase]:
     """Test cases for the student's conversion of server numbers to addresses and back."""
-    return asked(work, "addresses", [address_of, number_of])
+    return cases_of_kinds(work, "addresses", [address_case, number_case])
 
 
-def peers(work: Work) -> list[GradedCase]:
-    """Test cases for the servers at a distance of one hop."""
-    return asked(work, "peers", [peers_by])
+def peer_cases(work: Work) -> list[GradedCase]:
+    """Test cases for a server's peers, the servers at a distance of one hop."""
+    return cases_of_kinds(work, "peers", [peers_at_port_case])
 
 
-def switches(work: Work) -> list[GradedCase]:
+def switch_cases(work: Work) -> list[GradedCase]:
     """Test cases for the switch at the far end of a server's cable."""
-    return asked(work, "switches", [switch_by])
+    return cases_of_kinds(work, "switches", [switch_at_port_case])
 
 
-def ports(work: Work) -> list[GradedCase]:
+def port_cases(work: Work) -> list[GradedCase]:
     """Test cases for the port of a server that leads to another server."""
-    return asked(work, "ports", [port_to])
+    return cases_of_kinds(work, "ports", [port_to_peer_case])
 
 
-def other_size(work: Work) -> list[GradedCase]:
+def other_size_cases(work: Work) -> list[GradedCase]:
     """Test cases of every kind for a network of another size."""
     spec = work.draw("size").choice(OWN[work.values["network"]])
-    kinds = [address_of, number_of, peers_by, switch_by]
-    return asked(work, "other", kinds, topos.parse(spec), OTHER_CASES)
+    kinds = [address_case, number_case, peers_at_port_case, switch_at_port_case]
+    return cases_of_kinds(work, "other", kinds, topos.parse(spec), OTHER_CASES)
 
 
-def asked(
+def cases_of_kinds(
     work: Work,
     name: str,
     kinds: Sequence[Judge],
@@ -80,19 +86,19 @@ def asked(
     return [kinds[i % len(kinds)](work, own, draw) for i in range(many)]
 
 
-def address_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
+def address_case(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Return a test case that asks for the address of a server, given by its number."""
     server = draw.randrange(network.servers)
     return _answer_case(work, network, "address", [server], list(network.digits(server)))
 
 
-def number_of(work: Work, network: Topology, draw: random.Random) -> GradedCase:
+def number_case(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Return a test case that asks for the number of a server, given by its address."""
     server = draw.randrange(network.servers)
     return _answer_case(work, network, "number", [list(network.digits(server))], server)
 
 
-def switch_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
+def switch_at_port_case(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Return a test case that asks for the switch at a server's port (None if there is none)."""
     server, port = draw.randrange(network.servers), draw.randrange(network.ports)
     if draw.random() < MOSTLY and network.server_plug(server, port).node < network.servers:
@@ -102,7 +108,7 @@ def switch_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     return _answer_case(work, network, "switch", [list(network.digits(server)), port], switch)
 
 
-def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
+def port_to_peer_case(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Return a test case that asks for the lowest port to a peer (None if there is none)."""
     server = draw.randrange(network.servers)
     near = [peer for port in range(network.ports) for peer in network.peers(server, port)]
@@ -112,7 +118,7 @@ def port_to(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     return _answer_case(work, network, "port_to", ends, next(ports, None))
 
 
-def peers_by(work: Work, network: Topology, draw: random.Random) -> GradedCase:
+def peers_at_port_case(work: Work, network: Topology, draw: random.Random) -> GradedCase:
     """Return a test case that asks for the peers at a server's port; each correct peer counts."""
     cabled = [
         (server, port)
@@ -142,7 +148,7 @@ def _answer_case(
     def judge() -> Judgement:
         answer = work.call(function, *_parameters_n_and_k(network), *arguments)
         same = type(answer) is type(right) and answer == right
-        return judged(same, f"{answer!r:.60}, right is {right!r}")
+        return all_or_nothing(same, f"{answer!r:.60}, right is {right!r}")
 
     return GradedCase(_question_text(network, function, arguments), judge)
 
@@ -163,9 +169,9 @@ def _addresses_text(addresses: set[Any]) -> str:
 
 
 CHECKS = (
-    GradedPart("addresses and numbers", 20, addresses),
-    GradedPart("peers", 35, peers),
-    GradedPart("switches", 20, switches),
-    GradedPart("the port to a server", 10, ports),
-    GradedPart("a network of another size", 15, other_size),
+    GradedPart("addresses and numbers", 20, address_cases),
+    GradedPart("peers", 35, peer_cases),
+    GradedPart("switches", 20, switch_cases),
+    GradedPart("the port to a server", 10, port_cases),
+    GradedPart("a network of another size", 15, other_size_cases),
 )

@@ -13,10 +13,10 @@ from experiments.grading.grading_engine import (
     GradedPart,
     Judgement,
     Work,
-    judged,
+    all_or_nothing,
 )
-from experiments.grading.routed_packets import failures_text, hop_text, path_text, trips
-from experiments.grading.sealed_router import walked
+from experiments.grading.routed_packets import failures_text, hop_text, path_text, routed_trips
+from experiments.grading.sealed_router import arrived_path
 from hosts.base.failures import NONE, Failures
 from hosts.base.path import Path
 from hosts.base.timers import FAST
@@ -44,7 +44,7 @@ INTEROP_PAIRS = 10
 
 def values(draw: random.Random) -> dict[str, Any]:
     """Draw the DPillar of a student's sheet, a routing direction, and an example pair."""
-    network = dpillar(draw.choice(OWN))
+    network = dpillar_of(draw.choice(OWN))
     source, destination = draw.sample(range(network.servers), 2)
     return {
         "network": network.spec,
@@ -54,17 +54,17 @@ def values(draw: random.Random) -> dict[str, Any]:
     }
 
 
-def next_hops(work: Work) -> list[GradedCase]:
+def next_hop_cases(work: Work) -> list[GradedCase]:
     """Test cases for single hops of sent and relayed packets, in the student's network."""
-    return hops_on(work, dpillar(work.values["network"]), "hops")
+    return random_hop_cases(work, dpillar_of(work.values["network"]), "hops")
 
 
-def other_size(work: Work) -> list[GradedCase]:
+def other_size_cases(work: Work) -> list[GradedCase]:
     """Test cases for single hops in a network that is not on the student's sheet."""
-    return hops_on(work, dpillar(work.draw("size").choice(HIDDEN)), "other hops")
+    return random_hop_cases(work, dpillar_of(work.draw("size").choice(HIDDEN)), "other hops")
 
 
-def hops_on(work: Work, network: DPillar, name: str) -> list[GradedCase]:
+def random_hop_cases(work: Work, network: DPillar, name: str) -> list[GradedCase]:
     """Return test cases for single hops in a DPillar; relayed packets come from either column."""
     draw, own = work.draw(name), DIRECTIONS[work.values["direction"]]
     return [
@@ -86,21 +86,23 @@ def _hop_case(
         got = work.step(network, server, destination, came_by)
         wanted = [right.port, right.peer]
         texts = hop_text(network, got), hop_text(network, wanted)
-        return judged(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*texts))
+        return all_or_nothing(got == wanted, "it goes to {}, by Algorithm 1 to {}".format(*texts))
 
     return GradedCase(f"{network.spec}, server {ends[0]}, {origin} to {ends[1]}", judge)
 
 
-def packets(work: Work) -> list[GradedCase]:
+def packet_cases(work: Work) -> list[GradedCase]:
     """Test cases with packets that have to arrive over the servers of DPillar's algorithm."""
-    network, draw = dpillar(work.values["network"]), work.draw("packets")
+    network, draw = dpillar_of(work.values["network"]), work.draw("packets")
     servers = range(network.servers)
-    return sent(work, network, [_random_pair(draw, servers) for _ in range(PACKETS)], NONE)
+    return sent_packet_cases(
+        work, network, [_random_pair(draw, servers) for _ in range(PACKETS)], NONE
+    )
 
 
-def faults(work: Work) -> list[GradedCase]:
+def dead_server_cases(work: Work) -> list[GradedCase]:
     """Test cases with a dead server on the paths of half of the packets."""
-    network, draw = dpillar(work.values["network"]), work.draw("faults")
+    network, draw = dpillar_of(work.values["network"]), work.draw("faults")
     dead = draw.randrange(network.servers)
     alive = [server for server in range(network.servers) if server != dead]
     port = DIRECTIONS[work.values["direction"]]
@@ -108,10 +110,10 @@ def faults(work: Work) -> list[GradedCase]:
     while len(pairs) < FAULTY:
         a, b = _random_pair(draw, alive)
         inner = sp_path(network, a, b, port).servers[1:-1]
-        # The first hop stays alive: otherwise a router that sends nothing would be right.
+        # A packet's first relay stays alive: otherwise a router that sends nothing would be right.
         if (dead in inner[1:]) if len(pairs) % 2 else (dead not in inner):
             pairs.append((a, b))
-    return sent(work, network, pairs, Failures(frozenset([dead])))
+    return sent_packet_cases(work, network, pairs, Failures(frozenset([dead])))
 
 
 def _random_pair(draw: random.Random, servers: Any) -> tuple[int, int]:
@@ -119,12 +121,12 @@ def _random_pair(draw: random.Random, servers: Any) -> tuple[int, int]:
     return a, b
 
 
-def sent(
+def sent_packet_cases(
     work: Work, network: DPillar, pairs: list[tuple[int, int]], failures: Failures
 ) -> list[GradedCase]:
     """Return a test case for each of many packets through a simulated DPillar."""
     port = DIRECTIONS[work.values["direction"]]
-    found = trips(work, network, failures, pairs, HEARD_S)
+    found = routed_trips(work, network, failures, pairs, HEARD_S)
     return [_packet_case(network, found, sp_path(network, a, b, port), failures) for a, b in pairs]
 
 
@@ -137,7 +139,7 @@ def _packet_case(
 
     def judge() -> Judgement:
         trip = next(found)
-        path, lost = walked(trip)
+        path, lost = arrived_path(trip)
         same = _right_hops(trip.path, right, reach)
         texts = path_text(network, trip.path), path_text(network, right)
         if same == reach == len(trip.steps) and (path is None) == (reach < len(right)):
@@ -164,30 +166,30 @@ def _right_hops(path: Path, right: Path, reach: int) -> int:
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[GradedCase]:
+def live_packet_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with pings and path traces in a live network."""
-    network = dpillar(work.lab.topology.spec)
+    network = dpillar_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
     pairs = [_random_pair(draw, range(network.servers)) for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have received heart-beats
+    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
     return [_live_packet_case(work, _live_path(work, network, pair)) for pair in pairs]
 
 
-def interop(work: LiveWork) -> list[GradedCase]:
+def interoperation_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with packets between servers of two students, over relays of both."""
-    network = dpillar(work.lab.topology.spec)
+    network = dpillar_of(work.lab.topology.spec)
     half = network.servers // 2
     ends = range(half), range(half, network.servers)
     draw = random.Random(f"interop/{work.sheet.student}")
     pairs = [tuple(map(draw.choice, ends[:: 1 - 2 * (i % 2)])) for i in range(INTEROP_PAIRS)]
     paths = [_live_path(work, network, (a, b)) for a, b in pairs]
-    work.recovers(*((path.source, path.destination) for path in paths))
+    work.wait_for_pings(*((path.source, path.destination) for path in paths))
     return [_live_packet_case(work, path) for path in paths]
 
 
-def live_cut(work: LiveWork) -> list[GradedCase]:
+def live_cut_cable_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with a cut cable: only pings over the cable fail, and resume after the repair."""
-    network = dpillar(work.lab.topology.spec)
+    network = dpillar_of(work.lab.topology.spec)
     draw = random.Random(f"live cut/{work.sheet.student}")
     pairs = [(a, b) for a in range(network.servers) for b in range(network.servers) if a != b]
     draw.shuffle(pairs)
@@ -212,18 +214,20 @@ def _cut_cases(
     faults = []
 
     def lost() -> Judgement:
-        if not work.recovers(over):
+        if not work.wait_for_pings(over):
             return Judgement(0.0, "it is not answered before the cut")
         faults.append(work.lab.cut(*cable))
-        return judged(not work.pings(*over), "it is answered over a cable that is cut")
+        return all_or_nothing(not work.pings(*over), "it is answered over a cable that is cut")
 
     def unharmed() -> Judgement:
-        return judged(work.pings(*other), "it is lost, although its path is intact")
+        return all_or_nothing(work.pings(*other), "it is lost, although its path is intact")
 
     def again() -> Judgement:
         for fault in faults:
             work.lab.heal(fault)
-        return judged(work.recovers(over), "it is not answered when the cable is back")
+        return all_or_nothing(
+            work.wait_for_pings(over), "it is not answered when the cable is back"
+        )
 
     at = f"cable of {cut} to {name(cable[1])}"
     return [
@@ -248,12 +252,12 @@ def _live_packet_case(work: LiveWork, right: Path) -> GradedCase:
             return Judgement(0.0, "the ping is not answered")
         path, lost = work.traced_path(*ends)
         said = f"it went {' '.join(path)}, by Algorithm 1 {' '.join(wanted)}"
-        return judged(path == wanted and not lost, f"{said}; {lost}")
+        return all_or_nothing(path == wanted and not lost, f"{said}; {lost}")
 
     return GradedCase(f"{network.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 
 
-def dpillar(spec: str) -> DPillar:
+def dpillar_of(spec: str) -> DPillar:
     """Return the DPillar network of a spec such as ``dpillar,4,2``."""
     network = topos.parse(spec)
     assert isinstance(network, DPillar)
@@ -261,13 +265,13 @@ def dpillar(spec: str) -> DPillar:
 
 
 CHECKS = (
-    GradedPart("next hops", 40, next_hops),
-    GradedPart("next hops in a network of another size", 15, other_size),
-    GradedPart("packets arrive over the right servers", 30, packets),
-    GradedPart("a failed server", 15, faults),
+    GradedPart("next hops", 40, next_hop_cases),
+    GradedPart("next hops in a network of another size", 15, other_size_cases),
+    GradedPart("packets arrive over the right servers", 30, packet_cases),
+    GradedPart("a failed server", 15, dead_server_cases),
 )
 LIVE = (
-    GradedPart("live: pings", 10, live_packets),
-    GradedPart("live: a cable is cut", 10, live_cut),
+    GradedPart("live: pings", 10, live_packet_cases),
+    GradedPart("live: a cable is cut", 10, live_cut_cable_cases),
 )
-INTEROP = (GradedPart("live: with another student's router", 20, interop),)
+INTEROP = (GradedPart("live: with another student's router", 20, interoperation_cases),)

@@ -10,10 +10,16 @@ from typing import Any, NamedTuple
 import topos
 from experiments.grading import cabling
 from experiments.grading.cabling import Link
-from experiments.grading.child import Mistake
-from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.child import StudentError
+from experiments.grading.grading_engine import (
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    all_or_nothing,
+)
 from experiments.grading.routed_packets import path_of, path_text
-from experiments.grading.sealed_router import whole
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base import algorithms
 from hosts.base.path import Path, disjoint
 from topos.base.topology import Topology
@@ -28,7 +34,7 @@ class NetworkFamily(NamedTuple):
 
     own: tuple[str, ...]
     hidden: tuple[str, ...]
-    detour: int  # maximum hops of a disjoint path in addition to the diameter
+    detour: int  # maximum number of hops by which a disjoint path exceeds the diameter
     ends_shared: bool  # True if disjoint paths may share the first and the last switch
 
 
@@ -52,18 +58,18 @@ def values(draw: random.Random) -> dict[str, Any]:
         "network": network.spec,
         "source": network.address(a),
         "destination": network.address(b),
-        "disjoint paths": wanted(network),
-        "hops at most": longest(network),
-        cabling.NAME: cabling.drawn(draw, network),
+        "disjoint paths": disjoint_path_count(network),
+        "hops at most": path_length_bound(network),
+        cabling.NAME: cabling.random_cabling(draw, network),
     }
 
 
-def wanted(network: Topology) -> int:
+def disjoint_path_count(network: Topology) -> int:
     """Return the number of disjoint paths between two servers, according to the network's paper."""
     return int(network.disjoint_paths().value or 0)
 
 
-def longest(network: Topology) -> int:
+def path_length_bound(network: Topology) -> int:
     """Return the upper bound of the network's paper for the length of disjoint paths, in hops."""
     return int(network.diameter_bound().value or 0) + FAMILIES[network.kind].detour
 
@@ -87,13 +93,13 @@ class PathSetAnswer(NamedTuple):
     wrong: str
 
 
-def answer(work: Work, network: Topology, source: int, destination: int) -> PathSetAnswer:
+def path_set_answer(work: Work, network: Topology, source: int, destination: int) -> PathSetAnswer:
     """Call the student's `path_set` for two servers; return the valid paths and the errors."""
     found = work.call("path_set", source, destination, network=network.spec)
     if not isinstance(found, list) or len(found) > MOST_PATHS:
         return PathSetAnswer([], 0, f"{found!r:.60} is not a list of paths")
     paths: list[Path] = []
-    wrong, ports = "", cabling.of(work.values)
+    wrong, ports = "", cabling.cabling_of_sheet(work.values)
     for steps in found:
         path, why = path_of(network, source, destination, steps, ports)
         if path and path in paths:
@@ -104,7 +110,7 @@ def answer(work: Work, network: Topology, source: int, destination: int) -> Path
     return PathSetAnswer(paths, len(found), wrong)
 
 
-def apart(network: Topology, paths: list[Path]) -> list[Path]:
+def disjoint_subset(network: Topology, paths: list[Path]) -> list[Path]:
     """Return the disjoint paths; they may share only the nodes that the network's paper allows."""
     kept: list[Path] = []
     for path in paths:
@@ -123,55 +129,55 @@ def _shared_end_switches(network: Topology, paths: list[Path]) -> set[int]:
 # -- the checks --------------------------------------------------------------------------------
 
 
-def real(work: Work) -> list[GradedCase]:
+def valid_path_cases(work: Work) -> list[GradedCase]:
     """Test cases for valid paths: existing cables, no server twice, the right destination."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
-        share = len(found.paths) / max(found.returned, wanted(network))
+        share = len(found.paths) / max(found.returned, disjoint_path_count(network))
         return Judgement(share, found.wrong or _path_counts_text(network, found.paths))
 
-    return on_pairs(work, "real", judge)
+    return path_set_cases(work, "real", judge)
 
 
-def separate(work: Work) -> list[GradedCase]:
+def disjointness_cases(work: Work) -> list[GradedCase]:
     """Test cases for disjoint paths: no two paths share a server or a switch."""
-    return on_pairs(work, "separate", _judged_disjointness)
+    return path_set_cases(work, "separate", _judged_disjointness)
 
 
 def _judged_disjointness(network: Topology, found: PathSetAnswer) -> Judgement:
-    kept = apart(network, found.paths)
+    kept = disjoint_subset(network, found.paths)
     meets = next((path_text(network, path) for path in found.paths if path not in kept), "")
     said = f"{meets} shares a server or switch with one before it" if meets else ""
-    share = len(kept) / max(found.returned, wanted(network))
+    share = len(kept) / max(found.returned, disjoint_path_count(network))
     return Judgement(share, said or found.wrong or _path_counts_text(network, found.paths))
 
 
-def short(work: Work) -> list[GradedCase]:
+def path_length_cases(work: Work) -> list[GradedCase]:
     """Test cases for path lengths, which the network's paper bounds."""
 
     def judge(network: Topology, found: PathSetAnswer) -> Judgement:
-        bound = longest(network)
+        bound = path_length_bound(network)
         fits = [path for path in found.paths if len(path) <= bound]
         too_long = [path for path in found.paths if len(path) > bound]
         said = f"{len(too_long[0])} hops, {bound} are enough" if too_long else found.wrong
-        share = len(fits) / max(found.returned, wanted(network))
+        share = len(fits) / max(found.returned, disjoint_path_count(network))
         return Judgement(share, said or _path_counts_text(network, found.paths))
 
-    return on_pairs(work, "short", judge)
+    return path_set_cases(work, "short", judge)
 
 
-def other_size(work: Work) -> list[GradedCase]:
+def other_size_cases(work: Work) -> list[GradedCase]:
     """Test cases for disjoint paths in a network of another size."""
     hidden = FAMILIES[topos.parse(work.values["network"]).kind].hidden
     network = topos.parse(work.draw("size").choice(hidden))
-    return on_pairs(work, "other", _judged_disjointness, network, OTHER_PAIRS)
+    return path_set_cases(work, "other", _judged_disjointness, network, OTHER_PAIRS)
 
 
 def _path_counts_text(network: Topology, paths: list[Path]) -> str:
-    return f"{len(paths)} paths, there are {wanted(network)}"
+    return f"{len(paths)} paths, there are {disjoint_path_count(network)}"
 
 
-def on_pairs(
+def path_set_cases(
     work: Work, name: str, judge: Any, network: Topology | None = None, many: int = PAIRS
 ) -> list[GradedCase]:
     """Return a test case of the student's `path_set` for each of `many` pairs of servers."""
@@ -182,20 +188,20 @@ def on_pairs(
         ends = f"{own.address(source)} to {own.address(destination)}"
         return GradedCase(
             f"{own.spec}, paths from {ends}",
-            lambda: judge(own, answer(work, own, source, destination)),
+            lambda: judge(own, path_set_answer(work, own, source, destination)),
         )
 
     return [case(*far_pair(own, draw)) for _ in range(many)]
 
 
-def failover(work: Work) -> list[GradedCase]:
+def failover_cases(work: Work) -> list[GradedCase]:
     """Test cases of path choice with failed links, in a third of the cases on all paths.
 
     The paths are the student's own, or the paper's if `path_set` does not find enough. So
     `choose` is marked even if `path_set` is wrong.
     """
     network, draw = topos.parse(work.values["network"]), work.draw("failover")
-    many = wanted(network)
+    many = disjoint_path_count(network)
     numbers = [many if i % 3 == 2 else 1 + draw.randrange(many - 1) for i in range(FAULTS)]
     return [_failover_case(work, network, far_pair(network, draw), n, draw) for n in numbers]
 
@@ -208,9 +214,9 @@ def _failover_case(
 
     def judge() -> Judgement:
         paths: list[Path] = []
-        with suppress(Mistake):  # `path_set` may be missing, or fail.
-            paths = answer(work, network, *pair).paths
-        if len(paths) < wanted(network):
+        with suppress(StudentError):  # The student's `path_set` may be missing or fail.
+            paths = path_set_answer(work, network, *pair).paths
+        if len(paths) < disjoint_path_count(network):
             paths = _paths_of_the_paper(network, *pair)
         order = sorted(range(len(paths)), key=lambda i: places[i][0])
         failed = {_link_at(paths[i], places[i][1]) for i in order[:failing]}
@@ -237,21 +243,23 @@ def _judged_choices(
 ) -> Judgement:
     """Judge a student's path choices; each choice of a failed path reveals one more failed link."""
     known: list[Link] = []
-    ports = cabling.of(work.values)
-    plain = [ports.as_written(network, path) for path in paths]
+    ports = cabling.cabling_of_sheet(work.values)
+    plain = [ports.hops_in_student_ports(network, path) for path in paths]
     works = [not failed.intersection(_links_of_path(path)) for path in paths]
     for _ in range(len(paths) + 1):
-        heard = ports.links_as_written(network, known)
+        heard = ports.links_in_student_ports(network, known)
         choice = work.call("choose", paths[0].source, plain, heard, paths=1)
         if choice is None:
             told_of_all = all(set(known).intersection(_links_of_path(path)) for path in paths)
-            return judged(told_of_all, "it gave up, although a path is not known to have failed")
-        if not whole(choice, len(paths)):
+            return all_or_nothing(
+                told_of_all, "it gave up, although a path is not known to have failed"
+            )
+        if not is_integer_below(choice, len(paths)):
             return Judgement(0.0, f"{choice!r:.30} is not the number of a path, nor None")
         if set(known).intersection(_links_of_path(paths[choice])):
             return Judgement(0.0, f"it chose path {choice}, which was reported as failed")
         if works[choice]:
-            return judged(True, "")
+            return all_or_nothing(True, "")
         known.append(_first_failed(failed, _links_of_path(paths[choice])))
     return Judgement(0.0, "it exceeded the number of choices")
 
@@ -261,9 +269,9 @@ def _first_failed(failed: set[Link], links: Iterable[Link]) -> Link:
 
 
 CHECKS = (
-    GradedPart("paths are real", 20, real),
-    GradedPart("paths are disjoint", 35, separate),
-    GradedPart("paths are short", 15, short),
-    GradedPart("another path after a failure", 20, failover),
-    GradedPart("a network of another size", 10, other_size),
+    GradedPart("paths are real", 20, valid_path_cases),
+    GradedPart("paths are disjoint", 35, disjointness_cases),
+    GradedPart("paths are short", 15, path_length_cases),
+    GradedPart("another path after a failure", 20, failover_cases),
+    GradedPart("a network of another size", 10, other_size_cases),
 )

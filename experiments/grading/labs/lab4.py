@@ -17,10 +17,10 @@ from experiments.grading.grading_engine import (
     GradedPart,
     Judgement,
     Work,
-    judged,
+    all_or_nothing,
 )
 from experiments.grading.routed_packets import failures_text, hop_text
-from experiments.grading.sealed_router import whole
+from experiments.grading.sealed_router import is_integer_below
 from hosts.base.failures import NONE, Failures
 from hosts.base.linkstate import SEQUENCES, next_steps
 from hosts.base.path import Step
@@ -33,7 +33,7 @@ TITLE = "Link state and local reroute in DCell"
 FOLDER = "4-dcell-reroute"
 MODULES = ("topos.dcell",)
 NETWORKS = ("dcell,2,2", "dcell,3,2")
-CELL = 1  # level of the DCell_b within which servers know all links (DFR)
+CELL = 1  # level of the DCell within which servers know all link states (b in DCell's DFR)
 TABLES = 12
 PACKETS = 30
 LONGEST_PATH = 64
@@ -54,13 +54,13 @@ def values(draw: random.Random) -> dict[str, Any]:
     """Draw the DCell of a student's sheet, two servers, and a cable on their path that fails."""
     dcell = dcell_of(draw.choice(NETWORKS))
     source, destination = far_pair(dcell, draw)
-    near, over = leaving(dcell, source, destination)
+    near, over = dcell_exit_link(dcell, source, destination)
     return {
         "network": dcell.spec,
         "source": dcell.address(source),
         "destination": dcell.address(destination),
         "failed link": f"{dcell.address(near)}-{dcell.address(over.peer)}",
-        cabling.NAME: cabling.drawn(draw, dcell),
+        cabling.NAME: cabling.random_cabling(draw, dcell),
     }
 
 
@@ -79,7 +79,7 @@ def far_pair(dcell: DCell, draw: random.Random) -> Pair:
             return a, b
 
 
-def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
+def dcell_exit_link(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
     """Return the link by which DCellRouting leaves the source's DCell_1."""
     link = dfr.first_link(dcell, CELL, source, destination)
     assert link is not None
@@ -89,7 +89,7 @@ def leaving(dcell: DCell, source: int, destination: int) -> tuple[int, Step]:
 # -- link state ----------------------------------------------------------------------------------
 
 
-def sequences(work: Work) -> list[GradedCase]:
+def sequence_number_cases(work: Work) -> list[GradedCase]:
     """Test cases for the newer of two link states, also where sequence numbers wrap."""
     draw = work.draw("sequences")
     first = draw.randrange(SEQUENCES)
@@ -106,14 +106,16 @@ def _sequence_case(work: Work, known: int | None, heard: int, then: int) -> Grad
 
     def judge() -> Judgement:
         got = work.call("is_news", known, heard), work.call("is_news", then, old)
-        return judged(got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got))
+        return all_or_nothing(
+            got[0] is True and got[1] is False, "{!r:.20} and {!r:.20}".format(*got)
+        )
 
     return GradedCase(
         f"is_news({known}, {heard}) is True and is_news({then}, {old}) is False", judge
     )
 
 
-def shortest(work: Work) -> list[GradedCase]:
+def shortest_path_cases(work: Work) -> list[GradedCase]:
     """Test cases for next hops on shortest paths inside a DCell_1 with failed links."""
     dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
     return [
@@ -123,20 +125,21 @@ def shortest(work: Work) -> list[GradedCase]:
 
 def _next_hops_case(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
     inside = dfr.members(dcell, CELL, server)
-    known = listed(dcell, server, NONE)
+    known = advertised_links(dcell, server, NONE)
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)
-    known = [link for link in known if link not in lost]  # the other ends still list these
+    # Each failed link is removed in one direction: its other end still reports the link.
+    known = [link for link in known if link not in lost]
     gone = {frozenset((a, b)) for a, _, b in lost}
     steps_of = _working_steps(dcell, inside, gone)
     reached = next_steps(server, steps_of)
-    ports = cabling.of(work.values)
+    ports = cabling.cabling_of_sheet(work.values)
 
     def firsts(to: int) -> list[tuple[int, int]]:
         steps = _first_hops(steps_of, server, to)
         return [(ports.port(step.port, dcell.ports), step.peer) for step in steps]
 
     def judge() -> Judgement:
-        answer = work.call("next_steps", server, ports.links_as_written(dcell, known))
+        answer = work.call("next_steps", server, ports.links_in_student_ports(dcell, known))
         try:
             got = {to: (port, peer) for to, port, peer in answer}
         except (TypeError, ValueError):
@@ -182,7 +185,7 @@ def _distances_to(steps_of: Callable[[int], list[Step]], to: int) -> dict[int, i
     return length
 
 
-def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
+def advertised_links(dcell: DCell, server: int, failures: Failures) -> list[Link]:
     """Return the working links of a server's DCell_1, as its live servers advertise them."""
     inside = dfr.members(dcell, CELL, server)
     alive = [member for member in inside if member not in failures.nodes]
@@ -192,12 +195,12 @@ def listed(dcell: DCell, server: int, failures: Failures) -> list[Link]:
 # -- packets -------------------------------------------------------------------------------------
 
 
-def undisturbed(work: Work) -> list[GradedCase]:
+def no_failure_cases(work: Work) -> list[GradedCase]:
     """Test cases with packets without failures, whose paths DCellRouting's length bounds."""
-    return sent(work, "undisturbed", lambda *_: NONE)
+    return routed_packet_cases(work, "undisturbed", lambda *_: NONE)
 
 
-def inside_fails(work: Work) -> list[GradedCase]:
+def inner_link_failure_cases(work: Work) -> list[GradedCase]:
     """Test cases in which a link on the packet's path inside the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
@@ -205,33 +208,33 @@ def inside_fails(work: Work) -> list[GradedCase]:
         inside = [hop for hop in hops if dfr.together(dcell, CELL, pair[0], hop[1])]
         return Failures(links=frozenset([frozenset(draw.choice(inside))])) if inside else NONE
 
-    return sent(work, "inside", draw_one, lambda failures: bool(failures.links))
+    return routed_packet_cases(work, "inside", draw_one, lambda failures: bool(failures.links))
 
 
-def leaving_fails(work: Work) -> list[GradedCase]:
+def exit_link_failure_cases(work: Work) -> list[GradedCase]:
     """Test cases in which DCellRouting's link out of the source's DCell_1 fails."""
 
     def draw_one(dcell: DCell, _: random.Random, pair: Pair) -> Failures:
-        near, over = leaving(dcell, *pair)
+        near, over = dcell_exit_link(dcell, *pair)
         return Failures(links=frozenset([frozenset((near, over.peer))]))
 
-    return sent(work, "leaving", draw_one)
+    return routed_packet_cases(work, "leaving", draw_one)
 
 
-def rack_fails(work: Work) -> list[GradedCase]:
+def rack_failure_cases(work: Work) -> list[GradedCase]:
     """Test cases in which a rack at an end of the link between two DCell_1s fails."""
 
     def draw_one(dcell: DCell, draw: random.Random, pair: Pair) -> Failures:
-        near, over = leaving(dcell, *pair)
+        near, over = dcell_exit_link(dcell, *pair)
         switches = [dcell.server_plug(end, 0).node for end in (near, over.peer)]
         switch = draw.choice(switches)
         rack = frozenset(plug.node for _, plug in dcell.neighbours(switch))
         return NONE if rack.intersection(pair) else Failures(rack | {switch})
 
-    return sent(work, "rack", draw_one, lambda failures: bool(failures.nodes))
+    return routed_packet_cases(work, "rack", draw_one, lambda failures: bool(failures.nodes))
 
 
-def sent(
+def routed_packet_cases(
     work: Work, name: str, fail: Draw, usable: Callable[[Failures], bool] = lambda _: True
 ) -> list[GradedCase]:
     """Return test cases of packets between DCell_1s, with failures that DFR can route around."""
@@ -287,21 +290,21 @@ def _judged_walk(work: Work, dcell: DCell, pair: Pair, failures: Failures) -> Ju
     at, destination = pair
     proxy: int | None = None
     came_by: int | None = None
-    ports = cabling.of(work.values)
+    ports = cabling.cabling_of_sheet(work.values)
     retry, visited = dfr.RETRY, [at]
     bound = LONGEST_PATH if failures != NONE else int(dcell.diameter_bound().value or 0)
     while at != destination:
         if len(visited) > bound:
             return Judgement(0.0, f"over {bound} hops: {_addresses(dcell, visited[:12])} ...")
         proxy = None if at == proxy else proxy
-        links = ports.links_as_written(dcell, listed(dcell, at, failures))
+        links = ports.links_in_student_ports(dcell, advertised_links(dcell, at, failures))
         answer = work.call("choose", at, destination, proxy, came_by, links, network=dcell.spec)
         step, onward, wrong = _valid_answer(dcell, at, answer, failures, ports)
         if step is None:
             return Judgement(
                 0.0, f"at {dcell.address(at)} {wrong}; so far {_addresses(dcell, visited)}"
             )
-        retry -= onward not in (None, proxy)  # choosing another proxy counts as a retry
+        retry -= onward not in (None, proxy)  # choosing another proxy costs one of DFR's retries
         if retry < 1:
             return Judgement(0.0, f"rerouted {dfr.RETRY} times: {_addresses(dcell, visited)}")
         # In a DCell, a cable joins two ports of the same level.
@@ -320,10 +323,10 @@ def _valid_answer(
     if not isinstance(answer, list) or len(answer) != 3:
         return None, None, f"{answer!r:.50} is not a tuple (port, peer, proxy)"
     port, peer, proxy = answer
-    level = ports.level(port, dcell.ports) if whole(port, dcell.ports) else None
+    level = ports.level(port, dcell.ports) if is_integer_below(port, dcell.ports) else None
     if level is None or peer not in dcell.peers(at, level):
         return None, None, f"server {peer!r:.10} is not the peer of port {port!r:.10}"
-    if proxy is not None and not whole(proxy, dcell.servers):
+    if proxy is not None and not is_integer_below(proxy, dcell.servers):
         return None, None, f"{proxy!r:.20} is not a proxy"
     step = Step(level, peer)
     if failures.of_hop(dcell, at, step):
@@ -336,10 +339,10 @@ def _addresses(dcell: DCell, visited: list[int]) -> str:
 
 
 CHECKS = (
-    GradedPart("newer link states", 10, sequences),
-    GradedPart("shortest paths inside a DCell_1", 25, shortest),
-    GradedPart("no failures", 10, undisturbed),
-    GradedPart("a failed link inside a DCell_1", 15, inside_fails),
-    GradedPart("a failed link out of a DCell_1", 25, leaving_fails),
-    GradedPart("a failed rack", 15, rack_fails),
+    GradedPart("newer link states", 10, sequence_number_cases),
+    GradedPart("shortest paths inside a DCell_1", 25, shortest_path_cases),
+    GradedPart("no failures", 10, no_failure_cases),
+    GradedPart("a failed link inside a DCell_1", 15, inner_link_failure_cases),
+    GradedPart("a failed link out of a DCell_1", 25, exit_link_failure_cases),
+    GradedPart("a failed rack", 15, rack_failure_cases),
 )

@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 from experiments.grading import cabling
 from experiments.grading.cabling import Cabling
-from experiments.grading.grading_engine import GradedCase, GradedPart, Judgement, Work, judged
+from experiments.grading.grading_engine import (
+    GradedCase,
+    GradedPart,
+    Judgement,
+    Work,
+    all_or_nothing,
+)
 from experiments.grading.labs import bcube_flows
 from experiments.grading.labs.bcube_flows import bcube_of, pair_of
-from experiments.grading.labs.bcube_source import LiveSource
+from experiments.grading.labs.bcube_source import LiveBCubeSourceRouter
 from experiments.grading.routed_packets import path_of, path_text
 from hosts.base.path import Path
 from hosts.base.probing import NEARLY_BEST, Candidate, PathState, best
@@ -26,10 +32,11 @@ FOLDER = "5-bcube-probing"
 MODULES = ("topos.bcube", "hosts.base.path")
 OWN = ("bcube,3,2", "bcube,4,2", "bcube,3,3")
 HIDDEN = ("bcube,5,2", "bcube,4,3", "bcube,2,4")
-CHOICE, PATHS = "bcube,3,3", 4  # network of the path choices, and its paths per pair
+# network of the path choice cases, and number of paths per pair of servers
+CHOICE, PATHS = ("bcube,3,3", 4)
 NETWORKS = (*OWN, *HIDDEN)
 LIVE_NETWORK = "bcube,2,2"
-LIVE_ROUTER = LiveSource
+LIVE_ROUTER = LiveBCubeSourceRouter
 PAIRS, OTHER_PAIRS, CHOICES = 24, 12, 12
 MEGABIT = 10**6
 
@@ -44,7 +51,7 @@ def values(draw: random.Random) -> dict[str, Any]:
         "source": bcube.address(source),
         "destination": bcube.address(destination),
         "probes found": " ".join(f"{mbit}" for mbit in free) + " Mbit/s",
-        cabling.NAME: cabling.drawn(draw, bcube),
+        cabling.NAME: cabling.random_cabling(draw, bcube),
     }
 
 
@@ -60,18 +67,18 @@ def common_pair(bcube: BCube, draw: random.Random) -> tuple[int, int]:
 # -- BuildPathSet --------------------------------------------------------------------------------
 
 
-def path_sets(work: Work) -> list[GradedCase]:
+def path_set_cases(work: Work) -> list[GradedCase]:
     """Test cases for the parallel paths between two servers of a BCube."""
-    return sets_of(work, bcube_of(work.values["network"]), "sets", PAIRS)
+    return random_path_set_cases(work, bcube_of(work.values["network"]), "sets", PAIRS)
 
 
-def other_size(work: Work) -> list[GradedCase]:
+def other_size_cases(work: Work) -> list[GradedCase]:
     """Test cases for the parallel paths in a BCube of another size."""
     bcube = bcube_of(work.draw("size").choice(HIDDEN))
-    return sets_of(work, bcube, "other sets", OTHER_PAIRS)
+    return random_path_set_cases(work, bcube, "other sets", OTHER_PAIRS)
 
 
-def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
+def random_path_set_cases(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
     """Return a test case of parallel paths for each of `many` pairs of servers."""
     draw = work.draw(name)
     drawn = (pair_of(bcube, draw) if i % 3 == 0 else common_pair(bcube, draw) for i in range(many))
@@ -79,7 +86,7 @@ def sets_of(work: Work, bcube: BCube, name: str, many: int) -> list[GradedCase]:
 
 
 def _path_set_case(work: Work, bcube: BCube, source: int, destination: int) -> GradedCase:
-    wanted, ports = path_set(bcube, source, destination), cabling.of(work.values)
+    wanted, ports = path_set(bcube, source, destination), cabling.cabling_of_sheet(work.values)
 
     def judge() -> Judgement:
         answer = work.call("path_set", source, destination, network=bcube.spec)
@@ -111,7 +118,7 @@ def _leaves_by(steps: Any, port: int) -> bool:
 def _share_of_path(bcube: BCube, right: Path, steps: Any, ports: Cabling) -> tuple[float, str]:
     """Return a path's share of the points, half of it for the right hops, and the error."""
     same = 0
-    for mine, step in zip(steps, ports.as_written(bcube, right), strict=False):
+    for mine, step in zip(steps, ports.hops_in_student_ports(bcube, right), strict=False):
         if not isinstance(mine, list) or mine[:2] != step:
             break
         same += 1
@@ -135,7 +142,7 @@ class ProbeResults(NamedTuple):
     own: int = 0  # rate of the source's flow on its current path, in Mbit/s
 
     @property
-    def chosen(self) -> int | None:
+    def index_of_best_path(self) -> int | None:
         """Index of the path to choose by the rule of the lab sheet (same as `probing.best`)."""
         return best(
             [
@@ -147,7 +154,7 @@ class ProbeResults(NamedTuple):
         )
 
     @property
-    def clear(self) -> bool:
+    def is_unambiguous(self) -> bool:
         """True if the right choice does not depend on rounding near 90 % of the best bandwidth."""
         known = [
             free + (self.own if i == self.using else 0)
@@ -157,7 +164,7 @@ class ProbeResults(NamedTuple):
         return all(abs(free - NEARLY_BEST * max(known)) > 0.02 * max(known) for free in known)
 
 
-def most_free(work: Work) -> list[GradedCase]:
+def most_bandwidth_cases(work: Work) -> list[GradedCase]:
     """Test cases for the path with the most available bandwidth, among failed paths."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
@@ -167,10 +174,10 @@ def most_free(work: Work) -> list[GradedCase]:
         free = [None if i in gone else free for i, free in enumerate(probed.free)]
         return probed._replace(free=free, using=draw.randrange(PATHS))
 
-    return choices(work, "most", draw_one)
+    return path_choice_cases(work, "most", draw_one)
 
 
-def equally_free(work: Work) -> list[GradedCase]:
+def equal_bandwidth_cases(work: Work) -> list[GradedCase]:
     """Test cases for a choice among paths whose available bandwidth is within 10 % of the best."""
 
     def draw_one(draw: random.Random, _: int) -> ProbeResults:
@@ -178,22 +185,22 @@ def equally_free(work: Work) -> list[GradedCase]:
         free = [top - draw.choice((0, top // 20, top // 15, top // 3)) for _ in range(PATHS)]
         return _drawn_results(draw, free)._replace(using=draw.choice((None, *range(PATHS))))
 
-    return choices(work, "equal", draw_one)
+    return path_choice_cases(work, "equal", draw_one)
 
 
-def own_traffic(work: Work) -> list[GradedCase]:
+def own_traffic_cases(work: Work) -> list[GradedCase]:
     """Test cases of a source whose flow uses bandwidth of the current path."""
 
     def draw_one(draw: random.Random, number: int) -> ProbeResults:
         probed = _drawn_results(draw, draw.sample(range(50, 600, 10), PATHS))
         probed = probed._replace(using=draw.randrange(PATHS), own=draw.randrange(100, 800, 50))
-        matters = probed.chosen != probed._replace(own=0).chosen
+        matters = probed.index_of_best_path != probed._replace(own=0).index_of_best_path
         return probed if matters == bool(number % 2) else draw_one(draw, number)
 
-    return choices(work, "own", draw_one)
+    return path_choice_cases(work, "own", draw_one)
 
 
-def choices(
+def path_choice_cases(
     work: Work, name: str, draw_one: Callable[[random.Random, int], ProbeResults]
 ) -> list[GradedCase]:
     """Return test cases of path choice with an unambiguous right answer."""
@@ -201,7 +208,7 @@ def choices(
     cases: list[GradedCase] = []
     while len(cases) < CHOICES:
         probed = draw_one(draw, len(cases))
-        if probed.free.count(None) == PATHS or probed.clear:
+        if probed.free.count(None) == PATHS or probed.is_unambiguous:
             cases.append(_choice_case(work, probed))
     return cases
 
@@ -214,13 +221,16 @@ def _drawn_results(draw: random.Random, free: Sequence[int | None]) -> ProbeResu
 
 
 def _choice_case(work: Work, probed: ProbeResults) -> GradedCase:
-    ports, bcube = cabling.of(work.values), bcube_of(CHOICE)
-    paths = [ports.as_written(bcube, path) for path in probed.paths]
+    ports, bcube = cabling.cabling_of_sheet(work.values), bcube_of(CHOICE)
+    paths = [ports.hops_in_student_ports(bcube, path) for path in probed.paths]
     free = [None if mbit is None else mbit * MEGABIT for mbit in probed.free]
 
     def judge() -> Judgement:
         got = work.call("choose", paths, free, probed.using, probed.own * MEGABIT, paths=0)
-        return judged(_same_choice(got, probed.chosen), f"{got!r:.30}, by the rule {probed.chosen}")
+        return all_or_nothing(
+            _same_choice(got, probed.index_of_best_path),
+            f"{got!r:.30}, by the rule {probed.index_of_best_path}",
+        )
 
     hops = " ".join(str(len(path)) for path in probed.paths)
     asked = f"choose, hops {hops}, free Mbit/s {' '.join(map(str, probed.free))}"
@@ -232,16 +242,16 @@ def _same_choice(got: Any, wanted: int | None) -> bool:
 
 
 CHECKS = (
-    GradedPart("BuildPathSet", 35, path_sets),
-    GradedPart("BuildPathSet in a network of another size", 10, other_size),
-    GradedPart("the path with the most available bandwidth", 10, most_free),
-    GradedPart("paths with equal available bandwidth", 8, equally_free),
-    GradedPart("a source's own traffic", 7, own_traffic),
-    GradedPart("packets around busy links", 15, bcube_flows.busy),
-    GradedPart("packets around failures", 15, bcube_flows.faults),
+    GradedPart("BuildPathSet", 35, path_set_cases),
+    GradedPart("BuildPathSet in a network of another size", 10, other_size_cases),
+    GradedPart("the path with the most available bandwidth", 10, most_bandwidth_cases),
+    GradedPart("paths with equal available bandwidth", 8, equal_bandwidth_cases),
+    GradedPart("a source's own traffic", 7, own_traffic_cases),
+    GradedPart("packets around busy links", 15, bcube_flows.loaded_port_cases),
+    GradedPart("packets around failures", 15, bcube_flows.failure_cases),
 )
 LIVE = (
-    GradedPart("live: the best path", 10, bcube_flows.live_packets),
-    GradedPart("live: a busy link", 10, bcube_flows.live_busy),
-    GradedPart("live: a cable is cut", 10, bcube_flows.live_cut),
+    GradedPart("live: the best path", 10, bcube_flows.live_ping_cases),
+    GradedPart("live: a busy link", 10, bcube_flows.live_load_cases),
+    GradedPart("live: a cable is cut", 10, bcube_flows.live_cut_cable_cases),
 )

@@ -15,18 +15,18 @@ from experiments.grading.grading_engine import (
     GradedPart,
     Judgement,
     Work,
-    judged,
+    all_or_nothing,
 )
 from experiments.grading.labs.ficonn_probes import (
-    Choosing,
-    Free,
-    LiveChoosing,
-    Question,
-    decided,
+    ChooseArguments,
+    FreeBandwidth,
+    LiveStudentTarRouter,
+    StudentTarRouter,
+    next_hop_of,
     question_text,
-    right,
-    step_of,
-    walked,
+    right_decision,
+    simulated_probe_walk,
+    student_decision,
 )
 from experiments.grading.routed_packets import failures_text, path_text
 from hosts.base.failures import NONE, Failures
@@ -46,12 +46,12 @@ OWN = ("ficonn,4,2", "ficonn,6,2")
 HIDDEN = ("ficonn,8,1", "ficonn,8,2", "ficonn,4,3")
 LIVE_NETWORK = MEMORY_NETWORK = "ficonn,4,1"
 NETWORKS = (*OWN, *HIDDEN, MEMORY_NETWORK)
-LIVE_ROUTER = LiveChoosing
+LIVE_ROUTER = LiveStudentTarRouter
 
 HOPS, OTHER_HOPS, CHOICES, PROBES = 40, 20, 15, 30
-DRAWN, DRAWS = 6, 40  # number of bypasses, and of questions for each
+DRAWN, DRAWS = 6, 40  # number of bypass cases, and of calls of the student's `choose` for each
 BANDWIDTHS = tuple(mbit * 10**6 for mbit in (0, 200, 400, 600, 800, 1000))
-BUSY, FAULTY = 8, 6  # number of flows with a busy and with a failed cable
+BUSY, FAULTY = 8, 6  # number of test flows with a busy cable, and with a failed cable
 BUSY_BPS = 0.6e9
 LEARNED_S = 0.12  # time until the ports' byte counters show the load, in seconds
 HEARD_S = FAST.neighbour_timeout_s + 2 * FAST.heart_beat_s
@@ -64,7 +64,7 @@ Pair = tuple[int, int]
 def values(draw: random.Random) -> dict[str, Any]:
     """Draw the FiConn of a student's sheet, a pair of servers, and a busy cable on its path."""
     ficonn = ficonn_of(draw.choice(OWN))
-    source, destination, busy = relayed(ficonn, draw)
+    source, destination, busy = relayed_pair_and_relay(ficonn, draw)
     far = ficonn.server_plug(busy, BACKUP).node
     return {
         "network": ficonn.spec,
@@ -81,7 +81,7 @@ def ficonn_of(spec: str) -> FiConn:
     return network
 
 
-def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
+def relayed_pair_and_relay(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
     """Return two servers, and the first relay on FiConn's TOR path that uses its backup link."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
@@ -94,19 +94,19 @@ def relayed(ficonn: FiConn, draw: random.Random) -> tuple[int, int, int]:
 # -- TOR -----------------------------------------------------------------------------------------
 
 
-def next_hops(work: Work) -> list[GradedCase]:
+def next_hop_cases(work: Work) -> list[GradedCase]:
     """Test cases for single hops of FiConn's TOR in the network of the student's sheet."""
-    return hops_on(work, ficonn_of(work.values["network"]), "hops", HOPS)
+    return random_hop_cases(work, ficonn_of(work.values["network"]), "hops", HOPS)
 
 
-def other_size(work: Work) -> list[GradedCase]:
+def other_size_cases(work: Work) -> list[GradedCase]:
     """Test cases for single hops of FiConn's TOR in a network of another size."""
     ficonn = ficonn_of(work.draw("size").choice(HIDDEN))
-    return hops_on(work, ficonn, "other hops", OTHER_HOPS)
+    return random_hop_cases(work, ficonn, "other hops", OTHER_HOPS)
 
 
-def hops_on(work: Work, ficonn: FiConn, name: str, many: int) -> list[GradedCase]:
-    """Return test cases of single hops in a FiConn, half of them over backup links."""
+def random_hop_cases(work: Work, ficonn: FiConn, name: str, many: int) -> list[GradedCase]:
+    """Return test cases of single hops of FiConn's TOR, half of them over backup links."""
     draw = work.draw(name)
     cases: list[GradedCase] = []
     while len(cases) < many:
@@ -124,7 +124,9 @@ def _hop_case(work: Work, ficonn: FiConn, server: int, destination: int, wanted:
         got = work.call("next_hop", server, destination, network=ficonn.spec)
         is_server = isinstance(got, int) and 0 <= got < ficonn.servers
         said = ficonn.address(got) if is_server else f"{got!r:.40}"
-        return judged(got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}")
+        return all_or_nothing(
+            got == wanted, f"it names {said}, TOR goes to {ficonn.address(wanted)}"
+        )
 
     return GradedCase(f"{ficonn.spec}, server {ends[0]}, to {ends[1]}", judge)
 
@@ -132,32 +134,32 @@ def _hop_case(work: Work, ficonn: FiConn, server: int, destination: int, wanted:
 # -- single choices ------------------------------------------------------------------------------
 
 
-def as_tor(work: Work) -> list[GradedCase]:
+def keep_tor_hop_cases(work: Work) -> list[GradedCase]:
     """Test cases in which a FiConn probe has to keep TOR's next hop."""
-    return chosen(work, "switch", "backup", "kept")
+    return choose_cases(work, "switch", "backup", "kept")
 
 
-def leave(work: Work) -> list[GradedCase]:
+def leave_by_backup_cases(work: Work) -> list[GradedCase]:
     """Test cases in which the source's backup link has more bandwidth than TOR's next hop."""
-    return chosen(work, "leave", "straight back")
+    return choose_cases(work, "leave", "straight back")
 
 
-def bypass(work: Work) -> list[GradedCase]:
+def bypass_cases(work: Work) -> list[GradedCase]:
     """Test cases in which a probe has to bypass a backup link, at a relay or at the source."""
-    return chosen(work, "bypass", "own bypass")
+    return choose_cases(work, "bypass", "own bypass")
 
 
-def proxy(work: Work) -> list[GradedCase]:
+def proxy_cases(work: Work) -> list[GradedCase]:
     """Test cases of probes at their proxy, and on the path to their proxy."""
-    return chosen(work, "proxy", "to proxy")
+    return choose_cases(work, "proxy", "to proxy")
 
 
-def chosen(work: Work, *kinds: str) -> list[GradedCase]:
+def choose_cases(work: Work, *kinds: str) -> list[GradedCase]:
     """Return CHOICES test cases of FiConn's `choose` for each kind of question."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw(kinds[0])
-    found: dict[str, list[Question]] = {kind: [] for kind in kinds}
-    for asked in questions(ficonn, draw):
-        those = found.get(kind_of(ficonn, asked), [])
+    found: dict[str, list[ChooseArguments]] = {kind: [] for kind in kinds}
+    for asked in random_choose_calls(ficonn, draw):
+        those = found.get(choose_call_kind(ficonn, asked), [])
         if asked not in those and len(those) < CHOICES:
             those.append(asked)
         if all(len(those) == CHOICES for those in found.values()):
@@ -165,59 +167,61 @@ def chosen(work: Work, *kinds: str) -> list[GradedCase]:
     return [_choice_case(work, ficonn, asked) for those in found.values() for asked in those]
 
 
-def questions(ficonn: FiConn, draw: random.Random) -> Iterator[Question]:
+def random_choose_calls(ficonn: FiConn, draw: random.Random) -> Iterator[ChooseArguments]:
     """Yield an endless series of `choose` questions from probes over loaded links."""
     while True:
         source, destination = draw.sample(range(ficonn.servers), 2)
-        free_of = loads(ficonn, draw)
-        yield from walked(ficonn, (source, destination), free_of, partial(right, ficonn)).asked
+        free_of = random_bandwidths(ficonn, draw)
+        yield from simulated_probe_walk(
+            ficonn, (source, destination), free_of, partial(right_decision, ficonn)
+        ).asked
 
 
-def drawn(work: Work) -> list[GradedCase]:
+def random_proxy_cases(work: Work) -> list[GradedCase]:
     """Test cases with many calls for the same bypass, whose random proxies have to vary."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("drawn")
     cases: list[GradedCase] = []
-    for asked in questions(ficonn, draw):
-        if kind_of(ficonn, asked) == "bypass" and len(_bypasses(ficonn, asked)) > 1:
+    for asked in random_choose_calls(ficonn, draw):
+        if choose_call_kind(ficonn, asked) == "bypass" and len(_bypasses(ficonn, asked)) > 1:
             cases.append(_varying_case(work, ficonn, asked))
         if len(cases) == DRAWN:
             break
     return cases
 
 
-def _bypasses(ficonn: FiConn, asked: Question) -> set[tuple[int, ...]]:
+def _bypasses(ficonn: FiConn, asked: ChooseArguments) -> set[tuple[int, ...]]:
     """Return the PR fields of all correct bypasses for one call of the student's `choose`."""
     members = ficonn.sizes[-1] // ficonn.sizes[0]
-    found = (right(ficonn, asked, member) for member in range(members))
+    found = (right_decision(ficonn, asked, member) for member in range(members))
     return {one.progress for one in found if isinstance(one, Back)}
 
 
-def _varying_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
+def _varying_case(work: Work, ficonn: FiConn, asked: ChooseArguments) -> GradedCase:
     def judge() -> Judgement:
-        found = (decided(work, ficonn, asked) for _ in range(DRAWS))
+        found = (student_decision(work, ficonn, asked) for _ in range(DRAWS))
         proxies = {one.progress for one in found if isinstance(one, Back)}
-        return judged(len(proxies) > 1, f"{DRAWS} times the same proxy")
+        return all_or_nothing(len(proxies) > 1, f"{DRAWS} times the same proxy")
 
     return GradedCase(question_text(ficonn, asked), judge)
 
 
-def loads(ficonn: FiConn, draw: random.Random) -> Callable[[int], Free]:
+def random_bandwidths(ficonn: FiConn, draw: random.Random) -> Callable[[int], FreeBandwidth]:
     """Return a function that draws the links' available bandwidth at a server (0: failed link)."""
-    known: dict[int, Free] = {}
+    known: dict[int, FreeBandwidth] = {}
 
-    def free_of(server: int) -> Free:
+    def free_of(server: int) -> FreeBandwidth:
         if server not in known:
             backup = draw.choice(BANDWIDTHS) if ficonn.level(server) else 0
-            known[server] = Free(backup, draw.choice(BANDWIDTHS[1:]))
+            known[server] = FreeBandwidth(backup, draw.choice(BANDWIDTHS[1:]))
         return known[server]
 
     return free_of
 
 
-def kind_of(ficonn: FiConn, asked: Question) -> str:
+def choose_call_kind(ficonn: FiConn, asked: ChooseArguments) -> str:
     """Return the kind of a question about FiConn's Algorithm 3, such as "bypass"."""
     server, probe, came, free = asked
-    decision = right(ficonn, asked)
+    decision = right_decision(ficonn, asked)
     if not isinstance(decision, ForwardProbe | Back):
         return ""
     if server in probe.progress:
@@ -227,20 +231,23 @@ def kind_of(ficonn: FiConn, asked: Question) -> str:
     by_tor = tor_step(ficonn, server, target).port
     level = ficonn.level(server)
     if by_tor == BACKUP:
-        if decision.progress[:level] != probe.progress[:level] and step_of(decision).port == SWITCH:
+        if (
+            decision.progress[:level] != probe.progress[:level]
+            and next_hop_of(decision).port == SWITCH
+        ):
             return "bypass" if came else "own bypass"
         return "kept" if free.switch_bps > free.backup_bps else "backup"
-    if step_of(decision).port == BACKUP:
+    if next_hop_of(decision).port == BACKUP:
         return "leave"
     if came is None and not pending and free.backup_bps > free.switch_bps:
         return "straight back"
     return "to proxy" if pending else "switch"
 
 
-def _choice_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
+def _choice_case(work: Work, ficonn: FiConn, asked: ChooseArguments) -> GradedCase:
     def judge() -> Judgement:
-        decided(work, ficonn, asked)
-        return RIGHT  # `decided` raises Mistake for a wrong answer.
+        student_decision(work, ficonn, asked)
+        return RIGHT  # `student_decision` raises StudentError for a wrong answer.
 
     return GradedCase(question_text(ficonn, asked), judge)
 
@@ -248,23 +255,23 @@ def _choice_case(work: Work, ficonn: FiConn, asked: Question) -> GradedCase:
 # -- probes through a network --------------------------------------------------------------------
 
 
-def probes(work: Work) -> list[GradedCase]:
+def probe_cases(work: Work) -> list[GradedCase]:
     """Test cases with probes over loaded and failed links; right decisions give partial points."""
     ficonn, draw = ficonn_of(work.values["network"]), work.draw("probes")
     cases: list[GradedCase] = []
     while len(cases) < PROBES:
-        source, destination, busy = relayed(ficonn, draw)
-        free_of = loads(ficonn, draw)
+        source, destination, busy = relayed_pair_and_relay(ficonn, draw)
+        free_of = random_bandwidths(ficonn, draw)
         if free_of(busy).backup_bps < free_of(busy).switch_bps:
             cases.append(_probe_case(work, ficonn, (source, destination), free_of))
     return cases
 
 
 def _probe_case(
-    work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], Free]
+    work: Work, ficonn: FiConn, ends: Pair, free_of: Callable[[int], FreeBandwidth]
 ) -> GradedCase:
     def judge() -> Judgement:
-        walk = walked(ficonn, ends, free_of, partial(decided, work, ficonn))
+        walk = simulated_probe_walk(ficonn, ends, free_of, partial(student_decision, work, ficonn))
         return Judgement(walk.right / walk.decisions / 2, walk.wrong) if walk.wrong else RIGHT
 
     a, b = map(ficonn.address, ends)
@@ -286,10 +293,10 @@ class GradedFlow:
 
     @cached_property
     def trip(self) -> tuple[Trip, str]:
-        """Path and arrival of the flow's first packet, and the student's first wrong decision."""
+        """Path and arrival of the flow's first packet, and the first wrong routing decision."""
 
-        def make(ficonn: Any, server: int) -> Choosing:
-            return Choosing(ficonn, server, student=self.work, timers=FAST)
+        def make(ficonn: Any, server: int) -> StudentTarRouter:
+            return StudentTarRouter(ficonn, server, student=self.work, timers=FAST)
 
         network = MemoryNetwork(self.ficonn, make)
         if not self.cut:
@@ -299,7 +306,7 @@ class GradedFlow:
         network.run(HEARD_S if self.cut else LEARNED_S)
         trip = network.send_udp(*self.ends)
         network.run(SET_UP_S)
-        wrong = (router.wrong for router in network.routers if isinstance(router, Choosing))
+        wrong = (router.wrong for router in network.routers if isinstance(router, StudentTarRouter))
         return trip, next(filter(None, wrong), "")
 
     def judge(self) -> Judgement:
@@ -309,7 +316,7 @@ class GradedFlow:
             return Judgement(0.0, wrong or trip.lost or "its path was not set up")
         over = (self.busy, self.far) in pairwise(trip.path.servers)
         said = f"it went {path_text(self.ficonn, trip.path)}, over the cable to be bypassed"
-        return judged(not over, said)
+        return all_or_nothing(not over, said)
 
     def case(self) -> GradedCase:
         """Return the test case that grades this flow's path."""
@@ -323,12 +330,12 @@ class GradedFlow:
         )
 
 
-def packets(work: Work) -> list[GradedCase]:
+def packet_cases(work: Work) -> list[GradedCase]:
     """Test cases of flows in simulated networks with a busy or silently cut cable on TOR's path."""
     draw, ficonn = work.draw("packets"), ficonn_of(MEMORY_NETWORK)
     flows = []
     for number in range(BUSY + FAULTY):
-        source, destination, busy = relayed(ficonn, draw)
+        source, destination, busy = relayed_pair_and_relay(ficonn, draw)
         flows.append(GradedFlow(work, (source, destination), busy, cut=number >= BUSY))
     return [flow.case() for flow in flows]
 
@@ -336,12 +343,12 @@ def packets(work: Work) -> list[GradedCase]:
 # -- live ----------------------------------------------------------------------------------------
 
 
-def live_packets(work: LiveWork) -> list[GradedCase]:
+def live_packet_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with pings in a live network without load, where flows take TOR's path."""
     ficonn = ficonn_of(work.lab.topology.spec)
     draw = random.Random(f"live/{work.sheet.student}")
-    pairs = [relayed(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
-    work.recovers(*pairs)  # waits until all servers have received heart-beats
+    pairs = [relayed_pair_and_relay(ficonn, draw)[:2] for _ in range(LIVE_PAIRS)]
+    work.wait_for_pings(*pairs)  # waits until all routers have received heart-beats
 
     def case(pair: Pair) -> GradedCase:
         wanted = [ficonn.address(server) for server in tor_path(ficonn, *pair).servers]
@@ -349,36 +356,36 @@ def live_packets(work: LiveWork) -> list[GradedCase]:
         def judge() -> Judgement:
             if not work.pings(*pair):
                 return Judgement(0.0, "the ping is not answered")
-            settled, path = work.settles(pair, lambda path: path == wanted)
-            return judged(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
+            settled, path = work.wait_for_path(pair, lambda path: path == wanted)
+            return all_or_nothing(settled, f"it went {' '.join(path)}, by TOR {' '.join(wanted)}")
 
         return GradedCase(f"{ficonn.spec}, live, {wanted[0]} to {wanted[-1]}", judge)
 
     return [case(pair) for pair in pairs]
 
 
-def live_busy(work: LiveWork) -> list[GradedCase]:
+def live_load_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with a loaded cable on TOR's path in a live network: a flow has to avoid it."""
     ficonn = ficonn_of(work.lab.topology.spec)
-    *pair, busy = relayed(ficonn, random.Random(f"live busy/{work.sheet.student}"))
+    *pair, busy = relayed_pair_and_relay(ficonn, random.Random(f"live busy/{work.sheet.student}"))
     far = ficonn.server_plug(busy, BACKUP).node
     load_bps = LIVE_LOAD * (work.lab.settings.rate_mbit or 0) * 1e6
 
     def judge() -> Judgement:
-        with work.stream(busy, far, load_bps):
+        with work.udp_load(busy, far, load_bps):
             return _judged_avoidance(work, ficonn, (pair[0], pair[1]), (busy, far))
 
     return [_live_case(ficonn, (pair[0], pair[1]), (busy, far), "busy", judge)]
 
 
-def live_cut(work: LiveWork) -> list[GradedCase]:
+def live_cut_cable_cases(work: LiveWork) -> list[GradedCase]:
     """Test cases with a cut cable on TOR's path in a live network: the flow has to avoid it."""
     ficonn = ficonn_of(work.lab.topology.spec)
-    *pair, near = relayed(ficonn, random.Random(f"live cut/{work.sheet.student}"))
+    *pair, near = relayed_pair_and_relay(ficonn, random.Random(f"live cut/{work.sheet.student}"))
     far = ficonn.server_plug(near, BACKUP).node
 
     def judge() -> Judgement:
-        if not work.recovers((pair[0], pair[1])):
+        if not work.wait_for_pings((pair[0], pair[1])):
             return Judgement(0.0, "it is not answered before the cut")
         work.lab.cut(near, far)
         return _judged_avoidance(work, ficonn, (pair[0], pair[1]), (near, far))
@@ -399,23 +406,23 @@ def _judged_avoidance(work: LiveWork, ficonn: FiConn, pair: Pair, cable: Pair) -
     def fits(path: list[str]) -> bool:
         return (near, far) not in pairwise(path)
 
-    settled, path = work.settles(pair, fits, new_flows=True)
-    return judged(settled, f"it went {' '.join(path)}")
+    settled, path = work.wait_for_path(pair, fits, new_flows=True)
+    return all_or_nothing(settled, f"it went {' '.join(path)}")
 
 
 CHECKS = (
-    GradedPart("TOR's next hops", 25, next_hops),
-    GradedPart("TOR in a network of another size", 10, other_size),
-    GradedPart("choices: TOR's next hop is kept", 6, as_tor),
-    GradedPart("choices: a source leaves by its backup link", 8, leave),
-    GradedPart("choices: a backup link is bypassed", 8, bypass),
-    GradedPart("choices: proxies", 4, proxy),
-    GradedPart("choices: proxies are drawn", 4, drawn),
-    GradedPart("probes through loads and failures", 20, probes),
-    GradedPart("packets in a network", 15, packets),
+    GradedPart("TOR's next hops", 25, next_hop_cases),
+    GradedPart("TOR in a network of another size", 10, other_size_cases),
+    GradedPart("choices: TOR's next hop is kept", 6, keep_tor_hop_cases),
+    GradedPart("choices: a source leaves by its backup link", 8, leave_by_backup_cases),
+    GradedPart("choices: a backup link is bypassed", 8, bypass_cases),
+    GradedPart("choices: proxies", 4, proxy_cases),
+    GradedPart("choices: proxies are drawn", 4, random_proxy_cases),
+    GradedPart("probes through loads and failures", 20, probe_cases),
+    GradedPart("packets in a network", 15, packet_cases),
 )
 LIVE = (
-    GradedPart("live: packets", 10, live_packets),
-    GradedPart("live: a busy cable", 10, live_busy),
-    GradedPart("live: a cable is cut", 10, live_cut),
+    GradedPart("live: packets", 10, live_packet_cases),
+    GradedPart("live: a busy cable", 10, live_load_cases),
+    GradedPart("live: a cable is cut", 10, live_cut_cable_cases),
 )

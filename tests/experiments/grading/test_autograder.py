@@ -29,7 +29,8 @@ UNSEALED = """
 import functools, sys
 from experiments.cli import main
 from experiments.grading import child, grading_engine
-grading_engine.Keeper = functools.partial(child.Keeper, without=["landlock", "calls", "user"])
+without = ["landlock", "calls", "user"]
+grading_engine.ChildKeeper = functools.partial(child.ChildKeeper, without=without)
 main(sys.argv[1:])
 """
 

@@ -47,7 +47,9 @@ def partial_of(sheet: grading_engine.Sheet) -> str:
 def differ(one: grading_engine.Sheet, other: grading_engine.Sheet) -> bool:
     """Tell whether the model answer to one sheet is wrong for the other."""
     if one.number == 4:  # which needs level 2's port alone: two cablings have it in common
-        return len({cabling.of(sheet.values).port(2, 3) for sheet in (one, other)}) == 2
+        return (
+            len({cabling.cabling_of_sheet(sheet.values).port(2, 3) for sheet in (one, other)}) == 2
+        )
     return model_of(one) != model_of(other)
 
 

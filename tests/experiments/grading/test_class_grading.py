@@ -60,8 +60,8 @@ def test_a_class_is_graded_and_written_down(handed_in: Path) -> None:
     assert rows["thief"]["like"].startswith("s0 (")
     assert rows["in-a-folder"]["points"] == "0.0"
     reasons = {
-        "link": "it is a link",
-        "linked": "it is a link",
+        "link": "the submission is a link",
+        "linked": "the submission is a link",
         "inside": "work.py is a link",
         "pipe": "not a regular file",
         "'=1+1": "not a valid student ID",

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from experiments.grading import grading_engine, marking, submissions
-from experiments.grading.child import Mistake
-from experiments.grading.evidence import prints
+from experiments.grading.child import StudentError
+from experiments.grading.evidence import trial_hashes
 from experiments.grading.labs import lab7
 from experiments.grading.sheet_catalogue import sheet_of
-from experiments.grading.similarity import same_runs
+from experiments.grading.similarity import pairs_with_same_runs
 from tests.vagrant.labs.runs import model_runs
 
 SHEET = sheet_of("7", "s0")
@@ -32,8 +32,8 @@ def runs(written: Path, tmp_path: Path) -> Path:
 
 
 def read(folder: Path) -> submissions.Files:
-    with submissions.opened(folder) as opened:
-        return opened.contents(marking.wanted(SHEET))
+    with submissions.open_submissions(folder) as opened:
+        return opened.contents(marking.further_file_limits(SHEET))
 
 
 def work(folder: Path) -> Any:
@@ -104,21 +104,21 @@ def link_trial(folder: Path) -> None:
 def test_a_run_that_does_not_hold_says_why(
     spoil: Callable[[Path], Any], says: str, runs: Path
 ) -> None:
-    assert lab7.times(work(runs), "first", "network", valid=True) == [10.5]
+    assert lab7.trial_durations_s(work(runs), "first", "network", valid=True) == [10.5]
     spoil(runs / "first")
-    with pytest.raises(Mistake, match=f"folder `first`.*{says}"):
-        lab7.shown(work(runs), "first")
+    with pytest.raises(StudentError, match=f"folder `first`.*{says}"):
+        lab7.submitted_run(work(runs), "first")
 
 
 def test_without_its_run_nothing_was_measured(tmp_path: Path) -> None:
-    with pytest.raises(Mistake, match="`first` is missing next to the file"):
-        lab7.shown(work(tmp_path), "first")
+    with pytest.raises(StudentError, match="`first` is missing next to the file"):
+        lab7.submitted_run(work(tmp_path), "first")
 
 
 def test_the_same_run_of_two_students_is_named(runs: Path) -> None:
-    one = prints(read(runs), lab7.RUNS)
+    one = trial_hashes(read(runs), lab7.RUNS)
     set_keys(runs / "first", TRIAL, completion_s=11.0)
-    other = prints(read(runs), lab7.RUNS)
-    assert (len(one), prints({}, lab7.RUNS)) == (4, set())
-    assert same_runs({"ada": one, "bob": one, "eve": set()}) == [("ada", "bob", 1.0)]
-    assert same_runs({"ada": one, "bob": other}) == [("ada", "bob", 0.75)]
+    other = trial_hashes(read(runs), lab7.RUNS)
+    assert (len(one), trial_hashes({}, lab7.RUNS)) == (4, set())
+    assert pairs_with_same_runs({"ada": one, "bob": one, "eve": set()}) == [("ada", "bob", 1.0)]
+    assert pairs_with_same_runs({"ada": one, "bob": other}) == [("ada", "bob", 0.75)]

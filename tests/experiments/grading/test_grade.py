@@ -63,7 +63,7 @@ def test_case_is_asked_again_with_what_the_file_prints(wrong: str, tmp_path: Pat
     assert "worth 0%: at " in again
     assert run("4", "--student", "s1", MODEL, "--case", number).endswith("\nright\n")
     for case in ("0.1", "9.1", "1.99", "x"):
-        with pytest.raises(PillarboxError, match=r"a case is written|part 1 has"):
+        with pytest.raises(PillarboxError, match=r"name a test case|part 1 of the lab has"):
             run("4", "--student", "s1", MODEL, "--case", case)
 
 

@@ -25,7 +25,7 @@ from click.testing import CliRunner
 
 from experiments.commands.grade import command
 from experiments.grading import child, grading_engine
-from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.child import ChildKeeper, ChildKilled, SealedChild, StudentError
 from topos.base.errors import PillarboxError
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
@@ -107,7 +107,7 @@ class World:
         self.process = subprocess.Popen(["sleep", "600"])
         self.before = self.state()
 
-    def told(self, other: Child) -> dict[str, Any]:
+    def told(self, other: SealedChild) -> dict[str, Any]:
         """Return what an attack has to know."""
         return {
             **{name: str(getattr(self, name)) for name in ("file", "new", "path")},
@@ -162,7 +162,7 @@ def world_in(folder: Path) -> Iterator[World]:
         world.close()
 
 
-def succeeds(keeper: Keeper, world: World, name: str) -> bool:
+def succeeds(keeper: ChildKeeper, world: World, name: str) -> bool:
     """Have a child attack; tell whether anything came of it."""
     one, other = keeper.child(), keeper.child()
     answered = []
@@ -174,7 +174,7 @@ def succeeds(keeper: Keeper, world: World, name: str) -> bool:
         try:
             child_.ask(question)
             answered.append(True)
-        except (Mistake, Stopped):
+        except (StudentError, ChildKilled):
             answered.append(False)
     one.close()
     other.close()
@@ -184,7 +184,7 @@ def succeeds(keeper: Keeper, world: World, name: str) -> bool:
 def attacked(folder: Path, without: tuple[str, ...]) -> tuple[list[str], str]:
     """Return the attacks that succeed, and what the report says that a file could do."""
     succeed = []
-    with Keeper(ATTACKS, [], [], unsealed=True, without=without) as keeper:
+    with ChildKeeper(ATTACKS, [], [], unsealed=True, without=without) as keeper:
         for name in NAMES:
             place = folder / name
             place.mkdir()
@@ -263,7 +263,7 @@ def test_every_attack_is_held_or_named(
 def test_nothing_is_graded_that_is_not_sealed(tmp_path: Path) -> None:
     loaded = tmp_path / "loaded"
     source = f"open({str(loaded)!r}, 'w').close()"
-    with Keeper(source, [], [], without=["landlock", "calls", "user"]) as keeper:
+    with ChildKeeper(source, [], [], without=["landlock", "calls", "user"]) as keeper:
         with pytest.raises(PillarboxError, match="a file could open other files"):
             keeper.child()
         assert not loaded.exists()
@@ -272,7 +272,7 @@ def test_nothing_is_graded_that_is_not_sealed(tmp_path: Path) -> None:
 def test_what_is_graded_all_the_same_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grading_engine, "Keeper", partial(Keeper, without=["landlock"]))
+    monkeypatch.setattr(grading_engine, "ChildKeeper", partial(ChildKeeper, without=["landlock"]))
     (tmp_path / "mine.py").write_text("x = 1\n")
     arguments = ["1", "--student", "s0", str(tmp_path / "mine.py")]
     with pytest.raises(PillarboxError, match="--unsealed grades it anyway"):

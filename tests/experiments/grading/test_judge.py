@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from experiments.grading import forbidden_actions, judge
-from experiments.grading.judge import Failed, Seal, answer, answers
+from experiments.grading.judge import JudgeFailure, Seal, run_judge, run_judges
 from topos.base.errors import PillarboxError
 
 
@@ -67,16 +67,16 @@ def test_whatever_happens_in_a_judge_is_its_own_answer(
         monkeypatch.setattr(judge, "MOST_CPU_S", 1)
     if work is waits:
         monkeypatch.setattr(judge, "MOST_WALL_S", 5.0)
-    found = dict(answers([right, work, right], jobs=3))
+    found = dict(run_judges([right, work, right], jobs=3))
     for number in (0, 2):
         assert found[number]["right"] != os.getpid()  # type: ignore[index]
-    assert isinstance(found[1], PillarboxError if work is refuses else Failed)
+    assert isinstance(found[1], PillarboxError if work is refuses else JudgeFailure)
     with pytest.raises(PillarboxError, match=says):
-        answer(work)
+        run_judge(work)
 
 
 def test_answers_come_one_after_the_other_where_there_is_one_job() -> None:
-    assert [number for number, _ in answers([right] * 3, jobs=1)] == [0, 1, 2]
+    assert [number for number, _ in run_judges([right] * 3, jobs=1)] == [0, 1, 2]
 
 
 def children() -> set[str]:
@@ -86,7 +86,7 @@ def children() -> set[str]:
 
 def test_no_judge_is_left_when_nobody_reads_on() -> None:
     before = children()
-    found = answers([right, waits, waits], jobs=3)
+    found = run_judges([right, waits, waits], jobs=3)
     next(found)
     assert len(children() - before) == 2
     found.close()  # type: ignore[attr-defined]
@@ -95,15 +95,15 @@ def test_no_judge_is_left_when_nobody_reads_on() -> None:
 
 def possible(seal: Seal) -> dict[str, Any]:
     """Return the attacks that succeed in a sealed judge."""
-    before = forbidden_actions.Before(
+    before = forbidden_actions.StateBeforeSeal(
         os.geteuid() + 1, os.getppid(), "/etc/passwd", judge.MOST_MEMORY_BYTES
     )
     seal()
     import decimal  # modules can still be imported
 
     assert decimal
-    return {"possible": forbidden_actions.possible(before), "text": json.dumps("\ud800")}
+    return {"possible": forbidden_actions.possible_actions(before), "text": json.dumps("\ud800")}
 
 
 def test_a_judge_is_sealed() -> None:
-    assert answer(possible) == {"possible": [], "text": '"\\ud800"'}
+    assert run_judge(possible) == {"possible": [], "text": '"\\ud800"'}

@@ -62,16 +62,16 @@ def test_two_students_routers_share_a_network(monkeypatch: pytest.MonkeyPatch) -
 
     mine, his = made("clockwise"), made("counter-clockwise")
 
-    def points(partner: live_grading.Partner) -> float:
+    def points(partner: live_grading.PartnerStudent) -> float:
         report = grading_engine.Report(mine[0], [grading_engine.Mark("in memory", 0, 1, "")])
         live_grading.add_live(report, mine[1], partner=partner)
         (mark,) = report.marks[1:]
         return mark.got
 
-    assert points(live_grading.Partner(*his)) == 20
+    assert points(live_grading.PartnerStudent(*his)) == 20
     # A partner who goes his own way by another's sheet: what begins in his half goes astray.
     monkeypatch.setattr(live_grading, "RECOVERED_S", 0.0)
-    assert points(live_grading.Partner(his[0], mine[1])) < 20
+    assert points(live_grading.PartnerStudent(his[0], mine[1])) < 20
 
 
 @pytest.mark.long

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.grading import child, grading_engine, layers
-from experiments.grading.child import Child, Keeper, Mistake, Stopped
+from experiments.grading.child import ChildKeeper, ChildKilled, SealedChild, StudentError
 from experiments.grading.sheet_catalogue import sheet_of
 
 MODEL = Path(__file__).parents[2] / "vagrant" / "labs" / "answers" / "lab1" / "model.py"
@@ -74,17 +74,17 @@ def grows():
 
 
 @pytest.fixture
-def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[Keeper]:
+def keeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildKeeper]:
     monkeypatch.setattr(child, "MEMORY_BYTES", 32 << 20)
-    with Keeper(BEHAVIOURS, ["topos.dpillar"], ["dpillar,4,2"]) as keeper:
+    with ChildKeeper(BEHAVIOURS, ["topos.dpillar"], ["dpillar,4,2"]) as keeper:
         yield keeper
 
 
-def call(keeper: Keeper, name: str, *arguments: object) -> object:
+def call(keeper: ChildKeeper, name: str, *arguments: object) -> object:
     return keeper.child().ask({"call": name, "arguments": arguments})
 
 
-def asked_twice(one: Child, name: str) -> None:
+def asked_twice(one: SealedChild, name: str) -> None:
     """Ask for it, and then for something else: what was written too much is found then."""
     one.ask({"call": name, "arguments": []})
     one.ask({"call": "echo", "arguments": [1]})
@@ -105,11 +105,13 @@ def asked_twice(one: Child, name: str) -> None:
         ("grows", "malformed"),
     ],
 )
-def test_stopped(keeper: Keeper, name: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped(
+    keeper: ChildKeeper, name: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, patient_s = keeper.child(), child.DECISION_S
     if says == "no answer within":
         monkeypatch.setattr(child, "DECISION_S", 1.0)
-    with pytest.raises(Stopped, match=says):
+    with pytest.raises(ChildKilled, match=says):
         asked_twice(one, name)
     monkeypatch.setattr(child, "DECISION_S", patient_s)
     assert call(keeper, "echo", 7) == 7  # the next child knows nothing of it
@@ -133,22 +135,24 @@ def test_stopped(keeper: Keeper, name: str, says: str, monkeypatch: pytest.Monke
         ("kills", (os.getpid(),), "PermissionError|ProcessLookupError"),
     ],
 )
-def test_refused(keeper: Keeper, name: str, arguments: tuple[object, ...], says: str) -> None:
-    with pytest.raises(Mistake, match=says):
+def test_refused(keeper: ChildKeeper, name: str, arguments: tuple[object, ...], says: str) -> None:
+    with pytest.raises(StudentError, match=says):
         call(keeper, name, *arguments)
 
 
-def test_what_is_printed_goes_nowhere(keeper: Keeper, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_is_printed_goes_nowhere(
+    keeper: ChildKeeper, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert call(keeper, "prints") == 1
     assert capfd.readouterr() == ("", "")
 
 
-def test_there_is_no_network(keeper: Keeper) -> None:
+def test_there_is_no_network(keeper: ChildKeeper) -> None:
     import socket
 
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        pytest.raises(Mistake, match=r"Permission|refused|unreachable"),
+        pytest.raises(StudentError, match=r"Permission|refused|unreachable"),
     ):
         call(keeper, "connects", server.getsockname()[1])
 
@@ -156,13 +160,13 @@ def test_there_is_no_network(keeper: Keeper) -> None:
 @pytest.mark.root
 def test_root_becomes_another_user_and_passes_nothing_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PILLARBOX_GRADE_SECRET", "word")
-    with Keeper(BEHAVIOURS, [], []) as keeper:
+    with ChildKeeper(BEHAVIOURS, [], []) as keeper:
         user, variables, _ = call(keeper, "knows")  # type: ignore[misc]
     assert user >= layers.FIRST_USER
     assert "PILLARBOX_GRADE_SECRET" not in variables
 
 
-def test_no_process_is_left(keeper: Keeper) -> None:
+def test_no_process_is_left(keeper: ChildKeeper) -> None:
     children = [keeper.child() for _ in range(3)]
     for one in children:
         one.ask({"call": "echo", "arguments": [1]})

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from experiments.grading.child import Keeper, Mistake
+from experiments.grading.child import ChildKeeper, StudentError
 from experiments.grading.grading_engine import Work
 from experiments.grading.labs import lab8
-from experiments.grading.recorded_network import Recorded
+from experiments.grading.recorded_network import RecordedNetwork
 from experiments.grading.sheet_catalogue import sheet_of
 from topos.base.check import problems
 
@@ -39,13 +39,13 @@ class Mine(Topology):
 
 @contextmanager
 def work(source: str) -> Iterator[Work]:
-    with Keeper(source, lab8.MODULES, ()) as keeper:
+    with ChildKeeper(source, lab8.MODULES, ()) as keeper:
         yield Work(sheet_of("8", "s4"), keeper, "")
 
 
 def test_what_is_recorded_keeps_the_contract_and_is_the_network() -> None:
     with work(MODEL) as asked:
-        recorded = Recorded(asked, "mine,13")
+        recorded = RecordedNetwork(asked, "mine,13")
     assert problems(recorded) == []
     assert (recorded.servers, recorded.switches, recorded.cables) == (26, 13, 52)
     assert recorded.address(recorded.server("3.1")) == "3.1"
@@ -62,9 +62,9 @@ def test_what_is_recorded_keeps_the_contract_and_is_the_network() -> None:
 
 def test_ring_of_servers_alone() -> None:
     with work(HEAD) as asked:
-        recorded = Recorded(asked, "mine,6")
+        recorded = RecordedNetwork(asked, "mine,6")
     assert problems(recorded) == []
-    assert lab8.searched(recorded) == (2, 3)
+    assert lab8.disjoint_paths_and_diameter(recorded) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -85,11 +85,11 @@ def test_ring_of_servers_alone() -> None:
 def test_cable_that_only_one_end_knows_is_none(old: str, new: str, says: str) -> None:
     assert HEAD.count(old) == 1
     with work(HEAD.replace(old, new)) as asked:
-        recorded = Recorded(asked, "mine,4")
+        recorded = RecordedNetwork(asked, "mine,4")
     assert recorded.cables == 0
     assert problems(recorded) == []
     assert says in recorded.contradictions[0]
-    assert lab8.searched(recorded) == (0, 0)
+    assert lab8.disjoint_paths_and_diameter(recorded) == (0, 0)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_cable_that_only_one_end_knows_is_none(old: str, new: str, says: str) ->
 def test_address_that_does_not_lead_back(old: str, new: str, says: str) -> None:
     assert HEAD.count(old) == 1
     with work(HEAD.replace(old, new)) as asked:
-        recorded = Recorded(asked, "mine,4")
+        recorded = RecordedNetwork(asked, "mine,4")
     assert any(says in wrong for wrong in recorded.misaddressed.values())
     assert problems(recorded) == []  # servers are called by their numbers then
 
@@ -116,5 +116,8 @@ def test_address_that_does_not_lead_back(old: str, new: str, says: str) -> None:
 @pytest.mark.parametrize("size", ["1", "65", "'x'", "True", "10**30", "None"])
 def test_size_that_cannot_be_graded_is_a_mistake(size: str) -> None:
     source = HEAD.replace("self.servers, self.switches", f"m = {size}; self.servers, self.switches")
-    with work(source) as asked, pytest.raises(Mistake, match=r"servers of mine,4 is .*2 to 64"):
-        Recorded(asked, "mine,4")
+    with (
+        work(source) as asked,
+        pytest.raises(StudentError, match=r"servers of mine,4 is .*2 to 64"),
+    ):
+        RecordedNetwork(asked, "mine,4")

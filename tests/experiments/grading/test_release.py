@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.files import CHECKOUT
-from experiments.grading.release import release, solutions_in
+from experiments.grading.release import solutions_in, write_release
 from experiments.grading.sheet_catalogue import numbers, sheet_of
 from topos.base.errors import PillarboxError
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
-    files = release(tmp_path / "students")
+    files = write_release(tmp_path / "students")
     assert not [name for name in files if "answers" in Path(name).parts]
     for number in numbers():
         folder = f"vagrant/labs/{sheet_of(str(number), 'ada').lab.FOLDER}"
@@ -34,7 +34,7 @@ def test_a_release_has_the_labs_and_no_solution(tmp_path: Path) -> None:
     )
     assert "direction" in shown.stdout
     with pytest.raises(PillarboxError, match="is not empty"):
-        release(tmp_path / "students")
+        write_release(tmp_path / "students")
 
 
 @pytest.mark.parametrize("lab", ["lab1", "lab3", "lab5", "lab8"])

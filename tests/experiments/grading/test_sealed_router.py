@@ -4,9 +4,9 @@ import pytest
 
 import topos
 from experiments.grading import grading_engine
-from experiments.grading.child import Keeper
-from experiments.grading.routed_packets import trips
-from experiments.grading.sealed_router import NO_ACTION, WRONG_SERVER, walked
+from experiments.grading.child import ChildKeeper
+from experiments.grading.routed_packets import routed_trips
+from experiments.grading.sealed_router import NO_ACTION, WRONG_SERVER, arrived_path
 from experiments.grading.sheet_catalogue import sheet_of
 from hosts.base.failures import NONE
 from hosts.memory.memory_network import Trip
@@ -33,9 +33,9 @@ MODULES = ["hosts.base.hop_by_hop", "hosts.base.path", "hosts.wire.frame"]
 
 def sent(source: str, *pairs: tuple[int, int]) -> list[Trip]:
     sheet = sheet_of("2", "ada")
-    with Keeper(source, MODULES, [NETWORK.spec]) as keeper:
+    with ChildKeeper(source, MODULES, [NETWORK.spec]) as keeper:
         work = grading_engine.Work(sheet, keeper, "")
-        return list(trips(work, NETWORK, NONE, pairs))
+        return list(routed_trips(work, NETWORK, NONE, pairs))
 
 
 def near(server: int) -> int:
@@ -45,12 +45,12 @@ def near(server: int) -> int:
 def outcome(body: str, pair: tuple[int, int] = (0, near(0))) -> str:
     method = "    def outgoing(self, packet, flow, destination, now):\n"
     (trip,) = sent(HEAD + method + "".join(f"        {line}\n" for line in body.split("; ")), pair)
-    return walked(trip)[1]
+    return arrived_path(trip)[1]
 
 
 def test_router_delivers() -> None:
     (trip,) = sent(HEAD, (0, near(0)))
-    path, lost = walked(trip)
+    path, lost = arrived_path(trip)
     assert path is not None
     assert (path.servers, lost) == ((0, near(0)), "")
 
@@ -100,7 +100,7 @@ def test_delivery_without_a_way_does_not_count() -> None:
         return [*super().poll(now), Deliver(udp_packet(self.topology, 0, self.server, serial=0))]
 """
     (trip,) = sent(HEAD + body, (0, near(0)))
-    assert walked(trip)[0] is None
+    assert arrived_path(trip)[0] is None
 
 
 def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +114,8 @@ def test_router_that_never_rests_is_stopped(monkeypatch: pytest.MonkeyPatch) -> 
         "rest", 1, lambda work: [grading_engine.GradedCase("a second", lambda: rest(work))]
     )
     sheet = sheet_of("2", "ada")
-    with Keeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
-        mark, stopped = grading_engine.marked(check, grading_engine.Work(sheet, keeper, ""))
+    with ChildKeeper(HEAD + body, MODULES, [NETWORK.spec]) as keeper:
+        mark, stopped = grading_engine.mark_of_check(check, grading_engine.Work(sheet, keeper, ""))
     assert stopped
     assert "never become idle" in mark.why
 

@@ -4,15 +4,22 @@ from pathlib import Path
 
 from experiments.grading import grading_engine, similarity
 from experiments.grading.sheet_catalogue import sheet_of
-from experiments.grading.similarity import THRESHOLD, Pair, fingerprints, partners
+from experiments.grading.similarity import (
+    THRESHOLD,
+    SimilarPair,
+    fingerprints,
+    similar_by_submission,
+)
 
 ANSWERS = Path(__file__).parents[2] / "vagrant" / "labs" / "answers"
 MODELS = {file.parent.name: file.read_text() for file in sorted(ANSWERS.glob("lab*/model.py"))}
 
 
-def alike(sources: dict[str, str], skeleton: str = "") -> list[Pair]:
+def alike(sources: dict[str, str], skeleton: str = "") -> list[SimilarPair]:
     known = fingerprints(skeleton)
-    return similarity.alike({name: fingerprints(text) - known for name, text in sources.items()})
+    return similarity.similar_pairs(
+        {name: fingerprints(text) - known for name, text in sources.items()}
+    )
 
 
 def shuffled(source: str) -> str:
@@ -30,7 +37,10 @@ def test_a_disguised_copy_is_named() -> None:
             continue  # a file of numbers
         (pair,) = alike({"ada": source, "bob": shuffled(source)})
         assert pair.share > THRESHOLD, lab
-        assert partners([pair]) == {"ada": [("bob", pair.share)], "bob": [("ada", pair.share)]}
+        assert similar_by_submission([pair]) == {
+            "ada": [("bob", pair.share)],
+            "bob": [("ada", pair.share)],
+        }
 
 
 def test_half_a_copy_is_named() -> None:

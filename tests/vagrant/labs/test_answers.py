@@ -10,7 +10,7 @@ import pytest
 
 from experiments.grading import cabling, grading_engine, marking, submissions
 from experiments.grading.sheet_catalogue import sheet_of
-from experiments.grading.similarity import alike, fingerprints, partners
+from experiments.grading.similarity import fingerprints, similar_by_submission, similar_pairs
 from tests.vagrant.labs.runs import model_runs
 
 if sys.version_info >= (3, 11):
@@ -61,8 +61,8 @@ def wrong(number: int, name: str) -> str:
 def marks(number: int, student: str, source: str, beside: Path | None = None) -> list[float]:
     sheet, files = sheet_of(str(number), student), {}
     if beside:
-        with submissions.opened(beside) as folder:
-            files = folder.contents(marking.wanted(sheet))
+        with submissions.open_submissions(beside) as folder:
+            files = folder.contents(marking.further_file_limits(sheet))
     report = grading_engine.grade(sheet, source, files=files)
     assert not report.notes
     return [mark.got for mark in report.marks]
@@ -167,7 +167,7 @@ def test_copied_file_is_worth_little_or_is_named(number: int, fail: int) -> None
     sheet = sheet_of(str(number), "author")
     given = fingerprints(grading_engine.skeleton_of(sheet.lab))
     prints = {student: fingerprints(text) - given for student, text in sources.items()}
-    named = partners(alike(prints))
+    named = similar_by_submission(similar_pairs(prints))
     assert all("author" in dict(named[student]) for student in copiers)
     got = [sum(marks(number, student, sources[student])) for student in copiers if fail]
     assert sum(points < 40 for points in got) == fail, got

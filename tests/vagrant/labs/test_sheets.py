@@ -16,7 +16,7 @@ from tests.vagrant.labs.runs import model_runs
 ROOT = Path(__file__).parents[3]
 LABS = ROOT / "vagrant" / "labs"
 ANSWERS = Path(__file__).parent / "answers"
-MARKED = marking.marked
+MARKED = marking.validated_marks
 SHEETS = {folder.name: (folder / "README.md").read_text() for folder in LABS.glob("[0-9]*")}
 SHOWN = [
     (name, *part.partition("\n")[::2])
@@ -72,7 +72,7 @@ def test_student_gets_from_the_skeleton_to_full_marks(
     assert ROOT / copied == LABS / lab.FOLDER / "skeleton.py"
     (command,) = re.findall(r"^(pillarbox grade .* mine.py)$", sheet, re.MULTILINE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(marking, "marked", marked)
+    monkeypatch.setattr(marking, "validated_marks", marked)
     Path("mine.py").write_bytes((ANSWERS / f"lab{number}" / "model.py").read_bytes())
     if number == 7:
         model_runs(tmp_path, sheet_of("7", student).values)

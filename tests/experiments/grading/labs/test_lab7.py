@@ -21,7 +21,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize(("spec", "routing"), BY_HAND)
 def test_fluid_is_what_hands_work_out(spec: str, routing: str) -> None:
-    found = lab7.fluid(spec, routing)
+    found = lab7.fluid_model(spec, routing)
     assert found[:4] == pytest.approx(BY_HAND[spec, routing])
     # The formula of the sheet, well within what counts as right; without headers it is not.
     header = header_bytes(topos.parse(spec), routing)
@@ -31,7 +31,9 @@ def test_fluid_is_what_hands_work_out(spec: str, routing: str) -> None:
 
 
 def test_every_network_of_a_sheet_was_worked_out() -> None:
-    drawn = {(own.network, own.routing) for own in lab7.OWN} | {(own.tree, "") for own in lab7.OWN}
+    drawn = {(own.network, own.routing) for own in lab7.NETWORK_PAIRS} | {
+        (own.tree, "") for own in lab7.NETWORK_PAIRS
+    }
     assert drawn == set(BY_HAND)
-    for own in lab7.OWN:
+    for own in lab7.NETWORK_PAIRS:
         assert topos.parse(own.network).servers == topos.parse(own.tree).servers
