@@ -137,7 +137,7 @@ def test_a_lab_grows_and_its_frames_are_captured(
     with pillarbox.lab("bcube,2,1,servers=2") as lab:
         assert lab.grow() == ("bcube,2,1", 4, 4) and len(lab) == 4
         assert lab.shrink(2).servers == len(lab) == 2
-        with pytest.raises(PillarboxError, match="servers has to be above 0"):
+        with pytest.raises(PillarboxError, match="number of servers must be above 0"):
             lab.grow(0)
         with lab.capture(tmp_path / "x.pcapng", ["0.0"], heart_beats=False) as capture:
             assert lab.ping("0.0", "0.1").ms

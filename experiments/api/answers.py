@@ -14,7 +14,7 @@ class Change(NamedTuple):
 
 
 class NetworkSize(NamedTuple):
-    """A network after servers have joined or left."""
+    """Size of a lab's network after servers have joined or left."""
 
     network: str
     servers: int
@@ -27,8 +27,8 @@ class PacketPath(NamedTuple):
     servers: list[str]
     delivered: bool
     dropped: str  # reason why a server dropped the packet, or ""
-    lost_to: str  # next hop of a packet that never arrived there
-    computed: list[str]  # path that the routing computes, for comparison
+    lost_to: str  # next hop that the packet was sent to and never reached
+    computed: list[str]  # servers on the path that the routing computes
 
     def __str__(self) -> str:
         """Return the addresses on the path, and the reason if the packet was lost."""
@@ -62,8 +62,8 @@ class Link(NamedTuple):
 
     source: str  # sending server or switch
     destination: str
-    port: int  # number of the sender's port
-    mbit: float  # throughput in Mbit/s
+    port: int  # port number at the sending server or switch
+    mbit: float  # current throughput in Mbit/s
     share: float | None  # fraction of the cable's rate; None if the rate is unlimited
 
 
@@ -72,4 +72,4 @@ class CaptureFile(NamedTuple):
 
     file: str
     frames: int
-    missed: int  # frames that arrived too fast to be written
+    missed: int  # frames missing in the file: they arrived faster than they could be written

@@ -110,18 +110,18 @@ class Lab:
             "seed": seed,
         }
         given = {name: value for name, value in options.items() if value not in (None, "")}
-        words = [f"{_option(name)}={value}" for name, value in given.items()]
+        words = [f"{_command_line_option(name)}={value}" for name, value in given.items()]
         words += [f"--gateway={server}" for server in gateways]
         with tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
                 module_command("experiments", "up", network, "--hold", *words),
-                stdin=subprocess.PIPE,  # closing this pipe ends the lab
+                stdin=subprocess.PIPE,  # the lab's process ends when this pipe is closed
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 start_new_session=True,  # Ctrl-C reaches only the calling process
             )
             try:
-                said = self._until_ready()
+                said = self._wait_until_ready()
             except BaseException:
                 self.close()
                 raise
@@ -130,11 +130,13 @@ class Lab:
         number = re.match(r"lab (\d+)", said)
         if number is None:
             self.close()
-            raise PillarboxError(_in_python(why, options) or f"the lab has ended: {said}")
+            raise PillarboxError(
+                _error_with_parameter_names(why, options) or f"the lab has ended: {said}"
+            )
         self.number = int(number[1])
         self.network = network
 
-    def _until_ready(self) -> str:
+    def _wait_until_ready(self) -> str:
         assert self._process.stdout
         text = b""
         while not text.endswith(READY):
@@ -160,13 +162,13 @@ class Lab:
         try:
             self._process.wait(END_S)
         except subprocess.TimeoutExpired:
-            self._process.kill()  # the kernel then kills the sandbox's processes
+            self._process.kill()  # the kernel then kills all processes in the lab's sandbox
             self._process.wait()
         self._process.stdout.close()
 
     def ask(self, verb: str, *words: str) -> dict[str, Any]:
         """Run a command of the lab's prompt, such as ``ping``; return the answer as data."""
-        require(self._process.poll() is None, "this lab has ended: start another")
+        require(self._process.poll() is None, "this lab has ended: start another Lab")
         answer: dict[str, Any] = ask(LABS / str(self.number), ask=verb, words=list(words))
         return answer
 
@@ -195,32 +197,32 @@ class Lab:
     # -- faults ----------------------------------------------------------------------------------
 
     def fault(self, text: str) -> Change:
-        """Inject a fault, in the usual notation: ``cut 0.3-4.0 silent``, ``kill 1.3``."""
-        return self._change(*text.split())
+        """Inject a fault into the lab, written as ``cut 0.3-4.0 silent`` or ``kill 1.3``."""
+        return self._run_fault_command(*text.split())
 
     def cut(self, a: str, b: str, *, silent: bool = False) -> Change:
         """Cut the cable between two nodes; silent: the ports keep their carrier."""
-        return self._change("cut", f"{a}-{b}", *(["silent"] if silent else []))
+        return self._run_fault_command("cut", f"{a}-{b}", *(["silent"] if silent else []))
 
     def heal(self, *what: str) -> Change:
         """Repair a cable, named by its ends, or a switch; without arguments, repair all faults."""
-        return self._change("heal", "-".join(what) or "all")
+        return self._run_fault_command("heal", "-".join(what) or "all")
 
     def stop(self, switch: str) -> Change:
         """Power off a switch of the lab."""
-        return self._change("stop", switch)
+        return self._run_fault_command("stop", switch)
 
     def rack(self, switch: str) -> Change:
         """Power off a switch and all servers attached to it."""
-        return self._change("rack", switch)
+        return self._run_fault_command("rack", switch)
 
     def kill(self, server: str) -> Change:
         """Kill a server and all its programs."""
-        return self._change("kill", server)
+        return self._run_fault_command("kill", server)
 
     def revive(self, server: str) -> Change:
         """Start a dead server again, without its former programs."""
-        return self._change("revive", server)
+        return self._run_fault_command("revive", server)
 
     def cable(
         self,
@@ -238,7 +240,7 @@ class Lab:
         del found["said"]
         return found
 
-    def _change(self, verb: str, *words: str) -> Change:
+    def _run_fault_command(self, verb: str, *words: str) -> Change:
         found = self.ask(verb, *words)
         return Change(found["did"], found.get("noticed_ms", {}), found.get("not_noticed", []))
 
@@ -253,7 +255,9 @@ class Lab:
         return self._resize("shrink", servers)
 
     def _resize(self, verb: str, servers: int | None) -> NetworkSize:
-        require(servers is None or servers > 0, f"servers has to be above 0, not {servers}")
+        require(
+            servers is None or servers > 0, f"the number of servers must be above 0, not {servers}"
+        )
         found = self.ask(verb, *([] if servers is None else [str(servers)]))
         self.network = found["network"]
         return NetworkSize(self.network, found["servers"], found["switches"])
@@ -273,7 +277,7 @@ class Lab:
         return PacketPath(found["path"], *ended, found["computed"])
 
     def why(self, source: str, destination: str) -> list[str]:
-        """Return the reasons why packets between two servers arrive or are lost, as sentences."""
+        """Return sentences that explain why packets between two servers arrive or are lost."""
         sentences: list[str] = self.ask("why", source, destination)["because"]
         return sentences
 
@@ -357,16 +361,16 @@ class Lab:
         return rows
 
 
-def _option(name: str) -> str:
+def _command_line_option(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _in_python(why: str, options: Mapping[str, object]) -> str:
+def _error_with_parameter_names(why: str, options: Mapping[str, object]) -> str:
     """Return the error message of the command line, rewritten with keyword parameter names.
 
-    >>> _in_python("Invalid value for '--mtu': 3 is not in it. (see up --help)", {"mtu": 3})
-    'Invalid value for mtu: 3 is not in it.'
+    >>> _error_with_parameter_names("Invalid value for '--mtu': 3. (see up --help)", {"mtu": 3})
+    'Invalid value for mtu: 3.'
     """
-    names = {_option(name): name for name in options} | {"--gateway": "gateways"}
+    names = {_command_line_option(name): name for name in options} | {"--gateway": "gateways"}
     why = re.sub(r"'?(--[a-z-]+)'?", lambda found: names.get(found[1], found[0]), why)
     return re.sub(r" \(see [a-z ]+ --help\)", "", why)

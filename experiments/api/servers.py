@@ -99,7 +99,7 @@ class Server(NamedTuple):
 
         `terminate` and `kill` reach the program and its children; the program ends with the lab.
         """
-        words = self._words(command)
+        words = self._exec_command_line(command)
         options = ["--user", user] if user else []
         return Program(
             module_command("experiments", "exec", "--lab", self.lab, *options, *words),
@@ -110,9 +110,9 @@ class Server(NamedTuple):
             start_new_session=True,  # Ctrl-C reaches only the calling process
         )
 
-    def _words(self, command: Command) -> list[str]:
+    def _exec_command_line(self, command: Command) -> list[str]:
         """Return the command line of ``pillarbox exec``; raise an error if the server is dead."""
-        require(bool(command), "the command is empty: name a program")
+        require(bool(command), "the command to run on a server is empty: name a program")
         found = ask(LABS / str(self.lab), ask="enter", server=self.address)
         if not isinstance(command, str):
             return [self.address, *command]
@@ -121,7 +121,7 @@ class Server(NamedTuple):
 
 
 class Capture:
-    """A running capture of frames; it ends with its block, by `stop`, or at its limit."""
+    """A running capture of a lab's frames; ends with its `with` block, by `stop`, or at a limit."""
 
     def __init__(self, words: Sequence[str | int]) -> None:
         self._captured: CaptureFile | None = None

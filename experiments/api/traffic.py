@@ -44,8 +44,13 @@ class Traffic:
         congestion: str = "cubic",
         **options: str | float | Sequence[str] | None,
     ) -> None:
-        require((volume is None) != (seconds is None), "traffic has either a volume, or seconds")
-        amount = {"duration_s": seconds} if volume is None else {"volume_bytes": _bytes(volume)}
+        require(
+            (volume is None) != (seconds is None),
+            "traffic needs a volume or a duration: give either volume or seconds",
+        )
+        amount = (
+            {"duration_s": seconds} if volume is None else {"volume_bytes": _parsed_bytes(volume)}
+        )
         values = {"tool": tool, **amount, "congestion": congestion, **options}
         self.words = [pattern]
         for name, value in values.items():
@@ -131,13 +136,13 @@ class Burst(UsualTraffic):
     receivers: Servers | None = None
 
 
-def _bytes(volume: str | int) -> int:
+def _parsed_bytes(volume: str | int) -> int:
     """Parse an amount of data, as ``10 MB``; return it in bytes.
 
-    >>> _bytes("1.5MB"), _bytes(70)
+    >>> _parsed_bytes("1.5MB"), _parsed_bytes(70)
     (1500000, 70)
     """
     read = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kMG]?)B?", str(volume))
     if read is None:
-        raise PillarboxError(f"{volume!r} is not a volume: write bytes, or 1MB")
+        raise PillarboxError(f"{volume!r} is not a volume of data: write a number of bytes, or 1MB")
     return round(float(read[1]) * BYTES[read[2]])

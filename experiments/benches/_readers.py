@@ -483,9 +483,9 @@ def _capture_corpus() -> tuple[bytes, ...]:
 
 @contextmanager
 def _capture_reader() -> Iterator[Callable[[bytes], object]]:
-    from experiments.observe.packet_paths import followed
+    from experiments.observe.packet_paths import paths_in_capture
 
-    with _file_reader("lab.pcapng", lambda file: followed(file, None, None, ())) as read:
+    with _file_reader("lab.pcapng", lambda file: paths_in_capture(file, None, None, ())) as read:
         yield read
 
 

@@ -15,7 +15,9 @@ from experiments.arguments import answer, complete, json_option
 @click.command()
 @click.argument("name", shell_complete=complete("benches"), required=False)
 @json_option("benches", "bench", "quick", "machine", "rows")
-@click.option("--quick", is_flag=True, help="Run small sizes only (about two seconds).")
+@click.option(
+    "--quick", is_flag=True, help="Run the benchmark with small sizes only (about two seconds)."
+)
 def command(name: str | None, as_json: bool, quick: bool) -> int:
     """Run a benchmark, or list the benchmarks.
 

@@ -23,8 +23,10 @@ from topos.base.topology import Topology
     show_default=True,
     help="Largest IP packet, in bytes.",
 )
-@click.option("--again", is_flag=True, help="Measure even if a result is stored.")
-@click.option("--quiet", is_flag=True, help="Print only the rate.")
+@click.option(
+    "--again", is_flag=True, help="Calibrate again even if this machine's result is stored."
+)
+@click.option("--quiet", is_flag=True, help="Print only the highest faithful rate.")
 @json_option("network", "rate_mbit")
 def command(
     topology: Topology,

@@ -19,28 +19,28 @@ from experiments.arguments import FILE, answer, json_option, lab, take_role_as_r
 @click.argument("ports", metavar="[ADDR[:PORT]]...", nargs=-1)
 @lab
 @click.option(
-    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="Output file."
+    "-o", "--out", type=FILE, default=Path("lab.pcapng"), show_default=True, help="Capture file."
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0.0),
     help="Duration of the capture (default: until Ctrl-C).",
 )
-@click.option("--frames", type=click.IntRange(min=1), help="Maximum number of frames.")
+@click.option("--frames", type=click.IntRange(min=1), help="Maximum number of frames to capture.")
 @click.option(
     "--bytes",
     "longest",
     type=click.IntRange(64, 65535),
     default=65535,
     show_default=True,
-    help="Maximum bytes stored per frame.",
+    help="Maximum number of bytes stored per captured frame.",
 )
 @click.option(
     "--no-heart-beats",
     is_flag=True,
-    help="Leave out heartbeats and link-state messages, which are sent all the time.",
+    help="Capture no heartbeats or link-state messages, which servers send all the time.",
 )
-@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+@click.option("--force", is_flag=True, help="Overwrite an existing capture file.")
 @json_option("file", "frames", "missed")
 def command(
     ports: tuple[str, ...],
@@ -60,7 +60,7 @@ def command(
     from experiments.control.client import ask, entrance_anywhere
     from experiments.emulation import lab_registry
     from experiments.files import give_to_user
-    from experiments.observe.port_capture import Tapped, capture
+    from experiments.observe.port_capture import CapturePort, capture
     from topos.base.errors import require
     from topos.base.spec import parse
 
@@ -68,7 +68,7 @@ def command(
     folder = lab_registry.folder_of(number)
     status = ask(folder, ask="status")
     topology = parse(status["network"])
-    chosen = _parsed_ports(topology, ports)
+    chosen = _ports_to_capture(topology, ports)
     stopped: list[int] = []
     with ExitStack() as stack:
         inside: dict[int, int] = {}
@@ -81,7 +81,7 @@ def command(
                 stack.callback(os.close, descriptor)
             inside[server] = found.files[0]
         tapped = [
-            Tapped(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
+            CapturePort(f"{topology.address(s)} port {p}", topology.interface(s, p), inside[s])
             for s, p in chosen
         ]
         for kind in (signal.SIGINT, signal.SIGTERM):
@@ -143,7 +143,7 @@ def _capture_on_computers(
     _print_summary(out, found["frames"], found["missed"], as_json)
 
 
-def _parsed_ports(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
+def _ports_to_capture(topology: Any, texts: tuple[str, ...]) -> list[tuple[int, int]]:
     """Parse ports given as ADDR[:PORT] to servers and port numbers; without texts, return all."""
     from topos.base.errors import require
 

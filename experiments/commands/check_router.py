@@ -20,7 +20,12 @@ LOST = 1
 @network
 @click.argument("routing", shell_complete=complete("routings"), metavar="NAME|FILE.py")
 @fail
-@click.option("--pairs", default=400, show_default=True, help="Maximum number of server pairs.")
+@click.option(
+    "--pairs",
+    default=400,
+    show_default=True,
+    help="Maximum number of server pairs to send packets between.",
+)
 @click.option(
     "--seed",
     default=0,
@@ -58,7 +63,7 @@ def command(
     pillarbox check-router ficonn,4,2 my_router.py
     """
     failures = parse_failures(topology, fail)
-    chosen = _pairs(topology, pairs, seed, failures.nodes)
+    chosen = _server_pairs(topology, pairs, seed, failures.nodes)
     with blamed(routing):
         network = network_of(topology, router_for(topology, routing), failures, seed)
         found = summarize_packets(network, chosen)
@@ -79,7 +84,9 @@ def command(
     ctx.exit(LOST if found.arrived < len(shortest) else 0)
 
 
-def _pairs(topology: Topology, most: int, seed: int, dead: frozenset[int]) -> list[tuple[int, int]]:
+def _server_pairs(
+    topology: Topology, most: int, seed: int, dead: frozenset[int]
+) -> list[tuple[int, int]]:
     """Return up to `most` pairs of live servers: all pairs, or else a random sample."""
     live = [server for server in range(topology.servers) if server not in dead]
     if len(live) * (len(live) - 1) <= most:

@@ -8,7 +8,9 @@ import click
 
 
 @click.command()
-@click.option("--dry-run", is_flag=True, help="List leftovers without removing them.")
+@click.option(
+    "--dry-run", is_flag=True, help="List leftovers of killed labs without removing them."
+)
 def command(dry_run: bool) -> int:
     """Remove leftovers of labs that were killed.
 
@@ -33,7 +35,9 @@ def command(dry_run: bool) -> int:
     for setting in kernel_settings.leftover_settings(remove=not dry_run):
         click.echo(f"{done} a kernel setting ({setting})")
     if not dry_run:
-        cgroups.remove_dead(cgroups.parents())  # Removes cgroups of dead labs, which are empty now.
+        cgroups.remove_dead(
+            cgroups.parents()
+        )  # removes the cgroups of dead labs, whose processes have ended
     left = [str(leftover) for leftover in sweep.sweep(remove=False)] + sweep.unexplained()
     left += [f"the folder of lab {number}" for number in lab_registry.remove_dead(remove=False)]
     for remaining in left if not dry_run else sweep.unexplained():

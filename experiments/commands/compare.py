@@ -15,15 +15,21 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
 
 @click.command(no_args_is_help=True)
 @click.argument("topologies", metavar="SPEC...", nargs=-1, type=SPEC)
-@click.option("--papers", is_flag=True, help="Recompute the papers' tables instead.")
+@click.option(
+    "--papers", is_flag=True, help="Recompute the papers' tables instead of comparing networks."
+)
 @json_option("networks", "tables")
-@click.option("--exact/--no-exact", default=True, help="Search for exact values in small networks.")
+@click.option(
+    "--exact/--no-exact",
+    default=True,
+    help="Search for exact diameters, bisections and disjoint paths.",
+)
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
     default=5.0,
     show_default=True,
-    help="Time for each network's exact bisection width.",
+    help="Time limit for computing each network's exact bisection width.",
 )
 @click.option(
     "--prices",
@@ -31,7 +37,7 @@ MANY: Any = {"multiple": True, "metavar": "[PORTS=]NUMBER"}
     type=click.Choice(["liao2012", "guo2009"]),
     default="liao2012",
     show_default=True,
-    help="Price list: Liao 2012, Table 1 or Guo 2009, Table 2.",
+    help="Price list of devices: Liao 2012, Table 1 or Guo 2009, Table 2.",
 )
 @click.option("--switch-price", **MANY, help="Price of a switch with PORTS ports, in dollars.")
 @click.option("--nic-price", **MANY, help="Price of a network card with PORTS ports, in dollars.")
@@ -60,14 +66,14 @@ def command(
     if papers:
         if topologies:
             raise click.UsageError("--papers uses the networks of the papers: leave out the SPECs")
-        _papers(as_json, seconds)
+        _print_paper_tables(as_json, seconds)
         return
     if not topologies:
         raise click.UsageError("give at least one network, or --papers")
     from experiments.analysis.comparison import network_measures
     from experiments.text import paragraphs, side_by_side
 
-    prices = _prices(list_name, given)
+    prices = _price_list(list_name, given)
     measured = [
         network_measures.measure(topology, prices, exact, seconds) for topology in topologies
     ]
@@ -84,7 +90,7 @@ def command(
     )
 
 
-def _prices(list_name: str, given: dict[str, Any]) -> Any:
+def _price_list(list_name: str, given: dict[str, Any]) -> Any:
     """Return a price list updated with the prices and powers of the options."""
     from experiments.analysis.comparison import prices
 
@@ -103,7 +109,7 @@ def _prices(list_name: str, given: dict[str, Any]) -> Any:
     return found
 
 
-def _papers(as_json: bool, seconds: float) -> None:
+def _print_paper_tables(as_json: bool, seconds: float) -> None:
     from experiments.analysis.comparison import papers, table_checks
 
     tables = papers.tables(seconds)

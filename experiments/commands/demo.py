@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("pillarbox-demo"),
     show_default=True,
-    help="Output directory.",
+    help="Output directory for the drawings, the run and its report.",
 )
 @click.option("--drawings", is_flag=True, help="Draw the networks only (needs no root).")
 def command(out: Path, drawings: bool) -> int:
@@ -60,7 +60,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     click.echo(f"{experiment.about}.\n")
     with Live(len(experiment.systems) * experiment.repeats, experiment.name) as live:
         done = run(experiment, folder / new_name(experiment), live=live)
-    click.echo(f"{in_sentences(done)}\n")
+    click.echo(f"{result_in_sentences(done)}\n")
     take_role_as_root("command")
     page, missing = write_report(done.folder, record=save_beside)
     for sentence in missing:
@@ -71,7 +71,7 @@ def show(experiment: Experiment, folder: Path) -> bool:
     return all(one["valid"] for one in done.records)
 
 
-def in_sentences(run: Run) -> str:
+def result_in_sentences(run: Run) -> str:
     """Return the demo's result as text: comparison, effect of the fault, times, anomalies."""
     from experiments.reporting import summary_text
     from experiments.trials.catalogue import DEMO, Demo
@@ -97,7 +97,7 @@ def in_sentences(run: Run) -> str:
 
 def draw(folder: Path) -> None:
     """Print descriptions of the networks in which servers relay, and draw them to files."""
-    from experiments.commands.topo import summary
+    from experiments.commands.topo import counts_as_text
     from experiments.files import give_to_user
     from experiments.reporting.drawing import draw_topology
     from topos.base.spec import kinds, network, parse
@@ -108,7 +108,7 @@ def draw(folder: Path) -> None:
         drawing = folder / f"{topology.kind}.png"
         draw_topology(topology, drawing)
         give_to_user(drawing)
-        click.echo(summary(topology))
+        click.echo(counts_as_text(topology))
         click.echo(f"\ndrawn in {drawing}\n")
     specs = " ".join(topology.spec for topology in shown)
     click.echo("Next: ./pillarbox topo bcube,4,2 describes a network of your choice,")

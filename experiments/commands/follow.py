@@ -13,13 +13,15 @@ STRAYED = 1
 
 @click.command()
 @click.argument("capture", metavar="PCAP", type=FILE)
-@click.option("--network", metavar="SPEC", help="Network, if the capture does not name it.")
+@click.option(
+    "--network", metavar="SPEC", help="Network of the lab, if the capture file does not name it."
+)
 @routing_option(about="Routing, if the capture does not name it.")
 @click.option(
     "--fail",
     multiple=True,
     metavar="WHAT",
-    help="Fault during the capture, as for `path` (default: the faults at its start).",
+    help="Fault in the lab during the capture, as for `path` (default: faults at its start).",
 )
 @json_option("network", "paths", "others")
 def command(
@@ -33,9 +35,9 @@ def command(
     sudo ./pillarbox capture --seconds 5 -o lab.pcapng
     ./pillarbox follow lab.pcapng
     """
-    from experiments.observe.packet_paths import DIFFERS, followed, lines
+    from experiments.observe.packet_paths import DIFFERS, lines, paths_in_capture
 
-    topology, routing, packets, rows, others = followed(capture, network, routing, fail)
+    topology, routing, packets, rows, others = paths_in_capture(capture, network, routing, fail)
     name = topology.address
     paths = [
         row._asdict()

@@ -13,8 +13,8 @@ from topos.base.errors import require
 from topos.base.topology import Topology
 
 if TYPE_CHECKING:
-    from experiments.analysis.comparison.server_pairs import Between
-    from experiments.analysis.comparison.throughput_gap import Gap, Reached
+    from experiments.analysis.comparison.server_pairs import PathsBetweenServers
+    from experiments.analysis.comparison.throughput_gap import RoutingThroughput, ThroughputGap
     from experiments.analysis.fluid.optimum_bounds import Optimum
     from hosts.base.failures import Failures
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Time limit for each of the two linear programs.",
+    help="Time limit for each of the optimum's two linear programs.",
 )
 @click.option(
     "--rounds",
@@ -72,7 +72,7 @@ def command(
     if ends:
         require(
             len(ends) == 2 and pattern is None and not rounds,
-            "give no server (whole network), or two servers without --flows and --rounds",
+            "gap takes no server (whole network), or two servers without --flows and --rounds",
         )
         _print_paths_between(topology, ends, routings, failures, as_json)
         return
@@ -91,14 +91,14 @@ def command(
     answer(
         as_json,
         {"topology": topology.spec, "flows": pattern, **asdict(found), "limits": limits},
-        f"{_table(found)}\n\n{paragraphs(_notes(topology, found, len(pairs)))}",
+        f"{_throughput_table(found)}\n\n{paragraphs(_gap_notes(topology, found, len(pairs)))}",
     )
 
 
 # -- the whole network ---------------------------------------------------------------------------
 
 
-def _table(found: Gap) -> str:
+def _throughput_table(found: ThroughputGap) -> str:
     """Return a table of routings: throughput, share of the optimum, and upper bounds."""
     from experiments.text import records
 
@@ -112,10 +112,10 @@ def _table(found: Gap) -> str:
         {**none, "routing": f"{limit.name} allow", "ABT": limit.throughput}
         for limit in found.limits
     ]
-    return records([{key: _rounded(value) for key, value in row.items()} for row in rows])
+    return records([{key: _number_rounded(value) for key, value in row.items()} for row in rows])
 
 
-def _routing_row(one: Reached, found: Gap) -> dict[str, object]:
+def _routing_row(one: RoutingThroughput, found: ThroughputGap) -> dict[str, object]:
     where = f"{one.worst.from_node} > {one.worst.to_node}" if one.worst else "-"
     return {
         "routing": one.routing,
@@ -139,11 +139,11 @@ def _share_of_optimum(value: float, best: Optimum | None) -> float | None:
     return value / best.at_most if best and best.at_most else None
 
 
-def _rounded(value: object) -> object:
+def _number_rounded(value: object) -> object:
     return round(value, 3) if isinstance(value, float) else value
 
 
-def _notes(topology: Topology, found: Gap, wanted: int) -> list[str]:
+def _gap_notes(topology: Topology, found: ThroughputGap, wanted: int) -> list[str]:
     notes = [
         "Unit: the rate of one link. total: sum of max-min fair rates; its optimum is the largest "
         "sum of any rates, which may leave some flows without rate. ABT (aggregate bottleneck "
@@ -207,7 +207,7 @@ def _print_paths_between(
     )
 
 
-def _path_rows(found: Between) -> list[dict[str, object]]:
+def _path_rows(found: PathsBetweenServers) -> list[dict[str, object]]:
     rows: list[dict[str, object]] = [
         {
             "routing": one.routing,

@@ -30,7 +30,7 @@ def secret_options(command: Any) -> Any:
     return word(file(command))
 
 
-def secret_of(word: str, file: Path | None) -> str:
+def secret_from_options(word: str, file: Path | None) -> str:
     """Return the secret from the option or its file, or raise PillarboxError."""
     if file is None:
         return word
@@ -49,11 +49,15 @@ def secret_of(word: str, file: Path | None) -> str:
     "--student",
     required=True,
     metavar="ID",
-    help="Identifier of the student; the values of the sheet are drawn from it.",
+    help="Identifier of the student; the values of the lab sheet are drawn from it.",
 )
-@click.option("--show", is_flag=True, help="Print the student's values without grading.")
 @click.option(
-    "--live", is_flag=True, help="Run the router of the file on a live network as well (root)."
+    "--show", is_flag=True, help="Print the student's values of the lab sheet, without grading."
+)
+@click.option(
+    "--live",
+    is_flag=True,
+    help="Run the router in the student's file on a live network as well (root).",
 )
 @click.option(
     "--partner",
@@ -71,9 +75,9 @@ def secret_of(word: str, file: Path | None) -> str:
 @click.option(
     "--case",
     metavar="PART.CASE",
-    help="Run one case again, numbered as in the report, and print it.",
+    help="Run one test case again, by its number in the report, and print it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the JSON that Gradescope reads.")
+@click.option("--json", "as_json", is_flag=True, help="Print the marks as JSON for Gradescope.")
 def command(
     lab: str,
     file: Path | None,
@@ -110,7 +114,7 @@ def command(
     require(file is not None, "give the file to grade, or --show to see the student's values")
     assert file is not None
     require(live or partner is None, "a partner's router runs on a live network: add --live")
-    word = secret_of(secret, secret_file)
+    word = secret_from_options(secret, secret_file)
     read = submissions.submission_reader(file, marking.further_file_limits(sheet))
     task = marking.GradingTask(sheet, read, word, unsealed)
     if case is not None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.commands.grade import secret_of, secret_options
+from experiments.commands.grade import secret_from_options, secret_options
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     help="Output directory for marks.csv, marks.json, class.html and a page per student.",
 )
 @secret_options
-@click.option("--practice", is_flag=True, help="Grade without a secret, for practice.")
+@click.option("--practice", is_flag=True, help="Grade without a secret, for practice marks.")
 @click.option(
     "--threshold",
     type=click.FloatRange(0.0, 1.0),
     help="Similarity from which two submissions are reported (default: 0.7).",
 )
 @click.option(
-    "--jobs", type=click.IntRange(1), help="Number of parallel jobs (default: one per processor)."
+    "--jobs",
+    type=click.IntRange(1),
+    help="Number of submissions graded in parallel (default: one per processor).",
 )
 @click.option(
     "--due",
@@ -102,7 +104,7 @@ def command(
     from experiments.grading.similarity import THRESHOLD
     from experiments.trials.runs.store import read_json
 
-    word = secret_of(secret, secret_file)
+    word = secret_from_options(secret, secret_file)
     require(
         bool(word) != practice,
         "marks need the teacher's secret: give --secret-file, or --practice for practice marks",

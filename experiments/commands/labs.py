@@ -31,7 +31,7 @@ def command(processes: bool, as_json: bool) -> None:
     for number in lab_registry.living_labs():
         try:
             rows.append({"lab": number, **ask(lab_registry.LABS / str(number), ask="about")})
-        except PillarboxError:  # The lab starts or ends: it has no control socket.
+        except PillarboxError:  # a lab that is starting or ending has no control socket
             rows.append({"lab": number, "network": "starting or ending"})
     if processes:
         _show_processes(rows, as_json)

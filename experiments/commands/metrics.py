@@ -10,7 +10,7 @@ from experiments.arguments import lab, take_role_as_root
 @click.command()
 @lab
 @click.option(
-    "--listen", metavar="127.0.0.1:PORT", help="Serve the metrics at /metrics until Ctrl-C."
+    "--listen", metavar="127.0.0.1:PORT", help="Serve the lab's metrics at /metrics until Ctrl-C."
 )
 def command(number: int | None, listen: str | None) -> None:
     """Print metrics of a running lab for Prometheus: load, drops, faults, dead servers.

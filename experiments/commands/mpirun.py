@@ -13,7 +13,9 @@ from topos.base.errors import require
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @lab
-@click.option("--on", "chosen", metavar="ADDR,...", help="Servers to run on (default: all).")
+@click.option(
+    "--on", "chosen", metavar="ADDR,...", help="Servers to run the MPI program on (default: all)."
+)
 @click.option(
     "--slots",
     type=click.IntRange(min=1),
@@ -60,5 +62,8 @@ def _selected_hosts(hosts: list[dict[str, Any]], chosen: str | None) -> list[dic
     known = {one[key]: one for one in hosts for key in ("server", "name")}
     wanted = list(dict.fromkeys(chosen.split(",")))
     for address in wanted:
-        require(address in known, f"server {address!r} is dead or not in the lab")
+        require(
+            address in known,
+            f"server {address!r} is dead or not in the lab: choose other servers with --on",
+        )
     return [known[address] for address in wanted]

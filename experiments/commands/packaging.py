@@ -43,10 +43,10 @@ def command(topology: Topology, as_json: bool, **room_options: Any) -> None:
     packing = pack(topology, room)
     known = {"spec": topology.spec, "room": asdict(room), **asdict(packing)}
     known["wires_between_racks"] = packing.between_racks
-    answer(as_json, known, _summary(topology, room, packing), indent=2)
+    answer(as_json, known, _packing_as_text(topology, room, packing), indent=2)
 
 
-def _summary(topology: Topology, room: Room, packing: Packing) -> str:
+def _packing_as_text(topology: Topology, room: Room, packing: Packing) -> str:
     fewest, most = packing.switches_per_rack
     switches = f"{most}" if fewest == most else f"{fewest} to {most}"
     free = room.units_per_rack - packing.units_used

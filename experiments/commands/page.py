@@ -28,7 +28,9 @@ SAVE_S = 30.0  # Timeout for the download of a recording, in seconds.
     type=int,
     help="Number of the run's trial, from 1 (default: one with faults if there is one).",
 )
-@click.option("--save", type=FILE, metavar="FILE.html", help="Write the recording to one file.")
+@click.option(
+    "--save", type=FILE, metavar="FILE.html", help="Write the lab's recording to one HTML file."
+)
 def command(
     run: Path | None,
     number: int | None,
@@ -64,15 +66,15 @@ def command(
     folder = lab_registry.folder_of(number)
     known, certificate = process.address_in(folder)
     if save is not None:
-        _save(known, certificate, save)
+        _save_recording(known, certificate, save)
     elif known:
         click.echo(f"this lab's page is already being served: {known}")
     else:
         listening = process.opened(listen, plain_http=plain_http, terminals=terminals)
-        _serve(folder, listening)
+        _serve_live_page(folder, listening)
 
 
-def _serve(folder: Path, listening: PageSocket) -> None:
+def _serve_live_page(folder: Path, listening: PageSocket) -> None:
     from functools import partial
 
     from experiments.control.client import ask
@@ -88,18 +90,18 @@ def _serve(folder: Path, listening: PageSocket) -> None:
         page.close()
 
 
-def _save(address: str, certificate: str, file: Path) -> None:
+def _save_recording(address: str, certificate: str, file: Path) -> None:
     from experiments.files import give_to_user, write_atomically
     from experiments.page.certificate import client_context
 
-    require(bool(address), "this lab's page is not being served: run `pillarbox page` first")
+    require(bool(address), "the lab's web page is not being served: run `pillarbox page` first")
     try:
         where = address.replace("/?", "/save?")
         trusted = client_context(certificate) if certificate else None
         with urllib.request.urlopen(where, timeout=SAVE_S, context=trusted) as answer:
             content = answer.read()
     except OSError as error:
-        raise PillarboxError(f"the lab's page does not answer: {error}") from None
+        raise PillarboxError(f"the lab's web page does not answer: {error}") from None
     write_atomically(file, content)
     give_to_user(file)
     click.echo(file)

@@ -24,7 +24,9 @@ DROPPED = 1
     about="Routing, such as mp, dfr, bsr, tar, shortest (default: the network's own).",
     metavar="NAME|FILE.py",
 )
-@click.option("--all", "several", is_flag=True, help="Show all disjoint paths.")
+@click.option(
+    "--all", "several", is_flag=True, help="Print all disjoint paths between the two servers."
+)
 @click.option(
     "--direction", type=click.Choice(["cw", "ccw"]), help="Direction around DPillar's columns."
 )
@@ -81,7 +83,7 @@ def command(
     else:
         click.echo(f"{topology.spec}, {about}")
         for path in routed.paths:
-            click.echo("\n" + text_of(topology, path, failures))
+            click.echo("\n" + path_as_text(topology, path, failures))
         if disjoint_count is not None:
             disjoint_text = f"at most {disjoint_count} are node-disjoint (max-flow, as in compare)"
             click.echo(f"\npaths: {len(routed.paths)}; {disjoint_text}")
@@ -99,7 +101,7 @@ def _disjoint_paths(topology: Topology, source: int, destination: int) -> int | 
     return disjoint_paths(topology, source, destination).by_node if small else None
 
 
-def text_of(topology: Topology, path: Path, failures: Failures) -> str:
+def path_as_text(topology: Topology, path: Path, failures: Failures) -> str:
     """Return a path as text, one line for each hop."""
     lines = [f"{topology.address(path.source)}  ({len(path)} hops)"]
     for server, step in zip(path.servers, path.steps, strict=False):

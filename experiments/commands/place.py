@@ -44,10 +44,10 @@ def command(topology: Topology, machines: int, weights: tuple[int, ...], as_json
         **found._asdict(),
         "shares": [share._asdict() for share in found.shares],
     }
-    answer(as_json, data, _text(topology, placed, found))
+    answer(as_json, data, _placement_text(topology, placed, found))
 
 
-def _text(topology: Topology, placed: Placement, found: Forecast) -> str:
+def _placement_text(topology: Topology, placed: Placement, found: Forecast) -> str:
     """Return a placement as text: crossing cables, a table of machines, busiest machine."""
     from experiments.text import columns
 

@@ -12,7 +12,7 @@ import click
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Output directory (default: the run's).",
+    help="Output directory of the report (default: the run's directory).",
 )
 @click.option("--open/--no-open", "opened", default=False, help="Open the report in the browser.")
 def command(run: Path, out: Path | None, opened: bool) -> None:

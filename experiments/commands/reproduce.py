@@ -22,8 +22,10 @@ FAILED = 1
 
 @click.command()
 @click.argument("names", shell_complete=complete("figures"), metavar="[NAME...]", nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Make all figures and tables.")
-@click.option("--list", "listed", is_flag=True, help="List the figures and tables.")
+@click.option(
+    "--all", "every", is_flag=True, help="Reproduce all figures and tables of the papers."
+)
+@click.option("--list", "listed", is_flag=True, help="List the papers' figures and tables.")
 @json_option("figures")
 @click.option(
     "--out",
@@ -35,14 +37,14 @@ FAILED = 1
 @click.option(
     "--again",
     is_flag=True,
-    help="Compute results again even if the directory has them for the same code and options.",
+    help="Compute again even if the directory has results of the same code and options.",
 )
-@click.option("--quick", is_flag=True, help="Use fewer and smaller points, for a quick look.")
+@click.option("--quick", is_flag=True, help="Use fewer and smaller data points, for a quick look.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Seed of all random choices.")
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
-    help="Number of repetitions of measured or random points.",
+    help="Number of repetitions of each measured or random data point.",
 )
 @click.option(
     "--workers",
@@ -85,7 +87,7 @@ def command(
     if listed or not (names or every):
         rows = _figure_rows()
         known = [{"name": name, "live": bool(live), "about": about} for name, live, about in rows]
-        answer(as_json, {"figures": known}, _listing_text(rows))
+        answer(as_json, {"figures": known}, _figure_list_text(rows))
         return
     if how["scheduler"] and "://" not in how["scheduler"]:
         from experiments.machines.cluster_registry import scheduler_of
@@ -135,7 +137,7 @@ def _figure_rows() -> list[tuple[str, str, str]]:
     return [(one.name, "live" if one.live else "", one.about) for one in figures]
 
 
-def _listing_text(rows: list[tuple[str, str, str]]) -> str:
+def _figure_list_text(rows: list[tuple[str, str, str]]) -> str:
     from experiments.text import listing
 
     return listing([("NAME", "", "(live: measured in a lab on this machine, with sudo)"), *rows])

@@ -110,13 +110,16 @@ def command(
     if listed:
         _print_catalogue(as_json)
         return 0
-    require(out is None or resume is None, "--resume writes to the run's directory: omit --out")
+    require(
+        out is None or resume is None,
+        "--resume adds to the directory of the run that it continues: omit --out",
+    )
     if short["cluster"] or (short["machines"] or 0) > 1:
         require_modules("distributed", "cryptography")
     if short["cluster"] and not short["machines"]:
         short["machines"] = _machines_of(short["cluster"])
-    all_changes = [*changes, *_overrides(short)]
-    experiment = _experiment(name, all_changes, resume, load, root=not os.geteuid())
+    all_changes = [*changes, *_settings_of_options(short)]
+    experiment = _experiment_to_run(name, all_changes, resume, load, root=not os.geteuid())
     require(
         not (when_quiet and any(one.cluster for one in experiment.systems)),
         "--when-quiet watches this machine only, but the trials run on a cluster: leave it out",
@@ -158,13 +161,13 @@ def command(
 def _when_quiet(measure: Measure) -> Measure:
     """Return a function that waits for a quiet machine before it runs a trial."""
 
-    def measured(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
+    def measured_when_quiet(order: TrialOrder, live: TrialDisplay, log: Path) -> TrialMeasurements:
         from experiments.trials.trust.quiet import wait_until_quiet
 
         wait_until_quiet(live.phase)
         return measure(order, live, log)
 
-    return measured
+    return measured_when_quiet
 
 
 @contextmanager
@@ -205,13 +208,13 @@ def _machines_of(cluster: str) -> int:
     return named_cluster.machines
 
 
-def _overrides(given: dict[str, Any]) -> list[str]:
+def _settings_of_options(given: dict[str, Any]) -> list[str]:
     """Convert command-line options, such as --repeats, to settings of an experiment."""
     names = {"duration": "workload.duration_s"}
     return [f"{names.get(key, key)}={value}" for key, value in given.items() if value is not None]
 
 
-def _experiment(
+def _experiment_to_run(
     name: str | None, changes: list[str], resume: Path | None, load: str | None, *, root: bool
 ) -> Experiment:
     """Return the experiment that `run` is to run: by name, from a file, or of a resumed run."""
@@ -228,13 +231,13 @@ def _experiment(
         )
         assert resume is not None
         return loading.experiment_of(overridden(records.load(resume).manifest["plan"], changes))
-    return loading.load(name, changes, _calibrated_mbit if root else None, loads_of(load))
+    return loading.load(name, changes, _calibrated_mbit if root else None, parsed_loads(load))
 
 
-def loads_of(text: str | None) -> list[float]:
+def parsed_loads(text: str | None) -> list[float]:
     """Parse the offered loads of --load: one number, or several separated by commas.
 
-    >>> loads_of("0.3, 0.6"), loads_of(None)
+    >>> parsed_loads("0.3, 0.6"), parsed_loads(None)
     ([0.3, 0.6], [])
     """
     try:

@@ -14,20 +14,20 @@ from experiments.arguments import Group
 SYSTEM, OWN = Path("/usr/local/share"), Path("~/.local/share")
 
 
-class Shell(NamedTuple):
+class ShellCompletion(NamedTuple):
     """A shell's completion file, relative to the data folder of all users or of one user."""
 
     file: str
-    note: str = ""  # Text of a further step for the shell's user.
+    note: str = ""  # instruction for the shell's user to enable completion
 
 
 SHELLS = {
-    "bash": Shell("bash-completion/completions/pillarbox"),
-    "zsh": Shell(
+    "bash": ShellCompletion("bash-completion/completions/pillarbox"),
+    "zsh": ShellCompletion(
         "zsh/site-functions/_pillarbox",
         "add this line to ~/.zshrc: fpath+=(~/.local/share/zsh/site-functions)",
     ),
-    "fish": Shell("fish/vendor_completions.d/pillarbox.fish"),
+    "fish": ShellCompletion("fish/vendor_completions.d/pillarbox.fish"),
 }
 
 
@@ -43,7 +43,7 @@ def command() -> None:
     """
 
 
-def _data_folder(folder: Path | None) -> Path:
+def _installation_folder(folder: Path | None) -> Path:
     """Return the folder for completions and man pages: /usr/local/share for root, or the user's."""
     return folder or (SYSTEM if os.geteuid() == 0 else OWN.expanduser())
 
@@ -53,7 +53,7 @@ def _data_folder(folder: Path | None) -> Path:
 @click.option(
     "--under",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory to install under (default: /usr/local/share as root, else ~/.local/share).",
+    help="Installation directory (default: /usr/local/share as root, else ~/.local/share).",
 )
 @click.pass_context
 def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) -> None:
@@ -71,7 +71,7 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
     for name in shells or SHELLS:
         made = get_completion_class(name)
         assert made is not None
-        file = _data_folder(under) / SHELLS[name].file
+        file = _installation_folder(under) / SHELLS[name].file
         file.parent.mkdir(parents=True, exist_ok=True)
         text = made(ctx.find_root().command, {}, "pillarbox", "_PILLARBOX_COMPLETE").source()
         write_atomically(file, text.encode())
@@ -83,7 +83,7 @@ def completion(ctx: click.Context, shells: tuple[str, ...], under: Path | None) 
 @click.option(
     "--under",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Directory to install under (default: /usr/local/share as root, else ~/.local/share).",
+    help="Installation directory (default: /usr/local/share as root, else ~/.local/share).",
 )
 @click.pass_context
 def man(ctx: click.Context, under: Path | None) -> None:
@@ -96,7 +96,7 @@ def man(ctx: click.Context, under: Path | None) -> None:
     from experiments.files import write_atomically
     from experiments.manual import as_man, entries
 
-    folder = _data_folder(under) / "man" / "man1"
+    folder = _installation_folder(under) / "man" / "man1"
     folder.mkdir(parents=True, exist_ok=True)
     pages = list(entries(ctx.find_root().command, "pillarbox"))
     for page in pages:
@@ -115,7 +115,7 @@ def openflow() -> int:
     sudo ./pillarbox setup openflow
     sudo ./pillarbox up fattree,4 --plane ovs
     """
-    return _provision(
+    return _run_provision_script(
         "PILLARBOX_OPENFLOW",
         "Open vSwitch",
         "sudo apt-get install openvswitch-switch, and pip install 'pillarbox[ovs]'",
@@ -132,7 +132,7 @@ def mpi() -> int:
     sudo ./pillarbox setup mpi
     sudo ./pillarbox mpirun -- hostname
     """
-    return _provision(
+    return _run_provision_script(
         "PILLARBOX_MPI", "Open MPI", "sudo apt-get install openmpi-bin python3-mpi4py"
     )
 
@@ -148,16 +148,19 @@ def tests() -> int:
     sudo ./pillarbox setup tests
     """
     by_hand = "sudo apt-get install openvswitch-switch chromium openssh-server"
-    return _provision("PILLARBOX_TESTS", "software for tests", by_hand)
+    return _run_provision_script("PILLARBOX_TESTS", "software for tests", by_hand)
 
 
-def _provision(variable: str, software: str, by_hand: str) -> int:
+def _run_provision_script(variable: str, software: str, by_hand: str) -> int:
     """Run the provision script with an environment variable set to 1; return its exit code."""
     from experiments.files import CHECKOUT
     from topos.base.errors import require
 
     script = CHECKOUT / "vagrant" / "provision.sh"
-    require(script.is_file(), f"this is not a checkout: {by_hand}")
+    require(
+        script.is_file(),
+        f"this Pillarbox is no checkout and cannot install {software}; instead: {by_hand}",
+    )
     require(os.geteuid() == 0, f"installing {software} needs root: use sudo")
     environment = {**os.environ, variable: "1"}
     return subprocess.run(["sh", script], env=environment, check=False).returncode

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from experiments.arguments import FILE, FOLDER, Group
-from experiments.commands.grade import secret_of, secret_options
+from experiments.commands.grade import secret_from_options, secret_options
 
 
 @click.group(cls=Group)
@@ -21,7 +21,12 @@ def command() -> None:
 
 
 @command.command("release")
-@click.option("--out", type=FOLDER, required=True, help="Output directory (must not exist).")
+@click.option(
+    "--out",
+    type=FOLDER,
+    required=True,
+    help="Output directory for the students' files (must not exist).",
+)
 def release(out: Path) -> None:
     """Create a directory for students: sheets, skeletons, and Pillarbox without any solution.
 
@@ -42,9 +47,9 @@ def release(out: Path) -> None:
     "--form",
     metavar="[gradescope|classroom]",
     required=True,
-    help="Gradescope's autograder, or a template for GitHub Classroom (a self-check, no marks).",
+    help="Autograder for Gradescope, or template for GitHub Classroom (a self-check, no marks).",
 )
-@click.option("--out", type=FILE, required=True, help="Output file.")
+@click.option("--out", type=FILE, required=True, help="Output file: the autograder, as a zip.")
 @secret_options
 def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | None) -> None:
     """Create an autograder for another system: a zip with Pillarbox and no solution.
@@ -59,7 +64,9 @@ def autograder(lab: str, form: str, out: Path, secret: str, secret_file: Path | 
 
     named = click.get_current_context().get_parameter_source("secret")
     in_environment = named is click.core.ParameterSource.ENVIRONMENT and secret_file is None
-    word = "" if in_environment and form != "gradescope" else secret_of(secret, secret_file)
+    word = (
+        "" if in_environment and form != "gradescope" else secret_from_options(secret, secret_file)
+    )
     write_autograder(form, lab, out, word)
     if form == "gradescope" and not word:
         click.echo("the autograder has no secret: its marks are for practice only", err=True)

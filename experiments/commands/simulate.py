@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MOST_FLOWS = 10_000_000
 FLOWS, FLOWS_BY_TCP = 100_000, 2_000
-FULL = 1.0  # Offered load from which a link is overloaded.
+FULL = 1.0  # Offered load, relative to its capacity, from which a link is overloaded.
 FRAME_BYTES = 1514  # Size of an Ethernet frame with an MTU of 1500.
 DEFAULT_QUEUE = "100 packets"
 QUANTILES = ("median", "p95", "p99")
@@ -41,7 +41,7 @@ QUANTILES = ("median", "p95", "p99")
     type=click.Choice(["random", "least-crowded"]),
     default="random",
     show_default=True,
-    help="Path selection of a new flow.",
+    help="How the path of a new flow is chosen.",
 )
 @click.option(
     "--load",
@@ -112,7 +112,7 @@ QUANTILES = ("median", "p95", "p99")
     type=click.Choice(["cubic", "reno"]),
     default="cubic",
     show_default=True,
-    help="Congestion control of --tcp.",
+    help="TCP congestion control, with --tcp.",
 )
 @click.option(
     "--relay-us",
@@ -275,15 +275,15 @@ def _simulated(
     routing, choice, seed = paths
     began = time.perf_counter()
     found = simulate(topology, routing, *flows, cable_bps, choice=choice, seed=seed)
-    yield _figures("fluid", found, began)
+    yield _result_row("fluid", found, began)
     if tcp:
-        from experiments.analysis.packets.tcp_arrivals import by_tcp
+        from experiments.analysis.packets.tcp_arrivals import simulate_by_tcp
 
         began = time.perf_counter()
-        yield _figures("TCP", by_tcp(topology, found, routing, tcp, seed), began)
+        yield _result_row("TCP", simulate_by_tcp(topology, found, routing, tcp, seed), began)
 
 
-def _figures(kind: str, found: Simulated, began: float) -> dict[str, Any]:
+def _result_row(kind: str, found: Simulated, began: float) -> dict[str, Any]:
     from experiments.analysis.arrivals.simulated_arrivals import by_size
     from experiments.linux.processes import peak_mib
 
@@ -307,9 +307,9 @@ def _results_text(found: list[dict[str, Any]]) -> str:
     from experiments.text import paragraphs, records
 
     rows, notes = [], []
-    by_tcp = any(one["of"] == "TCP" for one in found)
+    simulate_by_tcp = any(one["of"] == "TCP" for one in found)
     for one in found:
-        kind = {"of": one["of"]} if by_tcp else {}
+        kind = {"of": one["of"]} if simulate_by_tcp else {}
         rows += [{"load": one["load"], **kind, **row} for row in one["slowdown"]]
         loads, named = one["loads"], "" if one["load"] is None else f"Load {one['load']:g}"
         named = ", ".join(filter(None, (named, *kind.values())))

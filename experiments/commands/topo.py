@@ -29,7 +29,10 @@ from topos.base.topology import Bound, Topology
 @click.option("--cables", is_flag=True, help="Print one JSON line per switch and direct cable.")
 @click.option("--check", is_flag=True, help="Check the wiring of every cable from both ends.")
 @click.option(
-    "--draw", type=FILE, metavar="FILE.svg|.png", help="Draw the network in the style of its paper."
+    "--draw",
+    type=FILE,
+    metavar="FILE.svg|.png",
+    help="Draw the network to a file, in the style of its paper.",
 )
 def command(
     topology: Topology, as_json: bool, cables: bool, check: bool, draw: Path | None
@@ -52,10 +55,10 @@ def command(
         for line in cable_lines(topology):
             click.echo(json.dumps(line))
     elif as_json or (not check and draw is None):
-        answer(as_json, described(topology), summary(topology))
+        answer(as_json, counts_as_json(topology), counts_as_text(topology))
 
 
-def described(topology: Topology) -> dict[str, Any]:
+def counts_as_json(topology: Topology) -> dict[str, Any]:
     """Return the counts and bounds of a network as JSON data."""
     return {
         "spec": topology.spec,
@@ -69,7 +72,7 @@ def described(topology: Topology) -> dict[str, Any]:
     }
 
 
-def summary(topology: Topology) -> str:
+def counts_as_text(topology: Topology) -> str:
     """Return the counts and bounds of a network as text."""
     first, last = 0, topology.servers - 1
     rows = [
@@ -77,9 +80,9 @@ def summary(topology: Topology) -> str:
         ("switches", f"{topology.switches:,} of up to {topology.switch_ports} ports"),
         ("ports per server", str(topology.ports)),
         ("cables", f"{topology.cables:,}"),
-        ("diameter", _bound(topology.diameter_bound(), " hops")),
-        ("bisection width", _bound(topology.bisection(), " cables")),
-        ("disjoint paths", _bound(topology.disjoint_paths(), "")),
+        ("diameter", _bound_text(topology.diameter_bound(), " hops")),
+        ("bisection width", _bound_text(topology.bisection(), " cables")),
+        ("disjoint paths", _bound_text(topology.disjoint_paths(), "")),
         ("addresses", f"{topology.address(first)} to {topology.address(last)}"),
         ("IPv4", _ip_range(topology)),
     ]
@@ -109,7 +112,7 @@ def cable_lines(topology: Topology) -> Iterator[dict[str, Any]]:
                 yield {"cable": ends, "level": plug.level}
 
 
-def _bound(bound: Bound, unit: str) -> str:
+def _bound_text(bound: Bound, unit: str) -> str:
     if bound.value is None:
         return f"no proven bound: {bound.formula} ({bound.source})"
     sign = "" if bound.formula[0] in "<>" else "= "

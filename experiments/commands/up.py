@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     type=click.Choice(["droptail", "codel", "fq_codel", "ecn"]),
     default="droptail",
     show_default=True,
-    help="Queueing discipline of every port.",
+    help="Queueing discipline (tc qdisc) of every port.",
 )
 @click.option(
     "--queue-length",
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     "gateways",
     multiple=True,
     metavar="SERVER",
-    help="Server with an uplink. Repeatable.",
+    help="Server that is a gateway, with an uplink outside the lab. Repeatable.",
 )
 @click.option(
     "--machines",
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     "--detach", is_flag=True, help="Leave the lab running in the background (see `down`)."
 )
 @click.option("--hold", is_flag=True, help="Run without a prompt until standard input is closed.")
-@click.option("--page", is_flag=True, help="Serve the live page and print its address.")
+@click.option("--page", is_flag=True, help="Serve the lab's live web page and print its address.")
 @listen_option
 @plain_http_option
 @terminals_option
@@ -211,7 +211,7 @@ def command(
         if not quiet:
             click.echo(_welcome(lab, place.number))
             if settings.plane == "auto" and lab.plane == "python":
-                click.echo(slower())
+                click.echo(reason_for_python_plane())
         if detach or hold:
             detached.report_ready_and_wait(place, detach)
             return 0
@@ -248,7 +248,7 @@ def _wait_converged(lab: Lab) -> None:
         click.echo(f"pillarbox: {error}", err=True)
 
 
-def slower() -> str:
+def reason_for_python_plane() -> str:
     """Return the reason why the lab uses the Python data plane instead of eBPF, as a message."""
     from hosts.live import lab_programs
 

@@ -68,8 +68,8 @@ def pressure() -> Finding:
 
 def congestion() -> Finding:
     """Return the available TCP congestion controls."""
-    there = _words(PROC / "tcp_available_congestion_control")
-    default = " ".join(_words(PROC / "tcp_congestion_control"))
+    there = _words_in_file(PROC / "tcp_available_congestion_control")
+    default = " ".join(_words_in_file(PROC / "tcp_congestion_control"))
     lack = "" if WANTED_CONTROL in there else f"there is no {WANTED_CONTROL}: {' '.join(there)}"
     costs = "experiments have to name another (--set workload.congestion=reno)"
     found = f"{' '.join(there)}; {default} unless a program asks for another"
@@ -91,7 +91,7 @@ def report_port() -> Finding:
     return finding("report port", f"{REPORT_PORT} is free", lack, costs, mend)
 
 
-def _words(path: Path) -> list[str]:
+def _words_in_file(path: Path) -> list[str]:
     try:
         return path.read_text().split()
     except OSError:

@@ -19,8 +19,19 @@ MODULES = "install the kernel's extra modules (Ubuntu: linux-modules-extra-$(una
 
 def probes() -> list[Probe]:
     """Return `doctor`'s checks of kernel features, in the order of the report."""
-    at_ports = [programs_at_ports, programs_by_themselves]
-    return [root, namespaces, cables, bridges, rates, bursts, delays, *at_ports, tun, ebpf]
+    at_ports = [bpf_programs_at_ports, bpf_programs_by_tcx]
+    return [
+        root,
+        namespaces,
+        veth_pairs,
+        bridges,
+        cable_rates,
+        port_bursts,
+        cable_delays,
+        *at_ports,
+        tun,
+        ebpf,
+    ]
 
 
 def root() -> Finding:
@@ -34,26 +45,30 @@ def namespaces() -> Finding:
     """Return whether network namespaces for servers can be created."""
 
     def attempt() -> None:
-        with _scratch():
+        with _temporary_namespace():
             pass
 
     costs = "no lab can be started: each server is a network namespace"
     mend = "use a virtual machine, or a privileged container"
-    return _tried("namespaces", "network namespaces can be made", attempt, costs, mend, MISSING)
+    return _finding_by_attempt(
+        "namespaces", "network namespaces can be made", attempt, costs, mend, MISSING
+    )
 
 
-def cables() -> Finding:
+def veth_pairs() -> Finding:
     """Return whether the kernel has veth pairs."""
 
     def attempt() -> None:
         from experiments.linux.link_requests import End, cable
 
-        with _scratch() as place:
+        with _temporary_namespace() as place:
             ends = (End(f"probe{i}", 1000 + i, place.descriptor, None) for i in range(2))
             place.send(cable(*ends, mtu=1500))
 
     mend = "load the module (modprobe veth); " + MODULES
-    return _tried("veth", "cables can be made", attempt, "no lab can be started", mend, MISSING)
+    return _finding_by_attempt(
+        "veth", "cables can be made", attempt, "no lab can be started", mend, MISSING
+    )
 
 
 def bridges() -> Finding:
@@ -62,29 +77,29 @@ def bridges() -> Finding:
     def attempt() -> None:
         from experiments.linux.link_requests import bridge
 
-        with _scratch() as place:
+        with _temporary_namespace() as place:
             place.send(bridge("probe", 1000))
 
     costs = "no lab with switches can be started: each mini-switch is a bridge"
     mend = "load the module (modprobe bridge); " + MODULES
-    return _tried("bridge", "switches can be made", attempt, costs, mend, MISSING)
+    return _finding_by_attempt("bridge", "switches can be made", attempt, costs, mend, MISSING)
 
 
-def rates() -> Finding:
+def cable_rates() -> Finding:
     """Return whether cables can have a rate (HTB)."""
 
     def attempt() -> None:
         from experiments.linux.shaping import limited
 
-        with _scratch() as place:
+        with _temporary_namespace() as place:
             place.send(*limited(LOOPBACK, 10.0, None))
 
     costs = "cables have no rate (--rate-mbit), so no throughput can be trusted"
     mend = "load the module (modprobe sch_htb); " + MODULES
-    return _tried("HTB", "cables can have a rate", attempt, costs, mend)
+    return _finding_by_attempt("HTB", "cables can have a rate", attempt, costs, mend)
 
 
-def bursts() -> Finding:
+def port_bursts() -> Finding:
     """Return whether HTB's hysteresis can be enabled: ports then send queued packets in bursts."""
     if os.geteuid() != 0:
         return Finding("HTB's hysteresis", UNKNOWN, NEEDS_ROOT)
@@ -97,21 +112,21 @@ def bursts() -> Finding:
     return finding("HTB's hysteresis", "ports can send in bursts", lack, costs, mend)
 
 
-def delays() -> Finding:
+def cable_delays() -> Finding:
     """Return whether the kernel has netem for delays."""
 
     def attempt() -> None:
         from experiments.linux.shaping import LinkDelay, limited
 
-        with _scratch() as place:
+        with _temporary_namespace() as place:
             place.send(*limited(LOOPBACK, None, LinkDelay(1e-3)))
 
     costs = "delays of cables are made by a process, within 0.3 ms, and are fixed from the start"
     mend = "load the module (modprobe sch_netem); " + MODULES
-    return _tried("netem", "the kernel can delay", attempt, costs, mend)
+    return _finding_by_attempt("netem", "the kernel can delay", attempt, costs, mend)
 
 
-def programs_at_ports() -> Finding:
+def bpf_programs_at_ports() -> Finding:
     """Return whether BPF programs can be attached to ports, for silent cuts and loss."""
 
     def attempt() -> None:
@@ -119,7 +134,7 @@ def programs_at_ports() -> Finding:
 
         program = cable_programs.load(cable_programs.drop())
         try:
-            with _scratch() as place:
+            with _temporary_namespace() as place:
                 tap = cable_programs.CableTap(LOOPBACK, nl.CLSACT_INGRESS)
                 place.send(
                     cable_programs.hook(tap),
@@ -130,10 +145,10 @@ def programs_at_ports() -> Finding:
 
     costs = "no silent cuts, no loss, and no cables from server to server"
     mend = "use a kernel with CONFIG_BPF_SYSCALL, sch_ingress and cls_bpf; " + MODULES
-    return _tried("clsact", "programs can stand at ports", attempt, costs, mend)
+    return _finding_by_attempt("clsact", "programs can stand at ports", attempt, costs, mend)
 
 
-def programs_by_themselves() -> Finding:
+def bpf_programs_by_tcx() -> Finding:
     """Return whether BPF programs can be attached to ports by TCX, and quickly."""
     if os.geteuid() != 0:
         return Finding("TCX", UNKNOWN, NEEDS_ROOT)
@@ -166,7 +181,7 @@ def ebpf() -> Finding:
 
 
 @contextmanager
-def _scratch() -> Iterator[Any]:
+def _temporary_namespace() -> Iterator[Any]:
     """Yield a temporary network namespace."""
     from experiments.linux.namespaces import Namespace
 
@@ -174,7 +189,7 @@ def _scratch() -> Iterator[Any]:
         yield place
 
 
-def _tried(
+def _finding_by_attempt(
     name: str, found: str, attempt: Callable[[], None], costs: str, mend: str, state: str = "less"
 ) -> Finding:
     """Try a kernel feature; return `doctor`'s finding on the feature."""

@@ -16,7 +16,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from experiments.emulation.forwarders import Forwarders
-from experiments.observe.switch_tracing import Follower
+from experiments.observe.switch_tracing import SwitchTracer
 from hosts.base.algorithms import route
 from hosts.base.failures import Failures
 from hosts.base.path import Path, switches_between
@@ -99,7 +99,7 @@ class PacketTracer:
     ) -> dict[str, Any]:
         name, target = self.topology.name(source), self.topology.ip(destination)
         with (
-            Follower(self._net, TRACE_PORT) as follower,
+            SwitchTracer(self._net, TRACE_PORT) as follower,
             self._udp_socket(destination, target, TRACE_PORT) as listener,
             self._udp_socket(source, "", source_port) as sender,
         ):

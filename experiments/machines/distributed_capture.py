@@ -15,8 +15,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from experiments.machines.trial_support import Machines
-from experiments.observe.pcapng import Captured, Interface, Reader, Writer
-from experiments.observe.port_capture import Tapped, capture
+from experiments.observe.pcapng import CapturedFrame, Interface, Reader, Writer
+from experiments.observe.port_capture import CapturePort, capture
 from topos.base.errors import require
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _offset_s() -> float:
 def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
     """Capture frames at ports of this machine's servers; return the file and clock offset."""
     tapped = [
-        Tapped(title, interface, part.namespace_of(server))
+        CapturePort(title, interface, part.namespace_of(server))
         for title, interface, server in asked["ports"]
     ]
     file = BytesIO()
@@ -83,7 +83,7 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
     }
 
 
-def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[Captured]:
+def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
     """Yield the frames captured on a machine, with timestamps by the lab's clock."""
     shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))

@@ -37,7 +37,7 @@ from experiments.machines.clock import ClockServer
 from experiments.machines.distributed_capture import captured_here
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
-from experiments.observe.switch_tracing import Follower
+from experiments.observe.switch_tracing import SwitchTracer
 from hosts.base.failures import Failures
 from hosts.linux.calls import readable
 from hosts.live.settings import LabSettings
@@ -90,7 +90,7 @@ class Part(Lab):
         self._answering, self._trial = answering, PartTrial(self, underlay)
         self._crossing, self._report = crossing, tell
         self._listeners: dict[int, Any] = {}
-        self._follower: Follower | None = None
+        self._follower: SwitchTracer | None = None
         underlay.check_mtu(settings.mtu)
         super().__init__(topology, settings, folder, seed)
         self._meter = self.meter()
@@ -195,7 +195,7 @@ class Part(Lab):
 
         Switches are observed from the first request on, until a request without `keep`.
         """
-        self._follower = self._follower or Follower(self.net, TRACE_PORT)
+        self._follower = self._follower or SwitchTracer(self.net, TRACE_PORT)
         found = self._follower.heard(serial)
         if not keep:
             self._follower.close()

@@ -32,17 +32,17 @@ def lua(topology: Topology | None = None) -> str:
     """
     meanings: dict[str, dict[int, str]] = {}
     layouts: dict[str, dict[str, Any]] = {}
-    known = {header.version: _header(header, layouts, meanings) for header in headers()}
+    known = {header.version: _header_table(header, layouts, meanings) for header in headers()}
     messages: dict[int, dict[str, Any]] = {}
     for number, body in BODIES.items():
         name = Protocol(number).name.lower()
-        layouts[name] = _layout(body.head, name, meanings)
+        layouts[name] = _layout_table(body.head, name, meanings)
         messages[number] = {"name": name, "title": name.replace("_", "-"), "head": name}
         if body.each is not None:
-            layouts[f"{name}_entry"] = _layout(body.each, f"{name}.entry", meanings)
+            layouts[f"{name}_entry"] = _layout_table(body.each, f"{name}.entry", meanings)
             messages[number]["each"] = f"{name}_entry"
     if topology is not None:
-        _name_servers(topology, layouts, meanings)
+        _add_server_names(topology, layouts, meanings)
     numbers = {
         "order": list(layouts),
         "ethertype": ETH_DCN,
@@ -66,12 +66,12 @@ def lua(topology: Topology | None = None) -> str:
     return text
 
 
-def _header(
+def _header_table(
     header: Header, layouts: dict[str, dict[str, Any]], meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
     """Return the Lua table that describes the fields of a protocol header."""
     for form in header.forms:
-        layouts[form.name] = _layout(form.layout, header.name, meanings)
+        layouts[form.name] = _layout_table(form.layout, header.name, meanings)
     forms = {form.size // WORD_BYTES: form.name for form in header.forms}
     described = {"name": header.name, "forms": forms, "usual": header.forms[0].name}
     if header.route:
@@ -84,14 +84,14 @@ def _header(
     return described
 
 
-def _layout(
+def _layout_table(
     layout: HeaderLayout, prefix: str, meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
-    fields = [_field(field, at, prefix, meanings) for at, field in layout.places()]
+    fields = [_field_table(field, at, prefix, meanings) for at, field in layout.places()]
     return {"title": layout.title, "prefix": prefix, "size": layout.size, "fields": fields}
 
 
-def _field(
+def _field_table(
     field: Field, at: int, prefix: str, meanings: dict[str, dict[int, str]]
 ) -> dict[str, Any]:
     described: dict[str, Any] = {
@@ -116,7 +116,7 @@ def _field(
     return described
 
 
-def _name_servers(
+def _add_server_names(
     topology: Topology, layouts: Mapping[str, Any], meanings: dict[str, dict[int, str]]
 ) -> None:
     """Add server addresses to the value names of header fields that hold a server number."""
@@ -142,11 +142,11 @@ def _lua_literal(value: Any) -> str:
     if isinstance(value, str):
         return '"' + value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
     if isinstance(value, Mapping):
-        return _braced(
+        return _lua_table(
             f"[{_lua_literal(key)}] = {_lua_literal(item)}" for key, item in value.items()
         )
-    return _braced(map(_lua_literal, value))
+    return _lua_table(map(_lua_literal, value))
 
 
-def _braced(parts: Iterable[str]) -> str:
+def _lua_table(parts: Iterable[str]) -> str:
     return "{ " + ", ".join(parts) + " }"

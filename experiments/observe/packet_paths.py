@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from experiments.observe.pcapng import Captured, Reader
+from experiments.observe.pcapng import CapturedFrame, Reader
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import Failures, parse_failures
 from hosts.base.network import header_of
@@ -90,15 +90,15 @@ class PathRow(NamedTuple):
 
 
 def packets(
-    topology: Topology, frames: Iterable[Captured]
+    topology: Topology, frames: Iterable[CapturedFrame]
 ) -> tuple[list[PacketSightings], Counter[str]]:
     """Return the hops of each IP packet in a capture, and counts of other frames by kind."""
     found: dict[bytes, PacketSightings] = {}
     others: Counter[str] = Counter()
     for frame in sorted(frames, key=lambda one: one.at_ns):
-        hop = _hop(topology, frame.data)
+        hop = _hop_of_frame(topology, frame.data)
         try:
-            packet = _packet(frame.data)
+            packet = _ipv4_packet_or_kind(frame.data)
         except WireError as error:
             others[f"refused: {error.reason}"] += 1
             continue
@@ -110,7 +110,7 @@ def packets(
     return list(found.values()), others
 
 
-def judged(
+def paths_with_verdicts(
     topology: Topology, found: Iterable[PacketSightings], routing: str, failures: Failures
 ) -> list[PathRow]:
     """Return the paths of captured packets, each compared with the routing's paths."""
@@ -126,7 +126,10 @@ def judged(
 
     counts: Counter[tuple[int, int, tuple[int, ...], str]] = Counter()
     for one in found:
-        ends = (_server(topology, one.packet.source), _server(topology, one.packet.destination))
+        ends = (
+            _server_with_ipv4(topology, one.packet.source),
+            _server_with_ipv4(topology, one.packet.destination),
+        )
         servers = one.servers
         if not servers or None in ends:
             continue
@@ -167,7 +170,7 @@ def _origin(hops: list[Hop]) -> int:
     return next(origins, hops[0][0])
 
 
-def _hop(topology: Topology, frame: bytes) -> Hop | None:
+def _hop_of_frame(topology: Topology, frame: bytes) -> Hop | None:
     """Return the servers that sent and received a captured frame, None if one is unknown."""
     ends = []
     for octets in (frame[6:12], frame[:6]):
@@ -179,13 +182,13 @@ def _hop(topology: Topology, frame: bytes) -> Hop | None:
     return ends[0], ends[1]
 
 
-def _packet(frame: bytes) -> Packet | str:
+def _ipv4_packet_or_kind(frame: bytes) -> Packet | str:
     """Return the IPv4 packet in a captured frame, or the kind of a frame without one."""
     kind, data = int.from_bytes(frame[12:14], "big"), frame[ETHERNET_BYTES:]
     if kind == ETH_DCN:
         header, data = (header_of(data) or DCN).parse(data)
         if header.protocol != Protocol.IPV4:
-            return _message(header.protocol)
+            return _control_message_name(header.protocol)
     elif kind != ETH_IP:
         return f"ethertype 0x{kind:04x}"
     inner, body = Ipv4Header.parse(data)
@@ -193,15 +196,15 @@ def _packet(frame: bytes) -> Packet | str:
         data = body
         inner, body = Ipv4Header.parse(data)
     if inner.protocol in set(Protocol):
-        return _message(inner.protocol)
+        return _control_message_name(inner.protocol)
     return Packet(inner._replace(ttl=0).pack(body), inner.source, inner.destination)
 
 
-def _message(protocol: int) -> str:
+def _control_message_name(protocol: int) -> str:
     return next((one.name.lower().replace("_", " ") for one in Protocol if one == protocol), "?")
 
 
-def _server(topology: Topology, ipv4: int) -> int | None:
+def _server_with_ipv4(topology: Topology, ipv4: int) -> int | None:
     server: int = topology.server_of_ipv4(ipv4)
     return server if 0 <= server < topology.servers and topology.ipv4(server) == ipv4 else None
 
@@ -214,7 +217,7 @@ def lines(topology: Topology, rows: Iterable[PathRow]) -> Iterator[str]:
         yield f"{row.packets:>8}  {ends:<20} {path:<40} {row.verdict}".rstrip()
 
 
-class Followed(NamedTuple):
+class CapturedPaths(NamedTuple):
     """The packets of a capture, grouped by path."""
 
     topology: Topology
@@ -224,9 +227,9 @@ class Followed(NamedTuple):
     others: Counter[str]
 
 
-def followed(
+def paths_in_capture(
     capture: Path, network: str | None, routing: str | None, fail: Sequence[str]
-) -> Followed:
+) -> CapturedPaths:
     """Return the packets' paths in a capture file; its comment names the network by default."""
     try:
         file = capture.open("rb")
@@ -241,12 +244,16 @@ def followed(
         found, others = packets(topology, reader)
     failures = parse_failures(topology, fail or known.failures)
     routing = routing or known.routing
-    return Followed(
-        topology, routing, len(found), judged(topology, found, routing, failures), others
+    return CapturedPaths(
+        topology,
+        routing,
+        len(found),
+        paths_with_verdicts(topology, found, routing, failures),
+        others,
     )
 
 
-class _Known(NamedTuple):
+class _CapturedLab(NamedTuple):
     """Lab description in a capture's comment; fields are empty if absent."""
 
     network: str
@@ -254,7 +261,7 @@ class _Known(NamedTuple):
     failures: list[str]
 
 
-def _described_lab(comment: str) -> _Known:
+def _described_lab(comment: str) -> _CapturedLab:
     try:
         found = json.loads(comment or "{}")
     except (ValueError, RecursionError):
@@ -262,4 +269,6 @@ def _described_lab(comment: str) -> _Known:
     found = found if isinstance(found, dict) else {}
     network, routing = (str(found.get(name) or "") for name in ("network", "routing"))
     failures = found.get("failures")
-    return _Known(network, routing, list(map(str, failures if isinstance(failures, list) else [])))
+    return _CapturedLab(
+        network, routing, list(map(str, failures if isinstance(failures, list) else []))
+    )

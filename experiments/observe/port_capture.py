@@ -28,12 +28,14 @@ BATCH = 256
 ETHERNET_BYTES = 14
 WAIT_S = 0.25
 _TIMESPEC = struct.Struct("@qq")
-_STATISTICS = struct.Struct("=II")  # packet socket's counts of received and of dropped frames
+_STATISTICS = struct.Struct(
+    "=II"
+)  # kernel's PACKET_STATISTICS of a packet socket: received and dropped frames
 # offset in a frame of the protocol field, in DCN's and BCube's header
 _PROTOCOL_AT = ETHERNET_BYTES + 1
 
 
-class Tapped(NamedTuple):
+class CapturePort(NamedTuple):
     """A server's port at which frames are captured: title, interface, network namespace."""
 
     title: str  # name of the port in the capture
@@ -45,11 +47,11 @@ class CaptureCounts(NamedTuple):
     """Counts of captured and missed frames."""
 
     written: int
-    missed: int  # frames that arrived faster than they were written
+    missed: int  # frames missing in the file: they arrived faster than they were written
 
 
 def capture(
-    ports: Sequence[Tapped],
+    ports: Sequence[CapturePort],
     file: BinaryIO,
     *,
     comment: str = "",
@@ -69,7 +71,7 @@ def capture(
     written = 0
     end = None if seconds is None else time.monotonic() + seconds
     with ExitStack() as stack:
-        sockets = [stack.enter_context(_tap(port)) for port in ports]
+        sockets = [stack.enter_context(_packet_socket(port)) for port in ports]
         poll = select.epoll()
         stack.callback(poll.close)
         for one in sockets:
@@ -101,7 +103,7 @@ def capture(
                     write(numbers[descriptor])
         missed = 0
         for number, one in enumerate(sockets):
-            came, lost = _statistics(one)
+            came, lost = _frame_counts(one)
             missed += lost
             while (frames is None or written < frames) and taken[number] < came - lost:
                 if not write(number):
@@ -110,10 +112,10 @@ def capture(
     return CaptureCounts(written, missed)
 
 
-def senders(port: Tapped, seconds: float) -> Iterator[str]:
+def sender_macs(port: CapturePort, seconds: float) -> Iterator[str]:
     """Yield the source MAC address of each frame that passes a port within a duration."""
     end = time.monotonic() + seconds
-    with _tap(port) as tap:
+    with _packet_socket(port) as tap:
         while (left := end - time.monotonic()) > 0:
             readable([tap], left)
             for _, data, _, _ in _available_frames(tap, ETHERNET_BYTES):
@@ -121,7 +123,7 @@ def senders(port: Tapped, seconds: float) -> Iterator[str]:
 
 
 @contextmanager
-def _tap(port: Tapped) -> Iterator[socket.socket]:
+def _packet_socket(port: CapturePort) -> Iterator[socket.socket]:
     with inside(port.namespace):
         # A packet socket created with a protocol would receive from all ports before the bind.
         made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_NONBLOCK, 0)
@@ -137,7 +139,7 @@ def _available_frames(tap: socket.socket, longest: int) -> Iterator[tuple[int, b
     for _ in range(BATCH):
         try:
             data, ancillary, _, place = tap.recvmsg(65600, 64)
-        except OSError:  # the packet socket's buffer is empty, or its port is down
+        except OSError:  # no frame is left in the packet socket's buffer, or the port is down
             return
         at_ns = time.time_ns()
         for level, kind, value in ancillary:
@@ -152,7 +154,7 @@ def _is_control_message(data: bytes) -> bool:
     return ours and data[_PROTOCOL_AT] in (Protocol.HEART_BEAT, Protocol.LINK_STATE)
 
 
-def _statistics(tap: socket.socket) -> tuple[int, int]:
+def _frame_counts(tap: socket.socket) -> tuple[int, int]:
     """Return the counts of received and dropped frames of a packet socket so far."""
     counters = tap.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
     came, lost = _STATISTICS.unpack(counters)

@@ -22,7 +22,7 @@ LONGEST_FRAME = 2048
 TTL_AT = 22  # offset of the IPv4 time to live in a frame
 
 
-class Follower:
+class SwitchTracer:
     """Records the switches that marked UDP packets pass, by packet sockets; a context manager."""
 
     def __init__(
@@ -39,11 +39,11 @@ class Follower:
                     self._switch_of[intf.name] = intf.node.name
                     namespace = intf.node.live_namespace()
                     namespaces[namespace.descriptor] = namespace
-        self._sockets = [_listener(namespace, port) for namespace in namespaces.values()]
+        self._sockets = [_udp_packet_socket(namespace, port) for namespace in namespaces.values()]
         # Order of the captured packets, by mark, time to live and switch.
         self._observations: dict[tuple[int, int, str], int] = {}
 
-    def __enter__(self) -> Follower:
+    def __enter__(self) -> SwitchTracer:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -65,7 +65,7 @@ class Follower:
         share a socket, which keeps the order.
         """
         for listening in self._sockets:
-            self._read(listening)
+            self._record_packets(listening)
         found = [
             (-ttl, at, name)
             for (heard, ttl, name), at in self._observations.items()
@@ -73,7 +73,7 @@ class Follower:
         ]
         return [(-low, name) for low, _, name in sorted(found)]
 
-    def _read(self, listening: socket.socket) -> None:
+    def _record_packets(self, listening: socket.socket) -> None:
         while True:
             try:
                 frame, place = listening.recvfrom(LONGEST_FRAME)
@@ -88,17 +88,17 @@ class Follower:
                 )
 
 
-def _listener(namespace: Any, port: int) -> socket.socket:
+def _udp_packet_socket(namespace: Any, port: int) -> socket.socket:
     """Return a packet socket for packets to a UDP port, at every interface of a namespace."""
     with namespace:
         kind = socket.SOCK_RAW | socket.SOCK_NONBLOCK
         made = socket.socket(socket.AF_PACKET, kind, socket.htons(ETH_P_ALL))
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-    attach_filter(made, _udp_to(port))
+    attach_filter(made, _udp_filter(port))
     return made
 
 
-def _udp_to(port: int) -> bytes:
+def _udp_filter(port: int) -> bytes:
     """Return the BPF filter for UDP over IPv4 without options to a port."""
     ethertype, ports = ETH_IP.to_bytes(2, "big"), port.to_bytes(2, "big")
     wanted = {12: ethertype[0], 13: ethertype[1], 14: 0x45, 23: UDP, 36: ports[0], 37: ports[1]}

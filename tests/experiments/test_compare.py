@@ -276,11 +276,14 @@ def test_wrong_prices_say_how_to_write_them(entry):
 
 
 def test_contrast_with_the_wrapped_butterfly():
-    found = network_measures.contrast(topos.parse("dpillar,8,2"))
+    found = network_measures.butterfly_comparison(topos.parse("dpillar,8,2"))
     assert (found.butterfly.k, found.butterfly.nodes) == (4, 64)
     assert found.diameter_ratio == 2
     assert found.bisection_ratio == 1
-    assert network_measures.contrast(topos.parse("dcell,3,2,servers=41")).bisection_ratio is None
+    assert (
+        network_measures.butterfly_comparison(topos.parse("dcell,3,2,servers=41")).bisection_ratio
+        is None
+    )
 
 
 def test_the_largest_networks_are_compared_by_formula():
@@ -359,14 +362,14 @@ def test_a_bound_is_one_in_every_table_that_prints_it(tables):
 def test_speed_ups_are_those_of_traffic(monkeypatch):
     bcube = topos.parse("bcube,4,1")
     everybody = range(1, bcube.servers)
-    assert speedups.of_a_file(bcube, everybody) == 2
+    assert speedups.speedup_of_file_distribution(bcube, everybody) == 2
     plan = speedups.plan_of(bcube, 0, everybody)
     once = replace(plan, trees=(plan.trees[0], plan.trees[0]))  # two parts over the same links
     monkeypatch.setattr(speedups, "plan_of", lambda *_: once)
-    assert speedups.of_a_file(bcube, everybody) == 1
+    assert speedups.speedup_of_file_distribution(bcube, everybody) == 1
     short = replace(plan, trees=(plan.trees[0][:-1], plan.trees[1]))  # one server gets half of it
     monkeypatch.setattr(speedups, "plan_of", lambda *_: short)
-    assert speedups.of_a_file(bcube, everybody) == 0
+    assert speedups.speedup_of_file_distribution(bcube, everybody) == 0
 
 
 def test_every_difference_has_a_reason(tables):

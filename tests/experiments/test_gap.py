@@ -101,7 +101,7 @@ def test_between_two_servers_the_paths_are_counted() -> None:
 
 def test_between_takes_two_servers_and_no_flows() -> None:
     for wrong in (["0.0"], ["0.0", "0.1", "--flows", "burst"]):
-        with pytest.raises(PillarboxError, match=r"give no server \(whole network\), or two"):
+        with pytest.raises(PillarboxError, match=r"gap takes no server \(whole network\), or two"):
             run("bcube,4,1", *wrong)
 
 

@@ -227,7 +227,7 @@ TEACHERS = {
     ("lab4", "_surely_arrives"),  # `walk` of a network
     ("lateness", "times_of"),
     ("live_grading", "add_live"),  # marks of its own child, in a folder of its own
-    ("grade", "secret_of"),
+    ("grade", "secret_from_options"),
     ("judge", "_judge_process_main"),  # /dev/null
 }
 

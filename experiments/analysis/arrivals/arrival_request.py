@@ -35,7 +35,7 @@ class ArrivalRequest:
     pattern: str
     sizes: str
     seed: int
-    cable_bps: float  # goodput of a cable
+    cable_bps: float  # goodput of each cable, which the load refers to
 
     def drawn(self, load: float, load_of: str, count: int) -> tuple[Arrivals, Window]:
         """Return about `count` flows of a load, and the window in which the measured ones start."""
@@ -66,7 +66,9 @@ class ArrivalRequest:
         if load_of == SERVERS:
             ports = self.topology.servers * self.topology.ports
             return float((cabled_links(self.topology) < ports).sum()) * self.cable_bps
-        require(load_of == CABLES, f"a load is of {CABLES} or {SERVERS} here, not {load_of!r}")
+        require(
+            load_of == CABLES, f"the load is a share of {CABLES} or {SERVERS}, not of {load_of!r}"
+        )
         demand = demand_of(self.topology, Workload(self.pattern, duration_s=1.0), self.seed)
         pairs = draw_pairs(demand, SAMPLE, numpy.random.default_rng(self.seed))
         return cable_capacity_bps(self.topology, self.routing, pairs, self.cable_bps)

@@ -10,14 +10,14 @@ from typing import Any
 
 
 def put(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Add entry `one` to an event queue of `size` entries."""
+    """Add entry `one` to the simulator's event queue, which has `size` entries."""
     heap[size] = one
     at[one] = size
     moved(heap, at, due_s, size + 1, one)
 
 
 def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
-    """Remove the earliest event from an event queue of `size` entries."""
+    """Remove the earliest event from the simulator's event queue of `size` entries."""
     last = heap[size - 1]
     heap[0] = last
     at[last] = 0
@@ -26,7 +26,7 @@ def take_first(heap: Any, at: Any, due_s: Any, size: int) -> None:
 
 
 def moved(heap: Any, at: Any, due_s: Any, size: int, one: int) -> None:
-    """Restore the heap order of an event queue after the time of entry `one` has changed."""
+    """Restore the simulator's event heap after the time of entry `one` has changed."""
     place, when_s = at[one], due_s[one]
     while place > 0:
         above = (place - 1) // 2

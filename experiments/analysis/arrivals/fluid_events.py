@@ -31,16 +31,16 @@ NONE = -1
 class Course(NamedTuple):
     """Simulated start, end and path of every flow, and all flows' totals over time."""
 
-    begin_s: Floats  # later than requested if the flow waited for others
-    end_s: Floats  # missing (NaN) for a flow that has no path, or waits for a flow that never ends
+    begin_s: Floats  # start of the flow: later than requested if it waited for others
+    end_s: Floats  # NaN for a flow that has no path, or waits for a flow that never ends
     path: Ints  # index of the chosen path among the flow's paths
-    delivered_bits: Floats  # total of all flows, up to each requested moment
+    delivered_bits: Floats  # bits delivered by all flows up to each requested moment
     active: Ints  # number of flows in progress at each requested moment
     events: int  # number of moments at which flows started or ended
     most_active: int
 
 
-class _Flows(NamedTuple):
+class _FlowsToSimulate(NamedTuple):
     """Arrays of the flows to simulate: start, volume and links of each flow's possible paths."""
 
     starts: Ints
@@ -54,13 +54,13 @@ class _Flows(NamedTuple):
     nexts: Ints
 
 
-class _Found(NamedTuple):
+class _SimulationResults(NamedTuple):
     begin_s: Floats
     end_s: Floats
     path: Ints
     delivered_bits: Floats
     active: Ints
-    counts: Ints  # [0]: number of events; [1]: maximum number of active flows
+    counts: Ints  # counts[0]: number of events; counts[1]: maximum number of active flows
 
 
 def course(
@@ -107,14 +107,17 @@ def course(
     flows = len(start_s)
     require(
         len(volume_bits) == flows and routes.flows == flows * choices,
-        f"{flows} flows need as many volumes, and {choices} paths each",
+        f"{flows} simulated flows need as many volumes, and {choices} paths each",
     )
-    require(bool((volume_bits > 0).all()), "each flow needs a volume of more than 0 bits")
-    require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite earliest start time")
+    require(bool((volume_bits > 0).all()), "each simulated flow needs a volume of more than 0 bits")
+    require(
+        bool(numpy.isfinite(start_s).all()),
+        "each simulated flow needs a finite earliest start time",
+    )
     moments_s = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     waits, nexts = _dependencies(after, flows)
     first = numpy.flatnonzero(waits == 0)
-    given = _Flows(
+    given = _FlowsToSimulate(
         routes.starts.astype(numpy.int64),
         routes.links.astype(numpy.int32),
         choices,
@@ -124,7 +127,7 @@ def course(
         waits,
         *nexts,
     )
-    found = _Found(
+    found = _SimulationResults(
         numpy.full(flows, numpy.nan),
         numpy.full(flows, numpy.nan),
         numpy.zeros(flows, numpy.int32),
@@ -160,11 +163,13 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
     flow_of, rate = numpy.empty(flows, numpy.int32), numpy.empty(flows)
     left, since_s, due_s = numpy.empty(flows), numpy.empty(flows), numpy.empty(flows)
     heap, at = numpy.empty(flows, numpy.int32), numpy.empty(flows, numpy.int32)
-    unused = numpy.empty(flows, numpy.int32)  # slots without an active flow; the last is used next
+    unused = numpy.empty(
+        flows, numpy.int32
+    )  # stack of slots without an active flow: the last is used next
     for slot in range(flows):
         unused[slot] = flows - 1 - slot
     waits = given.waits.copy()
-    ready = [(0.0, 0)]  # flows that waited for others and have a later start time
+    ready = [(0.0, 0)]  # flows whose predecessors have ended, by (later) start time
     ready.pop()
     active, begun, noted, delivered = 0, 0, 0, 0.0
     while True:
@@ -211,7 +216,7 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
                 begun += 1
             else:
                 break
-            row = _chosen_row(given, shared, flow)
+            row = _row_of_chosen_path(given, shared, flow)
             found.path[flow] = row - flow * given.choices
             path = given.links[given.starts[row] : given.starts[row + 1]]
             if len(path) == 0:
@@ -235,7 +240,7 @@ def _process_events(given: Any, found: Any, shared: Any, moments_s: Any) -> None
         shared.ends[2] = 0
 
 
-def _chosen_row(given: Any, shared: Any, flow: int) -> int:
+def _row_of_chosen_path(given: Any, shared: Any, flow: int) -> int:
     """Return the row, in the table of all paths, of the path that a starting flow takes."""
     best: int = flow * given.choices
     fewest, shortest = NONE, 0

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[Any]
 
-# Relative difference below which two levels are equal, far above rounding errors.
+# Relative difference below which two fair-share levels are equal, far above rounding errors.
 ROUNDING = 1e-12
 # Spare capacity, relative to the largest capacity, below which a link's level is updated.
 NEAR = 1e-9
-FIRST = 4  # initial size of a link's list of flows
+FIRST = 4  # initial capacity of a link's list of flows
 NONE = -1
 
 
@@ -45,7 +45,7 @@ class SharingState(NamedTuple):
     """Links, active flows, and the update queue: arrays that functions change in place."""
 
     capacity: Floats  # capacity of each link
-    near: float  # a link with less spare capacity has its level updated
+    near: float  # a link with less spare capacity than this has its level updated
     level: Floats
     spare: Floats  # capacity that flows leave of a link without a level; undefined for other links
     # The flows of link l: entries[begin[l] : begin[l] + flows[l]], with room for `fits[l]`. An
@@ -67,12 +67,12 @@ class SharingState(NamedTuple):
     second: Floats
     # Ring of links to update, and the slots whose rate has changed since the last `settle`.
     queue: Ints
-    # [0]: first of the queue; [1]: after its last; [2]: number of changed slots
+    # ends[0]: first link of the queue; [1]: after its last; [2]: number of changed slots
     ends: Ints
     queued: Ints
     changed: Ints
     marked: Ints
-    bounds: Floats  # b_i of each flow of one link at a time
+    bounds: Floats  # work array: b_i of each flow of the link being updated
 
 
 def shared(routes: Routes, slots: int, capacity_bps: Floats) -> SharingState:
@@ -123,18 +123,18 @@ def join(shared: Any, slot: int, path: Any) -> None:
     for position in range(len(path)):
         link = path[position]
         if count[link] == shared.fits[link]:
-            _double_room(shared, link)
+            _double_flow_list(shared, link)
         shared.entries[shared.begin[link] + count[link]] = (slot << shared.bits) + position
         links[slot, position], shared.place[slot, position] = link, count[link]
         count[link] += 1
-        _queue_link(shared.queue, shared.ends, shared.queued, link)
+        _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
     low = _lowest_levels(links[slot], len(path), shared.level)
     shared.low[slot], shared.second[slot], shared.where[slot] = low
-    _mark_changed(shared.changed, shared.ends, shared.marked, slot)
+    _mark_rate_changed(shared.changed, shared.ends, shared.marked, slot)
 
 
 def leave(shared: Any, slot: int) -> None:
-    """Remove a flow from the links that it shares; call `settle` first to update rates."""
+    """Remove an ended flow from its links; other flows' rates change at the next `settle`."""
     begin, count, entries, places = shared.begin, shared.flows, shared.entries, shared.place
     positions = (1 << shared.bits) - 1
     for position in range(shared.length[slot]):
@@ -144,7 +144,7 @@ def leave(shared: Any, slot: int) -> None:
         entries[begin[link] + place] = last
         places[last >> shared.bits, last & positions] = place
         if shared.level[link] < numpy.inf:
-            _queue_link(shared.queue, shared.ends, shared.queued, link)
+            _append_to_update_queue(shared.queue, shared.ends, shared.queued, link)
         elif count[link] > 0:
             shared.spare[link] += shared.low[slot]
         else:
@@ -190,9 +190,9 @@ def settle(shared: Any) -> None:
             if low[slot] == low_before and where[slot] == where_before:
                 most = level[where_before]
                 if not _levels_equal(min(second_before, most), min(second[slot], most)):
-                    _queue_link(queue, ends, queued, where_before)
+                    _append_to_update_queue(queue, ends, queued, where_before)
                 continue
-            _mark_changed(shared.changed, ends, shared.marked, slot)
+            _mark_rate_changed(shared.changed, ends, shared.marked, slot)
             for position in range(length[slot]):
                 other = links[slot, position]
                 if other == link or queued[other] > 0:
@@ -206,7 +206,7 @@ def settle(shared: Any) -> None:
                     spare[other] += before - after
                     matters = spare[other] <= shared.near
                 if matters:
-                    _queue_link(queue, ends, queued, other)
+                    _append_to_update_queue(queue, ends, queued, other)
 
 
 def _fair_level(bounds: Any, count: int, capacity: float) -> float:
@@ -238,14 +238,14 @@ def _lowest_levels(links: Any, length: int, level: Any) -> tuple[float, float, i
     return low, second, where
 
 
-def _queue_link(queue: Any, ends: Any, queued: Any, link: int) -> None:
+def _append_to_update_queue(queue: Any, ends: Any, queued: Any, link: int) -> None:
     if queued[link] == 0:
         queued[link] = 1
         queue[ends[1]] = link
         ends[1] = ends[1] + 1 if ends[1] + 1 < len(queue) else 0
 
 
-def _mark_changed(changed: Any, ends: Any, marked: Any, slot: int) -> None:
+def _mark_rate_changed(changed: Any, ends: Any, marked: Any, slot: int) -> None:
     if marked[slot] == 0:
         marked[slot] = 1
         changed[ends[2]] = slot
@@ -256,10 +256,10 @@ def _levels_equal(one: float, other: float) -> bool:
     return one == other or abs(one - other) <= ROUNDING * min(one, other)
 
 
-def _double_room(shared: Any, link: int) -> None:
+def _double_flow_list(shared: Any, link: int) -> None:
     """Double the room for flows in a link's list."""
     begin, count, free = shared.begin[link], shared.flows[link], shared.free[0]
-    for i in range(count):  # a slice assignment would take numba 3 s more to compile
+    for i in range(count):  # a loop, since numba takes 3 s longer to compile a slice assignment
         shared.entries[free + i] = shared.entries[begin + i]
     shared.begin[link], shared.fits[link] = free, 2 * count
     shared.free[0] = free + 2 * count

@@ -29,23 +29,23 @@ SAMPLE = 100_000  # number of pairs from which the mean path length is computed
 class Loads(NamedTuple):
     """Offered and delivered load within a window, as fractions of capacity."""
 
-    offered: float  # load of the flows that start in the window / all cables' capacity
-    carried: float  # load delivered in the window by all flows / all cables' capacity
-    busiest: float  # highest offered load of a link
-    servers: float  # offered load of the servers' ports
-    active_before: int  # active flows at the window's start
-    # active flows at the window's end: many more mean that the network is overloaded
+    offered: float  # load of the flows that start in the window, divided by all cables' capacity
+    carried: float  # load that all flows deliver in the window, divided by all cables' capacity
+    busiest: float  # highest offered load of any link, relative to its capacity
+    servers: float  # offered load relative to the capacity of all servers' ports
+    active_before: int  # number of active flows at the start of the measured window
+    # number of active flows at the window's end: many more mean an overloaded network
     active_after: int
 
 
 class Simulated(NamedTuple):
-    """Results of the simulation of arriving flows."""
+    """Result of a simulation of arriving flows: each flow's path, times and slowdown."""
 
     arrivals: Arrivals
     window: Window
     routes: Routes  # links of the path that each flow took
     course: Course
-    slowdown: Floats  # completion time divided by that of the flow alone; missing without a path
+    slowdown: Floats  # completion time / completion time in an idle network; NaN without a path
     loads: Loads
 
     @property
@@ -139,10 +139,10 @@ def simulate(
     else:
         numbers = drawn_paths(topology, routing, arrivals.source, seed)
     found = routes(topology, routing, sources, destinations, numbers)
-    return over_routes(topology, arrivals, window, found, cable_bps, choices=several)
+    return simulate_on_paths(topology, arrivals, window, found, cable_bps, choices=several)
 
 
-def over_routes(
+def simulate_on_paths(
     topology: Topology,
     arrivals: Arrivals,
     window: Window,
@@ -173,7 +173,7 @@ _NO_LOADS = Loads(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
 def drawn_paths(topology: Topology, routing: str, sources: Any, seed: int) -> Any:
-    """Return the number of a random path for each flow, as hashing chooses it."""
+    """Return the number of each flow's path, drawn at random as if chosen by hashing."""
     count = choose(topology, routing).choices(topology)
     return numpy.random.default_rng([seed, count]).integers(0, count, len(sources))
 
@@ -215,7 +215,7 @@ def loads_of(topology: Topology, found: Simulated, cable_bps: float) -> Loads:
 
 
 def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
-    """Return a row of slowdowns per size class that has flows, and a row for all flows.
+    """Return a table of flow slowdowns: a row per flow size class, and a row for all flows.
 
     A flow without a slowdown is lost: it has no path.
 
@@ -238,7 +238,7 @@ def by_size(volume_bytes: Any, slowdown: Any) -> list[dict[str, Any]]:
 
 
 def last_of_groups(group: Any, end_s: Any, start_s: Any) -> Floats:
-    """Return the completion time of each group of flows, from its first start to its last end.
+    """Return the time from the first start to the last end of each group of flows.
 
     Groups (a shuffle, a request, a job) are numbered from 0; a group with a flow that never ends
     has a missing time (NaN).

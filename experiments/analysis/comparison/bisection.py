@@ -31,7 +31,7 @@ from topos.base.topology import Topology
 SWITCH_SIDES = 1 << 24  # limit of (choices of switch sides) x servers for exhaustive search
 CHUNK = 1 << 12
 MOST_PROGRAMMED = 100  # maximum number of servers for an integer program
-MOST_CORNERS = 6  # maximum width of a corner in each digit
+MOST_CORNERS = 6  # maximum width of a tried corner (box of servers) in each address digit
 ROUNDING = 1e-6
 IntRow = NDArray[numpy.int64]
 
@@ -55,7 +55,7 @@ class Bisection(NamedTuple):
 
 
 def bisection(topology: Topology, seconds: float) -> Bisection:
-    """Return the bisection width, exact if `seconds` suffice."""
+    """Return bounds of a network's bisection width, equal if `seconds` suffice for a search."""
     servers = topology.servers
     if servers > MOST_SEARCHED:
         return Bisection(None, None, f"not computed: more than {MOST_SEARCHED:,} servers")
@@ -76,7 +76,7 @@ def bisection(topology: Topology, seconds: float) -> Bisection:
 def flow_bound(topology: Topology) -> int:
     """Return the bisection width's lower bound by the loads of all-to-all flows."""
     half = topology.servers // 2
-    # Number of unordered pairs on the busiest cable.
+    # Number of unordered pairs of servers whose traffic crosses the busiest cable.
     busiest = float(link_loads(topology).sum(axis=0).max()) / 2
     return math.ceil(half * (topology.servers - half) / busiest - ROUNDING)
 
@@ -123,7 +123,7 @@ def cut_size(topology: Topology, matrix: sparse.csr_matrix, half: IntRow) -> int
     if topology.switches_interconnect:
         return _cut_through_fabric(topology, matrix, inside == 1)
     cables = matrix[: topology.servers]
-    ones = cables.T @ inside  # number of each node's cables to servers of `half`
+    ones = cables.T @ inside  # for each node: number of cables to servers of `half`
     among = cables.T @ (1 - inside)
     switches = slice(topology.servers, None)
     direct = ((1 - inside) * ones[: topology.servers]).sum()
@@ -183,10 +183,12 @@ def least_over_switch_sides(topology: Topology) -> int:
     between = numpy.triu(matrix[servers:, servers:])
     ports = uplinks.sum(axis=1)
     least = topology.cables
-    for first in range(0, 1 << (switches - 1), CHUNK):  # the last switch is always on side 0
+    for first in range(
+        0, 1 << (switches - 1), CHUNK
+    ):  # the last switch stays on side 0, since swapping the sides changes nothing
         choices = numpy.arange(first, min(first + CHUNK, 1 << (switches - 1)))
         sides = (choices[:, None] >> numpy.arange(switches)) & 1
-        ones = sides @ uplinks.T  # number of each server's cables to side 1
+        ones = sides @ uplinks.T  # for each server: number of cables to switches on side 1
         gains = numpy.sort(ports - 2 * ones, axis=1).cumsum(axis=1)
         cut = ones.sum(axis=1)
         for i, j in zip(*between.nonzero(), strict=True):
@@ -197,7 +199,7 @@ def least_over_switch_sides(topology: Topology) -> int:
 
 
 def integer_program(topology: Topology, lower: int, upper: int, seconds: float) -> tuple[int, int]:
-    """Return a lower and an upper bound of a network's bisection width."""
+    """Return the lower and upper bound of a network's bisection width by integer programming."""
     cables = topology.cable_arrays()
     a, b = cables.a.astype(numpy.int64), cables.b.astype(numpy.int64)
     return least_cut(a, b, topology.nodes, topology.servers, lower, upper, seconds)

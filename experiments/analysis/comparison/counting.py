@@ -36,7 +36,7 @@ class Limit(NamedTuple):
 
 
 def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -> Iterator[Limit]:
-    """Yield upper bounds of the throughput of flows between these pairs; each pair has a path.
+    """Yield upper bounds of the throughput of flows between pairs of servers that have a path.
 
     Examples
     --------
@@ -58,14 +58,14 @@ def limits(topology: Topology, pairs: Sequence[tuple[int, int]], works: Bools) -
     taken = _links_of_shortest_paths(topology, ends, near, far)
     each = f"{taken / len(pairs):.3g} on a flow's shortest path"
     yield Limit("links", len(pairs) * len(near) / taken, f"{len(near)} links, and {each}")
-    yield _port_limit(topology, ends, near)
+    yield _server_port_bound(topology, ends, near)
     every = topology.servers * (topology.servers - 1)
     whole = len(near) == len(links) and len(set(pairs)) == len(pairs) == every
     if whole and topology.servers <= MOST_SERVERS:
         cut = bisection(topology, BISECTION_S).upper
         assert cut is not None
         across = topology.servers // 2 * -(-topology.servers // 2)
-        reason = f"{_plural(cut, 'cable')} between halves, and {_plural(across, 'flow')} each way"
+        reason = f"{_counted(cut, 'cable')} between halves, and {_counted(across, 'flow')} each way"
         yield Limit("bisection", every * cut / across, reason)
 
 
@@ -82,16 +82,18 @@ def _links_of_shortest_paths(topology: Topology, ends: Ints, near: Ints, far: In
     return total
 
 
-def _port_limit(topology: Topology, ends: Ints, near: Ints) -> Limit:
+def _server_port_bound(topology: Topology, ends: Ints, near: Ints) -> Limit:
     """Return the bound by the server with the most flows per port, in either direction."""
     ports = numpy.bincount(near, minlength=topology.nodes)
     flows = numpy.stack([numpy.bincount(side, minlength=topology.nodes) for side in ends.T])
     crowd = flows.max(axis=0) / numpy.maximum(ports, 1)
     server = int(crowd.argmax())
     count, most = int(ports[server]), int(flows[:, server].max())
-    reason = f"{_plural(most, 'flow')} over {_plural(count, 'port')} of {topology.address(server)}"
+    reason = (
+        f"{_counted(most, 'flow')} over {_counted(count, 'port')} of {topology.address(server)}"
+    )
     return Limit("ports", len(ends) / float(crowd[server]), reason)
 
 
-def _plural(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"

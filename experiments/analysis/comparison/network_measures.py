@@ -15,19 +15,19 @@ NOT_ASKED = "not requested (--no-exact)"
 
 
 @dataclass(frozen=True)
-class Contrast:
+class ButterflyComparison:
     """The smallest wrapped butterfly with at least as many nodes (Liao 2012, section 2.6)."""
 
     butterfly: WrappedButterfly
-    diameter_ratio: float | None  # the butterfly's diameter divided by the bound of the network's
-    bisection_ratio: float | None  # the network's bisection width divided by the butterfly's
+    diameter_ratio: float | None  # butterfly's diameter / upper bound of the network's diameter
+    bisection_ratio: float | None  # network's bisection width / butterfly's bisection width
 
 
-def contrast(topology: Topology) -> Contrast:
+def butterfly_comparison(topology: Topology) -> ButterflyComparison:
     """Return the smallest wrapped butterfly that connects as many servers, with four ports each.
 
     >>> import topos
-    >>> found = contrast(topos.parse("dpillar,48,3"))
+    >>> found = butterfly_comparison(topos.parse("dpillar,48,3"))
     >>> found.butterfly.k, found.butterfly.degree, found.butterfly.diameter()
     (12, 4, 18)
     """
@@ -36,7 +36,7 @@ def contrast(topology: Topology) -> Contrast:
         k += 1
     butterfly = WrappedButterfly(k)
     bound, width = topology.diameter_bound().value, topology.bisection().value
-    return Contrast(
+    return ButterflyComparison(
         butterfly,
         butterfly.diameter() / bound if bound else None,
         width / butterfly.bisection() if width is not None else None,
@@ -48,11 +48,11 @@ class NetworkMeasures:
     """All compared values of one network: its column of the comparison."""
 
     topology: Topology
-    diameter: path_metrics.Searched
+    diameter: path_metrics.SearchedMetric
     bisection: Bisection
     disjoint: path_metrics.DisjointPathCounts
     bill: prices.Bill
-    contrast: Contrast
+    butterfly_comparison: ButterflyComparison
 
 
 def measure(
@@ -60,7 +60,7 @@ def measure(
 ) -> NetworkMeasures:
     """Return a network's measures; `exact` enables searches of about `seconds` each."""
     skipped = (
-        path_metrics.Searched(None, NOT_ASKED),
+        path_metrics.SearchedMetric(None, NOT_ASKED),
         path_metrics.DisjointPathCounts(None, None, NOT_ASKED),
     )
     return NetworkMeasures(
@@ -69,13 +69,13 @@ def measure(
         bisection(topology, seconds) if exact else Bisection(None, None, NOT_ASKED),
         path_metrics.disjoint_paths(topology) if exact else skipped[1],
         prices.bill(topology, price_list),
-        contrast(topology),
+        butterfly_comparison(topology),
     )
 
 
 def as_json(measured: NetworkMeasures) -> dict[str, Any]:
     """Return a network's measures as a JSON object, with units in the keys."""
-    topology, cost, versus = measured.topology, measured.bill, measured.contrast
+    topology, cost, versus = measured.topology, measured.bill, measured.butterfly_comparison
     return {
         "spec": topology.spec,
         "servers": topology.servers,
@@ -100,7 +100,7 @@ def as_json(measured: NetworkMeasures) -> dict[str, Any]:
         "nics_usd": cost.nics_usd,
         "servers_usd": cost.servers_usd,
         "network_usd": cost.network_usd,
-        "network_usd_per_server": _per_server(cost.network_usd, topology.servers),
+        "network_usd_per_server": _value_per_server(cost.network_usd, topology.servers),
         "total_usd": cost.total_usd,
         "switches_w": cost.switches_w,
         "nics_w": cost.nics_w,
@@ -127,7 +127,11 @@ def rows(measured: list[NetworkMeasures]) -> list[tuple[str, list[str]]]:
 
 
 def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
-    topology, cost, butterfly = measured.topology, measured.bill, measured.contrast.butterfly
+    topology, cost, butterfly = (
+        measured.topology,
+        measured.bill,
+        measured.butterfly_comparison.butterfly,
+    )
     least, typical = measured.disjoint.least, measured.disjoint.typical
     disjoint = (
         f"{_number_text(least)} (mostly {typical})" if typical != least else _number_text(least)
@@ -139,21 +143,21 @@ def _column_cells(measured: NetworkMeasures) -> list[tuple[str, str]]:
         ("ports per switch", f"up to {topology.switch_ports}"),
         ("cables (wires)", _number_text(topology.cables)),
         ("ports per server", _number_text(topology.ports)),
-        ("diameter, bound", _with_formula(topology.diameter_bound())),
+        ("diameter, bound", _bound_with_formula(topology.diameter_bound())),
         ("diameter, exact", _number_text(measured.diameter.value)),
-        ("bisection, formula", _with_formula(topology.bisection())),
+        ("bisection, formula", _bound_with_formula(topology.bisection())),
         ("bisection, exact", str(measured.bisection)),
-        ("disjoint paths", _with_formula(topology.disjoint_paths())),
+        ("disjoint paths", _bound_with_formula(topology.disjoint_paths())),
         ("  by max-flow", disjoint),
-        ("network cost", _dollars(cost.network_usd)),
-        ("  per server", _dollars(_per_server(cost.network_usd, topology.servers), 2)),
-        ("cost: switches", _dollars(cost.switches_usd)),
-        ("  cables", _dollars(cost.cables_usd)),
-        ("  NICs", _dollars(cost.nics_usd)),
-        ("  with servers", _dollars(cost.total_usd)),
-        ("power: switches", _kilowatts(cost.switches_w)),
-        ("  NICs", _kilowatts(cost.nics_w)),
-        ("  with servers", _kilowatts(cost.total_w)),
+        ("network cost", _dollars_text(cost.network_usd)),
+        ("  per server", _dollars_text(_value_per_server(cost.network_usd, topology.servers), 2)),
+        ("cost: switches", _dollars_text(cost.switches_usd)),
+        ("  cables", _dollars_text(cost.cables_usd)),
+        ("  NICs", _dollars_text(cost.nics_usd)),
+        ("  with servers", _dollars_text(cost.total_usd)),
+        ("power: switches", _kilowatts_text(cost.switches_w)),
+        ("  NICs", _kilowatts_text(cost.nics_w)),
+        ("  with servers", _kilowatts_text(cost.total_w)),
         ("wrapped butterfly", f"{butterfly.k} columns"),
         ("  ports per node", _number_text(butterfly.degree)),
         ("  diameter", _number_text(butterfly.diameter())),
@@ -213,11 +217,11 @@ def _bound_json(bound: Bound) -> dict[str, Any]:
     return {"value": bound.value, "formula": bound.formula, "source": bound.source}
 
 
-def _per_server(value: float | None, count: int) -> float | None:
+def _value_per_server(value: float | None, count: int) -> float | None:
     return None if value is None else value / count
 
 
-def _with_formula(bound: Bound) -> str:
+def _bound_with_formula(bound: Bound) -> str:
     value = _number_text(bound.value)
     if bound.formula.split(" ")[0] == value:
         return bound.formula
@@ -230,9 +234,9 @@ def _number_text(value: float | None) -> str:
     return f"{value:,.0f}" if value == int(value) else f"{value:,.2f}"
 
 
-def _dollars(value: float | None, digits: int = 0) -> str:
+def _dollars_text(value: float | None, digits: int = 0) -> str:
     return "-" if value is None else f"${value:,.{digits}f}"
 
 
-def _kilowatts(value: float | None) -> str:
+def _kilowatts_text(value: float | None) -> str:
     return "-" if value is None else f"{value / 1000:,.3f} kW"

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from experiments.analysis.comparison import speedups
 from experiments.analysis.comparison.bisection import bisection
-from experiments.analysis.comparison.network_measures import contrast
+from experiments.analysis.comparison.network_measures import butterfly_comparison
 from experiments.analysis.comparison.path_metrics import diameter, disjoint_paths, link_loads
 from experiments.analysis.comparison.prices import GUO, LIAO, bill
 from experiments.analysis.comparison.table_checks import (
@@ -71,10 +71,10 @@ def dpillar_1(_: float = 0.0) -> PaperTable:
 def dpillar_2(seconds: float) -> PaperTable:
     """Check Liao 2012, Table 2: formulas of five networks, each evaluated for a small one."""
 
-    def width(topology: Topology) -> int | None:
+    def bisection_width(topology: Topology) -> int | None:
         return bisection(topology, seconds).exact
 
-    def disjoint(topology: Topology) -> int | None:
+    def disjoint_path_count(topology: Topology) -> int | None:
         return disjoint_paths(topology).least
 
     def rows(
@@ -92,8 +92,8 @@ def dpillar_2(seconds: float) -> PaperTable:
             own.spec,
             ("server degree", *degree, own.ports),
             ("cost per server, U_s/n", *cost, each),
-            ("disjoint paths", *paths, disjoint(own)),
-            ("bisection", *across[:2], width(own), *across[2:]),
+            ("disjoint paths", *paths, disjoint_path_count(own)),
+            ("bisection", *across[:2], bisection_width(own), *across[2:]),
             ("servers", *servers[:2], own.servers, *servers[2:]),
             ("switches", *switches[:2], own.switches, *switches[2:]),
         )
@@ -167,9 +167,17 @@ def dpillar_2(seconds: float) -> PaperTable:
     )
     bcube, dpillar, wide = parse("bcube,8,1"), parse("dpillar,16,2"), parse("dpillar,8,2")
     for own, *row in (
-        (bcube, "bisection", "N / 2", bcube.servers / 2, width(bcube), EQUAL, corner),
-        (dpillar, "bisection", "N / k", dpillar.servers / 2, width(dpillar), EQUAL, against),
-        (wide, "disjoint paths", "n / 2", 8 / 2, disjoint(wide), EQUAL, shared),
+        (bcube, "bisection", "N / 2", bcube.servers / 2, bisection_width(bcube), EQUAL, corner),
+        (
+            dpillar,
+            "bisection",
+            "N / k",
+            dpillar.servers / 2,
+            bisection_width(dpillar),
+            EQUAL,
+            against,
+        ),
+        (wide, "disjoint paths", "n / 2", 8 / 2, disjoint_path_count(wide), EQUAL, shared),
     ):
         checks += formulas(own.spec, tuple(row))
     return PaperTable("DPillar, Table 2: networks compared", "Liao 2012, Table 2", checks)
@@ -181,7 +189,7 @@ def butterfly(_: float = 0.0) -> PaperTable:
     checks = []
     for spec in ("dpillar,8,2", "dpillar,48,3", "dpillar,48,5"):
         topology = parse(spec)
-        ports = contrast(topology).butterfly.degree / topology.ports
+        ports = butterfly_comparison(topology).butterfly.degree / topology.ports
         ratio = wrapped_columns(topology.servers) / topology.parameters["k"]
         near = math.log2(topology.switch_ports) - 1
         words = "k'/k: diameters, bisections", "about log2(n) - 1"
@@ -209,7 +217,7 @@ def throughput(topology: Topology) -> float:
     return round(float(flows / link_loads(topology).max()), 9)
 
 
-SEVERAL = 2  # receivers of a file: as many as each server of the networks below has ports
+SEVERAL = 2  # receivers of a distributed file: as many as a server of these networks has ports
 
 
 def bcube_1(_: float = 0.0) -> PaperTable:
@@ -218,23 +226,31 @@ def bcube_1(_: float = 0.0) -> PaperTable:
     def rows(
         own: Topology, times: tuple[str, float], to_all: Formula, *others: Formula
     ) -> list[TableCheck]:
-        """Return checks of a structure's speed-ups, throughput and wires."""
+        """Return the checks of a structure's row of Guo 2009, Table 1: speed-ups and wires."""
         (rate, rate_value, *related), wires = others
         words, *held = to_all
-        several = speedups.of_a_file(own, nearest_servers(own, speedups.SOURCE, SEVERAL))
+        several = speedups.speedup_of_file_distribution(
+            own, nearest_servers(own, speedups.SOURCE, SEVERAL)
+        )
         if isinstance(own, DCell):  # the DCell paper sends different data to each server
-            several = speedups.to_groups(own, "dcell")
+            several = speedups.speedup_to_groups(own, "dcell")
         everybody = [server for server in range(own.servers) if server != speedups.SOURCE]
         return formulas(
             own.spec,
-            ("one-to-one", *times, speedups.to_one(own)),
+            ("one-to-one", *times, speedups.speedup_to_one(own)),
             ("one-to-several", *times, several),
-            ("one-to-all", words, times[1], speedups.of_a_file(own, everybody), *held),
+            (
+                "one-to-all",
+                words,
+                times[1],
+                speedups.speedup_of_file_distribution(own, everybody),
+                *held,
+            ),
             ("all-to-all (ABT)", rate, rate_value, throughput(own), *related),
             ("wires", *wires, own.cables),
         )
 
-    def layers(own: Topology) -> Formula:
+    def wires_by_layers(own: Topology) -> Formula:
         return "N log2(N/2)", own.servers * math.log2(own.servers / 2)
 
     def even(own: Topology, n: int) -> Formula:
@@ -247,8 +263,8 @@ def bcube_1(_: float = 0.0) -> PaperTable:
     bound = "N / 2^k'", dcell.servers / 2**1, AT_LEAST, "a lower bound (Guo 2008, Theorem 5)"
     checks = [
         *rows(tree, ("1", 1), ("1",), ("n", 8, EQUAL, root), even(tree, 8)),
-        *rows(fattree, ("1", 1), ("1",), ("N", fattree.servers), layers(fattree)),
-        *formulas(wide.spec, ("wires", *layers(wide), wide.cables, EQUAL, ports)),
+        *rows(fattree, ("1", 1), ("1",), ("N", fattree.servers), wires_by_layers(fattree)),
+        *formulas(wide.spec, ("wires", *wires_by_layers(wide), wide.cables, EQUAL, ports)),
         *rows(
             dcell,
             ("k' + 1", 2),

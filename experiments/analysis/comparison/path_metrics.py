@@ -23,18 +23,18 @@ SAMPLE = "a sample of"
 Ints = NDArray[numpy.int64]
 
 
-class Searched(NamedTuple):
+class SearchedMetric(NamedTuple):
     """Value of a metric found by graph search (None if missing), and the method or reason."""
 
     value: int | None
     note: str
 
 
-def diameter(topology: Topology) -> Searched:
+def diameter(topology: Topology) -> SearchedMetric:
     """Return the longest shortest path in server-to-server hops, by a search from every server."""
     count = topology.servers
     if count > MOST_SEARCHED:
-        return Searched(None, f"not searched: more than {MOST_SEARCHED:,} servers")
+        return SearchedMetric(None, f"not searched: more than {MOST_SEARCHED:,} servers")
     membership = meeting_points(topology)
     longest = 0
     for first in range(0, count, SOURCES):
@@ -46,11 +46,11 @@ def diameter(topology: Topology) -> Searched:
             beyond = membership @ (membership.T @ frontier.astype(numpy.float32))
             frontier = (beyond > 0) & ~reached
             if not frontier.any():
-                return Searched(None, "not connected")
+                return SearchedMetric(None, "not connected")
             reached |= frontier
             hops += 1
         longest = max(longest, hops)
-    return Searched(longest, "searched from every server")
+    return SearchedMetric(longest, "searched from every server")
 
 
 def meeting_points(topology: Topology) -> sparse.csr_matrix:
@@ -130,7 +130,7 @@ def _brandes(
         depth[found > 0] = level
         path_counts += found
         frontier = found
-    through = numpy.zeros(shape)  # flow into a node, divided by the number of paths to it
+    through = numpy.zeros(shape)  # flow into each node / number of shortest paths to the node
     ends = numpy.zeros(shape)
     ends[:servers] = 1.0
     inward = numpy.zeros(shape)
@@ -157,12 +157,12 @@ def disjoint_paths(topology: Topology) -> DisjointPathCounts:
         return DisjointPathCounts(None, None, f"not computed: more than {MOST_PAIRED:,} servers")
     if topology.servers < 2:
         return DisjointPathCounts(None, None, "there is only one server")
-    pairs, note = _pairs_to_search(topology.servers)
+    pairs, note = _server_pairs_to_search(topology.servers)
     found = [between(topology, source, destination).by_node for source, destination in pairs]
     return DisjointPathCounts(min(found), max(set(found), key=found.count), note)
 
 
-def _pairs_to_search(servers: int) -> tuple[list[tuple[int, int]], str]:
+def _server_pairs_to_search(servers: int) -> tuple[list[tuple[int, int]], str]:
     every = servers * (servers - 1) // 2
     if every <= SAMPLED_PAIRS * 5:
         return [(s, d) for d in range(servers) for s in range(d)], "all pairs"

@@ -49,7 +49,7 @@ LISTS = {"liao2012": LIAO, "guo2009": GUO}
 
 @dataclass(frozen=True)
 class Bill:
-    """A network's costs in dollars and power in watts; None where no listed device fits."""
+    """A network's costs in dollars and power in watts; None if the price list lacks a device."""
 
     switches_usd: float | None
     cables_usd: float
@@ -85,7 +85,7 @@ def bill(topology: Topology, prices: PriceList) -> Bill:
     """Return the cost and power of the network."""
     remarks: list[str] = []
 
-    def unit(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
+    def listed_price(table: dict[int, float], ports: int, what: str, option: str) -> float | None:
         fitting = [size for size in table if size >= ports]
         if not fitting:
             largest = f"ends at {max(table)}" if table else "is empty"
@@ -99,17 +99,27 @@ def bill(topology: Topology, prices: PriceList) -> Bill:
             remarks.append(f"{what} for {used} are used for {ports} ports")
         return table[min(fitting)]
 
-    def times(count: int, each: float | None) -> float | None:
+    def cost_of_units(count: int, each: float | None) -> float | None:
         return None if each is None else count * each
 
     card, wide = topology.ports, topology.switch_ports
     return Bill(
-        times(topology.switches, unit(prices.switch_usd, wide, "switch prices", "--switch-price")),
+        cost_of_units(
+            topology.switches,
+            listed_price(prices.switch_usd, wide, "switch prices", "--switch-price"),
+        ),
         topology.cables * prices.cable_usd,
-        times(topology.servers, unit(prices.nic_usd, card, "NIC prices", "--nic-price")),
+        cost_of_units(
+            topology.servers, listed_price(prices.nic_usd, card, "NIC prices", "--nic-price")
+        ),
         topology.servers * prices.server_usd,
-        times(topology.switches, unit(prices.switch_w, wide, "switch powers", "--switch-power")),
-        times(topology.servers, unit(prices.nic_w, card, "NIC powers", "--nic-power")),
+        cost_of_units(
+            topology.switches,
+            listed_price(prices.switch_w, wide, "switch powers", "--switch-power"),
+        ),
+        cost_of_units(
+            topology.servers, listed_price(prices.nic_w, card, "NIC powers", "--nic-power")
+        ),
         topology.servers * prices.server_w,
         remarks,
     )

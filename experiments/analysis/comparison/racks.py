@@ -36,7 +36,7 @@ IntRow = NDArray[numpy.int64]
 
 @dataclass(frozen=True)
 class Room:
-    """Dimensions of the container and its racks; the defaults are the paper's."""
+    """Dimensions of a container and its racks; the defaults are those of Guo 2009."""
 
     servers_per_rack: int = 64
     rack_columns: int = 2
@@ -55,8 +55,10 @@ class LevelWires:
     inside_racks: int
     inside_super_racks: int  # wires between racks of the same super-rack
     between_super_racks: int
-    most_along_column: int  # maximum number of wires at one rack position of a column
-    most_at: int  # rack position of this maximum: number of racks in front of it
+    most_along_column: (
+        int  # maximum number of wires that pass one rack position of a column of racks
+    )
+    most_at: int  # rack position of that maximum: number of racks in front of it
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Packing:
     super_racks: int
     racks_per_column: int
     switches_per_rack: tuple[int, int]  # minimum and maximum number of switches per rack
-    units_used: int  # rack units used in the fullest rack
+    units_used: int  # number of rack units used in the fullest rack
     levels: list[LevelWires]
-    sum_of_most: int  # sum of the levels' maximum wire counts, as in the paper
+    sum_of_most: int  # sum of the levels' maximum wire counts (`most_along_column`), as in Guo 2009
     most_at_one_place: int
     space_cm2: float  # cross-section of the wires in `sum_of_most`
 

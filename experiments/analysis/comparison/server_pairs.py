@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy
 
 from experiments.analysis.fluid.directed_links import link_count, links_of, working_links
-from experiments.analysis.fluid.disjoint import Disjoint, disjoint_paths
+from experiments.analysis.fluid.disjoint import DisjointPathCount, disjoint_paths
 from hosts.base.algorithms import algorithms, route
 from hosts.base.failures import NONE, Failures
 from topos.base.errors import meant, require
@@ -32,7 +32,7 @@ class RoutingPaths:
 
 
 @dataclass(frozen=True)
-class Between:
+class PathsBetweenServers:
     """The paths of each routing between two servers, and the network's most disjoint paths."""
 
     known: tuple[RoutingPaths, ...]
@@ -46,7 +46,7 @@ def paths_between(
     destination: int,
     routings: Iterable[str] = (),
     failures: Failures = NONE,
-) -> Between:
+) -> PathsBetweenServers:
     """Return the paths that each routing knows between two servers, and the most disjoint paths.
 
     Examples
@@ -58,17 +58,17 @@ def paths_between(
     >>> found.by_link, found.by_node
     (2, 2)
     """
-    names = names_of(topology, routings)
+    names = known_routing_names(topology, routings)
     most = disjoint_paths(topology, source, destination, working_links(topology, failures))
     known = []
     for name in names:
         paths = route(topology, name, source, destination, failures, several=True).paths
         own = _disjoint_over(topology, paths, source, destination)
         known.append(RoutingPaths(name, len(paths), max(map(len, paths), default=0), *own))
-    return Between(tuple(known), *most)
+    return PathsBetweenServers(tuple(known), *most)
 
 
-def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
+def known_routing_names(topology: Topology, routings: Iterable[str]) -> list[str]:
     """Return routings' names, all of them if none is given; raise PillarboxError if unknown."""
     known = algorithms(topology)
     names = list(dict.fromkeys(routings)) or list(known)
@@ -82,7 +82,7 @@ def names_of(topology: Topology, routings: Iterable[str]) -> list[str]:
 
 def _disjoint_over(
     topology: Topology, paths: list[Path], source: int, destination: int
-) -> Disjoint:
+) -> DisjointPathCount:
     """Return the numbers of link- and node-disjoint paths over the links of these paths only."""
     usable = numpy.zeros(link_count(topology), bool)
     for path in paths:

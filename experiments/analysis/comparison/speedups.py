@@ -21,27 +21,27 @@ from topos.base.topology import Topology
 SOURCE = 0
 
 
-def to_one(topology: Topology) -> int:
-    """Return the minimum rate from a server to another one over all link-disjoint paths.
+def speedup_to_one(topology: Topology) -> int:
+    """Return the lowest rate from a server to another over all link-disjoint paths, in links.
 
     >>> import topos
-    >>> to_one(topos.parse("bcube,4,1")), to_one(topos.parse("tree,2,2"))
+    >>> speedup_to_one(topos.parse("bcube,4,1")), speedup_to_one(topos.parse("tree,2,2"))
     (2, 1)
     """
     others = range(SOURCE + 1, topology.servers)
     return min(disjoint_paths(topology, SOURCE, other).by_link for other in others)
 
 
-def of_a_file(topology: Topology, receivers: Sequence[int]) -> float:
+def speedup_of_file_distribution(topology: Topology, receivers: Sequence[int]) -> float:
     """Return the speed at which a file reaches all receivers, in units of one link's rate.
 
     Each tree carries an equal part, each of its hops takes the routing's path, and the busiest link
     decides. The speed is 0 if a tree does not reach all receivers.
 
     >>> import topos
-    >>> of_a_file(topos.parse("bcube,4,1"), range(1, 16))
+    >>> speedup_of_file_distribution(topos.parse("bcube,4,1"), range(1, 16))
     2.0
-    >>> of_a_file(topos.parse("tree,2,2"), [1, 2, 3])
+    >>> speedup_of_file_distribution(topos.parse("tree,2,2"), [1, 2, 3])
     1.0
     """
     trees = plan_of(topology, SOURCE, receivers).trees
@@ -71,11 +71,11 @@ def groups(topology: Topology, routing: str) -> dict[int, list[int]]:
     return dict(sorted(found.items()))
 
 
-def to_groups(topology: Topology, routing: str) -> float:
+def speedup_to_groups(topology: Topology, routing: str) -> float:
     """Return the total rate from a server to one other server of each group, the group's last one.
 
     >>> import topos
-    >>> to_groups(topos.parse("dcell,4,1"), "dcell")
+    >>> speedup_to_groups(topos.parse("dcell,4,1"), "dcell")
     2.0
     """
     pairs = [(SOURCE, members[-1]) for members in groups(topology, routing).values()]

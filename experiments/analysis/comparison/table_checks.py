@@ -74,7 +74,7 @@ def formula(
     return TableCheck(what, shown, ours, holds[relation], reason)
 
 
-Formula = tuple[Any, ...]  # arguments of `formula` without the network
+Formula = tuple[Any, ...]  # arguments of the function `formula`, without the network
 
 
 def formulas(spec: str, *rows: Formula) -> list[TableCheck]:

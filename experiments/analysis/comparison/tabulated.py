@@ -18,12 +18,12 @@ from topos import structures
 from topos.structures.base import Structure
 from topos.structures.trees import Tree
 
-# For each printed order: its value for N nodes and a size, and the structures and sizes compared.
+# For each printed order of magnitude: its value for N nodes and a size, and what is compared.
 ORDERS: dict[str, tuple[Callable[[int, int], float], tuple[str, str]]] = {
     "O(N l)": (lambda nodes, size: nodes * size, ("butterfly,{}", "4 5")),
     "O(N log_d N)": (lambda nodes, size: nodes * size, ("debruijn,4,{}", "3 4")),
 }
-# Maximum relative change: an order that lacks a factor would change the ratio by a fifth.
+# Maximum relative change of value / order: a missing factor would change it by a fifth.
 STEADY = 0.05
 REASONS = {
     ("torus,8", "diameter"): "an approximation; half way round in both coordinates is "
@@ -39,11 +39,11 @@ SMALLER = {
     ("butterfly,4", "bisection"): "butterfly,3",
     ("debruijn,4,3", "bisection"): "debruijn,4,2",
 }
-SECONDS = 60.0  # time limit of a search, as a safeguard: searches take less than one second
+SECONDS = 60.0  # time limit of a bisection search, in seconds: searches take less than one second
 
 
 def cells(spec: str) -> Iterator[TableCheck]:
-    """Yield the checks of a structure's row of Guo 2008, Table 3."""
+    """Yield the checks of all cells in a structure's row of Guo 2008, Table 3."""
     for what in ("degree", "diameter", "bisection", "bottleneck"):
         yield cell(SMALLER.get((spec, what), spec), what)
 
@@ -71,9 +71,9 @@ def measured(found: Structure, what: str) -> float | None:
     own = getattr(found, what, None)
     known = own() if callable(own) else own
     if known is None and what == "bisection":
-        return _bisection(found)
+        return _bisection_width(found)
     if known is None and what == "bottleneck":
-        return _bottleneck(found)
+        return _bottleneck_degree(found)
     return None if known is None else float(known) if what == "bottleneck" else int(known)
 
 
@@ -82,13 +82,13 @@ def _sending_nodes(found: Structure) -> int:
     return found.leaves if isinstance(found, Tree) else found.nodes
 
 
-def _bisection(found: Structure) -> int | None:
+def _bisection_width(found: Structure) -> int | None:
     a, b = found.edge_arrays()
     lower, upper = least_cut(a, b, found.nodes, _sending_nodes(found), 0, len(a), SECONDS)
     return upper if lower == upper else None
 
 
-def _bottleneck(found: Structure) -> float:
+def _bottleneck_degree(found: Structure) -> float:
     near, far = found.edge_arrays()
     if not found.directed:
         near, far = numpy.concatenate([near, far]), numpy.concatenate([far, near])
@@ -110,7 +110,7 @@ def _order_check(name: str, printed: str) -> TableCheck:
     over = []
     for size in sizes.split():
         found = structures.parse(spec.format(size))
-        over.append(_bottleneck(found) / value(found.nodes, int(size)))
+        over.append(_bottleneck_degree(found) / value(found.nodes, int(size)))
     change = over[1] / over[0] - 1
     reason = f"over the order {over[0]:.3f}, and {over[1]:.3f} of the next larger one"
     return TableCheck(name, printed, round(change, 9), abs(change) < STEADY, reason)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy
 
 from experiments.analysis.comparison.counting import Limit, limits
-from experiments.analysis.comparison.server_pairs import names_of
+from experiments.analysis.comparison.server_pairs import known_routing_names
 from experiments.analysis.fluid.bounds import concurrent_flow, is_small_enough, throughput
 from experiments.analysis.fluid.directed_links import (
     LinkName,
@@ -38,12 +38,12 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Reached:
+class RoutingThroughput:
     """Rates that flows reach over one routing's paths."""
 
     routing: str
     flows: int  # number of flows that have a path
-    total: float  # sum of max-min fair rates
+    total: float  # sum of the flows' max-min fair rates
     throughput: float  # aggregate bottleneck throughput: all flows at the rate of the slowest one
     worst: LinkName | None  # link with the most flows
     worst_flows: int
@@ -51,14 +51,16 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Gap:
+class ThroughputGap:
     """Rates of every routing, and the optimum, which is None if its program is too large."""
 
-    reached: tuple[Reached, ...]
+    reached: tuple[RoutingThroughput, ...]
     flows: int  # number of flows that have any path
     best_total: Optimum | None
     best_throughput: Optimum | None  # largest total of equal rates
-    limits: tuple[Limit, ...]  # upper bounds of the optimum, by counting
+    limits: tuple[
+        Limit, ...
+    ]  # upper bounds of the optimal throughput, found by counting links and ports
 
 
 def gap(
@@ -69,7 +71,7 @@ def gap(
     seed: int = 1,
     seconds: float = MOST_SECONDS,
     rounds: int = 0,
-) -> Gap:
+) -> ThroughputGap:
     """Return the rates that routings reach, and the optimum.
 
     Where a routing has several paths for a pair, each flow takes a random one.
@@ -104,7 +106,7 @@ def gap(
     >>> round(found.reached[0].throughput, 6), round(found.best_throughput.at_most, 6)
     (6.0, 6.0)
     """
-    names = names_of(topology, routings)
+    names = known_routing_names(topology, routings)
     joined = list(pairs)
     if failures != NONE:
         paths = static_paths(topology, SHORTEST, pairs, failures)
@@ -125,7 +127,7 @@ def gap(
         best_total = throughput(topology, joined, 1.0, works, seconds)
         best_throughput = concurrent_flow(topology, joined, 1.0, works, seconds) * len(joined)
     found = tuple(limits(topology, joined, works))
-    return Gap(tuple(reached), len(joined), best_total, best_throughput, found)
+    return ThroughputGap(tuple(reached), len(joined), best_total, best_throughput, found)
 
 
 def _flow_ends(pairs: Sequence[Pair]) -> tuple[Ints, Ints]:
@@ -154,7 +156,7 @@ def _adapted_routes(
     known = [name for name in names if name in adapting.routings(topology)] if rounds else []
     require(
         bool(known) or not rounds,
-        f"none of these routings of {topology.spec} adapts to traffic: omit the rounds",
+        f"none of these routings of {topology.spec} adapts to traffic: omit the probe rounds",
     )
     sources, destinations = _flow_ends(pairs)
     works = working_links(topology, failures)
@@ -166,12 +168,14 @@ def _adapted_routes(
         yield name, flows.routes()
 
 
-def _rates_reached(topology: Topology, name: str, routes: Routes, failures: Failures) -> Reached:
+def _rates_reached(
+    topology: Topology, name: str, routes: Routes, failures: Failures
+) -> RoutingThroughput:
     links = link_count(topology)
     loads = link_loads(routes, None, links)
     worst = int(loads.argmax())
     works = working_links(topology, failures)[cabled_links(topology)].sum()
-    return Reached(
+    return RoutingThroughput(
         name,
         flows=int(numpy.count_nonzero(numpy.diff(routes.starts))),
         total=float(numpy.nansum(max_min(routes, 1.0, links))),

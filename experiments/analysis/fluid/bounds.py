@@ -67,7 +67,7 @@ def concurrent_flow(
     count, links = len(net.sources), len(net.capacity)
     if not links:
         return Optimum(0.0, 0.0)
-    # One unit of the last variable is this rate, which keeps all numbers near 1.
+    # Unit of the linear program's last variable (the rate), which keeps all numbers near 1.
     unit = count / len(pairs)
     wanted = net.demand.copy()
     wanted[numpy.arange(count), net.sources] = -net.demand.sum(axis=1)
@@ -83,7 +83,7 @@ def concurrent_flow(
         float(lengths @ net.capacity / (net.demand * lengths_needed(net, lengths)).sum())
         for lengths in lengths_tried(net, prices)
     )
-    if not most:  # a pair has no path
+    if not most:  # a pair of servers has no path
         return Optimum(0.0, 0.0)
     return Optimum.between(rate / load if load else 0.0, most) * scale
 
@@ -154,7 +154,7 @@ def _commodities(
     demand = numpy.zeros((len(sources), topology.nodes))
     row_of = {source: row for row, source in enumerate(sources)}
     for (source, destination), flows in Counter(pairs).items():
-        require(source != destination, "a flow has two different ends")
+        require(source != destination, "a flow needs two different servers as its ends")
         demand[row_of[source], destination] = flows
     capacity = numpy.full(link_count(topology), capacity_bps, numpy.float64)
     usable = working_links(topology) if works is None else works

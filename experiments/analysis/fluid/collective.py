@@ -29,7 +29,7 @@ def ends_s(plan: CollectivePlan, rates_of: RatesOf) -> Floats:
 def phases_s(
     topology: Topology, phases: Sequence[Phase], servers: Sequence[int], routing: str = ""
 ) -> float:
-    """Return the duration of a collective's phases, each as long as its slowest transfer.
+    """Return the duration of a collective operation's phases by their slowest transfers.
 
     The unit is the transmission time of all data of one server over one cable. Paths are those of
     the algorithm alone, and rates are max-min fair.

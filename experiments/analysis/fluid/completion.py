@@ -14,10 +14,10 @@ from experiments.analysis.fluid.rates import MaxMin
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Bools = NDArray[numpy.bool_]
-    # The function returns the rate of each flow while the marked flows are active.
+    # Function that returns the rate of each flow in bit/s while the flows of a mask are active.
     RatesOf = Callable[[Bools], Floats]
 
-# Remainder of a volume, relative to the volume, that counts as a rounding error.
+# Remainder of a flow's volume, relative to the volume, that counts as a rounding error.
 ROUNDING = 1e-9
 
 
@@ -41,7 +41,7 @@ def completion_s(
 
 
 def completed_s(volume_bits: Floats, start_s: Floats | None, rates_of: RatesOf) -> Floats:
-    """Return the completion times for any rate allocation, recomputed at each start or end."""
+    """Return flows' completion times in seconds; rates change when a flow starts or ends."""
     volume = numpy.asarray(volume_bits, numpy.float64)
     starts = numpy.zeros(len(volume)) if start_s is None else numpy.asarray(start_s, numpy.float64)
     left = volume.copy()

@@ -71,7 +71,9 @@ def ports_of(topology: Topology) -> tuple[int, int, int]:
 
 def link_of(servers: int, ports: int, switch_ports: int, node: Any, port: Any) -> Any:
     """Return the link number computed from port counts alone (see `link_at`)."""
-    switches = (node >= servers) * (node - servers)  # number of switches before the node
+    switches = (node >= servers) * (
+        node - servers
+    )  # number of switches numbered before the node; 0 for a server
     return node * ports + switches * (switch_ports - ports) + port
 
 
@@ -135,7 +137,7 @@ def name_of(topology: Topology, link: int) -> LinkName:
     node, port = end_of(topology, int(link))
     far = topology.plug(node, port).node
     require(far != NOTHING, f"no cable of {topology.spec} is in port {port} of {node}")
-    return LinkName(_name(topology, node), _name(topology, far), port)
+    return LinkName(_node_name(topology, node), _node_name(topology, far), port)
 
 
 def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
@@ -155,8 +157,8 @@ def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
         cables = [(port, plug) for port, plug in topology.neighbours(a) if plug.node == b]
         require(
             bool(cables),
-            f"there is no cable between {_name(topology, a)} and {_name(topology, b)}: name a "
-            "server and its switch",
+            f"there is no cable between {_node_name(topology, a)} and {_node_name(topology, b)}: "
+            "name a server and its switch",
         )
         for port, plug in cables:
             works[link_at(topology, a, port)] = False
@@ -166,11 +168,11 @@ def working_links(topology: Topology, failures: Failures = NONE) -> Bools:
 
 def _port_to(topology: Topology, switch: int, onward: int) -> int:
     """Return the switch's port that leads to the next node."""
-    if onward < topology.servers:  # A server has fewer ports to search than a switch.
+    if onward < topology.servers:  # search the server's ports: a server has fewer than a switch
         plugs = (topology.server_plug(onward, port) for port in range(topology.ports))
         return next(int(plug.port) for plug in plugs if plug.node == switch)
     return next(port for port, plug in topology.neighbours(switch) if plug.node == onward)
 
 
-def _name(topology: Topology, node: int) -> str:
+def _node_name(topology: Topology, node: int) -> str:
     return topology.address(node) if node < topology.servers else topology.node_name(node)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MOST_CABLES = 1_000_000
 
 
-class Disjoint(NamedTuple):
+class DisjointPathCount(NamedTuple):
     """Maximum number of link-disjoint and of node-disjoint paths between two servers."""
 
     by_link: int
@@ -35,7 +35,7 @@ class Disjoint(NamedTuple):
 
 def disjoint_paths(
     topology: Topology, source: int, destination: int, works: Bools | None = None
-) -> Disjoint:
+) -> DisjointPathCount:
     """Return the maximum number of link-disjoint and node-disjoint paths.
 
     Parameters
@@ -56,11 +56,14 @@ def disjoint_paths(
 
     >>> import topos
     >>> disjoint_paths(topos.parse("dpillar,8,2"), 0, 31)
-    Disjoint(by_link=2, by_node=2)
+    DisjointPathCount(by_link=2, by_node=2)
     >>> disjoint_paths(topos.parse("bcube,4,2"), 0, 63)  # Guo 2009, Theorem 3: k + 1
-    Disjoint(by_link=3, by_node=3)
+    DisjointPathCount(by_link=3, by_node=3)
     """
-    require(source != destination, "disjoint paths join two different servers")
+    require(
+        source != destination,
+        "disjoint paths are computed between two different servers, not from a server to itself",
+    )
     require(
         topology.cables <= MOST_CABLES,
         f"a maximum flow of {topology.spec} would need all its {topology.cables:,} cables in "
@@ -73,7 +76,7 @@ def disjoint_paths(
     every = numpy.arange(count)
     # Each node is split in two with an inner link: links enter the first half, leave the second.
     ends = numpy.concatenate([near + count, every]), numpy.concatenate([far, every + count])
-    return Disjoint(
+    return DisjointPathCount(
         _max_flow(near, far, count, source, destination),
         _max_flow(*ends, 2 * count, source + count, destination),
     )
@@ -101,5 +104,5 @@ def node_disjoint_paths(
     graph.remove_nodes_from(failures.nodes)
     try:
         return sorted(networkx.node_disjoint_paths(graph, source, destination), key=len)
-    except networkx.NetworkXException:  # No path is left, or an end has failed.
+    except networkx.NetworkXException:  # no working path exists, or an end of the path has failed
         return []

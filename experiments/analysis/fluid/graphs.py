@@ -51,10 +51,10 @@ def transfer_ends_s(
     >>> transfer_ends_s(volumes, [0, 1, 0], [[], [], [1]], 2, rates).tolist()
     [2.0, 4.0, 6.0]
     """
-    return _Graph(volume_bits, flow_of, after, flows).run(rates_of)
+    return _TransferGraph(volume_bits, flow_of, after, flows).run(rates_of)
 
 
-class _Graph:
+class _TransferGraph:
     def __init__(
         self,
         volume_bits: Floats,
@@ -70,8 +70,10 @@ class _Graph:
                 self.needed_by[other].append(number)
         self.queues: list[deque[int]] = [deque() for _ in range(flows)]
         self.active = numpy.zeros(flows, bool)
-        self.left = numpy.zeros(flows)  # bits left of the transfer at the head of each queue
-        self.least = numpy.zeros(flows)  # bits left that count as arrived (rounding)
+        self.left = numpy.zeros(flows)  # bits left of the transfer at the head of each flow's queue
+        self.least = numpy.zeros(
+            flows
+        )  # bits left below which a transfer counts as arrived (rounding errors)
         self.ends = numpy.full(len(flow_of), numpy.nan)
 
     def run(self, rates_of: RatesOf) -> Floats:
@@ -82,20 +84,20 @@ class _Graph:
             [number for number, count in enumerate(self.waits_for) if not count]
         )
         while self.active.any():
-            rates = self._rates(rates_of, known)
+            rates = self._cached_rates(rates_of, known)
             moving = numpy.flatnonzero(rates > 0)
             if not len(moving):
-                break  # all remaining transfers have the rate 0
+                break  # no remaining transfer makes progress: all rates are 0
             takes_s = float((self.left[moving] / rates[moving]).min())
             self.left[moving] -= rates[moving] * takes_s
             now += takes_s
             done = moving[self.left[moving] <= self.least[moving]]
             self._enqueue_transfers(
-                [onward for flow in done for onward in self._arrived(int(flow), now)]
+                [onward for flow in done for onward in self._finish_transfer(int(flow), now)]
             )
         return self.ends
 
-    def _rates(self, rates_of: RatesOf, known: dict[bytes, Floats]) -> Floats:
+    def _cached_rates(self, rates_of: RatesOf, known: dict[bytes, Floats]) -> Floats:
         key = self.active.tobytes()
         if key not in known:
             if len(known) >= MOST_REMEMBERED:
@@ -109,20 +111,20 @@ class _Graph:
             flow = self.flow_of[number]
             self.queues[flow].append(number)
             if not self.active[flow]:
-                self._next(flow)
+                self._start_next_transfer(flow)
 
-    def _next(self, flow: int) -> None:
+    def _start_next_transfer(self, flow: int) -> None:
         queue = self.queues[flow]
         self.active[flow] = bool(queue)
         if queue:
             self.left[flow] = self.volumes[queue[0]]
             self.least[flow] = self.left[flow] * ROUNDING
 
-    def _arrived(self, flow: int, now: float) -> list[int]:
+    def _finish_transfer(self, flow: int, now: float) -> list[int]:
         """Finish a flow's transfer; return the transfers that can begin now."""
         number = self.queues[flow].popleft()
         self.ends[number] = now
-        self._next(flow)
+        self._start_next_transfer(flow)
         for onward in self.needed_by[number]:
             self.waits_for[onward] -= 1
         return [onward for onward in self.needed_by[number] if not self.waits_for[onward]]

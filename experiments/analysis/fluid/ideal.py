@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from experiments.analysis.fluid.completion import RatesOf
 
 ETHERNET_BYTES = 14
-TCP_IP_BYTES = 20 + 20 + 12  # IPv4, TCP, its time stamps
-SEGMENTS_PER_ACK = 2  # delayed acknowledgements (RFC 5681, section 4.2)
+TCP_IP_BYTES = 20 + 20 + 12  # header bytes of IPv4, TCP and TCP timestamps
+SEGMENTS_PER_ACK = 2  # TCP segments per delayed acknowledgement (RFC 5681, section 4.2)
 # Rates and the capacity that acknowledgements take depend on each other: iterations converge fast.
 ROUNDS = 50
 MOST_VARIABLES = 10_000  # size limit of a bound's linear program (1 to 2 seconds)
@@ -49,15 +49,15 @@ SETTLED = 1e-9
 
 @dataclass(frozen=True)
 class Ideal:
-    """Fluid rates and loads; arrays have one entry per flow, missing (NaN) without a path."""
+    """Ideal goodput and end time of each flow, NaN without a path, and ideal link loads."""
 
     paths: tuple[Path | None, ...]
-    goodput_bps: Floats  # max-min fair, all flows active simultaneously
-    end_s: Floats  # end time of each flow of fixed volume; missing for the others
+    goodput_bps: Floats  # max-min fair goodput of each flow while all flows are active
+    end_s: Floats  # end time of each flow of fixed volume; NaN for other flows
     links: NDArray[
         numpy.int64
-    ]  # links with traffic (see experiments.analysis.fluid.directed_links)
-    load_share: Floats  # fraction of link rate: data, acknowledgements and headers
+    ]  # numbers of links with traffic (see experiments.analysis.fluid.directed_links)
+    load_share: Floats  # load of each of these links: data, acknowledgements, headers / link rate
 
     @property
     def total_bps(self) -> float:
@@ -112,7 +112,7 @@ def static_paths(
     pairs: Sequence[tuple[int, int]],
     failures: Failures = NONE,
 ) -> list[Path | None]:
-    """Return the path of each pair as computed by the algorithm alone, None without a path."""
+    """Return each server pair's path by the routing algorithm alone, None without a path."""
     name = usual(topology, routing)
     found: dict[tuple[int, int], Path | None] = {}
     for pair in pairs:
@@ -162,7 +162,7 @@ def ideal(
         the rates of active flows. By default each flow is active from its start until its volume
         is delivered.
     """
-    require(rate_bps > 0, f"an ideal needs the cables' rate, above 0, not {rate_bps}")
+    require(rate_bps > 0, f"ideal throughput needs a cable rate above 0 bit/s, not {rate_bps}")
     pairs = [(flow.source, flow.destination) for flow in flows]
     if paths is None:
         paths = static_paths(topology, routing, pairs, failures)
@@ -170,10 +170,13 @@ def ideal(
         back = [(destination, source) for source, destination in pairs]
         ack_paths = static_paths(topology, routing, back, failures)
     for given in (paths, ack_paths):
-        require(len(given) == len(flows), "one path is needed for each flow, or None")
+        require(
+            len(given) == len(flows),
+            "ideal throughput needs one entry for each flow: its path, or None",
+        )
     header = header_bytes(topology, routing)
     efficiency = header_efficiency(header, mtu)
-    sharing = _Sharing(
+    sharing = _LinkSharing(
         routes_of(topology, paths),
         routes_of(topology, ack_paths),
         rate_bps * efficiency,
@@ -188,7 +191,7 @@ def ideal(
     return Ideal(
         tuple(paths),
         goodput,
-        ends_s(sharing.rates) if ends_s else _ends(flows, sharing),
+        ends_s(sharing.rates) if ends_s else _end_times_s(flows, sharing),
         used,
         loads[used] / sharing.capacity_bps,
     )
@@ -220,7 +223,9 @@ def bound_bps(
     return None if most is None else most * rate_bps * efficiency
 
 
-@functools.lru_cache(maxsize=16)  # the repeats of an experiment often have the same pairs
+@functools.lru_cache(
+    maxsize=16
+)  # cached, since the repeats of an experiment often have the same pairs of servers
 def _max_total_rate(spec: str, pairs: tuple[tuple[int, int], ...], together: bool) -> float | None:
     """Return the maximum total rate of these flows, in units of a cable's rate."""
     topology = parse(spec)
@@ -231,7 +236,7 @@ def _max_total_rate(spec: str, pairs: tuple[tuple[int, int], ...], together: boo
     return throughput(topology, pairs, 1.0).at_most
 
 
-def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:
+def _end_times_s(flows: Sequence[Flow], sharing: _LinkSharing) -> Floats:
     """Return the end times of flows of fixed volume; missing if any flow has no fixed volume."""
     if not flows or any(flow.volume_bytes is None for flow in flows):
         return numpy.full(len(flows), numpy.nan)
@@ -240,7 +245,7 @@ def _ends(flows: Sequence[Flow], sharing: _Sharing) -> Floats:
     return completed_s(volumes, starts, sharing.rates)
 
 
-class _Sharing:
+class _LinkSharing:
     """Max-min fair allocation of links to flows, after the capacity for acknowledgements."""
 
     def __init__(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[numpy.float64]
 
-# Limits on sources x links.
+# Limits of (number of sources) x (number of links) for the solvers.
 MOST_EXACT = 30_000
 MOST_VARIABLES = 1_000_000
 MOST_SECONDS = 120.0
@@ -49,7 +49,7 @@ def maximise(
     solver.setOptionValue("run_crossover", "on" if exact else "off")
     if not exact:
         solver.setOptionValue("kkt_tolerance", NEAR)
-    solver.passModel(_model(cost, balance, net))
+    solver.passModel(_linear_program(cost, balance, net))
     solver.run()
     status = solver.getModelStatus()
     found = solver.getSolution()
@@ -71,17 +71,19 @@ def _silent_solver() -> highspy.Highs:
     """
     import highspy
 
-    class Silent(highspy.Highs):
+    class SilentHighs(highspy.Highs):
         def enableCallbacks(self) -> None:  # noqa: N802 (the first method that is called)
             self.setOptionValue("output_flag", False)
             super().enableCallbacks()
 
-    solver = Silent()
-    solver.setOptionValue("output_flag", False)  # Earlier releases do not call enableCallbacks.
+    solver = SilentHighs()
+    solver.setOptionValue(
+        "output_flag", False
+    )  # releases of highspy that do not call enableCallbacks
     return solver
 
 
-def _model(cost: Floats, balance: sparse.csr_matrix, net: Commodities) -> highspy.HighsLp:
+def _linear_program(cost: Floats, balance: sparse.csr_matrix, net: Commodities) -> highspy.HighsLp:
     import highspy
 
     count, links = len(net.sources), len(net.capacity)

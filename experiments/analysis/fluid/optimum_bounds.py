@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
     Ints = NDArray[numpy.integer[Any]]
 
-EXACT = 1e-6  # relative error of floating-point arithmetic
+EXACT = 1e-6  # relative difference of bounds that counts as a floating-point error
 NO_LENGTH = 1e-12  # replaces the length 0, which a sparse graph treats as "no link"
 
 
@@ -56,7 +56,7 @@ class Optimum:
 class Commodities:
     """Demands between nodes, and the links with their capacities, which are at most 1."""
 
-    near: Ints  # node at the near end of each link
+    near: Ints  # node that each link leaves
     far: Ints
     capacity: Floats
     sources: Ints
@@ -105,7 +105,7 @@ def lengths_needed(net: Commodities, lengths: Floats) -> Floats:
 
 
 def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, float]:
-    """Return the repaired arrivals per commodity and node, and the highest relative link load.
+    """Return the solver's arrivals per commodity and node, corrected, and the highest link load.
 
     Parameters
     ----------
@@ -119,13 +119,15 @@ def routed(net: Commodities, flows: Floats, wanted: Floats) -> tuple[Floats, flo
     """
     depth, before, link = _trees(net)
     rows = numpy.arange(len(net.sources))
-    # Flow on links that the source cannot reach is discarded.
+    # Discard flow that the solver put on links that the source cannot reach.
     flows = numpy.maximum(flows, 0.0) * (depth[:, net.near] >= 0)
     arrived = (net.incidence @ flows.T).T
     missing = numpy.where(depth > 0, numpy.maximum(wanted - arrived, 0.0), 0.0)
     arrived = arrived + missing
     load = flows.sum(axis=0)
-    for level in range(depth.max(initial=0), 0, -1):  # leaves first, the tree's root last
+    for level in range(
+        depth.max(initial=0), 0, -1
+    ):  # order: from the leaves of the breadth-first tree to its root
         row, node = numpy.nonzero(depth == level)
         numpy.add.at(load, link[row, node], missing[row, node])
         numpy.add.at(missing, (row, before[row, node]), missing[row, node])
@@ -144,7 +146,9 @@ def _trees(net: Commodities) -> tuple[Ints, Ints, Ints]:
     )
     depth = numpy.where(numpy.isfinite(away), away, -1).astype(numpy.int64)
     nodes = net.demand.shape[1]
-    keys = net.near[links] * nodes + net.far[links]  # sorted, since `graph` sorts its links
+    keys = (
+        net.near[links] * nodes + net.far[links]
+    )  # sorted in ascending order, since `graph` sorts its links
     wanted = numpy.maximum(before, 0) * nodes + numpy.arange(nodes)
     place = numpy.minimum(numpy.searchsorted(keys, wanted), max(len(keys) - 1, 0))
     return depth, before, links[place] if len(links) else numpy.zeros_like(depth)

@@ -35,7 +35,7 @@ LEAST_SHARE = 1e-3
 
 
 class PathBound:
-    """Upper bound of the rates of flows that share cables.
+    """Upper bound of the rates of flows that share cables, given each flow's path.
 
     Parameters
     ----------

@@ -18,7 +18,9 @@ from experiments.analysis.fluid.directed_links import Routes
 
 try:
     from numba import njit
-except ModuleNotFoundError:  # Plain Python is fast enough for the flows of a lab.
+except (
+    ModuleNotFoundError
+):  # If Numba is missing, plain Python is fast enough for the flows of a lab.
 
     def njit(**_: bool) -> Callable[[Any], Any]:  # type: ignore[no-redef]
         """Return a decorator that returns the function unchanged."""
@@ -46,7 +48,7 @@ class MaxMin:
 
     def __init__(self, routes: Routes, links: int) -> None:
         self.routes, self.links = routes, links
-        self._link_starts, self._link_flows = _by_link(routes.starts, routes.links, links)
+        self._link_starts, self._link_flows = _flows_by_link(routes.starts, routes.links, links)
 
     def rates(
         self,
@@ -71,7 +73,9 @@ class MaxMin:
         if weights is None:
             weights = numpy.ones(self.routes.flows)
         left = numpy.full(self.links, capacity_bps, numpy.float64)
-        return _fill(*self.routes, self._link_starts, self._link_flows, left, active, weights)
+        return _max_min_rates(
+            *self.routes, self._link_starts, self._link_flows, left, active, weights
+        )
 
 
 def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = None) -> Floats:
@@ -81,7 +85,7 @@ def max_min(routes: Routes, capacity_bps: float | Floats, links: int | None = No
     >>> max_min(chain, numpy.array([6.0, 10.0])).tolist()
     [3.0, 3.0, 7.0]
     """
-    count = _count(routes, capacity_bps) if links is None else links
+    count = _checked_link_count(routes, capacity_bps) if links is None else links
     return MaxMin(routes, count).rates(capacity_bps)
 
 
@@ -94,9 +98,9 @@ def equal_share(routes: Routes, capacity_bps: float | Floats) -> Floats:
     >>> equal_share(chain, numpy.array([6.0, 10.0])).tolist()
     [3.0, 3.0, 5.0]
     """
-    flows_on = _flows_on(routes.links, _count(routes, capacity_bps))
+    flows_on = _flows_on(routes.links, _checked_link_count(routes, capacity_bps))
     capacity = numpy.broadcast_to(numpy.asarray(capacity_bps, numpy.float64), flows_on.shape)
-    return _least_share(*routes, flows_on, capacity)
+    return _smallest_equal_share(*routes, flows_on, capacity)
 
 
 def bottleneck_throughput(rates_bps: Floats) -> float:
@@ -118,7 +122,7 @@ def link_loads(routes: Routes, weights: Floats | None, links: int) -> Floats:
     return loads
 
 
-def _count(routes: Routes, capacity_bps: float | Floats) -> int:
+def _checked_link_count(routes: Routes, capacity_bps: float | Floats) -> int:
     if isinstance(capacity_bps, numpy.ndarray):
         return len(capacity_bps)
     return int(routes.links.max(initial=-1)) + 1
@@ -133,7 +137,7 @@ def _flows_on(links: Any, count: int) -> Any:
 
 
 @njit(cache=True)
-def _by_link(starts: Any, links: Any, count: int) -> Any:
+def _flows_by_link(starts: Any, links: Any, count: int) -> Any:
     """Return the inverse of `Routes`: the start of each link's flows, and the flows by link."""
     link_starts = numpy.zeros(count + 1, numpy.int64)
     for link in links:
@@ -153,7 +157,7 @@ def _by_link(starts: Any, links: Any, count: int) -> Any:
 
 
 @njit(cache=True)
-def _fill(
+def _max_min_rates(
     starts: Any, links: Any, link_starts: Any, link_flows: Any, left: Any, active: Any, weights: Any
 ) -> Any:
     """Return max-min fair rates by water-filling; `left` is each link's unassigned capacity.
@@ -164,7 +168,9 @@ def _fill(
     """
     rates = numpy.full(len(starts) - 1, numpy.nan)
     growing = numpy.zeros(len(left), numpy.int32)
-    weight = numpy.zeros(len(left))  # total weight of growing flows, by link
+    weight = numpy.zeros(
+        len(left)
+    )  # for each link: total weight of the flows whose rates still grow
     for flow in range(len(rates)):
         if active[flow]:
             for link in links[starts[flow] : starts[flow + 1]]:
@@ -183,7 +189,9 @@ def _fill(
             heapq.heapreplace(heap, (now, full))
             continue
         heapq.heappop(heap)
-        level = max(level, now)  # The level never falls, except by rounding errors.
+        level = max(
+            level, now
+        )  # the common rate level falls only by rounding errors, which are ignored
         for flow in link_flows[link_starts[full] : link_starts[full + 1]]:
             if active[flow] and numpy.isnan(rates[flow]):
                 rates[flow] = level * weights[flow]
@@ -195,11 +203,13 @@ def _fill(
 
 
 @njit(cache=True)
-def _least_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
+def _smallest_equal_share(starts: Any, links: Any, flows_on: Any, capacity: Any) -> Any:
     rates = numpy.full(len(starts) - 1, numpy.nan)
     for flow in range(len(rates)):
         for link in links[starts[flow] : starts[flow + 1]]:
             share = capacity[link] / flows_on[link]
-            if not rates[flow] <= share:  # True for a rate that is still NaN
+            if (
+                not rates[flow] <= share
+            ):  # the condition is true for a rate that is NaN (not yet assigned)
                 rates[flow] = share
     return rates

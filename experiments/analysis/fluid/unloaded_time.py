@@ -84,7 +84,7 @@ def cables_of(topology: Topology, routing: str, pairs: Sequence[tuple[int, int]]
     """
     different = sorted(set(pairs))
     paths = static_paths(topology, routing, different)
-    require(None not in paths, f"{routing} has no path for some flows of {topology.spec}")
+    require(None not in paths, f"routing {routing} has no path for some flows of {topology.spec}")
     long = {
         pair: len(links_of(topology, path))
         for pair, path in zip(different, paths, strict=True)

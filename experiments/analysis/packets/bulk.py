@@ -20,14 +20,14 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-# Interval within which all flows start, in seconds: no two programs start simultaneously.
+# Interval within which all bulk flows start, in seconds: programs never start simultaneously.
 SPREAD_S = 1e-3
-WHERE = 3  # number of links listed, those with the most drops
+WHERE = 3  # number of links in the list of those with most dropped packets
 
 
 @dataclass(frozen=True)
 class Bulk:
-    """Flows of equal volume, with their forward and return paths."""
+    """Simultaneous flows of equal volume, with their forward and return paths."""
 
     topology: Topology
     routes: Routes
@@ -51,7 +51,7 @@ class Bulk:
         return packets(self.topology, *paths, self.start_s, volumes, self.tcp, moments_s, self.seed)
 
     def times(self, end_s: Floats) -> dict[str, float | None]:
-        """Return the flows' total goodput until the last one ends, and their completion times."""
+        """Return the bulk flows' total goodput until the last flow ends, and completion times."""
         known = end_s[~numpy.isnan(end_s)]
         if not len(known):
             return dict.fromkeys(("goodput_bps", "median_s", "p95_s", "last_s"))
@@ -78,7 +78,7 @@ def bulk(
     >>> 2 < flows.times(flows.packets().end_s)["last_s"] < 3  # a frame takes a second
     True
     """
-    require(bool(pairs), "there are no flows: choose a pattern that has at least one")
+    require(bool(pairs), "the traffic pattern has no flows: choose a pattern that has at least one")
     source, destination = (numpy.array(column, numpy.int64) for column in zip(*pairs, strict=True))
     random = numpy.random.default_rng(seed)
     start_s = random.random(len(source)) * SPREAD_S

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from experiments.analysis.arrivals.event_heap import moved, put, take_first
 from experiments.analysis.packets.sender import (
-    acknowledged,
-    is_probe,
-    most_own,
-    next_lost,
-    one_packet,
-    timed_out,
-    timer_s,
+    is_tail_loss_probe,
+    most_segments_at_own_port,
+    next_segment_to_send,
+    process_ack,
+    process_timeout,
+    segments_of_next_packet,
+    timer_expiry_s,
 )
 from experiments.analysis.packets.state import NEVER, NONE, PACKET
 from experiments.analysis.simulator.compiled import native
@@ -43,38 +43,40 @@ if TYPE_CHECKING:
 
 FIRST_PACKETS = 1 << 12
 DELAYED_ACK_S = 0.04  # delayed-ACK timeout in seconds: Linux' minimum
-OWN_PACKETS = 2  # packets, each as large as the next one, that may wait at the sender's own port
-SEGMENTS_PER_ACK = 2  # segments per ACK (RFC 5681, section 4.2)
-SENDERS, RECEIVERS = 0, 1  # timers of a flow: the sender's and the receiver's
+OWN_PACKETS = (
+    2  # number of packets, as large as the next one, that may wait at a sending server's own port
+)
+SEGMENTS_PER_ACK = 2  # TCP segments per delayed ACK (RFC 5681, section 4.2)
+SENDERS, RECEIVERS = 0, 1  # indices of a TCP flow's two timers: the sender's and the receiver's
 FREE, SIZE, BEGUN, EVENTS, NOTED, ACTIVE, MOST_ACTIVE = range(7)  # indices of `counts`
 ROUNDING = 1e-9
-STRIDE = 7919  # step from one random number to a link's next: a prime, so that all are used in turn
+STRIDE = 7919  # step from one of a link's random numbers to its next: a prime, so that all are used
 
 
-class Frames(NamedTuple):
+class FrameParameters(NamedTuple):
     """Frame sizes and TCP parameters of a packet simulation."""
 
     segment: int  # payload bytes of a full segment
-    overhead: int  # header bytes per segment; the whole size of an ACK
-    most: float  # receiver's limit of segments in flight
+    overhead: int  # header bytes of each TCP segment; also the size of an ACK frame
+    most: float  # receive window: maximum number of segments in flight
     together: int  # maximum number of TCP segments per super-packet
-    own: int  # minimum limit of segments that wait at the sender's own port
+    own: int  # lowest limit of the segments that wait at a sending server's own port
     cubic: bool
 
 
-class Given(NamedTuple):
+class SimulationState(NamedTuple):
     """State of the packet simulation that changes, and the links of all paths."""
 
     links: Any  # state of each link: records of type LINK
     flows: Any  # state of each flow: records of type FLOW
     paths: Any
     order: Any  # flows by start time
-    arrived: Any  # whether each segment has arrived
-    sent_as: Any  # last transmission number of each segment
+    arrived: Any  # for each TCP segment: whether it has arrived
+    sent_as: Any  # for each TCP segment: number of its last transmission
     heap: Any  # event heap of links, senders' timers and receivers' timers
     at: Any
     due_s: Any
-    wanted_s: Any  # real expiry of each timer, never earlier than its time in the heap
+    wanted_s: Any  # true expiry of each TCP timer, never earlier than its time in the heap
     moments_s: Any
     delivered: Any  # bytes delivered up to each of `moments_s`
     active: Any
@@ -84,8 +86,8 @@ class Given(NamedTuple):
     until_s: float
 
 
-def run(given: Given, frames: Frames) -> int:
-    """Run the simulation until `until_s`, or until nothing is in flight.
+def run(given: SimulationState, frames: FrameParameters) -> int:
+    """Run the packet simulation until `until_s`, or until no packet is in flight.
 
     Return the number of packet records that were allocated.
     """
@@ -93,7 +95,7 @@ def run(given: Given, frames: Frames) -> int:
     unused = numpy.arange(FIRST_PACKETS, dtype=numpy.int32)
     given.counts[FREE] = FIRST_PACKETS
     while not native(_process_events)(given, frames, packets, unused):
-        # Double the packet records: the free ones stay in front, the new ones follow.
+        # Double the table of packet records: free records stay in front, new ones follow.
         count, free = len(packets), int(given.counts[FREE])
         packets = numpy.concatenate([packets, numpy.zeros(count, PACKET)])
         more = numpy.arange(count, 2 * count, dtype=numpy.int32)
@@ -164,12 +166,14 @@ def _leave_link(given: Any, frames: Any, packets: Any, unused: Any, at: int, now
     unused[given.counts[FREE]] = number
     given.counts[FREE] += 1
     if packet.is_ack:
-        acknowledged(given.flows[one], packet, now, frames.cubic, frames.most)
-        _set_timer(given, one, SENDERS, timer_s(given.flows[one], now))
+        process_ack(given.flows[one], packet, now, frames.cubic, frames.most)
+        _set_timer(given, one, SENDERS, timer_expiry_s(given.flows[one], now))
         _send_window(given, frames, packets, unused, one, now)
     else:
         _receive_data(given, frames, packets, unused, packet, now)
-        if leaves_home:  # a path of one cable between two servers
+        if (
+            leaves_home
+        ):  # the packet leaves its sender's own port: a path of one cable between two servers
             given.flows[one].own -= count
             _send_window(given, frames, packets, unused, one, now)
 
@@ -244,25 +248,25 @@ def _send_window(given: Any, frames: Any, packets: Any, unused: Any, one: int, n
         if room < 1:
             full = True
             break
-        first = next_lost(flow, given.arrived, given.sent_as)
+        first = next_segment_to_send(flow, given.arrived, given.sent_as)
         if first >= flow.segments:
             break
         most = min(frames.together, room)
-        count = one_packet(flow, first, most, given.arrived, given.sent_as)
-        if flow.own >= most_own(flow, max(OWN_PACKETS * count, frames.own)):
+        count = segments_of_next_packet(flow, first, most, given.arrived, given.sent_as)
+        if flow.own >= most_segments_at_own_port(flow, max(OWN_PACKETS * count, frames.own)):
             break
         _transmit(given, frames, packets, unused, one, first, count, now)
     # A full window is remembered for one round trip (Linux' tcp_cwnd_validate).
     if full or (flow.sent > sent and flow.acked >= flow.full_until):
         flow.full, flow.full_until = full, flow.next
     if flow.sent > sent:
-        _set_timer(given, one, SENDERS, timer_s(flow, now))
+        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))
 
 
 def _transmit(
     given: Any, frames: Any, packets: Any, unused: Any, one: int, first: int, count: int, now: float
 ) -> None:
-    """Send a packet of `count` segments, from segment `first` on."""
+    """Send a simulated packet of `count` TCP segments, from segment `first` on."""
     flow = given.flows[one]
     for segment in range(first, first + count):
         if segment == flow.next:
@@ -330,7 +334,7 @@ def _send_ack(given: Any, frames: Any, packets: Any, unused: Any, one: int, now:
 
 
 def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
-    """Set a timer. If it is in the heap with an earlier time, `_expire_timer` puts it back then."""
+    """Set a TCP timer. If the heap has it earlier, `_expire_timer` puts it back at that time."""
     timer = 2 * one + whose
     given.wanted_s[timer] = when_s
     item = len(given.links) + timer
@@ -347,7 +351,7 @@ def _set_timer(given: Any, one: int, whose: int, when_s: float) -> None:
 def _expire_timer(
     given: Any, frames: Any, packets: Any, unused: Any, timer: int, now: float
 ) -> None:
-    """Handle the first timer of the heap: send an ACK, a tail loss probe, or time out."""
+    """Handle a TCP timer that is first in the heap: send an ACK, a tail loss probe, or time out."""
     item = len(given.links) + timer
     wanted_s = given.wanted_s[timer]
     if now < wanted_s < NEVER:
@@ -363,13 +367,13 @@ def _expire_timer(
     flow = given.flows[one]
     if timer % 2 == RECEIVERS:
         _send_ack(given, frames, packets, unused, one, now)
-    elif is_probe(flow):
+    elif is_tail_loss_probe(flow):
         flow.probed = True
         segment = min(flow.next, flow.segments - 1)
         _transmit(given, frames, packets, unused, one, segment, 1, now)
-        _set_timer(given, one, SENDERS, timer_s(flow, now))
+        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))
     else:
-        timed_out(flow, now, frames.cubic)
+        process_timeout(flow, now, frames.cubic)
         # The segment may have arrived and only its ACK be lost: the sender cannot know.
         _transmit(given, frames, packets, unused, one, flow.acked, 1, now)
-        _set_timer(given, one, SENDERS, timer_s(flow, now))
+        _set_timer(given, one, SENDERS, timer_expiry_s(flow, now))

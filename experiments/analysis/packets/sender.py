@@ -21,29 +21,31 @@ from experiments.analysis.packets.state import LOSS, NEVER, OPEN, RECOVERY
 FIRST_WINDOW = 10.0
 LEAST_TIMEOUT_S, MOST_TIMEOUT_S = 0.2, 120.0
 LEAST_PROBE_S = 0.002  # added to two round trips before a tail loss probe, in seconds
-RENO_LEFT, CUBIC_LEFT = 0.5, 0.7  # fraction of the window left after a loss
+RENO_LEFT, CUBIC_LEFT = 0.5, 0.7  # fraction of the congestion window left after a loss
 CUBIC_SCALE = 0.4  # CUBIC's constant C, in segments/second^3 (RFC 9438, section 5)
-# growth per ACKed window that makes CUBIC as fast as Reno (RFC 9438, section 4.3)
+# window growth per ACKed window that makes CUBIC as fast as Reno (RFC 9438, section 4.3)
 CUBIC_RENO = 3 * (1 - CUBIC_LEFT) / (1 + CUBIC_LEFT)
-CUBIC_MOST = 1.5  # maximum growth of the window per round trip, as a factor (RFC 9438, section 4.4)
+CUBIC_MOST = (
+    1.5  # CUBIC: maximum growth factor of the window per round trip (RFC 9438, section 4.4)
+)
 LEAST_WINDOW = 2.0
-OWN_S = 1e-3  # seconds of a flow's data that may wait at its server's own port
-# pacing rate in windows per round trip, in slow start and afterwards
+OWN_S = 1e-3  # data of a flow that may wait at its server's own port, in seconds at the pacing rate
+# TCP pacing rate in windows per round trip: in slow start, and afterwards
 PACED, PACED_LATER = 2.0, 1.2
 HYSTART_WINDOW, HYSTART_SAMPLES = 16.0, 8
-# maximum gap between ACKs of one train, and allowance for delayed ACKs, in seconds
+# HyStart: maximum gap between ACKs of a train, and allowance for delayed ACKs, in seconds
 TRAIN_S, ACK_DELAY_S = 2e-3, 1e-3
-# bounds in seconds, and fraction of the round trip, of the delay that indicates a growing queue
+# HyStart: bounds (s), and fraction of the round trip, of the delay that shows a growing queue
 LEAST_RISE_S, MOST_RISE_S, RISE = 4e-3, 16e-3, 1 / 8
 
 
-def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
+def process_ack(flow: Any, packet: Any, now: float, cubic: bool, most: float) -> None:
     """Update a simulated TCP sender's state from an ACK."""
     progress = packet.number - flow.acked
     delivered = packet.taken - flow.taken
     has_lost = packet.newest - flow.newest > delivered
     if progress > 0 or packet.newest > flow.newest:
-        # timestamps measure the round trip of retransmitted segments as well
+        # TCP timestamps allow round-trip samples of retransmitted segments as well
         round_trip_s = now - packet.stamp_s
         _update_round_trip(flow, round_trip_s)
         flow.ever_s = min(flow.ever_s, round_trip_s)
@@ -56,7 +58,7 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
         flow.probed = False
     flow.repairs = flow.acked
     if flow.doing == LOSS and progress > 0 and packet.stamp_s < flow.undo_s:
-        # The segment was sent before the timeout: nothing was lost (the Eifel algorithm, RFC 3522).
+        # The acknowledged segment was sent before the timeout: no loss (Eifel algorithm, RFC 3522).
         flow.window, flow.threshold = flow.undo_window, flow.undo_threshold
         flow.doing = OPEN
     if flow.doing != OPEN and flow.acked >= flow.until:
@@ -72,13 +74,13 @@ def acknowledged(flow: Any, packet: Any, now: float, cubic: bool, most: float) -
     if flow.doing == RECOVERY and delivered > 0:
         _set_recovery_window(flow, delivered, progress > 0 and not has_lost)
     elif flow.doing != RECOVERY and progress > 0:
-        # In slow start the window also grows if only half of it was in flight.
+        # In slow start the congestion window also grows if only half of it was in flight.
         under_way = flow.sent - flow.newest + progress
         if flow.full or (flow.window < flow.threshold and flow.window < 2 * under_way):
             _grow_window(flow, progress, now, cubic, most)
 
 
-def most_own(flow: Any, least: int) -> float:
+def most_segments_at_own_port(flow: Any, least: int) -> float:
     """Return the maximum number of a flow's segments at its server's own port, at least `least`."""
     own = float(least)
     # Before the first ACK the round trip is the idle network's, too short if many flows start.
@@ -88,7 +90,7 @@ def most_own(flow: Any, least: int) -> float:
     return float(max(own, OWN_S * pace * flow.window / flow.round_trip_s))
 
 
-def timer_s(flow: Any, now: float) -> float:
+def timer_expiry_s(flow: Any, now: float) -> float:
     """Return the time at which the sender's timer expires, counted from `now`."""
     if flow.acked == flow.next:
         return NEVER
@@ -99,13 +101,13 @@ def timer_s(flow: Any, now: float) -> float:
     return float(now + min(timeout_s * 2.0**flow.doublings, MOST_TIMEOUT_S))
 
 
-def is_probe(flow: Any) -> bool:
+def is_tail_loss_probe(flow: Any) -> bool:
     """Return True if the sender's timer is for a tail loss probe, not for a timeout."""
     return bool(flow.doing == OPEN and not flow.probed)
 
 
-def timed_out(flow: Any, now: float, cubic: bool) -> None:
-    """Handle a timeout: all segments in flight are lost."""
+def process_timeout(flow: Any, now: float, cubic: bool) -> None:
+    """Handle a simulated TCP sender's timeout: all segments in flight count as lost."""
     flow.timeouts += 1
     if flow.doing == OPEN:
         flow.undo_s, flow.undo_window, flow.undo_threshold = now, flow.window, flow.threshold
@@ -116,7 +118,7 @@ def timed_out(flow: Any, now: float, cubic: bool) -> None:
     flow.doing, flow.until = LOSS, flow.next
 
 
-def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
+def next_segment_to_send(flow: Any, arrived: Any, sent_as: Any) -> int:
     """Return the next segment to retransmit, or, if none is lost, the first that was never sent.
 
     `arrived` is true for segments that have arrived, `sent_as` holds each segment's last
@@ -134,7 +136,7 @@ def next_lost(flow: Any, arrived: Any, sent_as: Any) -> int:
     return segment
 
 
-def one_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> int:
+def segments_of_next_packet(flow: Any, first: int, most: int, arrived: Any, sent_as: Any) -> int:
     """Return the number of segments, from `first` on, in one packet: all lost, or all new.
 
     Linux limits a packet to half the window (`tcp_cwnd_test`).
@@ -189,7 +191,7 @@ def _set_recovery_window(flow: Any, delivered: int, goes_well: bool) -> None:
 def _reduce_window(flow: Any, cubic: bool) -> None:
     """Reduce the congestion window once per loss event."""
     left = CUBIC_LEFT if cubic else RENO_LEFT
-    # A loss at a smaller window than the last loss leaves room for other flows (RFC 9438, 4.7).
+    # CUBIC leaves room for other flows if the window fell since the last loss (RFC 9438, 4.7).
     again = flow.window < flow.most
     flow.most = flow.window * (1 + left) / 2 if again else flow.window
     flow.threshold = max(flow.window * left, LEAST_WINDOW)

@@ -14,8 +14,8 @@ from experiments.analysis.packets.packet_engine import (
     EVENTS,
     MOST_ACTIVE,
     OWN_PACKETS,
-    Frames,
-    Given,
+    FrameParameters,
+    SimulationState,
     run,
 )
 from experiments.analysis.packets.sender import FIRST_WINDOW
@@ -36,7 +36,7 @@ BACKLOG_PACKETS = 1000
 RECEIVER_BYTES = 3_000_000
 # initial receive window in bytes: handshakes carry no more (RFC 7323, section 2.2)
 FIRST_BYTES = 65_535
-DRAWN = 1 << 16  # number of random numbers, which are reused in turn
+DRAWN = 1 << 16  # count of pregenerated random numbers, which the simulation reuses in turn
 MOST_SEGMENTS = 1 << 31
 AT_REST_S = 1e-4  # seconds that programs take to send and to answer in an idle network
 
@@ -46,7 +46,7 @@ class Tcp:
     """Parameters of simulated cables, servers and TCP."""
 
     rate_bps: float
-    queue_bytes: float  # queue of each port
+    queue_bytes: float  # queue length of each port, in bytes
     mtu: int = 1500
     header: int = 0  # bytes of routing headers between the Ethernet header and the packet
     delay_s: float = 0.0  # propagation delay of each cable
@@ -84,17 +84,17 @@ class Tcp:
 
 
 class Packets(NamedTuple):
-    """Results of a packet simulation: one entry per flow, or per link."""
+    """Results of a packet simulation of TCP flows: arrays by flow, and by link."""
 
     begin_s: Floats
-    end_s: Floats  # arrival of the last byte; missing (NaN) for a flow that has no path
+    end_s: Floats  # arrival of each flow's last byte; NaN for a flow without a path
     drops: Ints  # dropped data packets and ACKs of each flow
     repeats: Ints  # retransmitted segments of each flow
     timeouts: Ints
-    passed: Ints  # packets forwarded by each link; relays' processors follow the links
+    passed: Ints  # packets forwarded by each link, then by each relay's processor
     dropped: Ints
     arrived_bytes: Ints  # bytes of each flow received in order, without a gap
-    delivered_bits: Floats  # total of all flows, up to each requested moment
+    delivered_bits: Floats  # bits delivered by all flows up to each requested moment
     active: Ints  # number of flows in progress at each requested moment
     events: int
     most_active: int
@@ -130,16 +130,20 @@ def packets(
     count = len(start_s)
     require(
         routes.flows == back.flows == len(volume_bytes) == count,
-        f"{count} flows need as many paths, paths back, and volumes",
+        f"{count} simulated TCP flows need as many paths, return paths and volumes",
     )
-    require(bool((volume_bytes > 0).all()), "each flow needs a volume of at least 1 byte")
-    require(bool(numpy.isfinite(start_s).all()), "each flow needs a finite start time")
+    require(
+        bool((volume_bytes > 0).all()), "each simulated TCP flow needs a volume of at least 1 byte"
+    )
+    require(
+        bool(numpy.isfinite(start_s).all()), "each simulated TCP flow needs a finite start time"
+    )
     directions = [_with_processors(topology, one, tcp) for one in (routes, back)]
     flows, segments = _flow_records(directions, start_s, volume_bytes, tcp)
     links = _link_records(topology, tcp)
     moments = numpy.empty(0) if moments_s is None else numpy.asarray(moments_s, numpy.float64)
     items = len(links) + 2 * count
-    given = Given(
+    given = SimulationState(
         links=links,
         flows=flows,
         paths=numpy.concatenate([one.links for one in directions]).astype(numpy.int32),
@@ -163,7 +167,7 @@ def packets(
     together = tcp.super_packet if tcp.is_lab else 1
     own = 0 if tcp.is_lab else OWN_PACKETS * tcp.super_packet
     cubic = tcp.congestion == CUBIC
-    run(given, Frames(tcp.segment_bytes, overhead, most, together, own, cubic))
+    run(given, FrameParameters(tcp.segment_bytes, overhead, most, together, own, cubic))
     return Packets(
         begin_s=flows["begin_s"].copy(),
         end_s=flows["end_s"].copy(),
@@ -188,7 +192,7 @@ def _flow_records(
     segments = -(-numpy.asarray(volume_bytes, numpy.int64) // tcp.segment_bytes)
     require(
         bool((segments < MOST_SEGMENTS).all()),
-        f"a flow has at most {MOST_SEGMENTS * tcp.segment_bytes:,} bytes here",
+        f"a simulated TCP flow has at most {MOST_SEGMENTS * tcp.segment_bytes:,} bytes",
     )
     flows["segments"] = segments
     flows["segment"] = numpy.cumsum(segments) - segments
@@ -230,7 +234,9 @@ def _leaves_relay(topology: Topology, routes: Routes) -> Any:
     """Return a mask of the flows' links: True where a relay, not the source, sends."""
     leaves_server = numpy.asarray(routes.links) < topology.servers * topology.ports
     has_any = routes.starts[:-1] < routes.starts[1:]
-    leaves_server[routes.starts[:-1][has_any]] = False  # a path's first link
+    leaves_server[routes.starts[:-1][has_any]] = (
+        False  # the first link of a path leaves the source, not a relay
+    )
     return leaves_server
 
 

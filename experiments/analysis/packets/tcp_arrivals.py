@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
 
-def by_tcp(topology: Topology, fluid: Simulated, routing: str, tcp: Tcp, seed: int) -> Simulated:
+def simulate_by_tcp(
+    topology: Topology, fluid: Simulated, routing: str, tcp: Tcp, seed: int
+) -> Simulated:
     """Return the simulation of arriving flows by TCP; ACKs take paths of the same routing.
 
     The slowdown's reference is a flow alone in the network: all its frames, one after the other, on

@@ -20,8 +20,8 @@ from experiments.analysis.simulator.hops import Ints
 from topos.base.polymorphic import NOTHING
 from topos.base.topology import Topology
 
-SOURCES = 64  # number of sources per search: the bits of a word
-# largest count that fits a byte lane; mask of each byte's lowest bit
+SOURCES = 64  # number of source servers per search: one per bit of a 64-bit word
+# largest count in a byte lane of a 64-bit word; mask of each byte's lowest bit
 MOST_HELD, LOWEST = 255, numpy.uint64(0x0101010101010101)
 Words: TypeAlias = "NDArray[numpy.uint64]"
 Works: TypeAlias = "NDArray[numpy.bool_]"
@@ -105,7 +105,7 @@ def _far_ends(topology: Topology, port: int, works: Works | None) -> Ints:
     return numpy.where(works[links], far, NOTHING).astype(far.dtype)
 
 
-@lru_cache(maxsize=8)  # the same network is searched many times with different failures
+@lru_cache(maxsize=8)  # cached, since a network is searched many times with different failures
 def _cabled_ends(topology: Topology, port: int) -> Ints:
     servers = numpy.arange(topology.servers)
     far = numpy.broadcast_to(topology.server_plug(servers, port).node, servers.shape)
@@ -133,7 +133,7 @@ def _spread_from_servers(far: Any, words: Any, onward: Any, switches: Any) -> No
     """Spread each server's word of reached sources to the server or switch at its far end."""
     servers = len(words)
     for server in range(servers):
-        # most words are 0 at the search's start and end: skip their far ends
+        # most servers' words are 0 at the search's start and end: skip them
         if not words[server]:
             continue
         end = far[server]
@@ -153,7 +153,7 @@ def _spread_from_switches(far: Any, switches: Any, onward: Any) -> None:
 
 
 @numba.njit(cache=True)
-def _add_lanes(lanes: Any, counts: Any) -> None:
+def _flush_lanes_to_totals(lanes: Any, counts: Any) -> None:
     """Add the bit lanes' partial counts to the totals and clear the lanes."""
     for bit in range(64):
         counts[bit] += (lanes[bit % 8] >> numpy.uint64(bit // 8 * 8)) & numpy.uint64(MOST_HELD)
@@ -174,7 +174,7 @@ def _bit_counts(words: Any) -> Any:
                 lanes[i] += (word >> numpy.uint64(i)) & LOWEST
             held += 1
         if held == MOST_HELD:
-            _add_lanes(lanes, counts)
+            _flush_lanes_to_totals(lanes, counts)
             held = 0
-    _add_lanes(lanes, counts)
+    _flush_lanes_to_totals(lanes, counts)
     return counts

@@ -38,7 +38,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def native(function: Function, **rules: Callable[..., Any]) -> Function:
-    """Return the function, compiled to native code at its first call.
+    """Return the function, which numba compiles to native code at its first call.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def _compiled(
     # compile time, and keep LLVM from inlining a function into its only caller.
     options: dict[str, Any] = {"no_cpython_wrapper": not kept, "no_cfunc_wrapper": True}
     if in_place:
-        copy.__qualname__ += ".in_place"  # part of the cache file's name
+        copy.__qualname__ += ".in_place"  # becomes a part of the name of numba's cache file
         options["_nrt"] = False
     found: Any = numba.njit(copy, nogil=True, **options)
     if kept:
@@ -113,7 +113,9 @@ def _compile(found: Any, arguments: tuple[Any, ...]) -> None:
     path = Path(found._cache.cache_path)
     path.mkdir(parents=True, exist_ok=True)
     with (path / f"{found.py_func.__qualname__}.lock").open("w") as lock:
-        with suppress(PermissionError):  # lock of another user, where several share a checkout
+        with suppress(
+            PermissionError
+        ):  # the lock file belongs to another user of a shared checkout
             os.fchmod(lock.fileno(), OWN_FILE)
         fcntl.flock(lock, fcntl.LOCK_EX)
         found.compile(tuple(map(numba.typeof, arguments)))
@@ -124,7 +126,7 @@ class _DigestCache(FunctionCache):
 
     def __init__(self, function: Any, text: str) -> None:
         super().__init__(function)
-        folder = kept_in()
+        folder = numba_cache_folder()
         if folder:
             self._cache_path = str(folder / function.__module__)
             Path(self._cache_path).mkdir(exist_ok=True)
@@ -143,7 +145,7 @@ class _Index(IndexDataCacheFile):
             return {}
 
 
-def kept_in() -> Path | None:
+def numba_cache_folder() -> Path | None:
     """Return the cache folder for all checkouts, or None if numba chooses the folder.
 
     numba chooses if NUMBA_CACHE_DIR is set, and if the home folder belongs to another user: root,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from experiments.analysis.simulator.compiled import native_in_place
-from experiments.analysis.simulator.compiled_recursive import arrays
+from experiments.analysis.simulator.compiled_recursive import nested_as_arrays
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Fill, Hops, Ints
 from hosts.base.recursive import Nested, far_end
@@ -28,8 +28,8 @@ from topos.dcell import DCell
 class SearchResults(NamedTuple):
     """Next hops of each server within its DCell_b, after its search: one row per server."""
 
-    reached: Any  # number of servers reached, itself included; 0 before the search
-    queue: Any  # positions of the reached servers, the nearest first
+    reached: Any  # number of servers that the server reaches, itself included; 0 before the search
+    queue: Any  # positions in the DCell_b of the reached servers, the nearest first
     peers: Any  # columns of `hosts.dcell.rules.Inside`
     ports: Any
     # For each position and port in a DCell_b: the first position to which the port leads.
@@ -76,13 +76,13 @@ def fill(
     """
     by_uid = numpy.zeros((dcell.sizes[-1], dcell.ports), bool)
     of_servers = works[: dcell.servers * dcell.ports].reshape(-1, dcell.ports)
-    by_uid[_uids(dcell)] = of_servers
+    by_uid[_uids_or_server_numbers(dcell)] = of_servers
     b = min(b, dcell.k)
-    # Memory is used only for rows that are written; with many flows that is nearly all rows.
+    # Memory is used only for written rows of search results: nearly all rows with many flows.
     small = numpy.min_scalar_type(-dcell.sizes[b])
     queue, peers, ports = (numpy.empty((len(by_uid), dcell.sizes[b]), small) for _ in range(3))
     net = nested(dcell.sizes)
-    # The far end of a port, as a position, is the same in each DCell_b.
+    # The far end of a port, as a position in its DCell_b, is the same in each DCell_b.
     first = [[place // dcell.n * dcell.n] * (b + 1) for place in range(dcell.sizes[b])]
     for place, of_ports in enumerate(first):
         of_ports[1:] = [far_end(net, place, port) for port in range(1, b + 1)]
@@ -91,7 +91,7 @@ def fill(
     return partial(
         _fill_with_server_numbers,
         dcell,
-        partial(_walk_packets, arrays(net), by_uid, b, searches, retry),
+        partial(_walk_packets, nested_as_arrays(net), by_uid, b, searches, retry),
         rerouted,
     )
 
@@ -116,7 +116,7 @@ def _fill_with_server_numbers(
 
 
 @lru_cache(maxsize=1)
-def _uids(dcell: DCell) -> Any:
+def _uids_or_server_numbers(dcell: DCell) -> Any:
     return dcell.uid(numpy.arange(dcell.servers))
 
 
@@ -160,7 +160,7 @@ def _walk_packets(
 
 
 def _next_hops_inside(net: Nested, works: Any, b: int, searches: Any, here: int) -> InnerRoutes:
-    """Return a server's next hops in its DCell_b, searched at the first call."""
+    """Return a DCell server's next hops in its DCell_b, searched at the first call."""
     queue, peers, ports = searches.queue[here], searches.peers[here], searches.ports[here]
     if not searches.reached[here]:
         size, n = net.sizes[b], net.sizes[0]
@@ -195,7 +195,9 @@ def _search_next_hops(
                 ports[peer] = port if at == here else ports[at]
                 queue[reached] = peer
                 reached += 1
-        if done == end:  # all servers at this distance are done: sort those of the next
+        if (
+            done == end
+        ):  # all servers at this distance are done: sort the servers of the next distance
             _sort_slice(queue, begin, end)
             begin, end = end, reached
     return reached

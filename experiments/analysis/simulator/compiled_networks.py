@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 
-@cache  # called again for every block of flows of the same network
-def own(folder: str, kind: str, name: str) -> dict[str, Any]:
+@cache  # cached, since it is called for every block of flows of a network
+def network_table(folder: str, kind: str, name: str) -> dict[str, Any]:
     """Return a table from a network's file in a folder such as "paths"; empty if there is no such
     file.
 
-    >>> list(own("adapting", "bcube", "ADAPTING"))
+    >>> list(network_table("adapting", "bcube", "ADAPTING"))
     ['bsr']
     """
     path = Path(__file__).parent / folder

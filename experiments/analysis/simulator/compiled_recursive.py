@@ -11,18 +11,18 @@ from experiments.analysis.simulator.hops import Fill, Ints
 from hosts.base.recursive import Nested, write_hops
 
 
-def arrays(net: Nested) -> Nested:
-    """Return the same numbers as arrays, for which code is compiled once, whatever the level k."""
+def nested_as_arrays(net: Nested) -> Nested:
+    """Return a nested network's numbers as arrays: code is compiled once, whatever the level k."""
     return Nested(*(numpy.array(column, numpy.int64) for column in net))  # type: ignore[arg-type]
 
 
 def fill_of(net: Nested) -> Fill:
     """Return a function that writes the hops of flows (see `simulator.hops.Fill`)."""
-    # Tuples require compiling for each k, but are twice as fast as arrays.
+    # Networks' numbers as tuples require compiling for each k, but are twice as fast as arrays.
     numbers = Nested(*map(tuple, net))
 
     def fill(sources: Ints, destinations: Ints, ports: Ints, peers: Ints, counts: Ints) -> None:
-        # each thread needs its own stack
+        # a stack for each call, since threads run calls in parallel
         stack = tuple(numpy.empty((3, len(net.sizes)), numpy.int64))
         _fill_flows(numbers, stack, sources, destinations, ports, peers, counts)
 
@@ -39,7 +39,7 @@ def _fill_flows(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write the hops of each flow by the recursive rule."""
+    """Write the hops of each flow by the recursive routing rule of a DCell or FiConn."""
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         counts[flow] = write_hops(net, source, destination, stack, ports[flow], peers[flow])

@@ -23,10 +23,10 @@ from numba.extending import overload_method
 
 from experiments.analysis.fluid.directed_links import Routes, link_at, link_count
 from experiments.analysis.simulator.compiled import native_in_place
-from experiments.analysis.simulator.compiled_recursive import arrays
+from experiments.analysis.simulator.compiled_recursive import nested_as_arrays
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Hops, Ints, in_blocks, routes_of_hops
-from experiments.analysis.simulator.paths import joined
+from experiments.analysis.simulator.paths import concatenated_routes
 from hosts.base.recursive import Nested
 from hosts.ficonn.rules import (
     ARRIVED,
@@ -76,7 +76,7 @@ class TarState(NamedTuple):
 
     net: Nested
     servers: Any  # state of each server: records of type SERVER
-    mates: Any  # whether each server's cable to its switch works
+    mates: Any  # for each server: whether its cable to its switch works
     progress: Any  # work array for the entries of a probe
     order: Any  # work array for the members of a FiConn
 
@@ -150,7 +150,7 @@ class TarFlows:
         mates = by_switch.reshape(-1, ficonn.n)
         servers["switch_works"] = (mates & (mates.sum(axis=1, keepdims=True) > 1)).ravel()
         self._state = TarState(
-            arrays(nested(ficonn.sizes)),
+            nested_as_arrays(nested(ficonn.sizes)),
             servers,
             by_switch,
             numpy.empty(len(ficonn.sizes), numpy.int64),
@@ -185,7 +185,7 @@ class TarFlows:
 
     def routes(self) -> Routes:
         """Return the links of the current paths."""
-        return joined(
+        return concatenated_routes(
             [
                 routes_of_hops(
                     self.ficonn,
@@ -224,7 +224,7 @@ def probe_all(
     counts: Any,
     virtual: Any,
 ) -> int:
-    """Probe the flows; return the last probe's number, where `number` is the one before them."""
+    """Send TAR's probes of flows; return the last probe's number; the first is `number` + 1."""
     servers = state.servers
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
@@ -240,7 +240,7 @@ def probe_all(
             number += 1
             by_far_side = far_side and tries % 2 == 1
             ends = source, destination
-            if _probe(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
+            if _probe_path(state, number, level_0, by_far_side, random, *ends, virtual[flow]):
                 hops = _write_path(servers, source, destination, ports[flow], peers[flow])
                 if hops:
                     counts[flow] = hops
@@ -260,7 +260,7 @@ def _count_flow(servers: Any, source: int, ports: Any, peers: Any, count: int, f
         here = peers[hop]
 
 
-def _probe(
+def _probe_path(
     state: TarState,
     number: int,
     level_0: bool,
@@ -349,7 +349,9 @@ def _add_virtual_flow(servers: Any, server: int, virtual: Any) -> None:
 def _randrange(random: Any, stop: Any) -> Any:  # noqa: ARG001
     """Provide `randrange`, which the rules call, for numpy's generators."""
 
-    def draw(random: Any, stop: Any) -> Any:  # numba requires the same signature
+    def draw(
+        random: Any, stop: Any
+    ) -> Any:  # unused parameters are needed, as numba requires the same signature
         return int(random.random() * stop)
 
     return draw

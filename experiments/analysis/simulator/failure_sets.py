@@ -28,7 +28,7 @@ class Broken:
 
     def works(self, topology: Topology) -> Bools:
         """Return for every link number whether the link is cabled and both it and its ends work."""
-        cabled = _cabled(topology)
+        cabled = _cables_and_links(topology)
         nodes = numpy.concatenate([self.servers, self.switches])
         well = ~(self.cables | nodes[cabled.a] | nodes[cabled.b])
         works = numpy.zeros(link_count(topology), bool)
@@ -37,7 +37,7 @@ class Broken:
         return works
 
 
-class Cabled(NamedTuple):
+class CablesAndLinks(NamedTuple):
     """The cables of a network: their end nodes, and their links in both directions."""
 
     a: Ints
@@ -46,14 +46,14 @@ class Cabled(NamedTuple):
     from_b: Ints
 
 
-@lru_cache(maxsize=1)  # failures are drawn many times in the same network
-def _cabled(topology: Topology) -> Cabled:
+@lru_cache(maxsize=1)  # cached, since failures are drawn many times in the same network
+def _cables_and_links(topology: Topology) -> CablesAndLinks:
     cables = topology.cable_arrays()
     links = (
         link_at(topology, node.astype(numpy.int64), port)
         for node, port in ((cables.a, cables.a_port), (cables.b, cables.b_port))
     )
-    return Cabled(cables.a, cables.b, *links)
+    return CablesAndLinks(cables.a, cables.b, *links)
 
 
 def draw(
@@ -77,7 +77,10 @@ def draw(
     (4, 1, 0)
     """
     for share in (servers, switches, cables, racks):
-        require(0 <= share <= 1, f"a share of failures is from 0 to 1, not {share}")
+        require(
+            0 <= share <= 1,
+            f"a share of failed servers, switches or cables is from 0 to 1, not {share}",
+        )
     broken = Broken(
         _failed_sample(topology.servers, servers, random),
         _failed_sample(topology.switches, switches, random),
@@ -93,12 +96,12 @@ def draw(
 
 def surviving(routes: Routes, works: Bools) -> Routes:
     """Return the flows' links, empty for flows whose path has failed."""
-    return only(routes, _intact_flows(works, *routes))
+    return links_of_selected_flows(routes, _intact_flows(works, *routes))
 
 
-def only(routes: Routes, kept: Bools) -> Routes:
+def links_of_selected_flows(routes: Routes, kept: Bools) -> Routes:
     """Return the flows' links, empty for flows that are not in the mask `kept`."""
-    return Routes(*_kept_links(kept, *routes))
+    return Routes(*_links_of_kept_flows(kept, *routes))
 
 
 @native
@@ -114,7 +117,7 @@ def _intact_flows(works: Any, starts: Any, links: Any) -> Any:
 
 
 @native
-def _kept_links(kept: Any, starts: Any, links: Any) -> Any:
+def _links_of_kept_flows(kept: Any, starts: Any, links: Any) -> Any:
     begins = numpy.zeros(len(starts), numpy.int64)
     for flow in range(len(kept)):
         count = starts[flow + 1] - starts[flow] if kept[flow] else 0
@@ -134,7 +137,7 @@ def _failed_sample(count: int, share: float, random: numpy.random.Generator) -> 
 
 def _isolated_switches(topology: Topology, failed: Bools, size: int) -> Bools:
     """Return a mask of the switches whose servers are all in failed racks."""
-    cables = _cabled(topology)
+    cables = _cables_and_links(topology)
     up = (cables.a < topology.servers) & (cables.b >= topology.servers)
     switch = cables.b[up].astype(numpy.int64) - topology.servers
     alive = numpy.bincount(switch[~failed[cables.a[up] // size]], minlength=topology.switches)

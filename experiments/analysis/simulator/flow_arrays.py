@@ -13,7 +13,7 @@ from topos.base.topology import Topology
 
 
 def all_to_all(servers: Ints) -> tuple[Ints, Ints]:
-    """Return a flow from each of these servers to each other one of them.
+    """Return flows from each of these servers to each other, as sources and destinations.
 
     >>> [ends.tolist() for ends in all_to_all(numpy.array([4, 7, 9]))]
     [[4, 4, 7, 7, 9, 9], [7, 9, 4, 9, 4, 7]]
@@ -26,7 +26,7 @@ def all_to_all(servers: Ints) -> tuple[Ints, Ints]:
 
 def random_flows(servers: int, flows: int, random: numpy.random.Generator) -> tuple[Ints, Ints]:
     """Return flows between random pairs of servers; a server may have several flows, or none."""
-    require(servers >= 2, "flows need two servers")
+    require(servers >= 2, "random flows need a network of at least two servers")
     sources = random.integers(0, servers, flows)
     destinations = random.integers(0, servers - 1, flows)
     return sources, destinations + (destinations >= sources)

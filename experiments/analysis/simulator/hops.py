@@ -60,7 +60,7 @@ def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -
     parts = list(in_blocks(count))
     if not at_once or len(parts) < 2:
         return list(map(do, parts))
-    # first block in one thread: it compiles or loads the functions that all call
+    # the first block runs in one thread and compiles or loads the functions that all blocks call
     first = do(parts[0])
     with ThreadPoolExecutor(processors()) as pool:
         return [first, *pool.map(do, parts[1:])]
@@ -68,7 +68,7 @@ def block_by_block(do: Callable[[slice], Found], count: int, *, at_once: bool) -
 
 def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
     """Return the hops that a compiled routing writes, at most `most` per flow."""
-    sources, destinations = alike(sources), alike(destinations)
+    sources, destinations = as_int64_array(sources), as_int64_array(destinations)
     hops = Hops(
         numpy.empty(len(sources), numpy.int32),
         numpy.empty((len(sources), most), numpy.int8),
@@ -79,14 +79,14 @@ def walk(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Hops:
 
 
 def count_hops(fill: Fill, most: int, sources: Ints, destinations: Ints) -> Ints:
-    """Return the number of hops of each flow."""
+    """Return the number of hops that a compiled routing writes for each flow."""
     counts = numpy.empty(len(sources), numpy.int32)
     for part in in_blocks(len(sources)):
         counts[part] = walk(fill, most, sources[part], destinations[part]).counts
     return counts
 
 
-def alike(numbers: Ints) -> Ints:
+def as_int64_array(numbers: Ints) -> Ints:
     """Return integers as a contiguous int64 array, the only type for which rules are compiled."""
     return numpy.ascontiguousarray(numbers, numpy.int64)
 
@@ -113,26 +113,26 @@ def routes_of_hops(
     starts = numpy.zeros(len(sources) + 1, numpy.int64)
     links: Ints = numpy.empty(2 * int(hops.counts.sum()), link_type(topology))
     net = topology.servers, topology.ports, links_onto(topology, arrivals)
-    _write_links(*net, alike(sources), *hops, starts, links)
+    _write_links(*net, as_int64_array(sources), *hops, starts, links)
     return Routes(starts, links[: starts[-1]])
 
 
-class Onto(NamedTuple):
+class LinksToServers(NamedTuple):
     """Links from switches to servers, by a hop's port and the server to which it leads."""
 
     # For each port: difference between the link's number and the server's, if it is constant.
     shifts: Ints
-    rows: Ints  # row of `table` for each port without a shift; NONE for a cable between servers
+    rows: Ints  # row of `table` by port; NONE for a cable between servers
     table: Ints  # link number by row and server
 
 
-def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> Onto:
+def links_onto(topology: Topology, arrivals: Sequence[int | None]) -> LinksToServers:
     """Return the links from switches to servers; for `arrivals`, see `routes_of_hops`."""
     return _cached_links_onto(topology, tuple(arrivals))
 
 
-@lru_cache(maxsize=4)  # called again for every block of flows of the same network
-def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> Onto:
+@lru_cache(maxsize=4)  # cached, since it is called for every block of flows of a network
+def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> LinksToServers:
     shifts, rows = numpy.full((2, len(arrivals)), NONE)
     table: list[Ints] = []
     for port, arrival in enumerate(arrivals):
@@ -151,10 +151,10 @@ def _cached_links_onto(topology: Topology, arrivals: tuple[int | None, ...]) -> 
             rows[port] = len(table)
             table.append(links)
     whole = numpy.array(table) if table else numpy.empty((0, 0), link_type(topology))
-    return Onto(shifts, rows, whole)
+    return LinksToServers(shifts, rows, whole)
 
 
-def link_onto(onto: Onto, port: int, server: int) -> int:
+def link_onto(onto: LinksToServers, port: int, server: int) -> int:
     """Return the link by which a hop arrives from its switch; NONE for a cable between servers."""
     if onto.shifts[port] != NONE:
         return onto.shifts[port] + server
@@ -167,7 +167,7 @@ def link_onto(onto: Onto, port: int, server: int) -> int:
 def _write_links(
     servers: int,
     ports: int,
-    onto: Onto,
+    onto: LinksToServers,
     sources: Any,
     counts: Any,
     by: Any,

@@ -36,23 +36,23 @@ from topos.base.errors import PillarboxError, require
 
 Measure = Callable[[Any], Any]
 
-# Code on which a result depends, in addition to the module of the measure.
+# Packages on which a sweep's result depends, in addition to the module of its measure.
 CODE = (
     *("topos", "hosts"),
     *(f"experiments.analysis.{part}" for part in ("arrivals", "fluid", "packets", "simulator")),
 )
-LIVE = ("hosts.linux", "hosts.live")  # parts of CODE on which no result depends
+LIVE = ("hosts.linux", "hosts.live")  # packages of CODE on which no simulation result depends
 CONNECT_S = 10.0  # timeout for connecting to Dask's scheduler, in seconds
-# interval of checks for workers, and time without any before giving up, in seconds
+# interval of checks for Dask workers, and time limit without any worker, in seconds
 LOOK_S, ALONE_S = 1.0, 60.0
 CONFIGURE = (
     "tls:// needs keys: name them in Dask's configuration (distributed.comm.tls, or "
     "DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__CLIENT__CERT and ...__CLIENT__KEY)"
 )
-SAY_EVERY_S = 10.0  # interval of progress messages, in seconds
+SAY_EVERY_S = 10.0  # interval of a sweep's progress messages, in seconds
 
 
-class Done(NamedTuple):
+class TaskResult(NamedTuple):
     """Result of a sweep's task, with its processor time and peak memory."""
 
     found: Any
@@ -123,21 +123,21 @@ def sweep(
     return [done[i].found for i in range(len(tasks))]
 
 
-def measured(measure: Measure, task: Any) -> Done:
-    """Run a task of a sweep in this process: called by workers."""
-    _forget_peak()
+def measured(measure: Measure, task: Any) -> TaskResult:
+    """Run one task of a simulation sweep in this process: called by workers."""
+    _reset_peak_memory()
     # Processor time: other load on the machine, or a pause, does not lengthen a task.
     began = time.process_time()
     # Converted to JSON and back, so that new and stored results are the same.
     found = json.loads(_json_text(measure(task)))
-    return Done(found, round(time.process_time() - began, 3), round(peak_mib(), 1))
+    return TaskResult(found, round(time.process_time() - began, 3), round(peak_mib(), 1))
 
 
-def measured_alike(measure: Measure, task: Any, code: str) -> Done:
+def run_task_with_same_code(measure: Measure, task: Any, code: str) -> TaskResult:
     """Run a task in this process if the code is the same: called by workers on other machines."""
     require(
         code_of(measure.__module__) == code,
-        "a worker runs different code from this machine's: install the same Pillarbox and the "
+        "a Dask worker runs different code from this machine's: install the same Pillarbox and the "
         "same numpy on all of them",
     )
     return measured(measure, task)
@@ -174,13 +174,15 @@ def _module_file(module: str) -> Path:
 Numbered = list[tuple[int, Any]]
 
 
-def _on_processes(measure: Measure, tasks: Numbered, workers: int) -> Iterator[tuple[int, Done]]:
+def _on_processes(
+    measure: Measure, tasks: Numbered, workers: int
+) -> Iterator[tuple[int, TaskResult]]:
     """Run the tasks on this machine; yield each task's number and result when it ends."""
     if workers <= 1:
         for i, task in tasks:
             yield i, measured(measure, task)
         return
-    pool = ProcessPoolExecutor(workers, _start_method(measure.__module__), _begin_worker)
+    pool = ProcessPoolExecutor(workers, _start_method(measure.__module__), _initialise_worker)
     try:
         futures = {pool.submit(measured, measure, task): i for i, task in tasks}
         for future in as_completed(futures):
@@ -194,7 +196,7 @@ def _on_processes(measure: Measure, tasks: Numbered, workers: int) -> Iterator[t
         pool.shutdown(cancel_futures=True)
 
 
-def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tuple[int, Done]]:
+def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tuple[int, TaskResult]]:
     """Run the tasks on Dask's workers; yield each task's number and result when it ends."""
     try:
         import distributed
@@ -216,7 +218,8 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
         require(bool(workers), f"the scheduler at {scheduler} has no workers: try {start}")
         code = code_of(measure.__module__)
         futures = {
-            client.submit(measured_alike, measure, task, code, pure=False): i for i, task in tasks
+            client.submit(run_task_with_same_code, measure, task, code, pure=False): i
+            for i, task in tasks
         }
         ended = threading.Event()
         watch = threading.Thread(
@@ -225,7 +228,7 @@ def _on_dask(measure: Measure, tasks: Numbered, scheduler: str) -> Iterator[tupl
         watch.start()
         try:
             for future in distributed.as_completed(list(futures)):
-                yield futures[future], Done(*future.result())
+                yield futures[future], TaskResult(*future.result())
         except CancelledError:
             raise PillarboxError(
                 f"the scheduler at {scheduler} or all its workers have been unreachable for "
@@ -242,7 +245,7 @@ def security_for(address: str) -> Any:
         return None
     from distributed.security import Security
 
-    found: Any = Security()  # reads Dask's configuration
+    found: Any = Security()  # Security() reads the TLS settings of Dask's configuration
     require(bool(found.tls_ca_file and found.tls_client_cert), CONFIGURE)
     return found
 
@@ -260,24 +263,26 @@ def _cancel_without_workers(client: Any, futures: list[Any], ended: threading.Ev
 
 
 def _start_method(module: str) -> Any:
-    """Return the start method of processes: never fork, as this one may have threads."""
+    """Return the start method of worker processes: never fork, as the parent may have threads."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, module])  # loaded once for all worker processes
+    context.set_forkserver_preload(
+        [__name__, module]
+    )  # the fork server imports these modules once for all worker processes
     # the fork server would import from the current directory first
     with outside_current_directory():
         forkserver.ensure_running()
     return context
 
 
-def _begin_worker() -> None:
+def _initialise_worker() -> None:
     """Ignore Ctrl-C, which the parent handles by ending its workers; exit if the parent dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
-def _end_with_parent() -> None:
+def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent
     parent.join()
@@ -297,16 +302,16 @@ def _json_text(value: Any) -> str:
     return json.dumps(value, default=lambda other: other.tolist())
 
 
-def _store(file: Path, task: Any, done: Done) -> None:
+def _store(file: Path, task: Any, done: TaskResult) -> None:
     write_atomically(file, _json_text({"task": task, **done._asdict()}).encode() + b"\n")
     give_to_user(file)
 
 
-def _stored_result(file: Path) -> Done | None:
+def _stored_result(file: Path) -> TaskResult | None:
     """Return a stored result; None if the file is missing or cannot be read."""
     try:
         kept = json.loads(file.read_text(encoding="utf-8"))
-        return Done(kept["found"], kept["seconds"], kept["peak_mib"])
+        return TaskResult(kept["found"], kept["seconds"], kept["peak_mib"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -318,7 +323,7 @@ def _task_text(task: Any) -> str:
 # -- memory --------------------------------------------------------------------------------------
 
 
-def _forget_peak() -> None:
+def _reset_peak_memory() -> None:
     """Reset the kernel's record of this process' peak memory, if possible."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

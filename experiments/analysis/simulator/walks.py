@@ -21,7 +21,7 @@ from topos.base.topology import Topology
 class PathSets(NamedTuple):
     """Path sets of flows: one row per flow, one column per path of its set."""
 
-    hops: Ints  # 0 where the set is smaller, or where the path equals an earlier column's
+    hops: Ints  # hops of each path; 0 without a path, or if an earlier column has the same path
     works: Bools  # whether the path exists and has no failure
 
 
@@ -64,7 +64,7 @@ def path_sets(
         works[part] = _intact_paths(topology, starts[part], found, broken)
         there = found.counts > 0
         first_hops[part][there] = found.peers[there, 0] * topology.ports + found.ports[there, 0]
-    again = repeated(first_hops.reshape(-1, count)).ravel()
+    again = repeats_in_rows(first_hops.reshape(-1, count)).ravel()
     hops[again] = 0
     works[again] = False
     return PathSets(hops.reshape(-1, count), works.reshape(-1, count))
@@ -89,7 +89,9 @@ def flows_forwarded(
     return counts
 
 
-def parted(topology: Topology, broken: Broken, sources: Ints, destinations: Ints) -> Bools:
+def disconnected_flows(
+    topology: Topology, broken: Broken, sources: Ints, destinations: Ints
+) -> Bools:
     """Return a mask of the flows whose ends the failures disconnect: no routing has a path."""
     from scipy import sparse
     from scipy.sparse.csgraph import connected_components
@@ -128,10 +130,10 @@ def _intact_paths(topology: Topology, sources: Ints, hops: Hops, broken: Broken 
     return intact
 
 
-def repeated(rows: Ints) -> Bools:
+def repeats_in_rows(rows: Ints) -> Bools:
     """Return a mask of the values that occur earlier in their row.
 
-    >>> repeated(numpy.array([[7, 3, 7], [1, 2, 3]])).tolist()
+    >>> repeats_in_rows(numpy.array([[7, 3, 7], [1, 2, 3]])).tolist()
     [[False, False, True], [False, False, False]]
     """
     order = numpy.argsort(rows, axis=1, kind="stable")

@@ -266,12 +266,12 @@ class LiveScene:
         """Return the numbers of frames sent, and received per peer, at a port in WATCHED_S."""
         if self._is_dead(server):
             return None
-        from experiments.observe.port_capture import Tapped, senders
+        from experiments.observe.port_capture import CapturePort, sender_macs
 
         interface = self.bcube.interface(server, port)
         beat_s = timers_for(self.bcube, self.lab.settings.timers).heart_beat_s
-        tapped = Tapped("", interface, self.lab.namespace_of(server))
-        sources = Counter(senders(tapped, WATCHED_S * beat_s / FAST.heart_beat_s))
+        tapped = CapturePort("", interface, self.lab.namespace_of(server))
+        sources = Counter(sender_macs(tapped, WATCHED_S * beat_s / FAST.heart_beat_s))
         mac = {peer: self.bcube.mac(peer, port) for peer in self.bcube.peers(server, port)}
         heard = {peer: sources[mac[peer]] for peer in mac}
         return {"sent": sources[self.bcube.mac(server, port)], "heard": _heard_frames(heard)}

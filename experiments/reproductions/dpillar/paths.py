@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import Ints
-from experiments.analysis.simulator.walks import parted, path_sets
+from experiments.analysis.simulator.walks import disconnected_flows, path_sets
 from experiments.reporting.reproduced.result import Point, Settings
 from experiments.reproductions.shared.draws import (
     Found,
@@ -87,7 +87,9 @@ def measure(spec: str, servers: int, switches: int, random: numpy.random.Generat
         "sp_lost": float(1 - single.works.mean()) * 100,
         "mp_lost": float((count == 0).mean()) * 100,
         "both_lost": float(1 - both.works.any(axis=1).mean()) * 100,
-        "cut_off": float(parted(dpillar, broken, *ends).mean()) * 100 if small else None,
+        "cut_off": float(disconnected_flows(dpillar, broken, *ends).mean()) * 100
+        if small
+        else None,
     }
 
 

@@ -17,7 +17,7 @@ import numpy
 from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import max_min
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.adapting import Times, adapting
+from experiments.analysis.simulator.adapting import ProbeTimes, adapting
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.hops import Ints
 from experiments.reporting.reproduced.result import Point, Settings
@@ -80,7 +80,7 @@ def measure(
     alive = ~(broken.servers[sources] | broken.servers[destinations])
     ends = sources[alive], destinations[alive]
     single = _total_rate(network, around.routes(network, single_paths, *ends, works, random))
-    times = Times(at_once=True, random_part=case != WITHOUT)
+    times = ProbeTimes(at_once=True, random_part=case != WITHOUT)
     flows = adapting(network, routing, *ends, random, works, times)
     throughput, moved = [], []
     before = _link_rows(flows.routes())

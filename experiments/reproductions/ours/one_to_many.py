@@ -146,5 +146,5 @@ def _rate_by_paths(system: System) -> Point:
     network = parse(system.network)
     bound = float(network.ports)
     paper = bound if system.name in PAPERS else None
-    ours = speedups.to_groups(network, system.routing)
+    ours = speedups.speedup_to_groups(network, system.routing)
     return Point(f"{EACH}, by paths alone", system.network, ours, paper, ideal=bound)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.up import slower
+from experiments.commands.up import reason_for_python_plane
 from experiments.control.client import ask
 from experiments.linux import sandbox
 from hosts.live import lab_programs
@@ -196,7 +196,9 @@ def test_who_did_not_ask_for_python_is_told_why(
 
 def test_where_ebpf_works_the_reason_is_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lab_programs, "available", str)
-    assert slower().endswith("here: Open vSwitch without its kernel module loses TCP packets")
+    assert reason_for_python_plane().endswith(
+        "here: Open vSwitch without its kernel module loses TCP packets"
+    )
 
 
 def test_a_running_lab_is_asked_from_outside(own_run: Callable[[], None]) -> None:

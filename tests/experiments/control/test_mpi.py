@@ -84,7 +84,10 @@ def test_who_takes_part(own_run: Callable[[], None], python: str) -> None:
         assert pillarbox("mpirun", "--on", "1.1", "--", "sh", "-c", "exit 7").returncode == 7
         refused = pillarbox("mpirun", "--on", "9.9", "--", "hostname")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert refused.stderr == "pillarbox: server '9.9' is dead or not in the lab\n"
+        assert (
+            refused.stderr
+            == "pillarbox: server '9.9' is dead or not in the lab: choose other servers with --on\n"
+        )
         pillarbox("kill", "0.1")
         assert "10.0.0.2 " not in pillarbox("hosts").stdout
 

@@ -42,7 +42,9 @@ def test_a_kernel_that_refuses_is_told_with_its_own_words(monkeypatch: pytest.Mo
     def refuse() -> None:
         raise PillarboxError("make the switch s0: Operation not supported")
 
-    told = kernel._tried("bridge", "works", refuse, "no switches", "modprobe bridge", MISSING)
+    told = kernel._finding_by_attempt(
+        "bridge", "works", refuse, "no switches", "modprobe bridge", MISSING
+    )
     assert told == Finding(
         "bridge",
         MISSING,

@@ -71,12 +71,12 @@ def live_paths(
 
     With each stands the time to live that was left of 64; 0 if the packet was lost.
     """
-    from experiments.observe.switch_tracing import Follower
+    from experiments.observe.switch_tracing import SwitchTracer
     from hosts.wire.marks import udp_payload
 
     found: list[tuple[list[str], int]] = []
     came: Counter[bytes] = Counter()
-    with Follower(live.net, PORT) as follower:
+    with SwitchTracer(live.net, PORT) as follower:
         listeners = {}
         for server in {flow[1] for flow in flows}:
             listeners[server] = udp_socket(live, server, live.topology.ip(server), PORT)

@@ -23,10 +23,10 @@ from experiments.observe.packet_paths import (
     PARALLEL,
     PARTLY,
     PathRow,
-    judged,
     packets,
+    paths_with_verdicts,
 )
-from experiments.observe.pcapng import Captured, Interface, Reader, Writer
+from experiments.observe.pcapng import CapturedFrame, Interface, Reader, Writer
 from hosts.base.algorithms import route
 from hosts.base.failures import NONE, parse_failures
 from hosts.base.ports import arrival_port
@@ -50,7 +50,7 @@ def test_what_is_written_is_read(frames: list[Any], comment: str) -> None:
     reader = Reader(io.BytesIO(file.getvalue()))
     assert reader.comment == comment
     assert list(reader) == [
-        Captured(f"port {number}", at_ns, data, len(data) + 5, outgoing)
+        CapturedFrame(f"port {number}", at_ns, data, len(data) + 5, outgoing)
         for number, at_ns, data, outgoing in frames
     ]
 
@@ -78,7 +78,9 @@ def test_other_files_are_refused_in_one_sentence(tmp_path: Path) -> None:
 BCUBE = topos.parse("bcube,4,1")
 
 
-def frame(server: int, peer: int, packet: bytes, at_ns: int, *, outgoing: bool = True) -> Captured:
+def frame(
+    server: int, peer: int, packet: bytes, at_ns: int, *, outgoing: bool = True
+) -> CapturedFrame:
     """Return a frame of a hop, with a DCN header as DCell's have it: any header will do."""
     port = next(p for p in range(2) if peer in BCUBE.peers(server, p))
     step = next(s for s in route(BCUBE, "bcube", server, peer).paths[0].steps if s.port == port)
@@ -87,10 +89,10 @@ def frame(server: int, peer: int, packet: bytes, at_ns: int, *, outgoing: bool =
     macs = b"".join(end.to_bytes(6, "big") for end in ends)
     data = DcnHeader(0, 7, Protocol.IPV4).pack(packet)
     whole = macs + ETH_DCN.to_bytes(2, "big") + data
-    return Captured("port", at_ns, whole, len(whole), outgoing)
+    return CapturedFrame("port", at_ns, whole, len(whole), outgoing)
 
 
-def way(*addresses: str, serial: int = 1, both: bool = True) -> list[Captured]:
+def way(*addresses: str, serial: int = 1, both: bool = True) -> list[CapturedFrame]:
     servers = [BCUBE.server(address) for address in addresses]
     packet = udp_packet(BCUBE, servers[0], BCUBE.server("1.3"), serial=serial)
     found = []
@@ -103,9 +105,11 @@ def way(*addresses: str, serial: int = 1, both: bool = True) -> list[Captured]:
     return found
 
 
-def verdicts(frames: list[Captured], routing: str = "bsr", *fail: str) -> list[tuple[str, int]]:
+def verdicts(
+    frames: list[CapturedFrame], routing: str = "bsr", *fail: str
+) -> list[tuple[str, int]]:
     found, _ = packets(BCUBE, frames)
-    rows = judged(BCUBE, found, routing, parse_failures(BCUBE, fail))
+    rows = paths_with_verdicts(BCUBE, found, routing, parse_failures(BCUBE, fail))
     return [(row.verdict, row.packets) for row in rows]
 
 
@@ -130,15 +134,15 @@ def test_packets_of_the_same_way_are_counted_together() -> None:
     found, others = packets(BCUBE, frames)
     ends = BCUBE.server("0.0"), BCUBE.server("1.3")
     servers = tuple(map(BCUBE.server, ("0.0", "1.0", "1.3")))
-    assert judged(BCUBE, found, "bsr", NONE) == [PathRow(*ends, servers, COMPUTED, 9)]
+    assert paths_with_verdicts(BCUBE, found, "bsr", NONE) == [PathRow(*ends, servers, COMPUTED, 9)]
     assert not others
-    assert judged(BCUBE, found, "my_router.py", NONE)[0].verdict == ""
+    assert paths_with_verdicts(BCUBE, found, "my_router.py", NONE)[0].verdict == ""
 
 
 def test_what_is_no_packet_of_applications_is_counted_by_kind() -> None:
     strange = [
-        Captured("port", 0, bytes(12) + bytes.fromhex("86dd") + bytes(40), 54, True),
-        Captured("port", 0, bytes(12) + bytes.fromhex("88b5") + bytes(40), 54, True),
+        CapturedFrame("port", 0, bytes(12) + bytes.fromhex("86dd") + bytes(40), 54, True),
+        CapturedFrame("port", 0, bytes(12) + bytes.fromhex("88b5") + bytes(40), 54, True),
     ]
     found, others = packets(BCUBE, strange)
     assert not found
@@ -152,7 +156,7 @@ WAIT_S = 20
 
 @pytest.mark.root
 def test_what_came_before_the_end_is_in_the_file() -> None:
-    from experiments.observe.port_capture import Tapped, capture
+    from experiments.observe.port_capture import CapturePort, capture
 
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     number, file = 600, io.BytesIO()
@@ -166,7 +170,7 @@ def test_what_came_before_the_end_is_in_the_file() -> None:
             for one in range(number):
                 to_itself.sendto(one.to_bytes(2, "big"), to_itself.getsockname())
 
-        tapped = [Tapped("loopback", "lo", namespace.fileno())]
+        tapped = [CapturePort("loopback", "lo", namespace.fileno())]
         counts = capture(tapped, file, begun=send, stopped=lambda: True)
     assert counts == (2 * number, 0)
     file.seek(0)
@@ -183,7 +187,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     spec: str, routing: str, tmp_path: Path
 ) -> None:
     from experiments.emulation.lab import running
-    from experiments.observe.port_capture import Tapped, capture
+    from experiments.observe.port_capture import CapturePort, capture
     from hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
@@ -193,7 +197,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     with running(topology, settings, tmp_path / "lab") as lab:
         lab.wait_converged()
         ports = [
-            Tapped(topology.address(s), topology.interface(s, p), lab.namespace_of(s))
+            CapturePort(topology.address(s), topology.interface(s, p), lab.namespace_of(s))
             for s in range(topology.servers)
             for p, _ in topology.neighbours(s)
         ]
@@ -215,7 +219,7 @@ def test_pings_are_followed_hop_by_hop_on_every_port(
     assert count.written and not count.missed
     file.seek(0)
     found, others = packets(topology, Reader(file))
-    rows = judged(topology, found, routing, NONE)
+    rows = paths_with_verdicts(topology, found, routing, NONE)
     assert sum(row.packets for row in rows) == 16
     assert {row.verdict for row in rows} <= {COMPUTED, PARALLEL}
     assert {(row.source, row.destination) for row in rows} == {(0, last), (last, 0)}

@@ -122,7 +122,7 @@ def test_every_field_of_every_frame_is_seen(spec: str, name: str, tmp_path: Path
 @pytest.mark.parametrize(("spec", "name"), ROUTERS)
 def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: Path) -> None:
     from experiments.emulation.lab import running
-    from experiments.observe.port_capture import Tapped, capture
+    from experiments.observe.port_capture import CapturePort, capture
     from hosts.live.settings import LabSettings
 
     topology = topos.parse(spec)
@@ -131,7 +131,9 @@ def test_live_frames_are_seen_as_they_were_sent(spec: str, name: str, tmp_path: 
         lab.wait_converged()
         server, port = 0, topology.interface(0, 0)
         talking = lab.host(0).popen(["ping", "-i0.02", topology.ip(topology.servers - 1)])
-        capture([Tapped("port", port, lab.namespace_of(server))], file, seconds=60.0, frames=FRAMES)
+        capture(
+            [CapturePort("port", port, lab.namespace_of(server))], file, seconds=60.0, frames=FRAMES
+        )
         talking.kill()
         talking.communicate()
     file.seek(0)

@@ -10,7 +10,7 @@ from io import BytesIO
 import pytest
 
 from experiments.observe.pcapng import Reader
-from experiments.observe.port_capture import Tapped, capture
+from experiments.observe.port_capture import CapturePort, capture
 
 
 @pytest.mark.root
@@ -19,7 +19,7 @@ def test_a_capture_has_as_many_frames_as_were_asked_for(frames: int) -> None:
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     network = os.open("/proc/self/ns/net", os.O_RDONLY)
     file = BytesIO()
-    ports = [Tapped(f"port {number}", "lo", network) for number in range(2)]
+    ports = [CapturePort(f"port {number}", "lo", network) for number in range(2)]
 
     def send_many() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:

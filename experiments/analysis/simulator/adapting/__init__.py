@@ -3,7 +3,7 @@ topos/bcube.py.
 
 Each file has a table ADAPTING, keyed by the names that hosts/NETWORK.py gives the routings. Its
 functions make `Adapting` flows from a network, the flows' ends, a random source, the working links,
-and `Times`.
+and `ProbeTimes`.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from numpy.random import Generator
 
 from experiments.analysis.fluid.directed_links import Routes
-from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
 from topos.base.errors import require
 from topos.base.topology import Topology
 
 
-class Times(NamedTuple):
+class ProbeTimes(NamedTuple):
     """Start times of flows and intervals of probes (TAR's probes are sequential)."""
 
-    at_once: bool = False  # whether all flows start simultaneously, or spread over a round
+    at_once: bool = False  # True: all flows start simultaneously; False: spread over a probe round
     # whether probe intervals have a random part, which prevents oscillation
     random_part: bool = True
 
 
 class Adapting(Protocol):
-    """Flows that repeatedly probe for their paths."""
+    """Interface of simulated flows that repeatedly probe for their paths."""
 
     def probe(self) -> None:
         """Run one round of probes: every flow probes its paths once."""
@@ -39,12 +39,12 @@ class Adapting(Protocol):
         """Return the links of the current paths; a flow without a path has none."""
 
 
-Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", Times], Adapting]
+Begin: TypeAlias = Callable[[Any, Ints, Ints, Generator, "Bools | None", ProbeTimes], Adapting]
 
 
 def routings(topology: Topology) -> dict[str, Begin]:
     """Return the network's routings that adapt to traffic, by name."""
-    return own("adapting", topology.kind, "ADAPTING")
+    return network_table("adapting", topology.kind, "ADAPTING")
 
 
 def adapting(
@@ -54,7 +54,7 @@ def adapting(
     destinations: Ints,
     random: Generator,
     works: Bools | None = None,
-    times: Times = Times(),  # noqa: B008
+    times: ProbeTimes = ProbeTimes(),  # noqa: B008
 ) -> Adapting:
     """Return flows whose routing adapts to traffic.
 
@@ -71,7 +71,7 @@ def adapting(
     works : array, optional
         Whether each link works, by link number (see `analysis.simulator.failures`); servers know
         it.
-    times : Times
+    times : ProbeTimes
         Start times of flows and intervals of probes.
 
     Examples

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy
 from numpy.random import Generator
 
-from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting import ProbeTimes
 from experiments.analysis.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.around.bcube import path_sets
 from experiments.analysis.simulator.compiled import native
@@ -26,7 +26,7 @@ from hosts.bcube.rules import LATELY_S, crowded, is_large, unshared
 from topos.bcube import BCube
 
 
-class Bsr(ProbingFlows):
+class BsrFlows(ProbingFlows):
     """BSR flows that probe their paths and move to the best (see `ProbingFlows`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
@@ -46,7 +46,7 @@ class Bsr(ProbingFlows):
         self.move(begin, self.default[begin])
         flows, free = self.answers
         known = flows, free, self.hops, self._rate, self._gain, self._pairs, self.now_s
-        self.move(flows, _best_paths(*known))
+        self.move(flows, _chosen_paths(*known))
         self.answers = flows[:0], free[:0]
 
     def ask(self) -> None:
@@ -68,12 +68,12 @@ class FlowPairs(NamedTuple):
 
     pair: Any  # pair of servers of each flow
     path: Any  # current path of each flow
-    large_s: Any  # time at which each flow was last large
+    large_s: Any  # simulated time at which each flow was last large
     beside: Any  # number of large flows by pair and path
 
 
 @native
-def _best_paths(
+def _chosen_paths(
     flows: Any, free: Any, hops: Any, rate: Any, gain: Any, pairs: FlowPairs, now_s: float
 ) -> Any:
     """Return the number of the best path of each flow; flows choose one after the other."""
@@ -88,7 +88,7 @@ def _best_paths(
         for path in range(len(beside)):
             own = rate[flow] if path == using else 0.0
             free[i, path] = min(free[i, path], unshared(1.0, beside[path], own))
-        # A path that has failed has 0 hops.
+        # A path with a failed node or cable has 0 hops in the table.
         ways = free[i], hops[flow], hops[flow]
         found[i] = best_of(*ways, using, rate[flow] + gain[flow], HOP_COST)
         if large:
@@ -124,7 +124,9 @@ def _probe_early(
         beside = pairs.beside[pair]
         if crowded(beside, hops[flow], beside[pairs.path[flow]] - 1):
             looked[flow] = asking[flow] = probing[pair] = True
-            gain[flow] = 0.0  # no minimum gain: no other flow of the pair moves now
+            gain[flow] = (
+                0.0  # no minimum gain for a move, since no other flow of the pair moves now
+            )
 
 
 def _count_large(pairs: FlowPairs, now_s: float) -> None:
@@ -144,9 +146,9 @@ def _bsr(
     destinations: Ints,
     random: Generator,
     works: Bools | None,
-    times: Times,
-) -> Bsr:
-    return Bsr(
+    times: ProbeTimes,
+) -> BsrFlows:
+    return BsrFlows(
         bcube,
         CandidatePaths(bcube.k + 1, path_sets(bcube, works)),
         sources,

@@ -13,13 +13,13 @@ import numpy
 from numpy.random import Generator
 
 from experiments.analysis.fluid.directed_links import Routes
-from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting import ProbeTimes
 from experiments.analysis.simulator.adapting.probing_flows import CandidatePaths, ProbingFlows
 from experiments.analysis.simulator.compiled import native
-from experiments.analysis.simulator.failure_sets import Bools, only, surviving
+from experiments.analysis.simulator.failure_sets import Bools, links_of_selected_flows, surviving
 from experiments.analysis.simulator.hops import Ints
 from experiments.analysis.simulator.paths import choose, routes
-from experiments.analysis.simulator.walks import repeated
+from experiments.analysis.simulator.walks import repeats_in_rows
 from hosts.base.rules import NONE
 from hosts.dpillar.rules import booked
 from topos.dpillar import DPillar
@@ -27,16 +27,16 @@ from topos.dpillar import DPillar
 PATHS = "mp-both"
 
 
-class Aware(ProbingFlows):
+class TrafficAwareFlows(ProbingFlows):
     """Flows of traffic-aware DPillarMP, which probe their paths (see `ProbingFlows`)."""
 
     def __init__(self, *network: Any, **options: Any) -> None:
         super().__init__(*network, **options)
-        self._again_s = self.starts_s.copy()  # next time at which each flow chooses
-        # Free bandwidth by pair and path after bookings; NaN until the first probe's answers.
+        self._again_s = self.starts_s.copy()  # next time at which each flow chooses its path
+        # Free bandwidth by server pair and path, less bookings; NaN until the first answer.
         self._free = numpy.full(self.hops.shape, numpy.nan)
 
-    def joined(self) -> Ints:
+    def probe_groups(self) -> Ints:
         """Return for each flow a number that identifies its pair of servers."""
         numbers: Ints = self.sources.astype(numpy.int64) * self.topology.servers
         return numbers + self.destinations
@@ -71,7 +71,7 @@ def _choose_and_book(
         pair = pairs[flow]
         known[flow] = default[pair] != NONE and not numpy.isnan(free[pair, 0])
         if known[flow]:
-            # A path that has failed has 0 hops.
+            # A path with a failed node or cable has 0 hops in the table.
             ways = free[pair], hops[pair], hops[pair]
             paths[flow] = booked(*ways, paths[flow], own[flow])
         else:
@@ -87,7 +87,9 @@ def _path_sets(dpillar: DPillar, works: Bools | None) -> CandidatePaths:
         found = routes(dpillar, PATHS, *ends, choice)
         # The paths of a direction are disjoint: paths with the same first hop are the same.
         first_hops: Ints = found.links[found.starts[:-1] + 1].astype(numpy.int64)
-        different = only(found, ~repeated(first_hops.reshape(-1, count)).ravel())
+        different = links_of_selected_flows(
+            found, ~repeats_in_rows(first_hops.reshape(-1, count)).ravel()
+        )
         return different if works is None else surviving(different, works)
 
     return CandidatePaths(count, find)
@@ -99,9 +101,11 @@ def _aware(
     destinations: Ints,
     random: Generator,
     works: Bools | None,
-    times: Times,
-) -> Aware:
-    return Aware(dpillar, _path_sets(dpillar, works), sources, destinations, random, times)
+    times: ProbeTimes,
+) -> TrafficAwareFlows:
+    return TrafficAwareFlows(
+        dpillar, _path_sets(dpillar, works), sources, destinations, random, times
+    )
 
 
 ADAPTING = {"mp-aware": _aware}

@@ -6,7 +6,7 @@ from functools import partial
 
 from numpy.random import Generator
 
-from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting import ProbeTimes
 from experiments.analysis.simulator.compiled_tar import TarFlows
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Ints
@@ -19,7 +19,7 @@ def _tar(
     destinations: Ints,
     random: Generator,
     works: Bools | None,
-    _times: Times,
+    _times: ProbeTimes,
     *,
     far_side: bool = False,
 ) -> TarFlows:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from experiments.analysis.fluid.directed_links import Routes, link_count
 from experiments.analysis.fluid.rates import link_loads, max_min
-from experiments.analysis.simulator.adapting import Times
+from experiments.analysis.simulator.adapting import ProbeTimes
 from experiments.analysis.simulator.hops import Ints, in_blocks
 from hosts.base.bandwidth import mean
 from hosts.base.rules import NONE
@@ -38,7 +38,7 @@ from topos.base.topology import Topology
 if TYPE_CHECKING:
     Floats = NDArray[numpy.float64]
 
-BLOCK = 1 << 12  # number of pairs probed per block
+BLOCK = 1 << 12  # number of server pairs whose probes are computed together
 
 
 class CandidatePaths(NamedTuple):
@@ -52,7 +52,7 @@ class CandidatePaths(NamedTuple):
 
 
 class ProbingFlows:
-    """Flows on their last chosen paths; a routing's subclass decides how they choose.
+    """Simulated flows that probe and change paths; a routing's subclass defines the choice.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class ProbingFlows:
         Ends of each flow, which differ.
     random : Generator
         Random source for the random parts of probe intervals.
-    times : Times
+    times : ProbeTimes
         Start times of flows, and whether probe intervals have a random part.
     """
 
@@ -75,7 +75,7 @@ class ProbingFlows:
         sources: Ints,
         destinations: Ints,
         random: numpy.random.Generator,
-        times: Times,
+        times: ProbeTimes,
     ) -> None:
         self.topology, self.sets, self.random = topology, sets, random
         self.timers = timers_for(topology, "paper")
@@ -91,9 +91,9 @@ class ProbingFlows:
         self.pair: Ints = numpy.arange(flows)
         self._join_pairs()
         pairs = len(self.sources)
-        self.probe_s = numpy.full(pairs, numpy.inf)  # next probe of each pair
+        self.probe_s = numpy.full(pairs, numpy.inf)  # time of the next probe of each server pair
         numpy.minimum.at(self.probe_s, self.pair, self.starts_s)
-        # hops by pair and path; 0 where there is no path
+        # number of hops by server pair and path; 0 where there is no path
         self.hops = numpy.zeros((pairs, sets.size), numpy.int16)
         self.default = self._default_paths()
         self.answers: tuple[Ints, Floats] = (numpy.arange(0), numpy.zeros((0, sets.size)))
@@ -141,7 +141,7 @@ class ProbingFlows:
         """Probe the pairs of servers that are due, and schedule their next probes."""
         raise NotImplementedError
 
-    def joined(self) -> Ints | None:
+    def probe_groups(self) -> Ints | None:
         """Return a group number for each flow; flows of the same group are probed together."""
         return None
 
@@ -189,7 +189,7 @@ class ProbingFlows:
     # -- paths -----------------------------------------------------------------------------------
 
     def _join_pairs(self) -> None:
-        numbers = self.joined()
+        numbers = self.probe_groups()
         if numbers is not None:
             _, first, self.pair = numpy.unique(numbers, return_index=True, return_inverse=True)
             self.sources, self.destinations = self.sources[first], self.destinations[first]
@@ -199,7 +199,7 @@ class ProbingFlows:
 
     def _default_paths(self) -> Ints:
         """Compute the length of all paths; return the first of the shortest paths of each pair."""
-        # link numbers below this are servers' ports
+        # links with numbers below this leave servers' ports
         ports = self.topology.servers * self.topology.ports
         for part in in_blocks(len(self.hops), BLOCK):
             routes = self._paths(numpy.arange(len(self.hops))[part])

@@ -14,17 +14,19 @@ from typing import Any, TypeAlias
 from numpy.random import Generator
 
 from experiments.analysis.fluid.directed_links import Routes
-from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.flow_arrays import working_routes
 from experiments.analysis.simulator.hops import Ints, in_blocks
-from experiments.analysis.simulator.paths import compiled, joined
+from experiments.analysis.simulator.paths import compiled, concatenated_routes
 from experiments.analysis.simulator.uncompiled import finder, routes_by
 from hosts.base.algorithms import algorithms
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-Find: TypeAlias = Callable[[Ints, Ints], Routes]  # the links of flows, by sources and destinations
+Find: TypeAlias = Callable[
+    [Ints, Ints], Routes
+]  # function that returns the links of flows, given sources and destinations
 Around: TypeAlias = Callable[[Any, Bools, Generator], Find]
 
 
@@ -74,7 +76,7 @@ def routes(
     >>> len(found.links)  # the detour of section 7.3; DCellRouting's path has 5
     6
     """
-    return joined(list(blocks(topology, name, sources, destinations, works, random)))
+    return concatenated_routes(list(blocks(topology, name, sources, destinations, works, random)))
 
 
 def blocks(
@@ -106,4 +108,4 @@ def _route_finder(topology: Topology, name: str, works: Bools, random: Generator
 
 
 def _around_of(topology: Topology) -> dict[str, Around]:
-    return own("around", topology.kind, "AROUND")
+    return network_table("around", topology.kind, "AROUND")

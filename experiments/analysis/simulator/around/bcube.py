@@ -38,11 +38,11 @@ class BCubeState(NamedTuple):
     Marks in the tables are numbers of searches, so the tables need not be cleared between searches.
     """
 
-    numbers: tuple[int, int, int]  # the network's numbers, as compiled rules take them
-    most: int  # maximum hops of a path
+    numbers: tuple[int, int, int]  # parameters of the BCube, as compiled routing rules take them
+    most: int  # maximum number of hops of a path
     plain: bool
     works: Any  # whether the cable works, by server and level
-    weights: Any  # weight of each digit, by level
+    weights: Any  # weight of each digit in a server number, by level
     apart: Any  # empty: failures are known by cable, not by pair of servers (see `Net`)
     # Numbers of the flow's first search, which marks its paths' nodes, and of its last search.
     number: Any
@@ -145,10 +145,12 @@ def _fill(
         if well:
             counts[flow] = hops
             continue
-        state.number[0] = state.number[1] + 1  # forget the paths of earlier flows
+        state.number[0] = (
+            state.number[1] + 1
+        )  # a new search number discards the marks of earlier flows' paths
         found, empty = 0, 0
         for other in range(levels):
-            # Empty places before the drawn one take earlier replacements.
+            # Empty places before the drawn path take replacements found earlier.
             to_ports, to_peers = set_ports[found], set_peers[found]
             hops, well = _write_parallel_path(state, other, source, destination, to_ports, to_peers)
             if well:
@@ -183,12 +185,14 @@ def _fill_sets(
     peers: Any,
     counts: Any,
 ) -> None:
-    """Write each flow's set to its own rows, as many as there are levels."""
+    """Write the hops of each flow's BCube path set to its rows: one row per level."""
     levels = state.works.shape[1]
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
         state.number[1] += 1
-        state.number[0] = state.number[1]  # forget the paths of earlier flows
+        state.number[0] = state.number[
+            1
+        ]  # a new search number discards the marks of earlier flows' paths
         row, end, wanted = flow * levels, flow * levels, 0
         for other in range(levels):
             hops, well = _write_parallel_path(

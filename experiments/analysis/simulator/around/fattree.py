@@ -23,27 +23,29 @@ from hosts.fattree import equal_cost, numbers, turn
 from topos.fattree import FatTree
 
 TRIES = 32
-Three = tuple[int, int, int]  # a network's numbers, as compiled rules take them
+NetworkNumbers = tuple[
+    int, int, int
+]  # parameters of a fat-tree, as compiled routing rules take them
 
 
-class Halves(NamedTuple):
+class HalfPaths(NamedTuple):
     """Halves of all paths, by edge switch and by row, which stands for a level and the choices up
     to it.
 
     The level is that of the switch where the path turns.
     """
 
-    first: Any  # first row of each level
+    first: Any  # number of the first row of each level
     links: Any  # links of the switches, up and down, without the server's cable
-    works: Any  # whether all links of each half work, up and down
-    onto: Any  # link from its edge switch to each server
+    works: Any  # whether all links of each half path work, up and down
+    onto: Any  # for each server: link from its edge switch to the server
 
 
-def _halves(fattree: FatTree, works: Bools) -> Halves:
+def _half_paths(fattree: FatTree, works: Bools) -> HalfPaths:
     half, levels, servers = shape = numbers(fattree)
     first = numpy.cumsum([0, *(half**level for level in range(levels))])
     edges, rows = servers // half, int(first[-1])
-    found = Halves(
+    found = HalfPaths(
         first,
         numpy.zeros((2, edges, rows, levels - 1), numpy.int32),
         numpy.ones((2, edges, rows), bool),
@@ -55,7 +57,13 @@ def _halves(fattree: FatTree, works: Bools) -> Halves:
 
 @native_in_place
 def _compute_halves(
-    numbers: Three, ports: Three, works: Any, first: Any, links: Any, well: Any, onto: Any
+    numbers: NetworkNumbers,
+    ports: NetworkNumbers,
+    works: Any,
+    first: Any,
+    links: Any,
+    well: Any,
+    onto: Any,
 ) -> None:
     """Compute links and state of each upward and downward half of the fat-tree's paths."""
     half, levels, servers = numbers
@@ -74,8 +82,8 @@ def _compute_halves(
 
 
 def _half_path(
-    numbers: Three,
-    ports: Three,
+    numbers: NetworkNumbers,
+    ports: NetworkNumbers,
     works: Any,
     source: int,
     destination: int,
@@ -105,7 +113,12 @@ def _turning_edge(half: int, levels: int, edge: int, level: int) -> int:
 
 @native
 def _random_routes(
-    numbers: Three, halves: Halves, works: Any, random: Any, sources: Any, destinations: Any
+    numbers: NetworkNumbers,
+    halves: HalfPaths,
+    works: Any,
+    random: Any,
+    sources: Any,
+    destinations: Any,
 ) -> Any:
     """Return the start of each flow's links, and the links of a random working path."""
     half, levels, _ = numbers
@@ -115,7 +128,7 @@ def _random_routes(
     place = 0
     for flow in range(len(sources)):
         source, destination = sources[flow], destinations[flow]
-        # a server's only link to its switch has the server's number
+        # link from a server to its edge switch: link number = server number
         if works[source] and works[onto[destination]]:
             level = turn(half, levels, source, destination)
             near, far = source // half, destination // half
@@ -150,7 +163,7 @@ def _random_working_row(up: Any, down: Any, begin: int, end: int, random: Any) -
 
 
 def _any_working_path(fattree: FatTree, works: Bools, random: Generator) -> Find:
-    shape, halves = numbers(fattree), _halves(fattree, works)
+    shape, halves = numbers(fattree), _half_paths(fattree, works)
 
     def find(sources: Ints, destinations: Ints) -> Routes:
         return Routes(*_random_routes(shape, halves, works, random, sources, destinations))

@@ -17,12 +17,12 @@ from numpy.random import Generator
 
 from experiments.analysis.fluid.directed_links import Routes, link_of, ports_of
 from experiments.analysis.simulator.compiled import native, native_in_place
-from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import (
     Fill,
     Ints,
-    alike,
+    as_int64_array,
     block_by_block,
     link_onto,
     link_type,
@@ -37,14 +37,16 @@ from hosts.base.rules import NONE, Rule, SwitchPath
 from topos.base.errors import require
 from topos.base.topology import Topology
 
-MOST_HOPS = 255  # maximum hops of a path of a routing that is not compiled
+MOST_HOPS = 255  # maximum number of hops per path, for routings that are not compiled
 
 
 class Walk(NamedTuple):
     """Compiled routing rule that computes flows' hops from server to server."""
 
-    fill: Callable[[Ints], Fill]  # makes a Fill for the given path numbers of the flows
-    most: int  # maximum hops of a path
+    fill: Callable[
+        [Ints], Fill
+    ]  # returns the function that writes hops, given each flow's path number
+    most: int  # maximum number of hops of a path
     arrivals: Sequence[int | None]  # arrival port by departure port (see `routes_of_hops`)
 
 
@@ -52,13 +54,15 @@ class Compiled(NamedTuple):
     """A simulated routing: walks over servers, or returns flows' links (both if not compiled)."""
 
     walk: Callable[[Any], Walk] | None = None
-    # for networks in which a path is a single hop through switches
+    # Function that returns flows' links, for networks without relays: a path has only switches.
     routes: Callable[[Any, Ints, Ints, Ints], Routes] | None = None
-    # Number of paths per pair; equal paths have several numbers.
+    # Function that returns the number of paths per server pair; equal paths count repeatedly.
     choices: Callable[[Any], int] = lambda _: 1
-    # The links of flows on a random one of their working paths.
+    # Function that returns the links of flows, each on a random one of its working paths.
     working: Callable[[Any, Ints, Ints, Bools, Generator], Routes] | None = None
-    in_python: bool = False  # whether it runs in Python, flow by flow, which may not be thread-safe
+    in_python: bool = (
+        False  # whether the routing runs in Python, flow by flow, and may not be thread-safe
+    )
 
 
 def compiled(topology: Topology) -> dict[str, Compiled]:
@@ -66,12 +70,12 @@ def compiled(topology: Topology) -> dict[str, Compiled]:
     return dict(_compiled_of_kind(topology.kind))
 
 
-@cache  # called again for every block of flows of the same network
+@cache  # cached, since it is called for every block of flows of a network
 def _compiled_of_kind(kind: str) -> dict[str, Compiled]:
     network = declared(kind)
     rules = network.rules if network else {}
     ruled = {name: _compiled(rule) for name, rule in rules.items()}
-    return ruled | own("paths", kind, "ALGORITHMS")
+    return ruled | network_table("paths", kind, "ALGORITHMS")
 
 
 def _compiled(rule: Rule | SwitchPath) -> Compiled:
@@ -84,7 +88,9 @@ def _compiled(rule: Rule | SwitchPath) -> Compiled:
 def _walk_of_rule(rule: Rule, topology: Topology) -> Walk:
     fill = partial(native(_write_hops, rule=rule.hops), rule.numbers(topology))
     return Walk(
-        lambda choice: partial(fill, alike(choice)), rule.most(topology), rule.arrivals(topology)
+        lambda choice: partial(fill, as_int64_array(choice)),
+        rule.most(topology),
+        rule.arrivals(topology),
     )
 
 
@@ -118,7 +124,7 @@ def _routes_of_fabric(
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * rule.most(topology), link_type(topology))
     fill = native_in_place(_write_links, rule=rule.links)
-    flows = alike(choice), alike(s), alike(d)
+    flows = as_int64_array(choice), as_int64_array(s), as_int64_array(d)
     fill(rule.numbers(topology), ports_of(topology), *flows, starts, links)
     return Routes(starts, links[: starts[-1]])
 
@@ -154,7 +160,17 @@ def _working_routes(
         shape = (*shape[:2], links_onto(topology, rule.arrivals(topology)))
     starts = numpy.zeros(len(s) + 1, numpy.int64)
     links: Ints = numpy.empty(len(s) * most, link_type(topology))
-    fill(rule.numbers(topology), shape, order, works, random, alike(s), alike(d), starts, links)
+    fill(
+        rule.numbers(topology),
+        shape,
+        order,
+        works,
+        random,
+        as_int64_array(s),
+        as_int64_array(d),
+        starts,
+        links,
+    )
     return Routes(starts, links[: starts[-1]])
 
 
@@ -285,7 +301,9 @@ def routes(
         hops = walk(fill(choice[part]), most, *ends)
         return routes_of_hops(topology, sources[part], hops, arrivals)
 
-    return joined(block_by_block(of_block, len(sources), at_once=not algorithm.in_python))
+    return concatenated_routes(
+        block_by_block(of_block, len(sources), at_once=not algorithm.in_python)
+    )
 
 
 def lengths(
@@ -316,7 +334,7 @@ def _checked_choice(
     numbers = numpy.broadcast_to(numpy.asarray(choice, numpy.int64), sources.shape)
     require(
         sources.shape == destinations.shape and not (sources == destinations).any(),
-        "flows are two arrays of the same length, and each flow has two different ends",
+        "flows need arrays of sources and destinations of equal length, and two different ends",
     )
     most = algorithm.choices(topology)
     require(
@@ -326,7 +344,7 @@ def _checked_choice(
     return algorithm, numbers
 
 
-def joined(parts: list[Routes]) -> Routes:
+def concatenated_routes(parts: list[Routes]) -> Routes:
     """Return the routes of all parts, one part after the other."""
     if not parts:
         return Routes(numpy.zeros(1, numpy.int64), numpy.empty(0, numpy.int32))

@@ -16,7 +16,7 @@ def _walk(dcell: DCell) -> Walk:
     def fill(sources: Any, destinations: Any, ports: Any, peers: Any, counts: Any) -> None:
         by_uid(dcell.uid(sources), dcell.uid(destinations), ports, peers, counts)
         servers = dcell.server_of_uid(peers)
-        if servers is not peers:  # uids and server numbers differ only in some partial DCells
+        if servers is not peers:  # some partial DCells, in which uids and server numbers differ
             peers[:] = servers
 
     return Walk(lambda _: fill, 2 ** (dcell.k + 1) - 1, [0, *[None] * dcell.k])

@@ -103,7 +103,7 @@ def test_rates_without_numba_are_the_same() -> None:
         "import sys; blocked = sys.argv[1] == 'blocked'\n"
         "if blocked: sys.modules['numba'] = None\n"
         "from experiments.analysis.fluid import rates\n"
-        "assert hasattr(rates._fill, 'py_func') != blocked\n"
+        "assert hasattr(rates._max_min_rates, 'py_func') != blocked\n"
         "import numpy; from experiments.analysis.fluid.directed_links import Routes\n"
         "routes = Routes(numpy.array([0, 2, 3, 5]), numpy.array([0, 1, 1, 1, 2]))\n"
         "print(rates.MaxMin(routes, 3).rates(numpy.array([4.0, 9.0, 2.0])).tolist())"

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 
-from experiments.analysis.packets.sender import acknowledged, one_packet
+from experiments.analysis.packets.sender import process_ack, segments_of_next_packet
 from experiments.analysis.packets.state import RECOVERY
 
 SEGMENTS, NEXT, NEWEST = 40, 30, 25  # sent up to 30; what was sent up to number 25 is known
@@ -33,7 +33,7 @@ def test_segments_go_together_that_are_all_lost_or_all_new(
     flow = SimpleNamespace(segment=0, segments=SEGMENTS, next=NEXT, newest=NEWEST, window=window)
     arrived, sent_as = numpy.zeros(SEGMENTS, bool), numpy.arange(SEGMENTS)
     arrived[7], sent_as[12] = True, NEXT
-    assert one_packet(flow, first, most, arrived, sent_as) == count
+    assert segments_of_next_packet(flow, first, most, arrived, sent_as) == count
 
 
 @pytest.mark.parametrize(
@@ -56,6 +56,6 @@ def test_a_window_comes_down_as_segments_arrive(
         deviation_s=0.0, ever_s=0.1,
     )  # fmt: skip
     ack = SimpleNamespace(number=acked, newest=newest, taken=taken, stamp_s=0.0, has_holes=True)
-    acknowledged(flow, ack, 0.1, True, 1000.0)
+    process_ack(flow, ack, 0.1, True, 1000.0)
     assert flow.window == flow.sent - flow.newest + may_send
     assert flow.doing == RECOVERY

@@ -10,12 +10,12 @@ import pytest
 
 from experiments.analysis.packets import sender
 from experiments.analysis.packets.sender import (
-    acknowledged,
-    is_probe,
-    most_own,
-    next_lost,
-    timed_out,
-    timer_s,
+    is_tail_loss_probe,
+    most_segments_at_own_port,
+    next_segment_to_send,
+    process_ack,
+    process_timeout,
+    timer_expiry_s,
 )
 from experiments.analysis.packets.state import FLOW, LOSS, NEVER, NONE, OPEN, RECOVERY
 
@@ -52,25 +52,25 @@ def test_smoothed_round_trip_and_timeout(
     measured_s: float, smoothed_s: float, deviation_s: float, timeout_s: float
 ) -> None:
     flow = flow_of(sent=10, next=10)
-    acknowledged(flow, ack_of(1, stamp_s=5.0), 5.0 + measured_s, True, NO_LIMIT)
+    process_ack(flow, ack_of(1, stamp_s=5.0), 5.0 + measured_s, True, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(smoothed_s)
     assert flow.deviation_s == pytest.approx(deviation_s)
     assert flow.ever_s == pytest.approx(measured_s)
     flow.doing = RECOVERY
-    assert timer_s(flow, 7.0) == pytest.approx(7.0 + timeout_s)
+    assert timer_expiry_s(flow, 7.0) == pytest.approx(7.0 + timeout_s)
 
 
 def test_an_ack_without_news_is_no_sample_but_one_of_a_later_segment_is() -> None:
     flow = flow_of(sent=10, next=10, acked=3, newest=5, taken=4, doing=RECOVERY, until=10)
     flow.begun_window = 10.0
-    acknowledged(flow, ack_of(3, 5, taken=4), 0.9, True, NO_LIMIT)
+    process_ack(flow, ack_of(3, 5, taken=4), 0.9, True, NO_LIMIT)
     assert flow.round_trip_s == 0.1
-    acknowledged(flow, ack_of(3, 6, taken=5), 0.9, True, NO_LIMIT)
+    process_ack(flow, ack_of(3, 6, taken=5), 0.9, True, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(0.2)
     assert (flow.newest, flow.taken, flow.acked) == (6, 5, 3)
-    acknowledged(flow, ack_of(4, 6, taken=5), 0.2, True, NO_LIMIT)  # progress alone is news
+    process_ack(flow, ack_of(4, 6, taken=5), 0.2, True, NO_LIMIT)  # progress alone is news
     assert flow.round_trip_s == pytest.approx(0.2)
-    acknowledged(flow, ack_of(5, 6, taken=5), 1.0, True, NO_LIMIT)
+    process_ack(flow, ack_of(5, 6, taken=5), 1.0, True, NO_LIMIT)
     assert flow.round_trip_s == pytest.approx(0.3)
 
 
@@ -78,26 +78,26 @@ def test_each_timeout_doubles_the_next_one() -> None:
     flow = flow_of(sent=10, next=10)
     assert sender.MOST_TIMEOUT_S == 120
     flow.probed = True
-    waits_s = [timer_s(flow, 0.0)]
+    waits_s = [timer_expiry_s(flow, 0.0)]
     for _ in range(12):
-        timed_out(flow, 0.0, True)
-        waits_s.append(timer_s(flow, 0.0))
+        process_timeout(flow, 0.0, True)
+        waits_s.append(timer_expiry_s(flow, 0.0))
     assert waits_s == pytest.approx([min(0.3 * 2**n, 120) for n in range(13)])
     assert (flow.timeouts, flow.doublings) == (12, 10)
-    acknowledged(flow, ack_of(1, 10, stamp_s=1.0), 1.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(1, 10, stamp_s=1.0), 1.1, True, NO_LIMIT)
     assert flow.doublings == 0
 
 
 def test_at_most_ten_doublings() -> None:
     flow = flow_of(round_trip_s=0.0, deviation_s=0.0, sent=1, next=1, doing=LOSS, doublings=9)
-    assert timer_s(flow, 0.0) == pytest.approx(0.2 * 512)
-    timed_out(flow, 0.0, True)
-    timed_out(flow, 0.0, True)
+    assert timer_expiry_s(flow, 0.0) == pytest.approx(0.2 * 512)
+    process_timeout(flow, 0.0, True)
+    process_timeout(flow, 0.0, True)
     assert flow.doublings == 10
 
 
 def test_no_timer_without_data_in_flight() -> None:
-    assert timer_s(flow_of(sent=10, next=10, acked=10), 1.0) == NEVER
+    assert timer_expiry_s(flow_of(sent=10, next=10, acked=10), 1.0) == NEVER
 
 
 # -- RFC 8985, section 7: tail loss probe ---------------------------------------------------------
@@ -116,15 +116,15 @@ def test_no_timer_without_data_in_flight() -> None:
 )
 def test_probe_is_sent_after_two_round_trips(state: dict[str, Any], wait_s: float) -> None:
     flow = flow_of(sent=10, next=10, acked=8, **state)
-    assert timer_s(flow, 3.0) == pytest.approx(3.0 + wait_s)
-    assert is_probe(flow) == (flow.doing == OPEN and not flow.probed)
+    assert timer_expiry_s(flow, 3.0) == pytest.approx(3.0 + wait_s)
+    assert is_tail_loss_probe(flow) == (flow.doing == OPEN and not flow.probed)
 
 
 def test_progress_allows_another_probe() -> None:
     flow = flow_of(sent=10, next=10, probed=True)
-    acknowledged(flow, ack_of(0, 1, taken=1), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(0, 1, taken=1), 0.1, True, NO_LIMIT)
     assert flow.probed
-    acknowledged(flow, ack_of(1), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(1), 0.1, True, NO_LIMIT)
     assert not flow.probed
 
 
@@ -148,10 +148,10 @@ def test_slow_start_and_congestion_avoidance_of_reno(
     window: float, threshold: float, acked: int, grown: float
 ) -> None:
     flow = flow_of(window=window, threshold=threshold, sent=40, next=40)
-    acknowledged(flow, ack_of(acked), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(acked), 0.1, False, NO_LIMIT)
     assert flow.window == pytest.approx(grown)
     flow = flow_of(window=window, threshold=threshold, sent=40, next=40)
-    acknowledged(flow, ack_of(acked), 0.1, False, window)  # the receiver's window
+    process_ack(flow, ack_of(acked), 0.1, False, window)  # the receiver's window
     assert flow.window == window
 
 
@@ -163,7 +163,7 @@ def test_a_window_half_in_flight_grows_in_slow_start_only(
     sent: int, threshold: float, grows: bool
 ) -> None:
     flow = flow_of(full=False, threshold=threshold, sent=sent, next=sent)
-    acknowledged(flow, ack_of(2), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(2), 0.1, False, NO_LIMIT)
     assert (flow.window > 10) == grows
 
 
@@ -182,7 +182,7 @@ def test_a_loss_leaves_beta_of_the_window(
     cubic: bool, window: float, most: float, threshold: float, new_most: float
 ) -> None:
     flow = flow_of(window=window, most=most, threshold=NEVER, sent=100, next=90, epoch_s=1.0)
-    acknowledged(flow, ack_of(0, 2, taken=1, has_holes=True), 0.1, cubic, NO_LIMIT)
+    process_ack(flow, ack_of(0, 2, taken=1, has_holes=True), 0.1, cubic, NO_LIMIT)
     assert (flow.threshold, flow.most) == (pytest.approx(threshold), pytest.approx(new_most))
     assert (flow.doing, flow.until, flow.epoch_s) == (RECOVERY, 90, NEVER)
     assert (flow.begun_sent, flow.begun_taken, flow.begun_window) == (100, 0, window)
@@ -263,14 +263,14 @@ def test_proportional_rate_reduction_sends_on_every_other_ack() -> None:
     sent = []
     for arrived in range(1, 20):
         ack = ack_of(0, arrived + 1, taken=arrived, has_holes=True)
-        acknowledged(flow, ack, 0.1, False, NO_LIMIT)
+        process_ack(flow, ack, 0.1, False, NO_LIMIT)
         allowed = int(flow.window - (flow.sent - flow.newest))
         sent.append(allowed)
         flow.sent += allowed
     # From the 17th ACK on ten are in flight: each arrival is replaced by one segment.
     assert sent == [1, 0] * 8 + [0, 1, 1]
     assert flow.sent - flow.newest == flow.threshold == 10
-    acknowledged(flow, ack_of(20, 21, taken=20), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(20, 21, taken=20), 0.1, False, NO_LIMIT)
     assert (flow.doing, flow.window) == (OPEN, pytest.approx(10 + 20 / 10))
 
 
@@ -300,23 +300,23 @@ def test_segments_that_recovery_allows(state: dict[str, Any], ack: Any, allowed:
         | {"threshold": 14.0, "begun_sent": 100, "begun_window": 20.0}
         | state
     )
-    acknowledged(flow, ack, 0.1, True, NO_LIMIT)
+    process_ack(flow, ack, 0.1, True, NO_LIMIT)
     assert flow.window == flow.sent - flow.newest + allowed
 
 
 def test_an_ack_that_reports_no_arrival_leaves_the_window() -> None:
     flow = flow_of(doing=RECOVERY, until=90, sent=99, next=99, newest=50, window=33.0)
-    acknowledged(flow, ack_of(0, 51, taken=0), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(0, 51, taken=0), 0.1, True, NO_LIMIT)
     assert flow.window == 33
 
 
 def test_growth_begins_with_progress_only() -> None:
     for doing in (OPEN, LOSS):
         flow = flow_of(doing=doing, until=20, sent=20, next=20, window=33.0)
-        acknowledged(flow, ack_of(0, 1), 0.1, True, NO_LIMIT)
+        process_ack(flow, ack_of(0, 1), 0.1, True, NO_LIMIT)
         assert (flow.epoch_s, flow.window) == (NEVER, 33)
     flow = flow_of(doing=RECOVERY, until=20, sent=20, next=20, window=33.0, taken=5)
-    acknowledged(flow, ack_of(5), 0.1, False, NO_LIMIT)
+    process_ack(flow, ack_of(5), 0.1, False, NO_LIMIT)
     assert flow.window == 33
 
 
@@ -325,7 +325,7 @@ def test_recovery_ends_where_it_was_to_end(acked: int) -> None:
     for doing in (RECOVERY, LOSS):
         flow = flow_of(doing=doing, until=20, sent=30, next=30, window=5.0, threshold=4.0)
         flow.begun_window, flow.full = 8.0, False
-        acknowledged(flow, ack_of(acked), 0.1, False, NO_LIMIT)
+        process_ack(flow, ack_of(acked), 0.1, False, NO_LIMIT)
         assert flow.doing == (OPEN if acked == 20 else doing)
         if acked == 20:
             assert flow.window == (4 if doing == RECOVERY else 5)
@@ -336,14 +336,14 @@ def test_recovery_ends_where_it_was_to_end(acked: int) -> None:
 
 def test_timeout_loses_what_is_in_flight_and_reduces_once() -> None:
     flow = flow_of(window=100.0, threshold=NEVER, sent=70, next=60, acked=10, repairs=30, newest=40)
-    timed_out(flow, 4.0, True)
+    process_timeout(flow, 4.0, True)
     assert (flow.window, flow.threshold, flow.doing) == (1.0, pytest.approx(70.0), LOSS)
     assert (flow.newest, flow.repairs, flow.until) == (70, 10, 60)
     assert (flow.undo_s, flow.undo_window, flow.undo_threshold) == (4.0, 100.0, NEVER)
-    timed_out(flow, 5.0, True)
+    process_timeout(flow, 5.0, True)
     assert (flow.threshold, flow.undo_s, flow.timeouts) == (pytest.approx(70.0), 4.0, 2)
     reno = flow_of(window=100.0)
-    timed_out(reno, 4.0, False)
+    process_timeout(reno, 4.0, False)
     assert reno.threshold == 50
 
 
@@ -360,9 +360,9 @@ def test_a_spurious_timeout_is_undone(
     stamp_s: float, number: int, doing: int, is_undone: bool
 ) -> None:
     flow = flow_of(window=100.0, threshold=90.0, sent=70, next=60, acked=10, full=False)
-    timed_out(flow, 4.0, True)
+    process_timeout(flow, 4.0, True)
     flow.doing, flow.begun_window = doing, 100.0
-    acknowledged(flow, ack_of(number, 70, stamp_s=stamp_s, taken=0), 4.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(number, 70, stamp_s=stamp_s, taken=0), 4.1, True, NO_LIMIT)
     assert (flow.doing == OPEN) == is_undone
     assert (flow.window, flow.threshold) == ((100, 90) if is_undone else (flow.window, 70))
     assert is_undone or flow.window < 10
@@ -372,23 +372,25 @@ def test_the_next_lost_segment() -> None:
     arrived, sent_as = numpy.zeros(30, bool), numpy.arange(-10, 20)
     flow = flow_of(doing=RECOVERY, segment=10, next=8, newest=6, repairs=1)
     arrived[11], sent_as[12] = True, 9
-    assert next_lost(flow, arrived, sent_as) == flow.repairs == 3
+    assert next_segment_to_send(flow, arrived, sent_as) == flow.repairs == 3
     flow.repairs = 4
-    assert next_lost(flow, arrived, sent_as) == 4
+    assert next_segment_to_send(flow, arrived, sent_as) == 4
     flow.repairs = 2
-    assert next_lost(flow, arrived, sent_as) == 3
+    assert next_segment_to_send(flow, arrived, sent_as) == 3
     flow.repairs = 6
-    assert next_lost(flow, arrived, sent_as) == 6  # the newest transmission itself
+    assert next_segment_to_send(flow, arrived, sent_as) == 6  # the newest transmission itself
     flow.newest, flow.repairs = 3, 4
-    assert next_lost(flow, arrived, sent_as) == flow.repairs == 8  # the others may be in flight
+    assert (
+        next_segment_to_send(flow, arrived, sent_as) == flow.repairs == 8
+    )  # the others may be in flight
     flow.newest, flow.doing, flow.repairs = 6, OPEN, 1
-    assert next_lost(flow, arrived, sent_as) == 8
+    assert next_segment_to_send(flow, arrived, sent_as) == 8
     assert flow.repairs == 1
 
 
 def test_a_search_begins_at_the_first_missing_segment() -> None:
     flow = flow_of(doing=LOSS, until=30, sent=40, next=40, repairs=20)
-    acknowledged(flow, ack_of(7), 0.1, True, NO_LIMIT)
+    process_ack(flow, ack_of(7), 0.1, True, NO_LIMIT)
     assert flow.repairs == flow.acked == 7
 
 
@@ -467,7 +469,7 @@ def test_hystart_of_cubic_from_sixteen_segments_on(
 ) -> None:
     flow = flow_of(window=window, threshold=threshold, sent=30, next=30, round_end=50)
     flow.least_s = NEVER
-    acknowledged(flow, ack_of(1), 0.1, cubic, NO_LIMIT)
+    process_ack(flow, ack_of(1), 0.1, cubic, NO_LIMIT)
     assert flow.samples == counts
 
 
@@ -484,4 +486,4 @@ def test_data_that_waits_at_its_own_port(
     acked: int, window: float, threshold: float, least: int, own: float
 ) -> None:
     flow = flow_of(acked=acked, window=window, threshold=threshold)
-    assert most_own(flow, least) == pytest.approx(own)
+    assert most_segments_at_own_port(flow, least) == pytest.approx(own)

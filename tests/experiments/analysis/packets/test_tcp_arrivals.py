@@ -8,7 +8,7 @@ import pytest
 import topos
 from experiments.analysis.arrivals.simulated_arrivals import goodput_bps, simulate
 from experiments.analysis.packets.simulated_tcp import Tcp
-from experiments.analysis.packets.tcp_arrivals import by_tcp
+from experiments.analysis.packets.tcp_arrivals import simulate_by_tcp
 from experiments.traffic.arrivals import Arrivals, Window, poisson_arrivals
 from experiments.traffic.workload import Workload
 
@@ -21,7 +21,7 @@ def test_flows_that_never_meet_are_not_slowed_down() -> None:
     arrivals, bcube = Arrivals(*map(numpy.array, columns)), topos.parse("bcube,4,1")
     tcp = Tcp(RATE_BPS, 100 * 1514, header=20)
     fluid = simulate(bcube, "bcube", arrivals, Window(0.0, 10.0), goodput_bps(bcube, "", RATE_BPS))
-    found = by_tcp(bcube, fluid, "bcube", tcp, 1)
+    found = simulate_by_tcp(bcube, fluid, "bcube", tcp, 1)
     assert (found.slowdown > 0.99).all()
     assert (found.slowdown < [1.6, 1.15, 1.03]).all()  # servers take some time to send a packet
     assert found.loads.busiest == pytest.approx(fluid.loads.busiest, rel=0.02)
@@ -41,6 +41,6 @@ def test_one_cable_is_about_processor_sharing(load: float) -> None:
     )
     arrivals = poisson_arrivals(TREE, workload, 1, cable_bps)
     fluid = simulate(TREE, "", arrivals, Window(10.0, 190.0), cable_bps)
-    found = by_tcp(TREE, fluid, "", TCP, 1)
+    found = simulate_by_tcp(TREE, fluid, "", TCP, 1)
     mean = fluid.slowdown[fluid.counts].mean()
     assert found.slowdown[found.counts].mean() == pytest.approx(mean, rel=0.05)

@@ -246,7 +246,7 @@ def test_every_step_is_that_of_the_routers(
         destinations,
         numpy.random.default_rng(2),
         works,
-        adapting.Times(at_once),
+        adapting.ProbeTimes(at_once),
     )
     assert isinstance(ours, ProbingFlows)
     random = numpy.random.default_rng(2)
@@ -292,7 +292,7 @@ def test_large_flows_of_a_pair_part_before_their_next_turn(
     """As the routers' do: one of them in each step."""
     bcube = topos.parse(spec)
     source, destination = (numpy.full(bcube.ports, bcube.server(end)) for end in ends)
-    times = adapting.Times(at_once=True)
+    times = adapting.ProbeTimes(at_once=True)
     random = numpy.random.default_rng(1)
     flows = adapting.adapting(bcube, "bsr", source, destination, random, times=times)
     assert isinstance(flows, ProbingFlows)

@@ -14,9 +14,9 @@ import pytest
 from experiments.analysis.simulator.compiled import (
     _compiled,
     digest,
-    kept_in,
     native,
     native_in_place,
+    numba_cache_folder,
 )
 from experiments.files import CHECKOUT
 
@@ -85,12 +85,12 @@ def test_it_is_kept_in_a_home_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert kept_in() == tmp_path / ".cache" / "pillarbox" / "compiled"
+    assert numba_cache_folder() == tmp_path / ".cache" / "pillarbox" / "compiled"
     monkeypatch.setattr("os.geteuid", lambda: tmp_path.stat().st_uid + 1)
-    assert kept_in() is None
+    assert numba_cache_folder() is None
     monkeypatch.undo()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kept_in() is None
+    assert numba_cache_folder() is None
 
 
 def test_a_loop_is_compiled_for_each_rule(module: Callable[[str, str], ModuleType]) -> None:

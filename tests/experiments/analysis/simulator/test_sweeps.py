@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from experiments.analysis.simulator import sweeps
-from experiments.analysis.simulator.sweeps import code_of, measured, measured_alike, sweep
+from experiments.analysis.simulator.sweeps import code_of, measured, run_task_with_same_code, sweep
 from topos.base.errors import PillarboxError
 
 # Another process has to find these, and in a test's own module it would not.
@@ -86,8 +86,8 @@ def test_another_code_is_another_task(
     monkeypatch.setattr(sweeps, "code_of", lambda module: "changed")
     sweep(measures.draw, TASKS[:1], tmp_path, workers=1, say=said.append)
     assert not any("before" in one for one in said)
-    with pytest.raises(PillarboxError, match="a worker runs different code"):
-        measured_alike(measures.draw, TASKS[0], "mine")
+    with pytest.raises(PillarboxError, match="a Dask worker runs different code"):
+        run_task_with_same_code(measures.draw, TASKS[0], "mine")
 
 
 def test_the_code_is_that_of_the_networks_and_of_the_measure(measures: Any) -> None:

@@ -6,7 +6,7 @@ import pytest
 import topos
 from experiments.analysis.fluid.directed_links import routes_of, working_links
 from experiments.analysis.simulator import around
-from experiments.analysis.simulator.compiled_networks import own
+from experiments.analysis.simulator.compiled_networks import network_table
 from experiments.analysis.simulator.failure_sets import draw
 from experiments.analysis.simulator.flow_arrays import all_to_all
 from experiments.analysis.simulator.paths import compiled, lengths, routes
@@ -71,5 +71,5 @@ def test_an_algorithm_that_is_only_a_router_is_run_in_memory(
 
 
 def test_a_network_without_a_compiled_file_has_none() -> None:
-    assert own("paths", "nosuch", "ALGORITHMS") == {}
-    assert own("adapting", "tree", "ADAPTING") == {}
+    assert network_table("paths", "nosuch", "ALGORITHMS") == {}
+    assert network_table("adapting", "tree", "ADAPTING") == {}

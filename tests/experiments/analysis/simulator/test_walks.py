@@ -11,7 +11,7 @@ from experiments.analysis.simulator.failure_sets import Broken, draw
 from experiments.analysis.simulator.flow_arrays import random_flows
 from experiments.analysis.simulator.hops import BLOCK
 from experiments.analysis.simulator.paths import compiled, lengths
-from experiments.analysis.simulator.walks import flows_forwarded, parted, path_sets
+from experiments.analysis.simulator.walks import disconnected_flows, flows_forwarded, path_sets
 from hosts.base.algorithms import route
 from hosts.base.path import Path, switches_between
 from topos.base.errors import PillarboxError
@@ -125,7 +125,7 @@ def test_what_is_parted_has_no_way(spec: str) -> None:
     graph.remove_nodes_from(dead.tolist())
     alive = numpy.flatnonzero(~broken.servers)
     sources, destinations = (alive[i] for i in random_flows(len(alive), 300, random))
-    found = parted(network, broken, sources, destinations)
+    found = disconnected_flows(network, broken, sources, destinations)
     expected = [
         not networkx.has_path(graph, *ends)
         for ends in zip(sources.tolist(), destinations.tolist(), strict=True)
