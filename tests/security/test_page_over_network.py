@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.commands.page import _save
+from experiments.commands.page import _save_recording
 from experiments.page import certificate, process
 from experiments.page.certificate import client_context, fingerprint_of, made_for
 from experiments.page.chromium import CHROMIUM, browser
@@ -80,11 +80,11 @@ def test_tls_by_a_certificate_whose_fingerprint_is_known(
         with pytest.raises(PillarboxError, match="is not a SHA-256 fingerprint"):
             async with watching(door.url("operate"), "none"):
                 pass
-        _save(*process.address_in(tmp_path), tmp_path / "saved.html")
+        _save_recording(*process.address_in(tmp_path), tmp_path / "saved.html")
         assert "dcell" in (tmp_path / "saved.html").read_text()
         other = made_for("127.0.0.1").certificate
         with pytest.raises(PillarboxError, match="does not answer"):
-            _save(door.url("operate"), other, tmp_path / "none.html")
+            _save_recording(door.url("operate"), other, tmp_path / "none.html")
 
     attacked(attack, tmp_path, door=on_network())
     said = capfd.readouterr().err

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 from experiments.trials.trust import strays
+from hosts.linux import netlink_numbers as nl
 
 
 class Kernel:
@@ -25,11 +26,11 @@ class Kernel:
             return struct.pack("=HH", len(content) + 4, number) + content + padding
 
         counters = struct.pack("=8Q", 1, 2, 3, 4, 5, 6, dropped_in, dropped_out)
-        link = bytes(16) + attribute(strays.IFLA_IFNAME, name.encode() + b"\0")
+        link = bytes(16) + attribute(nl.IFLA_IFNAME, name.encode() + b"\0")
         if kind:
-            content = attribute(strays.IFLA_INFO_KIND, kind.encode() + b"\0")
-            link += attribute(strays.IFLA_LINKINFO, content)
-        return link + attribute(strays.IFLA_STATS64, counters)
+            content = attribute(nl.IFLA_INFO_KIND, kind.encode() + b"\0")
+            link += attribute(nl.IFLA_LINKINFO, content)
+        return link + attribute(nl.IFLA_STATS64, counters)
 
 
 def test_drops_of_interfaces_by_place_and_none_of_bridges() -> None:
@@ -57,7 +58,7 @@ def test_strays_beyond_twenty_places_are_added_up() -> None:
 
 def test_numbers_of_the_kernel() -> None:
     # linux/if_link.h: IFLA_STATS64, and rx_dropped and tx_dropped in rtnl_link_stats64
-    assert (strays.IFLA_STATS64, strays.DROPPED_IN, strays.DROPPED_OUT) == (23, 6, 7)
+    assert (nl.IFLA_STATS64, strays.DROPPED_IN, strays.DROPPED_OUT) == (23, 6, 7)
 
 
 def test_messages_of_forwarders_are_no_strays() -> None:
