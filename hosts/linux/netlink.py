@@ -12,7 +12,7 @@ import errno
 import os
 import socket
 import struct
-import threading
+from _thread import allocate_lock  # `threading` would make every forked server larger
 from collections.abc import Container, Iterator, Sequence
 from typing import NamedTuple
 
@@ -128,7 +128,7 @@ class Netlink:
         self._socket.setsockopt(nl.SOL_NETLINK, nl.NETLINK_EXT_ACK, 1)
         self._socket.bind((0, 0))
         self._sequence = 0
-        self._lock = threading.Lock()  # one thread at a time sends requests and reads answers
+        self._lock = allocate_lock()  # one thread at a time sends requests and reads answers
 
     def close(self) -> None:
         """Close the netlink socket."""

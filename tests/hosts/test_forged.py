@@ -122,7 +122,7 @@ def test_link_state(routing: str) -> None:
     assert states[7].links
     body = LinkState(10, ()).pack()
     frame = forged(net, 7, Protocol.LINK_STATE, body, 0)
-    net._act(0, net.routers[0].receive(0, 1, frame, net.now))
+    net._execute_actions(0, net.routers[0].receive(0, 1, frame, net.now))
     assert not states[7].links
     net.run(2 * EVERY_S)
     assert states[7].links == net.routers[7].neighbours.up, "its own server has answered"
@@ -199,7 +199,7 @@ def test_path_failure_in_ficonn() -> None:
     before = own.round
     body = PathFailure(first.port, uid(first.peer), uid(first.peer), flow).pack()
     frame = forged(net, first.peer, Protocol.PATH_FAILURE, body, a)
-    net._act(a, router.receive(first.port, first.peer, frame, net.now))
+    net._execute_actions(a, router.receive(first.port, first.peer, frame, net.now))
     assert own.round == before + 1, "the flow looks for its path anew"
     assert not own.ready
     net.run(0.1)

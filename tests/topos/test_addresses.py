@@ -115,7 +115,7 @@ def test_bad_address_is_refused(address: str, says: str) -> None:
 
 
 def test_address_of_a_server_that_has_not_joined_is_refused() -> None:
-    with pytest.raises(topos.PillarboxError, match="holds only 12 servers"):
+    with pytest.raises(topos.PillarboxError, match="which has only 12 servers"):
         topos.parse("dcell,4,1,servers=12").server("4.3")
 
 

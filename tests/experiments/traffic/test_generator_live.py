@@ -209,7 +209,7 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     with lab_of("tree,2,2", tmp_path) as lab:
         flows = flows_of(lab.topology, Workload(volume_bytes=1), 1)
         refused = Generator(lab, flows, Sending(congestion="nosuch"))
-        with closing(refused), pytest.raises(PillarboxError, match="no congestion control"):
+        with closing(refused), pytest.raises(PillarboxError, match="no TCP congestion control"):
             refused.prepare()
         with pytest.raises(PillarboxError, match="no flows to send"):
             Generator(lab, [], Sending())

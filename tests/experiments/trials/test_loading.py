@@ -185,7 +185,7 @@ def test_what_there_is_not():
         ("rate_mbit = 30", "queue = 'x'", r"line 5 \(systems.0.queue\): there is no queue 'x'"),
         ("rate_mbit = 30", "delay = 'x'", r"line 5 \(systems.0.delay\): 'x' is no delay"),
         ("rate_mbit = 30", "loss = -1", r"line 5 \(systems.0.loss\): a cable loses 0 to 100"),
-        ("tree,4,4", "tree,4", r"line 7 \(systems.1.network\): 'tree,4'"),
+        ("tree,4,4", "tree,4", r"line 7 \(systems.1.network\): network 'tree,4'"),
         (
             'label = "a tree"',
             "rates = 3",

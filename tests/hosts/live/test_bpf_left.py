@@ -280,7 +280,7 @@ def test_mistakes_are_told_in_one_sentence(decided):
         table.install_relay(dcn_lookup_key(1, None, 2), DeliverDecision())
     with pytest.raises(PillarboxError, match="no port 7"):
         table.install_relay(bcube_hop_lookup_key(Hop.of(1)), RelayDecision(7, mac(B, 0)))
-    with pytest.raises(PillarboxError, match="a header has one of"):
+    with pytest.raises(PillarboxError, match="a prepended header has one of"):
         table.install_flow(THERE, PushDecision(0, mac(B, 0), b"x"))
     with pytest.raises(PillarboxError, match="1 to 4096 decisions, not 5000"):
         KernelTable({}, 1, entries=5000)
