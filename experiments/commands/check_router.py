@@ -8,7 +8,7 @@ import click
 
 from experiments.arguments import answer, complete, fail, json_option, network
 from hosts.base.failures import parse_failures
-from hosts.base.load import blamed, router_for
+from hosts.base.load import router_file_errors, router_for
 from hosts.base.shortest import shortest_path
 from hosts.memory.tryout import TryoutSummary, network_of, summarize_packets
 from topos.base.topology import Topology
@@ -64,7 +64,7 @@ def command(
     """
     failures = parse_failures(topology, fail)
     chosen = _server_pairs(topology, pairs, seed, failures.nodes)
-    with blamed(routing):
+    with router_file_errors(routing):
         network = network_of(topology, router_for(topology, routing), failures, seed)
         found = summarize_packets(network, chosen)
     paths = [shortest_path(topology, a, b, failures) for a, b in chosen]

@@ -7,7 +7,7 @@ import click
 from experiments.arguments import answer, complete, fail, json_option, network, routing_option
 from hosts.base.algorithms import algorithms, choose, route
 from hosts.base.failures import Failures, parse_failures
-from hosts.base.load import blamed, router_for
+from hosts.base.load import router_file_errors, router_for
 from hosts.base.path import Path, switches_between
 from hosts.memory.tryout import network_of, packet_path
 from topos.base.errors import require
@@ -68,7 +68,7 @@ def command(
         about = algorithms(topology)[name].about
     if protocol:
         require(not several, "--protocol shows the path in use: leave out --all")
-        with blamed(name):
+        with router_file_errors(name):
             routed = packet_path(network_of(topology, router_for(topology, name), failures), *ends)
     else:
         routed = route(topology, name, *ends, failures, several=several)

@@ -15,20 +15,20 @@ from hosts.wire.frame import Frame
 from hosts.wire.ipv4 import FlowKey
 from hosts.wire.relay_keys import HOP, HeaderChange, RelayKey
 
-# Peer of a `Send` to all servers that a port reaches (broadcast MAC address).
+# Value of `Send.peer` for the broadcast MAC address: all servers that the port reaches.
 EVERYONE = -1
 
 
 class Pushed(NamedTuple):
-    """Repeat key for a local flow: the data plane adds the same header to all of its packets."""
+    """Cache key of a local flow's action: the data plane adds one header to all packets."""
 
     flow: FlowKey
     header: bytes = b""  # DCN or BCube header; empty if IP packets are sent without an added header
-    ground: Hashable = None  # state whose change invalidates the action; None means the next hop
+    ground: Hashable = None  # state whose change invalidates the cached action (None: its next hop)
 
 
 class Relayed(NamedTuple):
-    """Repeat key of a relayed frame: the data plane changes all frames with this key alike.
+    """Cache key of an action that relays frames: all frames with this key are changed alike.
 
     The frame may also be a message that precedes such frames and sets up their path.
     """
@@ -39,7 +39,7 @@ class Relayed(NamedTuple):
 
 
 class Unwrapped(NamedTuple):
-    """Repeat key of a packet leaving a DPillar tunnel: its outer IP header is removed."""
+    """Cache key of an action that removes a packet's outer IP header at a DPillar tunnel's end."""
 
     key: RelayKey
 

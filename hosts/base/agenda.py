@@ -12,7 +12,7 @@ Callback = Callable[[float], list[Action]]
 
 
 class Agenda:
-    """Pending timers by name; setting a timer again replaces the earlier one of that name.
+    """A router's pending timers by name; a timer set again replaces its earlier setting.
 
     The heap keeps outdated entries until they expire or outnumber the valid ones, so its size is
     bounded by the number of names.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Allowance:
-    """Token bucket of `at_once` tokens, refilled at `per_s` tokens per second.
+    """Rate limit by a token bucket: `at_once` tokens, refilled at `per_s` tokens per second.
 
     >>> allowance = Allowance(per_s=2.0, at_once=3, now=0.0)
     >>> [allowance.take(0.0) for _ in range(4)], allowance.take(0.5), allowance.take(0.5)

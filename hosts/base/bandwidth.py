@@ -52,7 +52,7 @@ class Bandwidth:
             self._used[port, direction] = rate if used is None else mean(used, rate)
 
     def begin_anew(self) -> None:
-        """Discard the last byte counters of the ports; the next start a new measurement."""
+        """Restart the bandwidth measurement: discard the last byte counters of all ports."""
         self._last.clear()
 
     def used_bps(self, port: int, direction: Direction) -> float:

@@ -74,7 +74,7 @@ class Bounded(Generic[Key, Value]):
         return [(key, value) for key, (value, _) in self._entries.items()]
 
     def expire(self, now: float) -> list[tuple[Key, Value]]:
-        """Remove and return the table entries that have been idle for `idle_s` seconds."""
+        """Remove all table entries idle for `idle_s` seconds; return their keys and values."""
         expired = []
         while self._entries:
             key, (value, used) = next(iter(self._entries.items()))

@@ -18,7 +18,7 @@ from topos.base.spec import kinds
 
 @cache
 def declared(kind: str) -> Any:
-    """Return a network's routing declaration (hosts/KIND: NETWORK); None without routing."""
+    """Return `NETWORK` of the package hosts/KIND (a network's routing); None if there is none."""
     if kind not in {module.name for module in pkgutil.iter_modules(hosts.__path__)}:
         return None
     module = importlib.import_module(f"hosts.{kind}")

@@ -58,7 +58,7 @@ NONE = Failures()
 
 
 def _hop_switches(topology: Topology, server: int, step: Step, failures: Failures) -> list[int]:
-    """Return the switches of a hop, around failed ones if the network has several switch paths."""
+    """Return the switches that a hop crosses, around failed switches and links if possible."""
     try:
         return switches_between(topology, server, step, failures.nodes, failures.links)
     except ValueError:
@@ -77,7 +77,7 @@ def parse_failures(topology: Topology, texts: Iterable[str]) -> Failures:
         fault = read(text)
         require(
             (fault.at_s, fault.until_s) == (0.0, None),
-            f"failures have no at or until here: write {fault.named!r}",
+            f"failures of a path have no times (at, until): write {fault.named!r}",
         )
         if len(fault.what) == 2:
             links.add(_link(topology, *fault.what))

@@ -22,7 +22,7 @@ MOST_LINKS = 40  # maximum number of symbolic links on a path, as in the kernel
 
 
 def callers() -> set[int]:
-    """Return the user who called sudo, whose files root may process; empty without sudo."""
+    """Return the user id that called sudo, whose files root may process; empty without sudo."""
     caller = os.environ.get("SUDO_UID", "")
     return {int(caller)} if caller.isdecimal() else set()
 
@@ -93,7 +93,7 @@ def _write_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str
 
 
 def _owner_problem(path: Path, status: os.stat_result, trusted: Set[int]) -> str:
-    """Return the description of a file's untrusted owner; empty if the owner is trusted."""
+    """Return an error text that names a file's untrusted owner; empty if the owner is trusted."""
     if status.st_uid in trusted:
         return ""
     owner, own = _user_name(status.st_uid), _user_name(max(trusted))

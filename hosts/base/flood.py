@@ -35,7 +35,7 @@ from hosts.wire.messages import LinkState
 if TYPE_CHECKING:
     from hosts.base.router import Router
 
-# delay after a resize of the network until all servers know its new size, in seconds
+# pause before flooding after a resize, until all servers know the new size, in seconds
 RESIZED_S = 1.0
 JITTER = 0.25  # maximum fraction of the interval by which a link-state refresh is early
 
@@ -110,7 +110,7 @@ class Flooding:
         server_of_uid = self.router.topology.server_of_uid
         origin: int = server_of_uid(header.source)
         if origin == self.router.server:
-            return self._skip_sequence_of_last_run(message.sequence, now)
+            return self._flood_above_old_sequence(message.sequence, now)
         links = [Step(port_, server_of_uid(uid)) for port_, uid in message.links]
         heard = self.states.hear(origin, message.sequence, links, now)
         self.router.counters[f"link states {heard.value}"] += 1
@@ -123,7 +123,7 @@ class Flooding:
         return []
 
     def state(self) -> list[dict[str, Any]]:
-        """Return the link states of all members, as plain data."""
+        """Return the link states of all servers in the flooding area, for display to users."""
         address = self.router.topology.address
         return [
             {
@@ -161,8 +161,8 @@ class Flooding:
                 actions += spread(router.neighbours, back, *self._message(member))
         return actions
 
-    def _skip_sequence_of_last_run(self, sequence: int, now: float) -> list[Action]:
-        """Flood with a link-state sequence number above those of before this server's restart."""
+    def _flood_above_old_sequence(self, sequence: int, now: float) -> list[Action]:
+        """Flood this server's link state with a sequence number above those before its restart."""
         if not newer(sequence, self._sequence):
             return []
         self._sequence = sequence
@@ -176,7 +176,7 @@ class Flooding:
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)))]
 
     def _message(self, origin: int) -> tuple[DcnHeader, bytes]:
-        """Return the link-state message of a member: header and body."""
+        """Return the message with the newest link state of server `origin`: header and body."""
         uid = self.router.topology.uid
         state = self.states[origin]
         links = tuple((step.port, uid(step.peer)) for step in sorted(state.links))
@@ -184,7 +184,7 @@ class Flooding:
         return header, LinkState(state.sequence or 0, links).pack()
 
     def _expire(self, now: float) -> list[Action]:
-        """Expire old link states and set the timer for the next expiry."""
+        """Mark links as down whose link state is too old; set the timer for the next check."""
         self.states.expire(now)
         again = min(self.states.next_expiry, now + self.states.timeout_s)
         self.router.agenda.set("link-state ageing", again, self._expire)

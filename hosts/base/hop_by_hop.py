@@ -97,7 +97,7 @@ class HopByHop(Router):
         frame: Frame,
         repeat: Pushed | Relayed,
     ) -> list[Action]:
-        """Send the frame to the next hop, or drop the packet if no next hop works."""
+        """Send a packet's frame to the next hop towards its destination, or drop the packet."""
         step = self.next_step(destination, came_by)
         if step is None:
             return [Drop("no path to the destination", packet)]

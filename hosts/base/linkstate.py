@@ -54,8 +54,8 @@ class MemberState(NamedTuple):
     links: frozenset[Step]
     heard_s: float
 
-    def lists(self, peer: int) -> bool:
-        """Return True if the link state lists a link to this server."""
+    def lists_link_to(self, peer: int) -> bool:
+        """Return True if this member's link state lists a link to the server `peer`."""
         return any(step.peer == peer for step in self.links)
 
 
@@ -83,7 +83,7 @@ class LinkStates:
         order: Callable[[Step], Any] = tuple,
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self.topology: Any = topology  # Any: callers know the subclass
+        self.topology: Any = topology  # type Any, since a caller knows the class of its network
         self.server = server
         self.timeout_s = timeout_s
         self.order = order
@@ -119,13 +119,13 @@ class LinkStates:
         return iter(self._states)
 
     def say(self, sequence: int, links: Iterable[Step], now: float) -> None:
-        """Store this server's own link state in the link-state database."""
+        """Store this server's own link state in its link-state database."""
         self._store(self.server, MemberState(sequence, frozenset(links), now))
 
     def hear(
         self, origin: int, sequence: int, links: Iterable[Step], now: float
     ) -> ReceivedLinkState:
-        """Process a member's link state; links that the topology does not have are ignored."""
+        """Store a received link state if it is new; links that the topology lacks are ignored."""
         known = self._states.get(origin)
         if known is None:
             return ReceivedLinkState.FOREIGN
@@ -139,7 +139,7 @@ class LinkStates:
         return ReceivedLinkState.NEWS
 
     def expire(self, now: float) -> None:
-        """Mark the links of members as down whose link state was not refreshed in time."""
+        """Mark all links of servers as down whose link state was not refreshed in time."""
         for member, state in self._states.items():
             if member != self.server and state.heard_s + self.timeout_s <= now:
                 self._store(member, MemberState(None, frozenset(), now))
@@ -151,12 +151,12 @@ class LinkStates:
         return min(heard, default=float("inf")) + self.timeout_s
 
     def works(self, server: int, step: Step) -> bool:
-        """Return True if a member's link works according to the database."""
+        """Return True if a server's link is up according to the link-state database."""
         state = self._states.get(server)
         if state is None or step not in state.links:
             return False
         far = self._states.get(step.peer)
-        return far is None or far.lists(server)
+        return far is None or far.lists_link_to(server)
 
     def down(self) -> Iterator[tuple[int, Step]]:
         """Yield the failed links in the link-state database, as (member, step)."""
@@ -174,7 +174,7 @@ class LinkStates:
         ]
 
     def steps(self, server: int) -> Iterator[Step]:
-        """Yield a member's working links to other members, in order of preference."""
+        """Yield a server's working links to servers in its flooding area, most preferred first."""
         for step in sorted(self._states[server].links, key=self.order):
             if step.peer in self._states and self.works(server, step):
                 yield step
@@ -191,7 +191,7 @@ class LinkStates:
         return self._next_steps
 
     def _store(self, member: int, state: MemberState) -> None:
-        """Store a server's link state; count a new generation if its links have changed."""
+        """Store a server's link state; increment `generation` if its links have changed."""
         if state.links != self._states[member].links:
             self.generation += 1
             self.on_change()
@@ -230,7 +230,7 @@ def next_steps(
         for node in previous_layer:
             for step in steps(node):
                 if step.peer not in first_hops and step.peer != server:
-                    # A hop from the source is the first hop of all paths over it.
+                    # Paths over a neighbour of the source start with the hop to that neighbour.
                     first_hops[step.peer] = first_hops.get(node, step)
                     layer.append(step.peer)
         order += sorted(layer, key=rank)

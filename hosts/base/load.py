@@ -32,14 +32,14 @@ def router_for(topology: Topology, name: str) -> type[Router]:
     if name not in known:
         raise PillarboxError(
             f"{topology.spec} has no routing {name!r}: there are {', '.join(known)}, "
-            "or a FILE.py of your own"
+            "or a FILE.py with your own router class"
         )
     return known[name]
 
 
-def blamed(name: str) -> AbstractContextManager[None]:
-    """Return a context manager that reports errors of a user's router file as messages."""
-    return told_of(Path(name)) if name.endswith(".py") else nullcontext()
+def router_file_errors(name: str) -> AbstractContextManager[None]:
+    """Return a context manager that turns exceptions of a user's router file into messages."""
+    return user_file_errors(Path(name)) if name.endswith(".py") else nullcontext()
 
 
 def router_from_file(file: Path) -> type[Router]:
@@ -64,7 +64,10 @@ def module_from(file: Path, kind: str) -> ModuleType:
     """Execute a user's file and return its module; as root, only files of trusted users."""
     if os.geteuid() == 0:
         writer = foreign_writer(file, callers())
-        require(not writer, f"{file} is not run as root, since others may change it: {writer}")
+        require(
+            not writer,
+            f"{file} is not run as root, since other users can modify the file: {writer}",
+        )
     try:
         with open(file, "rb", opener=_open_nonblocking) as opened:
             require(
@@ -76,7 +79,7 @@ def module_from(file: Path, kind: str) -> ModuleType:
     module = ModuleType(f"{kind}_{file.stem}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module
-    with told_of(file):
+    with user_file_errors(file):
         exec(compile(source, file, "exec", dont_inherit=True), vars(module))
     return module
 
@@ -87,7 +90,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 
 @contextmanager
-def told_of(file: Path) -> Iterator[None]:
+def user_file_errors(file: Path) -> Iterator[None]:
     """Turn exceptions of a user's Python file into a PillarboxError that names the line."""
     try:
         yield
@@ -102,7 +105,7 @@ def told_of(file: Path) -> Iterator[None]:
 def _line_text(error: Exception, file: Path) -> str:
     """Return the line of the user's file that caused the error, as text for a message."""
     if isinstance(error, SyntaxError):
-        return ""  # the message of a SyntaxError names the line already
+        return ""  # the message of a Python SyntaxError already contains the line
     at, trace = "", error.__traceback__
     while trace:
         if Path(trace.tb_frame.f_code.co_filename).resolve() == file.resolve():

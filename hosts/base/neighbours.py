@@ -54,7 +54,9 @@ class Neighbours:
         watched: bool = True,
     ) -> None:
         self.server = server
-        self.watched = watched  # True with heart-beats; False if only the carrier shows failures
+        self.watched = (
+            watched  # False if servers send no heart-beats: only the carrier shows failures
+        )
         self.timeout_s = timers.neighbour_timeout_s if watched else math.inf
         self.heart_beat_s = timers.heart_beat_s
         self.peers = peers_of(topology, server)
@@ -64,13 +66,13 @@ class Neighbours:
         self._silent_from = dict.fromkeys(steps, now + self.timeout_s)
         self._heard = set(steps)
         self._deaf: set[Step] = set()  # neighbours that do not receive this server's heart-beats
-        # time until which heart-beats may predate a reported cable cut
+        # A neighbour's heart-beats before this time are ignored: sent before its cable was cut.
         self._stale_until: dict[Step, float] = {}
         self._up = set(steps)
-        self.revision = 0  # version of the content of this server's heart-beats
+        self.revision = 0  # incremented when the content of this server's heart-beats changes
 
     def leave_silence_to_others(self) -> None:
-        """Disable the timeouts of neighbours: the data plane reports silent ones with `silence`."""
+        """Disable this table's timeouts: the data plane calls `silence` for silent neighbours."""
         self.timeout_s = math.inf
         self._silent_from = dict.fromkeys(self._silent_from, math.inf)
 
@@ -86,7 +88,7 @@ class Neighbours:
         self.revision += 1
 
     def works(self, step: Step) -> bool:
-        """Return True if the link is up, as far as is known."""
+        """Return True if this server has detected no failure of its link `step`."""
         return step in self._up
 
     def fault(self, step: Step) -> str:
@@ -97,7 +99,7 @@ class Neighbours:
 
     @property
     def up(self) -> frozenset[Step]:
-        """All links that are up."""
+        """All links of this server that are up."""
         return frozenset(self._up)
 
     @property
@@ -117,7 +119,7 @@ class Neighbours:
         return step in self._heard
 
     def hear(self, step: Step, hears_me: bool, now: float) -> Step | None:
-        """Process a neighbour's heart-beat; `hears_me` is True if it receives this server's.
+        """Process a neighbour's heart-beat, which says if it receives this server's (`hears_me`).
 
         Return the link if its state changed.
         """
@@ -134,7 +136,7 @@ class Neighbours:
         self._silent_from[step] = -math.inf
         return self._update(step, now)
 
-    def excuse_silence(self, now: float) -> None:
+    def restart_timeouts(self, now: float) -> None:
         """Restart all neighbours' timeouts, after this server received nothing for a while."""
         for step in self._heard:
             self._silent_from[step] = max(self._silent_from[step], now + self.timeout_s)

@@ -66,7 +66,7 @@ def headers() -> tuple[Header, ...]:
     ):
         require(
             len(set(values)) == len(values),
-            f"headers of two networks have the same name or version: {values}",
+            f"packet headers of two networks have the same name or version number: {values}",
         )
     return declared_headers
 
@@ -78,5 +78,5 @@ def header_of(data: bytes) -> Header | None:
 
 @cache
 def _headers_by_version() -> dict[int, Header]:
-    """Return the header format of each version number."""
+    """Return all networks' packet header formats by version number."""
     return {header.version: header for header in headers()}

@@ -130,7 +130,7 @@ def _adjacent_nodes(topology: Topology, switch: int) -> set[int]:
 
 
 def walked(source: int, destination: int, next_step: NextStep, limit: int) -> Path:
-    """Return the path that results from following `next_step` from source to destination.
+    """Return the path of a packet whose every hop is computed by `next_step`.
 
     More hops than `limit` indicate a routing loop and raise RuntimeError.
     """
@@ -145,7 +145,7 @@ def walked(source: int, destination: int, next_step: NextStep, limit: int) -> Pa
 
 
 def disjoint(topology: Topology, paths: Iterable[Path], *, shared: Iterable[int] = ()) -> bool:
-    """Return True if paths share no inner node except those in `shared`."""
+    """Return True if paths share no server or switch except their ends and nodes in `shared`."""
     seen: set[int] = set()
     for path in paths:
         inner = set(path.nodes(topology)[1:-1]) - set(shared)

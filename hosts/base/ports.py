@@ -7,7 +7,9 @@ from topos.base.topology import Topology
 
 
 def arrival_port(topology: Topology, server: int, step: Step) -> int:
-    """Return the peer's port of a hop, which leads back over the same cable or switch.
+    """Return the port by which a hop's packet arrives at the next server.
+
+    The port leads back over the same cable or switch.
 
     Raises ValueError if the hop does not exist.
     """

@@ -207,7 +207,7 @@ class Probing:
         candidate.state, candidate.waiting, candidate.silent = PathState.FAILED, False, False
 
     def fail_where(self, broken: Callable[[Path], bool]) -> bool:
-        """Mark paths as failed where `broken` is True; return True if the path in use failed."""
+        """Mark all paths with `broken(path)` as failed; return True if the path in use failed."""
         for index, candidate in enumerate(self.candidates):
             usable = candidate.silent or candidate.waiting or candidate.state != PathState.FAILED
             if usable and broken(candidate.path):
@@ -242,7 +242,7 @@ class Probing:
         return self.current != before
 
     def _state_of(self, index: int) -> PathState:
-        """Return the probe state of a candidate."""
+        """Return the probe state of a candidate path."""
         return self.candidates[index].state
 
 
@@ -275,7 +275,9 @@ class Pace:
         if spacing_s * self.TOGETHER > self.BURST_S:
             self._burst = max(1, int(self.BURST_S / spacing_s))
         self._random = random
-        self._next_s = now  # start of the next probe round at the average rate
+        self._next_s = (
+            now  # earliest start of the next probe round if rounds were evenly spaced, as a time
+        )
 
     def turn(self, now: float, *, urgent: bool = False) -> float:
         """Reserve the server's next probe round under the rate limit; return its start time."""

@@ -91,7 +91,7 @@ def write_hops(
     near[0] = destination
     while here != destination:
         target = near[depth]
-        if here == target:  # near end of the path's next cable: cross this cable
+        if here == target:  # near end of the next cable: the path crosses the cable
             here, level = far[depth], levels[depth]
             depth -= 1
         else:
@@ -108,7 +108,7 @@ def write_hops(
 
 
 def hops_between(net: Nested, source: int, destination: int) -> list[tuple[int, int]]:
-    """Return the port and the peer of each hop of a path."""
+    """Return the hops of a DCell or FiConn path, each as egress port and next server."""
     levels = len(net.sizes)
     stack = [0] * levels, [0] * levels, [0] * levels
     ports, peers = [0] * 2**levels, [0] * 2**levels

@@ -39,7 +39,7 @@ from topos.base.topology import Topology
 GIGABIT_BPS = 1e9
 IPV4_VERSION, IPV4_BYTES = 4, 20  # IPv4 version field; minimum IPv4 header size in bytes
 MOST_REMEMBERED = 4096  # capacity of the cache from IPv4 addresses to servers
-MOST_NEWS = 256  # capacity of the log of link changes
+MOST_NEWS = 256  # maximum number of link changes kept in the log `news`
 MOST_CHANGED = 1024  # maximum number of flows whose cached actions are to be invalidated one by one
 # Rate limit of ICMP time-exceeded errors (RFC 1812, 4.3.2.8): errors per second, burst.
 EXPIRED_PER_S, EXPIRED_BURST = 20.0, 64
@@ -56,7 +56,7 @@ class Router:
     watches_neighbours: ClassVar[bool] = True
     # True if relays forward plain IP packets by flow, False if by destination only.
     by_flow: ClassVar[bool] = False
-    # True if a cached action stays valid until its `ground` is in `gone`, whatever links change.
+    # True if link changes invalidate only cached actions whose `ground` is in `gone`, not all.
     answers_outlive_links: ClassVar[bool] = False
     # True if the router must see every TCP SYN packet, not only the first packet of a flow.
     sees_connections: ClassVar[bool] = False
@@ -83,24 +83,24 @@ class Router:
         self.agenda = Agenda()
         self.counters: Counter[str] = Counter()
         self.drops: Counter[str] = Counter()  # dropped packets by reason
-        # Latest link changes: time, link, and True if the link went up.
+        # Latest changes of this server's links: time, link, and True if the link went up.
         self.news: deque[tuple[float, Step, bool]] = deque(maxlen=MOST_NEWS)
         # The data plane may repeat a cached action only while `generation` stays the same.
         # Cached actions for packets from this server also require an unchanged `own_generation`.
         self.generation = self.own_generation = 0
-        # Flows whose actions are invalid; the data plane removes the actions and clears this set.
+        # Flows whose cached actions are invalid: the data plane deletes them and clears this set.
         self.changed_flows: set[FlowKey] = set()
-        # Changed states that make the actions depending on them (by `ground`) invalid.
+        # Changed states: the data plane deletes cached actions that name one of them as `ground`.
         # An action's default ground is its hop (see actions.py), added when the link goes down.
         self.gone: set[Hashable] = set()
         self._beats_offloaded = False  # True if a data plane sends the heart-beats
         self._timeouts_offloaded = False  # True if a data plane detects heard and silent neighbours
-        self._servers: dict[int, int | None] = {}  # cache: IPv4 address to server
+        self._servers: dict[int, int | None] = {}  # cache of the server with each IPv4 address
         self._identification = self.random.getrandbits(32)
         self._error_limit = Allowance(EXPIRED_PER_S, EXPIRED_BURST, now)
         self._return_limit = Allowance(RETURNED_PER_S, RETURNED_BURST, now)
         if self.watches_neighbours:
-            # Random phase, so that servers that start together send heart-beats at different times.
+            # Random first delay: servers that start together send heart-beats at different times.
             first = now + self.random.random() * self.timers.heart_beat_s
             self.agenda.set("heart-beat", first, self._send_heart_beats)
             self.agenda.set("neighbours", self.neighbours.next_timeout, self._check_timeouts)
@@ -138,7 +138,7 @@ class Router:
         self.topology = topology
         self.neighbours.resize(topology, now)
         self._servers.clear()
-        if self.watches_neighbours:  # a data plane may be late while its ports change
+        if self.watches_neighbours:  # reports of the data plane may be late while its ports change
             self.agenda.set("heart-beat", now, self._send_heart_beats)
         actions = self.resized(now)
         self.answers_change()
@@ -259,10 +259,10 @@ class Router:
         return []
 
     def keep_up(self) -> None:
-        """Update the lists of invalid cached actions, if the router has deferred the update."""
+        """Update `gone` and `changed_flows` (invalid cached actions), if an update was deferred."""
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Process the report of bytes of a flow that the data plane has sent without the router."""
+        """Process the data plane's report of bytes that it sent for a flow without the router."""
         return []
 
     # -- helper methods for a network's router ---------------------------------------------------
@@ -284,7 +284,9 @@ class Router:
         return [dropped, *self._route_packet(answer, now)]
 
     def may_return(self, packet: bytes, now: float) -> bool:
-        """Return True if a packet whose next hop is down may be returned to its source; count it.
+        """Return True if the rate and size limits allow to return a packet without a working hop.
+
+        The packet is counted as returned to its source.
 
         A source that learns of a failed link uses another path for later packets. The packet that
         met the failed link is returned to be sent again, so a failure that the adjacent servers
@@ -387,8 +389,7 @@ class Router:
         revision = self.neighbours.revision
         changed = self.neighbours.hear(step, hears_me, now)
         if revision != self.neighbours.revision or (changed and self.neighbours.works(changed)):
-            # The immediate heart-beat informs the neighbour that this server receives its heart-
-            # beats.
+            # Send a heart-beat now: it tells the neighbour that its own heart-beats arrive.
             self.agenda.set("heart-beat", now, self._send_heart_beats)
         return self._links_changed([changed], now) if changed else []
 
@@ -399,7 +400,7 @@ class Router:
         return [*self.heart_beats()]
 
     def _check_timeouts(self, now: float) -> list[Action]:
-        """Process neighbour timeouts and set the timer for the next check."""
+        """Mark links to silent neighbours as down; set the timer for the next timeout check."""
         actions = self._links_changed(self.neighbours.time_out(now), now)
         # If no neighbour is heard, no timeout is pending: check again after one timeout.
         again = min(self.neighbours.next_timeout, now + self.timers.neighbour_timeout_s)
@@ -407,7 +408,7 @@ class Router:
         return actions
 
     def _links_changed(self, steps: Iterable[Step], now: float) -> list[Action]:
-        """Record link changes, invalidate actions, and call `link_changed`."""
+        """Log this server's link changes, invalidate cached actions, and call `link_changed`."""
         actions: list[Action] = []
         for step in steps:
             up = self.neighbours.works(step)
@@ -421,7 +422,7 @@ class Router:
         return actions
 
     def _counted(self, actions: list[Action]) -> list[Action]:
-        """Count the router's sent, delivered and dropped packets; return the actions unchanged."""
+        """Count packets sent, delivered and dropped by actions; return the actions unchanged."""
         for action in actions:
             if isinstance(action, Drop):
                 self.drops[action.reason] += 1

@@ -26,9 +26,9 @@ class Rule(NamedTuple):
     """
 
     hops: Callable[..., Iterator[tuple[int, int]]]
-    # function that returns the network parameters that the rule needs
+    # function from a topology to the numbers that the rule needs (such as n and k)
     numbers: Callable[[Any], tuple[int, ...]]
-    most: Callable[[Any], int]  # function that returns the maximum number of hops of a path
+    most: Callable[[Any], int]  # function from a topology to the maximum number of hops of a path
     # Ingress port at the next server of a hop through a switch, indexed by egress port.
     # The entry is None for egress ports with a direct cable between two servers.
     arrivals: Callable[[Any], Sequence[int | None]]
@@ -61,11 +61,11 @@ class SwitchPath(NamedTuple):
 
     links: Callable[..., Iterator[tuple[int, int]]]
     numbers: Callable[[Any], tuple[int, ...]]
-    most: Callable[[Any], int]  # function that returns the maximum number of links of a path
+    most: Callable[[Any], int]  # function from a topology to the maximum number of links of a path
     choices: Callable[[Any], int] = lambda _: 1
 
     def path(self, topology: Topology, source: int, destination: int, choice: int = 0) -> Path:
-        """Return the path with number `choice`, one hop that lists its switches."""
+        """Return path number `choice` between two servers: one hop with its switches."""
         links = self.links(*self.numbers(topology), source, destination, choice)
         (_, port), *onward = links
         via = tuple(switch for switch, _ in onward)

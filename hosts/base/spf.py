@@ -19,7 +19,7 @@ from hosts.wire.dcn import DcnHeader, Protocol, broadcast
 from hosts.wire.frame import ETH_DCN, Frame
 from topos.base.topology import Topology
 
-EVERYBODY = broadcast(7)  # multicast address of all servers (the widest scope)
+EVERYBODY = broadcast(7)  # DCN multicast address of all servers (the widest scope)
 _LINK_STATE = bytes([Protocol.LINK_STATE])
 
 
@@ -48,7 +48,7 @@ class ShortestPath(HopByHop):
         return self.flooding.changed(now)
 
     def resized(self, now: float) -> list[Action]:
-        """Update the link-state members: all servers of the resized network."""
+        """Make all servers of the resized network exchange link states."""
         self.flooding.resize(range(self.topology.servers), now)
         return []
 
@@ -57,7 +57,7 @@ class ShortestPath(HopByHop):
         return list(dict.fromkeys([*super().down(), *self.flooding.states.down()]))
 
     def state(self) -> dict[str, Any]:
-        """Return the router's state for display, with the link states."""
+        """Return the router's state for display to users, with all servers' link states."""
         return {**super().state(), "link states": self.flooding.state()}
 
 

@@ -17,7 +17,7 @@ RECEIVE_COST_S = 160e-6
 # Maximum fraction of the machine's CPU time for the probes of all servers.
 # The same limit applies to heart-beats if each heart-beat wakes its receivers' processes.
 PROBE_SHARE = HEART_BEAT_SHARE = 0.1
-CPUS = 2  # default number of CPU cores of the machine
+CPUS = 2  # CPU cores of the machine assumed if the number is not given
 SMALL = 64  # maximum number of servers of a small network
 
 
@@ -33,7 +33,9 @@ class Timers:
     probe_interval_s: float  # interval between probes of a flow's paths
     probe_jitter_s: float  # maximum random addition to the interval, against oscillation
     probe_timeout_s: float  # time without an answer after which a probe of a known path has failed
-    search_timeout_s: float  # the same timeout for a probe that searches for a path
+    search_timeout_s: (
+        float  # time without an answer after which a probe that searches for a path has failed
+    )
     # lifetime of a link failure learned from messages of other servers
     failed_link_timeout_s: float
     flow_idle_s: float  # idle time after which a flow is removed
@@ -119,7 +121,7 @@ def timers_for(topology: Topology, name: str = "fast", cpus: int = CPUS) -> Time
     if name == "fast":
         timers = _large_network_timers(timers) if topology.servers > SMALL else fast(timers)
     elif name != "paper":
-        raise PillarboxError(f"there are no {name!r} timers: there are fast and paper")
+        raise PillarboxError(f"there are no {name!r} timers: choose fast or paper")
     spacing_s = topology.servers * probe_round_cost_s(topology) / (PROBE_SHARE * cpus)
     return replace(timers, probe_spacing_s=spacing_s)
 
@@ -163,6 +165,6 @@ def heart_beat_load(topology: Topology) -> float:
 
 
 def probe_round_cost_s(topology: Topology) -> float:
-    """Return the CPU time of one probe round, forth and back, in seconds."""
+    """Return the CPU time of one probe round, probes and answers, in seconds."""
     paths, hops = topology.disjoint_paths().value, topology.diameter_bound().value
     return 2 * (paths or 1) * (hops or 1) * (SEND_COST_S + RECEIVE_COST_S)

@@ -27,5 +27,5 @@ NETWORK = Network(
     # BCube's testbed detected a dead neighbour within three seconds (Guo 2009, section 7.5).
     paper_timers=replace(PAPER, neighbour_timeout_s=3.0),
     headers=(BCUBE,),
-    distribution=trees,  # data distribution to several receivers: Guo 2009, sections 3.4 and 3.5
+    distribution=trees,  # trees that distribute data to receivers: Guo 2009, 3.4 and 3.5
 )

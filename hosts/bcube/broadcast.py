@@ -21,7 +21,7 @@ from hosts.wire.bcube import BCubeHeader, Hop
 from hosts.wire.dcn import Protocol, broadcast
 from topos.bcube import BCube
 
-REMEMBERED = 4096  # capacity of the table of received broadcasts (duplicate detection)
+REMEMBERED = 4096  # capacity of the table of received broadcast packets (duplicate detection)
 
 
 def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
@@ -57,7 +57,7 @@ def onward(bcube: BCube, source: int, level: int, here: int) -> Iterator[Step]:
 
 
 class BCubeBroadcasts:
-    """Sends and relays broadcast packets of applications on behalf of one router."""
+    """A BCube router's broadcasts: sends and relays broadcast packets of applications."""
 
     def __init__(self, router: Router, send_by: Callable[[Step, bytes], Action]) -> None:
         self.router, self.send_by = router, send_by

@@ -52,7 +52,8 @@ HOP_COST = 0.1
 # use, by this share of a port's rate plus the cost of a hop. Many flows see the same free port at
 # the same time, and would together fill that port if they all moved there.
 MOVE_GAIN = 0.25
-# Interval in which link failures are collected, in seconds; short compared with timeouts.
+# Time for which link failures are collected before flows leave the links, in seconds.
+# The time is short compared with timeouts.
 GATHER_S = 0.002
 QUIET_S = 1.0  # time without packets after which a flow may have ended, in seconds
 
@@ -78,10 +79,10 @@ class BSR(Forwarding):
         super().__init__(topology, server, now=now, **common)
         self.gateways = Gateways(topology, gateways or {})
         self.flows: Bounded[FlowKey, PairFlow] = Bounded(MOST_FLOWS, self.timers.flow_idle_s)
-        # Flows whose probe rounds are under way, by round number.
+        # The flow of each probe round under way, by round number.
         self._rounds: Bounded[int, FlowKey] = Bounded(MOST_FLOWS)
         self._last_round = 0
-        # Newly failed links for which the flows have not been checked yet.
+        # Newly failed links: flows with paths over these links have not been moved yet.
         self._new_failures: set[Pair] = set()
         self._gathering_until_s = now
         self._pairs = Pairs(self.flows, self.bandwidth)
@@ -115,8 +116,8 @@ class BSR(Forwarding):
             return self._send_outside(packet)
         return [Drop("packet is for another server", packet)]
 
-    def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if the flow is one of this server's own."""
+    def is_own_flow(self, flow: FlowKey) -> bool:
+        """Return True if an application on this server sends the flow."""
         return flow in self.flows
 
     def _send_outside(self, packet: bytes) -> list[Action]:
@@ -129,7 +130,9 @@ class BSR(Forwarding):
     ) -> list[Action]:
         flow = self.flows.use(key, now) or self._new_flow(key, targets, now)
         actions: list[Action] = []
-        if self._new_failures and (now >= self._gathering_until_s or self._uses_failed_link(flow)):
+        if self._new_failures and (
+            now >= self._gathering_until_s or self._uses_newly_failed_link(flow)
+        ):
             actions = self._leave_failed_links(now)
         path = flow.selection.path
         if path is None:
@@ -210,7 +213,7 @@ class BSR(Forwarding):
         flow = self.flows.get(key)
         if flow is None:
             return []
-        if flow.selection.hopeless and len(flow.targets) > 1:
+        if flow.selection.has_no_confirmed_path and len(flow.targets) > 1:
             flow.selection = self._new_selection(key, flow.targets, now)
         if now > flow.since_s:
             flow.selection.rate_bps = flow.sent_bytes * 8 / (now - flow.since_s)
@@ -250,7 +253,7 @@ class BSR(Forwarding):
     def _end_round(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
         flow.probing = False
         flow.selection.end_round()
-        if flow.selection.hopeless:
+        if flow.selection.has_no_confirmed_path:
             # The gateway is unreachable: try the flow's next gateways in order of preference.
             others = flow.targets[flow.targets.index(flow.selection.destination) + 1 :]
             if others:
@@ -271,16 +274,16 @@ class BSR(Forwarding):
         return self._begin_round(key, flow, now, urgent=False)
 
     def answered(self, response: ProbeResponse, path: Path, now: float) -> list[Action]:
-        """Process a probe response: record the available bandwidth of a path."""
+        """Record the available bandwidth of a probed path from a probe response."""
         key = self._rounds.get(response.round)
         flow = self.flows.get(key) if key is not None else None
         if key is None or flow is None or flow.round != response.round:
             return [Drop("answer to no probe")]
         selection = flow.selection
         free_bps = self._pairs.left_bps(key, flow, path, response.available_bps, now)
-        if not selection.answer_of(response.path, path, free_bps):
+        if not selection.process_answer(response.path, path, free_bps):
             return [Drop("answer to no probe")]
-        if not flow.probing:  # late response, after the end of its probe round
+        if not flow.probing:  # response after the end of its probe round: choose the path again
             selection.settle()
         elif selection.finished:
             return self._end_round(key, flow, now)
@@ -300,7 +303,7 @@ class BSR(Forwarding):
                 "lost links", max(now, self._gathering_until_s), self._leave_failed_links
             )
 
-    def _uses_failed_link(self, flow: PairFlow) -> bool:
+    def _uses_newly_failed_link(self, flow: PairFlow) -> bool:
         path = flow.selection.path
         return path is not None and not self._new_failures.isdisjoint(path.links)
 
@@ -325,7 +328,7 @@ class BSR(Forwarding):
         return actions
 
     def _failures_for(self, flow: PairFlow, now: float) -> Failures:
-        """Return the failures that a flow's paths avoid; only recent ones without a path."""
+        """Return the failures that a flow's paths avoid; for a flow without a path, recent ones."""
         return self.failures(now) if flow.selection.path else self.fresh_failures(now)
 
     def _search_path(self, key: FlowKey, flow: PairFlow, now: float) -> list[Action]:
@@ -346,7 +349,7 @@ class BSR(Forwarding):
         return actions
 
     def resized(self, now: float) -> list[Action]:
-        """Keep the paths of flows, except for paths over servers that were removed."""
+        """Resize the router: flows keep their paths, except for paths over removed servers."""
         super().resized(now)
         for key, flow in list(self.flows.items()):
             flow.selection.bcube = self.topology

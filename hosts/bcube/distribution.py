@@ -20,7 +20,7 @@ Hop = tuple[int, int]  # sender and receiver of a hop, two neighbouring servers
 
 
 def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]]:
-    """Return the trees that distribute data to the receivers, each as hops from the source on.
+    """Return the trees that distribute data to the receivers; each is a list of hops.
 
     >>> bcube = BCube(4, 1)  # chunk replication of section 7.5: A = 0.0, B = 0.1, C = 1.0
     >>> for tree in trees(bcube, 0, [1, 4]):
@@ -39,7 +39,7 @@ def trees(bcube: BCube, source: int, receivers: Sequence[int]) -> list[list[Hop]
 
 
 def _differing_level(bcube: BCube, source: int, receiver: int) -> int | None:
-    """Return the only level at which two servers differ, None if they differ at several levels."""
+    """Return the level of the only digit in which two addresses differ, None if several differ."""
     differing = [
         level
         for level in range(bcube.k + 1)

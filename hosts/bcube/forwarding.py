@@ -51,15 +51,16 @@ from topos.base.errors import require
 from topos.bcube import BCube
 
 MOST_FAILED_LINKS = 1024
-MOST_PASSING = 256  # upper bound for remembered (source, link) pairs of forwarded probes
+MOST_PASSING = 256  # capacity of the table of forwarded probes, by source and next hop
 NEXT_HOP_DOWN = "next hop is down"
-TELL_AGAIN_S = 0.01  # minimum time between two path-failure messages about a link, in seconds
+# Minimum time between path-failure messages to a source about one link, in seconds.
+TELL_AGAIN_S = 0.01
 
 
 class Forwarding(Router):
     """BCube forwarding engine of a server: relays packets, answers probes, stores failed links."""
 
-    # cached actions follow the source routes, whatever links change
+    # Packets follow their source routes: link changes do not invalidate all cached actions.
     answers_outlive_links: ClassVar[bool] = True
 
     def __init__(self, topology: BCube, server: int, **common: Any) -> None:
@@ -102,8 +103,8 @@ class Forwarding(Router):
         """Handle a newly failed link anywhere in the network."""
         raise NotImplementedError
 
-    def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if the flow is one of this server's own."""
+    def is_own_flow(self, flow: FlowKey) -> bool:
+        """Return True if an application on this server sends the flow."""
         raise NotImplementedError
 
     # -- for the source's part to use ------------------------------------------------------------
@@ -152,7 +153,7 @@ class Forwarding(Router):
         return [*self._notify_sources(step, now), *self._notify_neighbour(step, now)]
 
     def resized(self, now: float) -> list[Action]:
-        """Build the neighbour table for the network's new size."""
+        """Build the neighbour table again after a resize of the network."""
         self.table = NeighbourTable(self.topology, self.server)
         for step in self.neighbours.links:
             self.table.set_status(step, self.neighbours.works(step))
@@ -269,7 +270,7 @@ class Forwarding(Router):
 
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a packet again that a relay has returned after its path-failure message."""
-        if not self.has_sent(flow_key(packet)):
+        if not self.is_own_flow(flow_key(packet)):
             return [Drop("returned packet of no flow", packet)]
         return self.send_again(packet, now)
 
@@ -293,7 +294,7 @@ class Forwarding(Router):
         if (path.source, step) in self.notified:
             return []
         self.notified.put((path.source, step), None, now)
-        # The link alone is enough: every flow of the source that uses the link has to leave it.
+        # No flow is named: all flows of the source that use the failed link have to leave the link.
         message = PathFailure(step.port, self.uid, self.topology.uid(step.peer), flow=None)
         return self.send_along(reverse(path), Protocol.PATH_FAILURE, message.pack())
 
@@ -301,7 +302,7 @@ class Forwarding(Router):
     def _notify_neighbour(self, step: Step, now: float) -> list[Action]:
         """Notify a neighbour on a switch that this server's cable to the switch is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # the port has carrier: the neighbour is silent, but this cable is not cut
+            return []  # the port has carrier: a silent neighbour, but no cable cut here
         failures = self.failures(now)
         for path in path_set(self.topology, self.server, step.peer):
             if failures.first_on(self.topology, path) is None:
@@ -330,7 +331,7 @@ class Forwarding(Router):
         return []
 
     def _clear_failures(self, path: Path | None) -> None:
-        """Remove the links of a path whose probe was answered from the failed links."""
+        """Remove a path's links from the failed links, since a probe over the path was answered."""
         for link in path.links if path else ():
             self.failed_links.pop(link)
 

@@ -35,7 +35,10 @@ class Gateways:
         found = []
         for text, servers in servers_of.items():
             network = _parse_prefix(text)
-            require(bool(servers), f"the prefix {text} has no gateway: name at least one server")
+            require(
+                bool(servers),
+                f"the external prefix {text} has no gateway: name at least one gateway server",
+            )
             for server in servers:
                 require(
                     0 <= server < bcube.servers,

@@ -16,7 +16,7 @@ from topos.bcube import BCube
 
 
 class Neighbour:
-    """Entry of the neighbour table: `step` is the paper's OutPort and NeighborMAC."""
+    """Entry of BCube's neighbour status table: `step` is the paper's OutPort and NeighborMAC."""
 
     __slots__ = ("step", "up")
 
@@ -39,7 +39,7 @@ class NeighbourTable:
         self.server = server
         self._entries: list[Neighbour | None] = []
         self._by_step: dict[Step, Neighbour] = {}
-        for hop in HOPS:  # HOPS is sorted by hop byte
+        for hop in HOPS:  # HOPS is sorted by hop byte, the index of the table
             peer = next_server(bcube, server, hop)
             if peer is None:
                 self._entries.append(None)

@@ -18,14 +18,14 @@ from hosts.base.bandwidth import Bandwidth
 from hosts.base.bounded import Bounded
 from hosts.base.path import Path
 from hosts.base.probing import measured
-from hosts.bcube.rules import LATELY_S, crowded, is_large, unshared
+from hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
 from hosts.bcube.selection import Selection
 from hosts.wire.ipv4 import FlowKey
 
 
 @dataclass
 class PairFlow:
-    """A flow of this server's own applications."""
+    """State of a BCube flow from this server: its path selection and probe rounds."""
 
     selection: Selection
     targets: tuple[int, ...]  # the destination; or the gateways that the flow may use, best first
@@ -33,7 +33,7 @@ class PairFlow:
     sent_bytes: int = 0
     round: int = 0  # number of the flow's last probe round, 0 before the first
     probing: bool = False  # True while the last probe round is under way
-    # True if the flow has started a probe round before its interval ended
+    # True if the flow has started a probe round before its probe interval ended
     probed_early: bool = False
 
 
@@ -53,7 +53,7 @@ class Pairs:
         return True
 
     def probes_early(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
-        """Return True if a large flow should start a probe round before its interval ends."""
+        """Return True if a large flow should start a probe round before its probe interval ends."""
         others = self._pair_flows(key, flow, now)
         if flow.probed_early or any(one.probing for one in (flow, *others)):
             return False
@@ -65,10 +65,10 @@ class Pairs:
     def left_bps(
         self, key: FlowKey, flow: PairFlow, path: Path, measured_bps: float, now: float
     ) -> float:
-        """Return the bandwidth a path offers a flow: as measured, at most an equal share."""
+        """Return a path's bandwidth for a flow: as measured, at most an equal share of a port."""
         others = _flows_on(self._pair_flows(key, flow, now), path)
         own_bps = flow.selection.rate_bps if path == flow.selection.path else 0.0
-        return min(measured_bps, unshared(self._bandwidth.rate_bps, others, own_bps))
+        return min(measured_bps, equal_share(self._bandwidth.rate_bps, others, own_bps))
 
     def _pair_flows(self, key: FlowKey, flow: PairFlow, now: float) -> list[PairFlow]:
         """Return the pair's other flows that were large within LATELY_S."""

@@ -32,18 +32,18 @@ def digit(n: int, server: int, level: int) -> int:
 
 
 def with_digit(n: int, server: int, level: int, value: int) -> int:
-    """Return the server's address with one digit replaced."""
+    """Return the number of the BCube server whose address has one digit replaced."""
     weight: int = n**level
     return server + (value - server // weight % n) * weight
 
 
 def width(n: int, k: int, first: int, level: int) -> int:
-    """Return the number of values of the digit at a level."""
+    """Return the number of values of a BCube address digit at a level."""
     return first if level == k else n
 
 
 def corrected(n: int, here: int, destination: int, level: int) -> int:
-    """Return the server that differs from `here` in one digit, which is the destination's."""
+    """Return the next server: `here` with its digit at a level replaced by the destination's."""
     return with_digit(n, here, level, digit(n, destination, level))
 
 
@@ -77,7 +77,7 @@ def parallel(n: int, k: int, first: int, source: int, destination: int, choice: 
     # AltDCRouting: detour over the neighbour with the next value of the digit
     if own == digit(n, destination, level):
         if values == 1:
-            # a partial BCube lacks this neighbour, so the path has no hops
+            # A partial BCube lacks the neighbour for this detour, so the path has no hops.
             source = here = destination
         here = with_digit(n, here, level, (own + 1) % values)
     return corrections(n, k, source, here, destination, level)
@@ -101,7 +101,7 @@ def crowded(large_flows: Any, works: Any, here: int) -> bool:
     return fewest < here
 
 
-def unshared(rate: float, others: int, own: float) -> float:
+def equal_share(rate: float, others: int, own: float) -> float:
     """Return the upper bound of the bandwidth available to a flow on a path: an equal share.
 
     `others` is the number of the pair's other large flows on that path; `own` is the rate at which

@@ -19,14 +19,14 @@ from hosts.bcube.rules import width
 
 
 class Net(NamedTuple):
-    """The network for a path search, which does not visit nodes marked with the number `closed`."""
+    """A BCube as input of a path search; nodes marked with the number `closed` are not visited."""
 
     works: Any  # True if a cable and both its ends work, by server and level
-    # For a pair of servers: True if their link has failed although both cables may work.
+    # By pair of servers: True if the link between them has failed, though its cables may work.
     # Empty if all failures are given as failed cables.
     apart: Any
-    closed_servers: Any  # mark of each server
-    closed_switches: Any  # mark of each switch, by level
+    closed_servers: Any  # mark of each server, compared with `closed`
+    closed_switches: Any  # mark of each switch by level, compared with `closed`
     closed: int
     weights: Any  # n**level for each level (weight of the digit)
     from_zero: bool  # True to try digit values from 0 upwards, not from the server's digit + 1
@@ -42,7 +42,7 @@ class Wave(NamedTuple):
     queue: Any  # reached servers in breadth-first order
 
 
-def meeting(
+def meeting_server(
     n: int,
     k: int,
     first: int,
@@ -83,7 +83,7 @@ def advance(
     begin: int,
     end: int,
 ) -> tuple[int, int]:
-    """Extend one end's search by a hop; return the server where both meet (or NONE), and `end`."""
+    """Extend a search by one hop; return the server where both meet (or NONE), and `end`."""
     size = end
     for place in range(begin, end):
         server = rest = wave.queue[place]
@@ -110,7 +110,7 @@ def advance(
                     ):
                         continue
                     if len(net.apart) and net.apart[server, peer]:
-                        done = 0  # another server below the switch may reach the peer
+                        done = 0  # another server on this switch may still reach the peer
                         continue
                     wave.reached[peer] = number
                     wave.came_from[peer] = server
@@ -123,7 +123,7 @@ def advance(
     return NONE, size
 
 
-def joined(
+def joined_hops(
     near: Wave, far: Wave, source: int, destination: int, middle: int
 ) -> Iterator[tuple[int, int]]:
     """Yield the hops of the path through server `middle`, where the two searches met."""

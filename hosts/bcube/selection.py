@@ -33,12 +33,12 @@ from hosts.base.probing import PathState, Probing, best
 from hosts.base.rules import NONE as NOWHERE
 from hosts.bcube.paths import path_set
 from hosts.bcube.rules import numbers, with_digit
-from hosts.bcube.search import Net, Wave, joined, meeting
+from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
 from hosts.wire.bcube import MOST_HOPS
 from topos.bcube import BCube
 
 # Upper bound for candidate paths per probe round, so that a round ends in any case.
-# The next probe round starts from the failures learned in this round.
+# The next probe round avoids the failures detected in this round.
 MOST_CANDIDATES = 32
 MOST_SILENCES = 3  # upper bound for probe timeouts per probe round
 REMEMBERED = 4096  # upper bound for cached path sets, one per pair of servers
@@ -118,10 +118,10 @@ def replacement(
         for _ in range(2)
     )
     ends = source, destination
-    middle = meeting(*numbers(bcube), net, near, far, SEARCH, most_hops(bcube), *ends)
+    middle = meeting_server(*numbers(bcube), net, near, far, SEARCH, most_hops(bcube), *ends)
     if middle == NOWHERE:
         return None
-    return Path(source, tuple(starmap(Step, joined(near, far, *ends, middle))))
+    return Path(source, tuple(starmap(Step, joined_hops(near, far, *ends, middle))))
 
 
 def _search_net(bcube: BCube, kept: Iterable[Path], failures: Failures) -> Net:
@@ -246,7 +246,7 @@ class Selection(Probing):
         self.path = self.current_path  # the path in use; None if no path is left
         self.rate_bps = 0.0  # rate of the flow's own traffic, in bit/s
         self.slack_bps, self.gain_bps = slack_bps, gain_bps
-        self._alone = False  # True if no other flow is expected to move in this round
+        self._alone = False  # True if no other flow is expected to change paths in this probe round
         self.changes = 0  # number of changes of the path in use
         self._suspects: frozenset[Pair] = frozenset()
         self._silences = 0
@@ -258,20 +258,20 @@ class Selection(Probing):
         self._silences = 0
         probes = self.begin(_paths_around(self.bcube, self._usual, failures))
         for candidate in self.candidates:
-            # the path failed in an earlier probe round: probe it again
+            # A path that failed in an earlier probe round is probed again.
             if candidate.state == PathState.FAILED:
                 candidate.state = PathState.UNTRIED
-        self._leave_no_gap()
+        self._use_unprobed_path()
         return probes
 
     @property
     def links(self) -> set[Pair]:
-        """The links of the path in use and of all candidates."""
+        """The links of a flow's path in use and of all its candidate paths."""
         paths = [self.path, *(one.path for one in self.candidates)]
         return {link for path in paths if path for link in path.links}
 
     @property
-    def hopeless(self) -> bool:
+    def has_no_confirmed_path(self) -> bool:
         """True if the flow has no path, or only a path whose probe was not answered."""
         return self.current is None or self.candidates[self.current].silent
 
@@ -280,13 +280,13 @@ class Selection(Probing):
         """Factor on the probe timeout, doubled at each timeout, since busy servers answer late."""
         return 1 << self._silences
 
-    def answer_of(self, index: int, path: Path, available_bps: float) -> bool:
+    def process_answer(self, index: int, path: Path, available_bps: float) -> bool:
         """Process a probe response received over `path`; return False if it matches no probe."""
         if index >= len(self.candidates) or self.candidates[index].path != path:
             return False
         answered = self.answer(self.round, index, available_bps)
         if answered and self.path is None:
-            self.settle()  # the flow has no path yet: use the answered one immediately
+            self.settle()  # the flow has no path yet: use the probed path immediately
         return answered
 
     def lose(self, lost: Set[Pair]) -> bool:
@@ -307,7 +307,7 @@ class Selection(Probing):
         return in_use or bool(failed)
 
     def replace(self, failures: Failures) -> list[int]:
-        """Add a new candidate path for each one that failed in this round; return their indices.
+        """Replace the candidate paths that failed in this probe round; return the new indices.
 
         The path in use, found in an earlier round, is the first choice if no failure on it is
         known; other replacements are searched for.
@@ -325,11 +325,11 @@ class Selection(Probing):
             added.append(self.add(path))
             if path == self.path:
                 self.current = added[-1]
-        self._leave_no_gap()
+        self._use_unprobed_path()
         return added
 
-    def _leave_no_gap(self) -> None:
-        """Use a path without detours that was not probed yet, if the flow has no path."""
+    def _use_unprobed_path(self) -> None:
+        """Use an unprobed candidate path without detours, if the flow has no path."""
         if self.path is not None:
             return
         for index, one in enumerate(self.candidates):
@@ -340,7 +340,7 @@ class Selection(Probing):
                 return
 
     def _path_to_keep(self, kept: Sequence[Path], failures: Failures) -> Path | None:
-        """Return the path in use if it works, is no candidate, and is disjoint from `kept`."""
+        """Return the path in use if it works, is no candidate and is parallel to `kept`."""
         path = self.path
         if path is None or any(one.path == path for one in self.candidates):
             return None

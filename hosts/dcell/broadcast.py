@@ -23,7 +23,7 @@ REMEMBERED_S = 10.0  # lifetime of an entry in seconds, longer than any broadcas
 
 
 class DCellBroadcasts:
-    """Sends and relays broadcast packets of applications on behalf of one router."""
+    """A DCell router's broadcasts: sends and relays broadcast packets of applications."""
 
     def __init__(self, router: Router) -> None:
         self.router = router

@@ -38,11 +38,10 @@ from topos.dcell import DCell
 
 LEVEL_B = 1  # level b of the DCell_b whose link states every server knows (section 6.1)
 # Retry count of a new DCell packet. Each reroute decrements the count; at 0 the packet is dropped
-# instead
-# of rerouted (section 7.1, Fig. 5).
+# instead of rerouted (section 7.1, Fig. 5).
 RETRY = 5
 TTL = 64
-REMEMBERED = 4096  # upper bound for cached link-state views, one per server
+REMEMBERED = 4096  # capacity of the cache of servers' knowledge of their DCell_b
 
 RETRIES_SPENT = "retry count used up"
 TTL_EXPIRED = "TTL expired"
@@ -227,7 +226,7 @@ def walk(
 def around(
     dcell: DCell, source: int, destination: int, failures: Failures, _several: bool = False
 ) -> Routed:
-    """Return the path of packets once the servers of every DCell_1 know its failures.
+    """Return DFR's path once all servers of every DCell_1 know the failures in their DCell_1.
 
     The paper's example (section 7.3): the cable between 0.3 and 4.0 is unplugged.
 

@@ -48,7 +48,7 @@ def group_sizes(dcell: DCell) -> list[int]:
     """
     sizes = []
     for level in range(1, dcell.k + 1):
-        # number of DCell_levels in the DCell: product of g at the levels above
+        # number of DCells of this level in the whole DCell: product of g at the levels above
         beyond = dcell.servers // dcell.sizes[level]
         sizes.append(beyond * dcell.sizes[level - 1])
     return [dcell.servers - 1 - sum(sizes), *sizes]

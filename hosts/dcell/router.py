@@ -46,15 +46,14 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import BROADCASTS, FlowKey
 from hosts.wire.messages import Unreachable, Unreached
 
-CACHED = 8192  # upper bound for entries in the forwarding cache (next hops)
+CACHED = 8192  # capacity of the forwarding cache (next hops)
 # Upper bound for cached next hops that are computed again after a link change, which takes about
 # 10 ms; a larger cache is cleared.
 DECIDED_ANEW = 512
-REMEMBERED = 4096  # upper bound for remembered unreachable destinations, and for notified sources
+REMEMBERED = 4096  # capacity of the tables of unreachable destinations and notified sources
 
 # Key of a cached next hop: the uids of destination and proxy, and the port above level b by which
-# the
-# packet entered the DCell_b.
+# the packet entered the DCell_b.
 Ground: TypeAlias = tuple[int, int | None, int | None]
 
 NO_SERVER = "destination is no server of this network"
@@ -206,7 +205,7 @@ class Dfr(Router):
         flow: FlowKey | None = None,
     ) -> list[Action]:
         self.keep_up()
-        # The next hop does not depend on the ingress port if its link is inside the DCell_b.
+        # An ingress port inside the DCell_b (level b or below) does not influence the next hop.
         entered_by = came_by if came_by is not None and came_by > self.b else None
         ground = header.destination, header.proxy, entered_by
         choice = self.cache.use(ground, now)
@@ -231,7 +230,7 @@ class Dfr(Router):
         return [Send(choice.step.port, choice.step.peer, Frame(ETH_DCN, data), repeat)]
 
     def _choice(self, destination: int, proxy: int | None, entered_by: int | None) -> Choice:
-        """Compute the next hop of a packet, without the cache; servers are given by uid."""
+        """Compute a packet's next hop by DFR, without the forwarding cache; servers are uids."""
         target = self._server_of_uid(destination)
         if target is None:
             return Lost(NO_SERVER)

@@ -143,6 +143,6 @@ def choose(
 
 
 def _towards(inside: InnerRoutes, first: int, place: int, proxy: int, rerouted: bool) -> DCellHop:
-    """Return the first hop of the shortest path to a server in the DCell_b."""
+    """Return DFR's decision to forward a packet on the shortest path inside the DCell_b."""
     # `0 +` converts numpy's small integers to plain ones, so that all hops have one type (Numba).
     return DCellHop(0 + inside.ports[place], first + inside.peers[place], proxy, rerouted)

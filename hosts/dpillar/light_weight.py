@@ -68,7 +68,7 @@ class RandomPath(Tunnelling):
         self.flows.expire(now)
         self.failed_links.expire(now)
         entry = self.flows.use(flow, now)
-        if entry is None or is_try(flow, packet) or not self._tunnel_works(entry):
+        if entry is None or is_connection_attempt(flow, packet) or not self._tunnel_works(entry):
             entry = self._random_tunnel(destination, now)
             if entry is None:
                 return None
@@ -80,17 +80,17 @@ class RandomPath(Tunnelling):
         self.own_answers_change()
         return []
 
-    def has_sent(self, flow: FlowKey) -> bool:
+    def is_own_flow(self, flow: FlowKey) -> bool:
         """Return True if this server has selected a path for the flow."""
         return flow in self.flows
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Restart the flow's idle timeout."""
+        """Restart a flow's idle timeout after the data plane sent packets of the flow."""
         self.flows.use(flow, now)
         return []
 
     def _random_tunnel(self, destination: int, now: float) -> Tunnelled | None:
-        """Return a random working path to a destination, else one without a recent report."""
+        """Return a random working path to a server, else one without a recent failure report."""
         self.counters["paths drawn"] += 1
         every = starmap(Tunnelled, self.tunnels_to(destination).items())
         first = [entry for entry in every if self.first_works(entry.proxies)]
@@ -115,7 +115,7 @@ class RandomPath(Tunnelling):
         return {**super().state(), "flows": flows}
 
 
-def is_try(flow: FlowKey, packet: bytes) -> bool:
+def is_connection_attempt(flow: FlowKey, packet: bytes) -> bool:
     """Return True if the packet is a SYN or SYN-ACK: an attempt to establish a TCP connection."""
     # IP fragments after the first contain no TCP ports and flags.
     if flow.protocol != TCP or not flow.source_port:

@@ -68,7 +68,7 @@ class Destination:
     tunnels: dict[Path, Proxies]
     asked_s: float = -math.inf  # start time of the last probe round
     patience: int = 1  # factor on the probe timeout, increased while servers are busy
-    # Flows to the destination since its path was chosen; the data plane may have cached them.
+    # Flows to the destination since its path was chosen; the data plane may cache actions.
     flows: set[FlowKey] = field(default_factory=set)
 
     @property
@@ -120,20 +120,20 @@ class FaultTolerant(Tunnelling):
         self.failed_links.expire(now)
         reported = set(filter(self.has_failed, some))
         if len(reported) == len(some) and not self.has_reserves:
-            reported.clear()  # all paths are reported as failed: try all of them
+            reported.clear()  # relays have reported failures on all paths: try all paths again
         self._fail_paths(known, lambda path: path in reported or not self.first_works(some[path]))
         self.agenda.set(("probe", destination), now, partial(self._probe_in_turn, destination))
         return known
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
-        """Restart the idle timeout of the flow's destination."""
+        """Restart the idle timeout of a flow's destination after the data plane sent packets."""
         destination = self.server_of(flow.destination)
         if destination is not None:
             self.destinations.use(destination, now)
         return []
 
-    def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if this server sends packets to the flow's destination."""
+    def is_own_flow(self, flow: FlowKey) -> bool:
+        """Return True if this server sends a flow: it probes paths to the flow's destination."""
         destination = self.server_of(flow.destination)
         return destination is not None and destination in self.destinations
 

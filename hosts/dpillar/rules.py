@@ -14,7 +14,7 @@ from hosts.base.probing import best_of
 from hosts.base.rules import NONE, Rule
 from topos.dpillar import CLOCKWISE, COUNTER_CLOCKWISE, DPillar
 
-# Share of its path's available bandwidth assumed for a new flow until its rate is measured.
+# Assumed rate of a new flow before measurement, as a share of its path's available bandwidth.
 NEW_FLOW_SHARE = 0.5
 
 Hops = Iterator[tuple[int, int]]
@@ -176,7 +176,7 @@ def _tunnel_rule(port: int, directions: int = 1) -> Rule:
 
 
 def _arrivals(_: DPillar) -> tuple[int, int]:
-    """A clockwise hop arrives by the next server's counter-clockwise port, and vice versa."""
+    """Return the ingress port of each egress port's hops: the port of the opposite direction."""
     return COUNTER_CLOCKWISE, CLOCKWISE
 
 

@@ -125,7 +125,7 @@ class Tunnelling(Router):
 
     @classmethod
     def header_bytes(cls) -> int:
-        """Return the size of the tunnel's outer IP header."""
+        """Return the size of a DPillarMP tunnel's outer IP header, in bytes."""
         return LAYOUT.size
 
     # -- for a subclass to implement --------------------------------------------------------------
@@ -133,7 +133,7 @@ class Tunnelling(Router):
     def tunnel_for(
         self, packet: bytes, flow: FlowKey, destination: int, now: float
     ) -> Proxies | None:
-        """Return the tunnel for a packet of this server's own, None if no path works."""
+        """Return the tunnel (proxies) for a packet from this server, None if no path works."""
         raise NotImplementedError
 
     def answered(self, destination: int, answer: ProbeResponse, now: float) -> list[Action]:
@@ -144,7 +144,7 @@ class Tunnelling(Router):
         """Handle a path-failure message: a packet or probe of a flow has met a failed link."""
         return [Drop("failure of no path in use")]
 
-    def has_sent(self, flow: FlowKey) -> bool:
+    def is_own_flow(self, flow: FlowKey) -> bool:
         """Return True if this server has sent packets of a flow recently."""
         return False
 
@@ -343,7 +343,7 @@ class Tunnelling(Router):
     def _notify_neighbour(self, step: Step) -> list[Action]:
         """Notify a neighbour on a switch, by the other port, that this server's cable is cut."""
         if self.neighbours.carrier(step.port):
-            return []  # the port has carrier: the neighbour is silent, but this cable is not cut
+            return []  # the port has carrier: a silent neighbour, but no cable cut here
         around = tunnels(self.topology, self.server, step.peer, [1 - step.port]).values()
         proxies = next(filter(self.first_works, around), None)
         if proxies is None:
@@ -401,7 +401,7 @@ class Tunnelling(Router):
     def _resend_returned(self, packet: bytes, now: float) -> list[Action]:
         """Send a packet again that a relay has returned after its path-failure message."""
         flow = flow_key(packet)
-        if flow.protocol in RESERVED or not self.has_sent(flow):
+        if flow.protocol in RESERVED or not self.is_own_flow(flow):
             return [Drop("returned packet of no flow", packet)]
         return self.send_again(packet, now)
 

@@ -29,7 +29,8 @@ from hosts.wire.frame import ETH_DCN, Frame
 from hosts.wire.ipv4 import LAYOUT, FlowKey, flow_key
 from topos.ficonn import BACKUP, SWITCH
 
-REMEMBERED = 4096  # upper bound for cached next hops, and for destinations that TOR does not reach
+# Capacity of the cache of TOR's next hops, and of the table of failed destinations.
+REMEMBERED = 4096
 # Maximum number of servers for which TOR's next hops are installed in advance.
 MOST_FORESEEN = 256
 NEXT_HOP_DOWN = "next hop is down"
@@ -57,18 +58,18 @@ class Fallback(Router):
         """Handle the first packet of a flow to this server; the flow's source sends the probes."""
         raise NotImplementedError
 
-    def tor_fails(self, destination: int) -> None:
-        """Handle the news that TOR's path to a destination has failed."""
+    def process_tor_failure(self, destination: int) -> None:
+        """Handle the detection of a failure on TOR's path to a destination."""
         raise NotImplementedError
 
-    def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if the flow is one of this server's own."""
+    def is_own_flow(self, flow: FlowKey) -> bool:
+        """Return True if an application on this server sends the flow."""
         raise NotImplementedError
 
     # -- decisions in advance of packets -----------------------------------------------------------
 
     def foreseen(self) -> list[Action]:
-        """Return TOR's actions for all destinations, which the data plane installs in advance.
+        """Return TOR's actions for all destinations, which the data plane caches in advance.
 
         In networks with more than MOST_FORESEEN servers, the data plane asks for decisions instead.
         """
@@ -105,13 +106,17 @@ class Fallback(Router):
             header = header._replace(proxy=header.destination)
         return self._tor_action(destination, header, packet, repeat)
 
-    def on_by_tor(self, packet: bytes, source: int, destination: int, now: float) -> list[Action]:
+    def forward_by_tor(
+        self, packet: bytes, source: int, destination: int, now: float
+    ) -> list[Action]:
         """Forward a packet without a routing entry by TOR, or return the packet to its source."""
         header = self._header(source, destination, packet[_TTL] - 1)
         sent = self._tor_action(destination, header, packet, None)
         return [sent] if sent else self._return_packet(header.source, packet, now)
 
-    def tor_came(self, port: int, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
+    def process_tor_packet(
+        self, port: int, header: DcnHeader, packet: bytes, now: float
+    ) -> list[Action]:
         """Deliver a packet received by TOR, forward it, or return it to its source."""
         if header.destination == self.uid:
             if header.proxy is None:
@@ -130,16 +135,16 @@ class Fallback(Router):
         sent = self._tor_action(destination, onward, packet, repeat)
         return [sent] if sent else self._return_packet(header.source, packet, now)
 
-    def returned_came(self, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
-        """Process a returned packet: send it again at its source, else forward it to the source."""
+    def process_returned_packet(self, header: DcnHeader, packet: bytes, now: float) -> list[Action]:
+        """Process a packet that a relay returned: at its source send it again, else forward it."""
         if header.destination == self.uid:
             flow = flow_key(packet)
             destination = self.server_of(flow.destination)
-            if destination is None or not self.has_sent(flow):
+            if destination is None or not self.is_own_flow(flow):
                 return [Drop("returned packet of no flow", packet)]
             if destination not in self.tor_failed:
                 self.tor_failed.put(destination, None, now)
-                self.tor_fails(destination)
+                self.process_tor_failure(destination)
             return self.send_again(packet, now)
         source = self.topology.server_of_uid(header.destination)
         if not 0 <= source < self.topology.servers or header.ttl <= 1:
@@ -170,7 +175,7 @@ class Fallback(Router):
             return None
         return Send(step.port, step.peer, Frame(ETH_DCN, header.pack(packet)), repeat)
 
-    # Departs from the paper: TOR would drop the packet, and the source would not learn of the
+    # Departs from the paper: TOR would drop the packet, and the source would not know of the
     # failure.
     def _return_packet(self, uid: int, packet: bytes, now: float) -> list[Action]:
         """Return a packet to its source, along TOR's path in reverse."""

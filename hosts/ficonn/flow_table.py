@@ -25,7 +25,7 @@ MOST_QUEUED_OF_FLOW = 64  # maximum number of queued packets of one flow
 
 
 class Tag(NamedTuple):
-    """Identification of the probe that set up a hop: its round, and True for a response."""
+    """Identification of a flow's path probe (probe round), or of the probe's response."""
 
     round: int
     returning: bool
@@ -139,8 +139,10 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
         entry.put(tag, route_entry, now)
         return gone
 
-    def behind(self, flow: FlowKey, tag: Tag, step: Step, now: float) -> Relayed | None:
-        """Return the repeat key of the packets that follow a probe's path to `step`, else None.
+    def repeat_key_after_probe(
+        self, flow: FlowKey, tag: Tag, step: Step, now: float
+    ) -> Relayed | None:
+        """Return the cache key of packets that will follow a probe to next hop `step`, else None.
 
         A source sends a burst when the probe response arrives; a data plane that has the entry in
         advance need not ask about any of these packets.
@@ -154,15 +156,15 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
             return None
         return Relayed(ByFlow(flow, route_entry.previous.port))
 
-    def take_back(self, flow: FlowKey, tag: Tag, now: float) -> None:
-        """Remove the hops that a probe has set up, and the entry if no hops are left."""
+    def remove_probe_hops(self, flow: FlowKey, tag: Tag, now: float) -> None:
+        """Remove the hops that a probe has set up for a flow, and the flow's empty entry."""
         entry = self.use(flow, now)
         if entry:
             entry.forget(tag)
             self.tidy(flow)
 
     def tidy(self, flow: FlowKey) -> None:
-        """Remove the entry of a flow if it has no hops left."""
+        """Remove a flow's entry from the routing table if the entry has no hops left."""
         entry = self.get(flow)
         if entry and not entry.route_entries:
             self.pop(flow)
@@ -170,7 +172,7 @@ class FlowTable(Bounded[FlowKey, FlowEntry]):
 
 @dataclass
 class SourceFlow:
-    """A flow of this server's own applications.
+    """Probing state of a FiConn flow whose source is this server.
 
     `ready` means that its path is set up, as far as this server knows. Without a path, packets are
     forwarded by TOR, or queued if a failure is known on TOR's path.
@@ -179,9 +181,9 @@ class SourceFlow:
     destination: int
     round: int
     ready: bool = False
-    # True if the other end sent the first packet: its probes set up both directions
+    # True if the other end sent the flow's first packet: that end's probes set up both directions
     follows: bool = False
-    # True if the other end knows, or need not know, which end sent the first packet
+    # False if the other end still has to be told that this server sent the first packet
     announced: bool = False
     waiting: bool = False  # True while waiting for a probe response, or for a turn to send a probe
     # True while waiting for a turn, or for the other end's probe: no probe is outstanding
@@ -189,13 +191,13 @@ class SourceFlow:
     probed_s: float = 0.0  # time at which the last probe was sent
     # Earliest time at which a packet forwarded by TOR starts a search.
     probe_from_s: float = -math.inf
-    tries: int = 0  # consecutive unanswered probes while there is no path
+    tries: int = 0  # consecutive unanswered probes while the flow has no path
     failed: bool = False  # True if the path in use has failed and no other is known yet
     queue: deque[bytes] = field(default_factory=deque)
-    # Unanswered probes: the hops that each has set up, and the time at which it was sent.
+    # Unanswered probes of the flow: the hops that each has set up, and its sending time.
     unanswered: dict[Tag, tuple[RouteEntry, float]] = field(default_factory=dict)
 
-    def rest(self) -> None:
+    def reset_probing(self) -> None:
         """Reset the flow's probing state at the end of a probe round."""
         self.waiting = self.awaits_turn = False
         self.tries = 0
@@ -237,7 +239,7 @@ class Queues:
         return [Drop(reason, packet) for packet in self.take(own)]
 
 
-class Moves:
+class NextHopChanges:
     """Notifies the data plane when packets of a flow change to another next hop.
 
     Some flows change immediately, others when a new path has settled; the latter share one timer.
@@ -251,7 +253,7 @@ class Moves:
         agenda: Agenda,
     ) -> None:
         self.next_of, self.changed, self.agenda = next_of, changed, agenda
-        # slightly longer than settle_s, because of rounding errors of times
+        # timer period: slightly longer than settle_s, because of rounding errors
         self.period_s = 1.01 * settle_s
         self._before: Bounded[FlowKey, Step] = Bounded(MOST_ENTRIES, settle_s)
 
@@ -300,7 +302,7 @@ def free_bps(
     return free[BACKUP], max(0.0, free[SWITCH] - volume_bps * virtual)
 
 
-def described(
+def flows_for_display(
     topology: Topology,
     flows: Bounded[FlowKey, SourceFlow],
     route_entries: Bounded[FlowKey, FlowEntry],

@@ -17,7 +17,7 @@ from hosts.base.bounded import Bounded
 from hosts.base.path import Step
 from hosts.base.probing import NEARLY_BEST
 from hosts.ficonn import tar
-from hosts.ficonn.flow_table import MOST_ENTRIES, Moves, Tag, free_bps
+from hosts.ficonn.flow_table import MOST_ENTRIES, NextHopChanges, Tag, free_bps
 from hosts.ficonn.progress import entries_of, probe_of
 from hosts.ficonn.relay import TarRelay
 from hosts.wire.dcn import DcnHeader, Protocol
@@ -44,7 +44,7 @@ class ProbeRelay(TarRelay):
         self.level_0 = virtual_flows.level_0
         two_rounds_s = 2 * self.timers.longest_probe_interval_s
         self.virtual: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, two_rounds_s)
-        self.moves = Moves(
+        self.moves = NextHopChanges(
             self.settle_s, self.flow_table.next, self.flow_answers_change, self.agenda
         )
 
@@ -94,7 +94,7 @@ class ProbeRelay(TarRelay):
         if isinstance(decision, tar.Stuck):
             return [Drop(decision.reason), *self._return_probe(came, flow, tag, probe, now)]
         if isinstance(decision, tar.Back):
-            self.flow_table.take_back(flow, tag, now)
+            self.flow_table.remove_probe_hops(flow, tag, now)
             if decision.virtual and not tag.returning:
                 self.virtual.put(flow, None, now)
             step = decision.step
@@ -108,13 +108,14 @@ class ProbeRelay(TarRelay):
             # Departs from the paper: virtual flows are counted for flows, not for responses: that
             # to a flow that bypassed often comes by the same path, and would end the virtual flow.
             if self.level_0 and step.port == SWITCH and self.virtual and not tag.returning:
-                self.virtual.pop(next(iter(self.virtual)))  # lines 19 and 20
+                # Algorithm 3, lines 19 and 20: the oldest virtual flow ends.
+                self.virtual.pop(next(iter(self.virtual)))
         self.moves.note(flow, before, now)
         if not self.neighbours.works(step):
             return [Drop("next hop is down"), *self._return_probe(came, flow, tag, probe, now)]
         entries = entries_of(self.topology, decision.progress)
         body = PathProbe(flow, *tag, self.uid, entries, probe.tries, probe.back).pack()
-        packets = self.flow_table.behind(flow, tag, step, now)
+        packets = self.flow_table.repeat_key_after_probe(flow, tag, step, now)
         return [Send(step.port, step.peer, Frame(ETH_DCN, header.pack(body)), packets)]
 
     def _return_probe(
@@ -122,7 +123,7 @@ class ProbeRelay(TarRelay):
     ) -> list[Action]:
         """Return a probe to its sender, since the probe or its response has no usable next hop."""
         prober = probe.destination if tag.returning else probe.source
-        if prober == self.server:  # `came` is None if the probe has not been sent yet
+        if prober == self.server:  # `came` is None if the probe was never sent
             return self._probe_stuck(flow, tag.round, now) if came else []
         self.remove_hops(flow, tag, now)
         asked = flow.reversed() if tag.returning else flow
@@ -136,7 +137,7 @@ class ProbeRelay(TarRelay):
     def _returned_probe_came(
         self, came: Step, header: DcnHeader, message: PathProbe, now: float
     ) -> list[Action]:
-        """Forward a returned probe towards its sender, and remove the entry that it has set up."""
+        """Forward a stuck probe back to its sender, and remove the hops that the probe set up."""
         prober = self.server_of(message.flow.source)
         if prober is None or header.destination != self.topology.uid(prober):
             return [Drop("bad probe")]
@@ -153,7 +154,7 @@ class ProbeRelay(TarRelay):
         return self.send_back_to(prober, previous, header._replace(ttl=header.ttl - 1), body)
 
     def _probe_stuck(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
-        """Process a probe of this server's own that returned without a path."""
+        """Process a returned probe of this server that found no path (a stuck probe)."""
         raise NotImplementedError
 
     def _process_arrival(

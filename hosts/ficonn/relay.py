@@ -32,7 +32,7 @@ class TarRelay(Fallback):
         self.flow_table = FlowTable(self.settle_s, self.timers.flow_idle_s, self.neighbours.works)
         self.notified: Bounded[FlowKey, None] = Bounded(MOST_ENTRIES, self.timers.search_timeout_s)
 
-    def packet_came(self, came: Step, packet: bytes, now: float) -> list[Action]:
+    def process_ip_packet(self, came: Step, packet: bytes, now: float) -> list[Action]:
         """Deliver a plain IP packet, or forward it by the routing entry of its flow."""
         header, _ = Ipv4Header.parse(packet)
         flow = flow_key(packet)
@@ -43,19 +43,21 @@ class TarRelay(Fallback):
             return [Drop("destination is no server of this network", packet)]
         if header.ttl <= 1:
             return self.expired(packet, now)
-        sent = self.by_entry(flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now)
+        sent = self.send_by_routing_entry(
+            flow, decrement_ttl(packet), Relayed(ByFlow(flow, came.port)), now
+        )
         if sent:
             return [sent]
         entry = self.flow_table.get(flow)
         broken = entry.route_entries[-1][1].next if entry and entry.route_entries else None
         self.counters["packets without a path"] += 1
-        told, source = self.tell_source(flow, came, broken, now), self.server_of(header.source)
+        told, source = self.notify_source(flow, came, broken, now), self.server_of(header.source)
         if source is None:
             return [*told, Drop("no entry for the flow", packet)]
         # Departs from the paper: there, a packet without a usable routing entry is dropped.
-        return [*told, *self.on_by_tor(packet, source, destination, now)]
+        return [*told, *self.forward_by_tor(packet, source, destination, now)]
 
-    def by_entry(
+    def send_by_routing_entry(
         self, flow: FlowKey, packet: bytes, repeat: Pushed | Relayed, now: float
     ) -> Send | None:
         """Return the action that sends a packet by its flow's routing entry, None without one."""
@@ -66,7 +68,7 @@ class TarRelay(Fallback):
         entry.bytes += ETHERNET_BYTES + len(packet)
         return Send(route_entry.next.port, route_entry.next.peer, Frame(ETH_IP, packet), repeat)
 
-    def tell_source(
+    def notify_source(
         self, flow: FlowKey, previous: Step, broken: Step | None, now: float
     ) -> list[Action]:
         """Notify the source of a flow that its path is broken here, once per search timeout.
@@ -96,7 +98,7 @@ class TarRelay(Fallback):
     def remove_hops(self, flow: FlowKey, tag: Tag, now: float) -> None:
         """Remove the hops that a probe has set up, and the flow's actions in the data plane."""
         if self.flow_table.of(flow, tag):
-            self.flow_table.take_back(flow, tag, now)
+            self.flow_table.remove_probe_hops(flow, tag, now)
             self.flow_answers_change(flow)
 
     def tidy(self, flow: FlowKey) -> None:

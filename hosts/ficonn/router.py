@@ -54,7 +54,7 @@ from hosts.ficonn.flow_table import (
     Queues,
     SourceFlow,
     Tag,
-    described,
+    flows_for_display,
 )
 from hosts.ficonn.probe_relay import ProbeRelay
 from hosts.ficonn.searches import Searches
@@ -65,7 +65,7 @@ from hosts.wire.ipv4 import FlowKey
 from hosts.wire.messages import PathFailure
 
 MOST_FLOWS = 1024  # upper bound for the number of local flows
-SET_UPS = 4  # number of probes for new paths per probe for a better path
+SET_UPS = 4  # probes for flows without a path, per probe for a better path of a flow
 AT_REST_S = 1.0  # time without a packet after which a flow is at rest, in seconds
 
 
@@ -92,7 +92,7 @@ class Tar(ProbeRelay):
         """Send a packet on its flow's path, or by TOR while a probe searches for a path."""
         own = self.flows.use(flow, now)
         if own and own.ready:
-            sent = self.by_entry(flow, packet, Pushed(flow), now)
+            sent = self.send_by_routing_entry(flow, packet, Pushed(flow), now)
             if sent:
                 return [sent]
             own.ready = False
@@ -114,18 +114,18 @@ class Tar(ProbeRelay):
         """Forward packets by routing entries; process path probes and path-failure messages."""
         came = Step(port, peer)
         if frame.ethertype == ETH_IP:
-            return self.packet_came(came, frame.data, now)
+            return self.process_ip_packet(came, frame.data, now)
         if frame.ethertype != ETH_DCN:
             return [Drop("unknown protocol", frame.data)]
         header, body = DcnHeader.parse(frame.data)
         if header.protocol == Protocol.IPV4:
-            return self.tor_came(port, header, body, now)
+            return self.process_tor_packet(port, header, body, now)
         if header.protocol == Protocol.PATH_PROBE:
             return self._probe_came(came, header, PathProbe.parse(body), now)
         if header.protocol == Protocol.PATH_FAILURE:
             return self._failure_came(came, header, PathFailure.parse(body), now)
         if header.protocol == Protocol.RETURNED:
-            return self.returned_came(header, body, now)
+            return self.process_returned_packet(header, body, now)
         return [Drop("unknown protocol", body)]
 
     def used(self, flow: FlowKey, sent_bytes: int, now: float) -> list[Action]:
@@ -173,14 +173,14 @@ class Tar(ProbeRelay):
             return []
         return self._new_flow(answers, source, now, follows=True)[1]
 
-    def tor_fails(self, destination: int) -> None:
+    def process_tor_failure(self, destination: int) -> None:
         """Invalidate cached actions of flows to a destination, so that their packets are queued."""
         for flow, own in self.flows.items():
             if own.destination == destination and not own.ready:
                 self.flow_answers_change(flow)
 
-    def has_sent(self, flow: FlowKey) -> bool:
-        """Return True if the flow is one of this server's own."""
+    def is_own_flow(self, flow: FlowKey) -> bool:
+        """Return True if an application on this server sends the flow."""
         return flow in self.flows
 
     # -- probes of this server -------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Tar(ProbeRelay):
     def _queue(
         self, flow: FlowKey, own: SourceFlow, now: float, *, urgent: bool = False
     ) -> list[Action]:
-        """Start a flow's probe round when the window of outstanding probes allows."""
+        """Queue a flow's probe round, started when the window of outstanding probes allows."""
         own.waiting = own.awaits_turn = True
         return self.searches.begin(flow, now, urgent=urgent)
 
@@ -204,10 +204,10 @@ class Tar(ProbeRelay):
         actions = self._launch(flow, tag, self._new_probe(own.destination, own.tries, back), now)
         if any(isinstance(action, Send) for action in actions):
             return actions
-        return actions + self._give_up(flow, own, tar.NO_PATH, now)
+        return actions + self._stop_probing(flow, own, tar.NO_PATH, now)
 
     def _patience_s(self) -> float:
-        """Return the unit of probe timeouts and pauses in seconds, with a random part."""
+        """Return the time unit of probe timeouts and pauses, with a random part, in seconds."""
         round_trip_s = max(self.timers.search_timeout_s, self.searches.round_trip_s)
         return round_trip_s * (1 + tar.JITTER * self.random.random())
 
@@ -261,7 +261,7 @@ class Tar(ProbeRelay):
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_stuck(self, flow: FlowKey, round_: int, now: float) -> list[Action]:
-        """Handle a flow's probe that returned without a path: try again."""
+        """Handle a flow's probe that returned without a path (stuck): send another probe."""
         own, tag = self.flows.get(flow), Tag(round_, returning=False)
         if own is None or tag != own.probing:
             return [Drop("answer to no probe")]
@@ -283,14 +283,16 @@ class Tar(ProbeRelay):
             pause_s = tar.PROBE_PAUSES[own.tries] * self._patience_s()
             self.agenda.set(("probe", flow), now + pause_s, lambda at: self._try_again(flow, at))
             return []
-        return self._give_up(flow, own, "no answer to the probes of the flow's path", now)
+        return self._stop_probing(flow, own, "no answer to the probes of the flow's path", now)
 
     def _try_again(self, flow: FlowKey, now: float) -> list[Action]:
         own = self.flows.get(flow)
         return self._queue(flow, own, now, urgent=bool(own.queue)) if own else []
 
-    def _give_up(self, flow: FlowKey, own: SourceFlow, reason: str, now: float) -> list[Action]:
-        """Stop the probes for a flow's path: the flow uses TOR, or its next packet probes again."""
+    def _stop_probing(
+        self, flow: FlowKey, own: SourceFlow, reason: str, now: float
+    ) -> list[Action]:
+        """Stop probing for a flow's path: the flow uses TOR, or its next packet probes again."""
         self.flow_table.pop(flow)
         self.flow_answers_change(flow)
         own.ready = False
@@ -305,7 +307,7 @@ class Tar(ProbeRelay):
         if own is None or not (late or tag == own.probing):
             return [Drop("answer to no probe")]
         probed_s = own.probed_s
-        if late:  # a late response sets up a path, too: the current probe is not needed
+        if late:  # A late response sets up a path, too: the flow's current probe is not needed.
             route_entry, probed_s = late
             self.flow_table.set_up(flow, tag, route_entry, now, alone=True)
         if late or not own.ready:
@@ -317,7 +319,7 @@ class Tar(ProbeRelay):
 
     def _end_round(self, flow: FlowKey, own: SourceFlow, now: float) -> None:
         """End a flow's probe round, and schedule the next."""
-        own.rest()
+        own.reset_probing()
         self.searches.end(flow)
         self._refresh_later(flow, now)
 
@@ -374,7 +376,7 @@ class Tar(ProbeRelay):
             self.tidy(flow)
             previous, own = leading[-1].previous, self.flows.get(flow)
             if previous:
-                actions += self.tell_source(flow, previous, step, now)
+                actions += self.notify_source(flow, previous, step, now)
             elif own and not own.waiting:
                 actions += self._search(flow, own, now)
         return actions
@@ -404,7 +406,7 @@ class Tar(ProbeRelay):
             return []
         entry, soon_s = self.flow_table.get(flow), 2 * self.timers.neighbour_timeout_s
         if entry and came != self.flow_table.next(flow, now) and now - entry.probed_s < soon_s:
-            # the failure was reported late, after missed heart-beats
+            # a late report (after missed heart-beats) on a path that the flow no longer uses
             return [Drop("path failure of an earlier path")]
         self.counters["path failures"] += 1
         if entry:
@@ -426,5 +428,5 @@ class Tar(ProbeRelay):
 
     def state(self) -> dict[str, Any]:
         """Return the router's state with flows, routing entries and the number of virtual flows."""
-        tables = described(self.topology, self.flows, self.flow_table)
+        tables = flows_for_display(self.topology, self.flows, self.flow_table)
         return {**super().state(), **tables, "virtual_flows": len(self.virtual)}

@@ -15,13 +15,12 @@ from hosts.base.recursive import Nested, Room, common_level, far_end, link_betwe
 from topos.ficonn import BACKUP, SWITCH
 
 NOWHERE = -1  # number that means "no server" or "no port"
-# Special entries of a probe's PR field, which stand for no proxy server.
+# Special entries of a probe's PR field, in place of a proxy server.
 BYZERO, BYONE = -1, -2
 
 ARRIVED, ONWARD, BACK, STUCK = range(4)
 # Requirements on a bypass's proxy: the path to the proxy starts with a working level-0 link; its
-# first
-# hop works; or the path does not lead back to this server.
+# first hop works; or the path does not lead back to this server.
 BY_SWITCH, WORKING, NOT_BACK = range(3)
 
 
@@ -134,7 +133,8 @@ def decide(place: ProbePlace, entry: ProbeEntry, progress: Room) -> ProbeVerdict
     if place.destination == own.here:
         return ProbeVerdict(ARRIVED, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
     came_by, came = place.came_by, place.came
-    if came != NOWHERE and came_by == entry.on_by and came == entry.on:  # 4-8: Source ReRoute
+    # Algorithm 3, lines 4-8: Source ReRoute.
+    if came != NOWHERE and came_by == entry.on_by and came == entry.on:
         came_by, came = entry.back_by, entry.back
         if came != NOWHERE and not starts_over(own.level, came_by, progress):
             return send_back(came_by, came, False)
@@ -172,10 +172,10 @@ def over_backup(place: ProbePlace, progress: Room) -> ProbeVerdict:
         # Departs from the paper: a proxy whose first hop is the bypassed link, or a link that does
         # not work, is drawn again. Line 23 draws again only while the next hop stays the same.
         if bypass(place, progress, own.here, BY_SWITCH):
-            # If the link is down there is no load to balance, and thus no virtual flow.
+            # A bypass of a failed backup link balances no load: no virtual flow is counted.
             return reroute(place, progress, own.by_backup)
         if not own.by_backup:
-            if fall_back(place, progress, own.here) or replace_proxy(place, progress):
+            if undo_bypass(place, progress, own.here) or replace_proxy(place, progress):
                 return reroute(place, progress, False)
             return stuck()
     return onward(place, progress, BACKUP, own.far)
@@ -195,14 +195,13 @@ def around(place: ProbePlace, progress: Room, dead: int) -> ProbeVerdict:
             put(progress, level, far)
             over = starts_over(place.own.level, place.came_by, progress)
             if over and not usable(place, place.own.here, far, WORKING):
-                # Every path from here to that link leads through the unreachable server: the probe
-                # has to
-                # enter the server's FiConn_l elsewhere.
+                # All paths from here to the destination's backup link lead through the unreachable
+                # destination: the probe has to enter its FiConn_l elsewhere.
                 return route_elsewhere(place, progress)
             return reroute(place, progress, False)
     elif (
         bypass(place, progress, dead, WORKING)
-        or fall_back(place, progress, dead)
+        or undo_bypass(place, progress, dead)
         or replace_proxy(place, progress)
     ):
         return reroute(place, progress, False)
@@ -220,7 +219,7 @@ def leave(place: ProbePlace, progress: Room) -> ProbeVerdict:
     if not own.by_backup or own.level > len(progress):
         return stuck()
     if next_hop(net, own.far, target(progress, 0, place.destination))[1] == own.here:
-        # The far end would send the probe straight back, so the probe heads for a third FiConn.
+        # The backup link's far end would return the probe, so its proxy is in a third FiConn.
         if not bypass(place, progress, own.far, NOT_BACK):
             return stuck()
     elif may_bypass(progress, own.level) or bypasses(place, progress, own.level):
@@ -239,7 +238,7 @@ def route_back(place: ProbePlace, progress: Room) -> ProbeVerdict:
     """
     if place.came_by != BACKUP:
         return stuck()
-    if fall_back(place, progress, place.came):
+    if undo_bypass(place, progress, place.came):
         return send_back(BACKUP, place.came, False)
     return route_elsewhere(place, progress)
 
@@ -280,7 +279,7 @@ def send_back(port: int, peer: int, virtual: bool) -> ProbeVerdict:
 
 
 def stuck() -> ProbeVerdict:
-    """Return the decision to drop the probe, which has no usable next hop."""
+    """Return the decision on a probe without a usable next hop: drop the probe."""
     return ProbeVerdict(STUCK, NOWHERE, NOWHERE, NOWHERE, NOWHERE, False)
 
 
@@ -303,7 +302,7 @@ def prefers_backup(place: ProbePlace, progress: Room) -> bool:
 
 
 def hop_works(place: ProbePlace, port: int, peer: int) -> bool:
-    """Return True if a hop of this server works."""
+    """Return True if the hop of this server through a port to a peer works."""
     if port == BACKUP:
         return place.own.by_backup
     return bool(place.mates[place.own.here] and place.mates[peer])
@@ -334,7 +333,7 @@ def may_bypass(progress: Room, level: int) -> bool:
 
 
 def bypasses(place: ProbePlace, progress: Room, level: int) -> bool:
-    """Return True if a probe's PR entry of a level is a proxy in a third FiConn."""
+    """Return True if a probe bypasses a level: its PR entry is a proxy in a third FiConn."""
     proxy, below = progress[level - 1], place.net.sizes[level - 1]
     goal = target_beyond(
         place.net, place.own.here, level, target(progress, level, place.destination)
@@ -343,7 +342,7 @@ def bypasses(place: ProbePlace, progress: Room, level: int) -> bool:
 
 
 def put(progress: Room, level: int, entry: int) -> None:
-    """Set the PR entry of a level, and reset the entries of lower levels."""
+    """Set a level's entry in a probe's PR field, and reset the entries of lower levels."""
     # Departs from the paper: a new PR_l resets the entries of lower levels. They belong to a
     # FiConn_{l-1} that the probe no longer crosses, or crosses again from the start.
     for lower in range(level - 1):
@@ -412,7 +411,7 @@ def usable(place: ProbePlace, at: int, proxy: int, wanted: int) -> bool:
     return (wanted == WORKING or port == SWITCH) and hop_works(place, port, peer)
 
 
-def fall_back(place: ProbePlace, progress: Room, at: int) -> bool:
+def undo_bypass(place: ProbePlace, progress: Room, at: int) -> bool:
     """Undo a probe's bypass that met a failure; return False if there is no bypass.
 
     The proxy's place is taken by the server at the far end of that cable on TOR's path.

@@ -28,11 +28,12 @@ from hosts.base.bandwidth import mean
 from hosts.base.probing import Pace
 from hosts.wire.ipv4 import FlowKey
 
-FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0  # initial and maximum window, in outstanding path probes
+# Initial and maximum congestion window, in outstanding path probes.
+FIRST_WINDOW, MOST_WINDOW = 4.0, 16.0
 MOST_ROUND_TRIP_S = 2.0  # upper bound for the measured round trip that sets timeouts, in seconds
 # Delay of a probe that is not urgent: packets of flows that start together are sent first.
 GATHER_S = 2e-3
-NOW_S = 0.0  # timer value in the past, which means immediately
+NOW_S = 0.0  # timer value that means immediately: a time in the past
 
 
 class Searches:
@@ -72,8 +73,9 @@ class Searches:
         # smoothed round trip of probes, in seconds; 0 before the first response
         self.round_trip_s = 0.0
         self._under_way: set[FlowKey] = set()
-        self._waiting: dict[FlowKey, None] = {}  # flows waiting for the window, in order
-        self._rate_limited: dict[FlowKey, None] = {}  # flows waiting for the rate limit, in order
+        self._waiting: dict[FlowKey, None] = {}  # flows whose probes wait for the window, in order
+        # flows whose probes wait for the rate limit, in order
+        self._rate_limited: dict[FlowKey, None] = {}
 
     def __len__(self) -> int:
         return len(self._under_way)
@@ -93,7 +95,7 @@ class Searches:
         return []
 
     def hurry(self, flow: FlowKey, now: float) -> list[Action]:
-        """Make a flow that waits for the rate limit urgent, since packets wait for its path."""
+        """Skip the probe rate limit for a waiting flow, since packets wait for its path."""
         return self.begin(flow, now) if flow in self._rate_limited else []
 
     def answered(self, flow: FlowKey, round_trip_s: float) -> None:
@@ -105,7 +107,7 @@ class Searches:
         self.end(flow)
 
     def silent(self, flow: FlowKey) -> None:
-        """Process a probe timeout: halve the window."""
+        """Process a path probe's timeout: halve the window of outstanding probes."""
         self.window = max(1.0, self.window / 2)
         self.end(flow)
 

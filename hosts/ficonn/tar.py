@@ -52,7 +52,7 @@ MOST_HOPS = 255
 # search timeout, or of the measured round trip if that is longer.
 PROBE_TIMEOUT = 2
 PROBE_PAUSES = (0, 0, 1, 2, 4)
-JITTER = 0.25  # upper bound for the random part of timeouts and pauses, as a fraction
+JITTER = 0.25  # maximum random part of probe timeouts and pauses, as a fraction
 PROBE_TRIES = len(PROBE_PAUSES)
 
 Progress: TypeAlias = tuple[int, ...]  # the PR field: PR_1, PR_2, ...
@@ -207,7 +207,7 @@ def decide(
 
 @cache
 def _wiring(sizes: tuple[int, ...]) -> Nested:
-    """Return a FiConn's wiring, cached since every probe needs it."""
+    """Return a FiConn's wiring (`Nested`), cached since every path probe needs the wiring."""
     return rules.nested(sizes)
 
 

@@ -191,7 +191,7 @@ class Forwarder:
         self.unregister(heart_beats.fileno())
         heart_beats.register_again()
         self._watch_pacer(heart_beats)
-        self.router.neighbours.excuse_silence(time.monotonic())
+        self.router.neighbours.restart_timeouts(time.monotonic())
 
     def _python_table(self) -> PythonTable:
         return PythonTable(self.ports, self.tun, self._count_drop, **self._data_plane_options())

@@ -66,7 +66,7 @@ def test_root_refuses_what_others_may_change(
     monkeypatch.setattr(grp, "getgrgid", lambda gid: students if gid == CLASS else known(gid))
     do, sentence = CHANGES[change]
     do(file)
-    with pytest.raises(PillarboxError, match=f"others may change it: .*{sentence}"):
+    with pytest.raises(PillarboxError, match=f"other users can modify the file: .*{sentence}"):
         module_from(file, "router")
     assert not (file.parent.parent / "ran").exists()
 

@@ -90,7 +90,7 @@ class BCubeSourceRouter(Forwarding):
             return [Deliver(packet)]
         return [Drop("packet is for another server", packet)]
 
-    def has_sent(self, flow: FlowKey) -> bool:
+    def is_own_flow(self, flow: FlowKey) -> bool:
         """Return True if this server is the source of the flow."""
         return flow in self.flows
 

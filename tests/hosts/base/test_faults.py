@@ -65,7 +65,7 @@ def test_prompt_reads_faults_the_same_way(words):
 def test_moments_are_for_experiments():
     with pytest.raises(PillarboxError, match=r"begins now: write 'kill 1\.3'"):
         answer(None, "kill", ["1.3", "at", "2"])
-    with pytest.raises(PillarboxError, match=r"have no at or until here: write 'kill 1\.3'"):
+    with pytest.raises(PillarboxError, match=r"have no times \(at, until\): write 'kill 1\.3'"):
         parse_failures(topos.parse("dcell,4,1"), ["kill 1.3 until 2"])
 
 

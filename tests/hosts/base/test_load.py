@@ -43,7 +43,9 @@ def test_root_runs_nobody_elses_file(
     for owner, mode in ((1001, 0o644), (1000, 0o666)):
         os.chown(file, owner, owner)
         file.chmod(mode)
-        with pytest.raises(PillarboxError, match="is not run as root, since others may change it"):
+        with pytest.raises(
+            PillarboxError, match="is not run as root, since other users can modify the file"
+        ):
             load(file)
     assert not ran.exists()
     file.chmod(0o644)

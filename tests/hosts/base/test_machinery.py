@@ -144,7 +144,7 @@ def test_timers_of_papers_and_of_probes() -> None:
     assert (ficonn.probe_interval_s, ficonn.probe_jitter_s) == (30.0, 0.0)
     assert ficonn.flow_idle_s > ficonn.probe_interval_s
     assert (PAPER.heart_beat_s, PAPER.neighbour_timeout_s) == (1.0, 5.0)  # Guo 2008, section 7.1
-    with pytest.raises(topos.PillarboxError, match="fast and paper"):
+    with pytest.raises(topos.PillarboxError, match="choose fast or paper"):
         timers_for(large, "slow")
 
 

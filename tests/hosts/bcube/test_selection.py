@@ -44,7 +44,7 @@ def test_failed_path_is_replaced_beside_those_that_are_left() -> None:
 
 def test_silent_path_is_left_at_once_and_avoided_for_the_round() -> None:
     selection = begun()
-    assert selection.answer_of(1, P_0, 1e9)
+    assert selection.process_answer(1, P_0, 1e9)
     [probe] = selection.time_out(NONE)
     assert selection.path == P_0, "while the replacement is not answered yet"
     assert not selection.finished
@@ -59,9 +59,9 @@ def test_first_answer_ends_the_time_without_a_path() -> None:
     first, second = selection.replace(cut(LINK_1, LINK_0))
     assert selection.path is None
     path = selection.candidates[second].path
-    assert not selection.answer_of(first, path, 1e9), "an answer by the wrong way"
-    assert not selection.answer_of(200, path, 1e9)
-    assert selection.answer_of(second, path, 1e9)
+    assert not selection.process_answer(first, path, 1e9), "an answer by the wrong way"
+    assert not selection.process_answer(200, path, 1e9)
+    assert selection.process_answer(second, path, 1e9)
     assert selection.path == path
     assert not selection.finished
 
@@ -69,10 +69,10 @@ def test_first_answer_ends_the_time_without_a_path() -> None:
 def test_path_that_failed_gets_another_chance_in_the_next_round() -> None:
     selection = begun()
     selection.lose({LINK_1})
-    assert selection.answer_of(1, P_0, 1e9)
+    assert selection.process_answer(1, P_0, 1e9)
     selection.begin_round(NONE)
     selection.lose({LINK_1})
-    assert selection.answer_of(1, P_0, 1e9)
+    assert selection.process_answer(1, P_0, 1e9)
     assert selection.finished, "its failure was told, nothing is waited for"
 
 
@@ -93,8 +93,8 @@ def test_working_path_in_use_takes_the_place_of_a_failed_one() -> None:
     [probe] = selection.replace(cut(LINK_1))
     assert selection.candidates[probe].path == in_use
     # It is the one in use, so its own traffic counts as available.
-    assert selection.answer_of(1, P_0, 5e8)
-    assert selection.answer_of(probe, in_use, 3e8)
+    assert selection.process_answer(1, P_0, 5e8)
+    assert selection.process_answer(probe, in_use, 3e8)
     assert not selection.settle()
     selection.rate_bps = 0.0
     assert selection.settle()
@@ -118,7 +118,7 @@ def test_path_in_use_that_has_failed_is_not_kept() -> None:
 def test_path_changes_are_counted() -> None:
     selection = begun()
     for index, (path, bps) in enumerate([(P_1, 2e8), (P_0, 9e8)]):
-        assert selection.answer_of(index, path, bps)
+        assert selection.process_answer(index, path, bps)
     assert selection.settle()
     assert not selection.settle()
     assert selection.changes == 1

@@ -22,7 +22,7 @@ from experiments.analysis.simulator.hops import Ints
 from hosts.base.probing import best_of
 from hosts.base.rules import NONE
 from hosts.bcube.bsr import HOP_COST, MOVE_GAIN
-from hosts.bcube.rules import LATELY_S, crowded, is_large, unshared
+from hosts.bcube.rules import LATELY_S, crowded, equal_share, is_large
 from topos.bcube import BCube
 
 
@@ -87,7 +87,7 @@ def _chosen_paths(
             beside[using] -= 1
         for path in range(len(beside)):
             own = rate[flow] if path == using else 0.0
-            free[i, path] = min(free[i, path], unshared(1.0, beside[path], own))
+            free[i, path] = min(free[i, path], equal_share(1.0, beside[path], own))
         # A path with a failed node or cable has 0 hops in the table.
         ways = free[i], hops[flow], hops[flow]
         found[i] = best_of(*ways, using, rate[flow] + gain[flow], HOP_COST)

@@ -27,7 +27,7 @@ from experiments.analysis.simulator.failure_sets import Bools
 from experiments.analysis.simulator.hops import Fill, Hops, Ints, routes_of_hops, walk
 from hosts.base.rules import NONE
 from hosts.bcube.rules import numbers, parallel, with_digit
-from hosts.bcube.search import Net, Wave, joined, meeting
+from hosts.bcube.search import Net, Wave, joined_hops, meeting_server
 from hosts.bcube.selection import most_hops
 from topos.bcube import BCube
 
@@ -250,10 +250,10 @@ def _write_replacement(
     net = Net(state.works, state.apart, *closed, state.weights, state.plain)
     near, far = state.near, state.far
     ends = source, destination
-    middle = meeting(*state.numbers, net, near, far, state.number[1], state.most, *ends)
+    middle = meeting_server(*state.numbers, net, near, far, state.number[1], state.most, *ends)
     hops = 0
     if middle != NONE:
-        for port, peer in joined(near, far, source, destination, middle):
+        for port, peer in joined_hops(near, far, source, destination, middle):
             ports[hops], peers[hops] = port, peer
             hops += 1
     return hops
