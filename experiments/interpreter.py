@@ -42,7 +42,7 @@ def code_command(code: str, *words: object) -> list[str]:
 
 
 def script_command(file: Path) -> list[str]:
-    """Return the command line that runs a script; the script must extend the import path."""
+    """Return the command line of a script under `python -I`: the script must extend sys.path."""
     return [*_isolated_python(), str(file)]
 
 

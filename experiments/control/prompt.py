@@ -236,7 +236,7 @@ class Prompt(CLI):
         why = "" if display.startswith((":", "unix:")) else "there is no display here"
         why = f"the display {display} is reached by TCP, a lab is not" if display and why else why
         why = why or ("" if shutil.which("xterm") else "xterm is not installed (apt install xterm)")
-        require(not why, f"{why}: {here}, or sudo ./pillarbox exec {names[0]} in another")
+        require(not why, f"{why}: {here}, or sudo ./pillarbox exec {names[0]} in another terminal")
         for name, node in zip(names, nodes, strict=True):
             title = f"{name} {self.lab.topology.kind}"
             command = ["xterm", "-T", title, "-e", "bash", "-c", self._shell_command(name)]

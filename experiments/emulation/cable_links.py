@@ -294,7 +294,7 @@ class LabLink(Link):
 
 
 def panel_name(port: str) -> str:
-    """Return the name of the patch panel's interface that is connected to a node's port."""
+    """Return the name of the veth peer of a node's port, the interface at the patch panel."""
     return port[: LONGEST_NAME - 1] + PANEL_MARK
 
 

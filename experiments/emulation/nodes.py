@@ -153,7 +153,7 @@ class LabNode(Node):
         """Return the node's namespace; raise PillarboxError if the node was stopped."""
         if self.namespace is None:
             raise PillarboxError(
-                f"{self.name} was stopped and cannot start again: make a new network"
+                f"node {self.name} was stopped and cannot start again: create a new network"
             )
         return self.namespace
 

@@ -40,7 +40,7 @@ _WORDS = re.compile(r"(?:[^\s'\"\\;|&<>()]|'[^']*'|\"(?:\\.|[^\"])*\"|\\.)+")
 
 
 def make_known(topology: Topology, hosts: Iterable[Any] = ()) -> None:
-    """Make the servers' names known to the lab's programs, and set the host names of `hosts`.
+    """Write the servers' names to the lab's /etc/hosts; set the host names of the Mininet hosts.
 
     Outside a sandbox, programs use the machine's names, and also keep its host name.
     """

@@ -80,7 +80,7 @@ class SealedRouter(SealedChildRouter):
 
     def _ask(self, what: str, packet: bytes, now: float, *arguments: Any) -> list[Action]:
         """Ask the sealed child for actions; if it was killed, drop the packet and stop polling."""
-        self.asked.clear()  # live routers have no question limit: heart-beats never end
+        self.asked.clear()  # no limit on calls of a live student router: heart-beats never end
         try:
             return super()._ask(what, packet, now, *arguments)
         except ChildKilled as stopped:

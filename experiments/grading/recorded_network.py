@@ -67,7 +67,7 @@ class RecordedNetwork(Topology):
         return [(node, port) for node in range(self.nodes) for port in range(self.ports_of(node))]
 
     def _reported_plug(self, work: Work, node: int, port: int) -> Plug:
-        """Return the plug that the class reports for a port, UNPLUGGED if the answer is invalid."""
+        """Ask the student's topology class for a port's plug; return UNPLUGGED if it is invalid."""
         try:
             if node < self.servers:
                 plug = work.attribute("server_plug", node, port, network=self.spec)

@@ -73,7 +73,7 @@ class WatchOverMachines:
         self.close()
 
     def begin(self, at_s: float) -> None:
-        """Start to measure all machines at the same time, given by CLOCK_MONOTONIC."""
+        """Start measuring all machines simultaneously, at a time of the lab's CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._lab.clocks.watch()
         living = self._lab.living()

@@ -222,7 +222,7 @@ class Iperf3:
                 session.fail(f"its iperf3 server did not listen within {limit_s:g} s")
 
     def _sessions_without(self, state: str) -> list[Iperf3Session]:
-        """Return the iperf3 sessions whose live server has no TCP socket in that state."""
+        """Return the unfinished iperf3 sessions whose server has no TCP socket in that state."""
         found = []
         live = self._live_sessions()
         for source in {session.flow.source for session in live}:

@@ -225,7 +225,7 @@ def _check_distribution(name: str, points: Sequence[Point]) -> None:
     for size, share in points:
         require(
             1 <= size <= MOST_BYTES,
-            f"{name} is no distribution of sizes: a flow has at least 1 byte, not {size:g}",
+            f"{name} is no distribution of sizes: a flow has 1 to {MOST_BYTES:g} B, not {size:g}",
         )
         require(
             share >= 0,

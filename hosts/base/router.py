@@ -187,7 +187,7 @@ class Router:
         return self._counted(self._links_changed([changed], now) if changed else [])
 
     def down(self) -> list[tuple[int, Step]]:
-        """Return the links known to be down, as (server at one end, step).
+        """Return the links known to be down, as (server, its hop: egress port and next server).
 
         Routers with link states add the links of other servers.
         """

@@ -150,7 +150,7 @@ class BSR(Forwarding):
         if _timer(flow) not in self.agenda:
             return self._start_next_round(flow, now)
         large = self._pairs.is_large(flow, known, now)
-        if not (large and self._pairs.probes_early(flow, known, now)):
+        if not (large and self._pairs.should_probe_early(flow, known, now)):
             return []
         known.probed_early = True
         self.counters["looks ahead"] += 1

@@ -52,7 +52,7 @@ class Pairs:
         self._large_s[key] = now
         return True
 
-    def probes_early(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
+    def should_probe_early(self, key: FlowKey, flow: PairFlow, now: float) -> bool:
         """Return True if a large flow should start a probe round before its probe interval ends."""
         others = self._pair_flows(key, flow, now)
         if flow.probed_early or any(one.probing for one in (flow, *others)):

@@ -164,7 +164,7 @@ def _single_path_rule(port: int) -> Rule:
     return Rule(single, lambda d: (*numbers(d), port), lambda d: 2 * d.k - 1, _arrivals)
 
 
-def _tunnel_rule(port: int, directions: int = 1) -> Rule:
+def _multi_path_rule(port: int, directions: int = 1) -> Rule:
     """Return the rule of DPillarMP's paths, beginning with those through `port`."""
     return Rule(
         tunnel,
@@ -191,7 +191,7 @@ def _far_side_rule(port: int) -> Rule:
 
 
 DPILLAR_SP = {port: _single_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
-DPILLAR_MP = {port: _tunnel_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
+DPILLAR_MP = {port: _multi_path_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 FAR_SIDE = {port: _far_side_rule(port) for port in (CLOCKWISE, COUNTER_CLOCKWISE)}
 
 RULES = {
@@ -199,6 +199,6 @@ RULES = {
     "sp-ccw": DPILLAR_SP[COUNTER_CLOCKWISE],
     "mp": DPILLAR_MP[CLOCKWISE],
     "mp-ccw": DPILLAR_MP[COUNTER_CLOCKWISE],
-    "mp-both": _tunnel_rule(CLOCKWISE, directions=2),
-    "mp-random": _tunnel_rule(CLOCKWISE, directions=2),
+    "mp-both": _multi_path_rule(CLOCKWISE, directions=2),
+    "mp-random": _multi_path_rule(CLOCKWISE, directions=2),
 }

@@ -57,7 +57,7 @@ class TrafficAware(BothWays):
         self.flows: Bounded[FlowKey, Scheduled] = Bounded(FLOWS, self.timers.flow_idle_s)
 
     def paths_failed(self) -> None:
-        """Invalidate the data plane's cached actions, since any flow may use a failed path."""
+        """Invalidate the cached actions for packets from this server: any may use a failed path."""
         self.own_answers_change()
 
     def path_for(self, packet: bytes, flow: FlowKey, known: Destination, now: float) -> Path | None:

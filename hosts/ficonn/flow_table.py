@@ -93,7 +93,7 @@ class FlowEntry:
         return gone
 
     def rate_bps(self, now: float) -> float:
-        """Return the rate of the flow's packets since the last probe."""
+        """Return the data rate of the flow since its last probe, in bit/s."""
         return self.bytes * 8 / (now - self.probed_s) if now > self.probed_s else 0.0
 
     @property

@@ -164,7 +164,7 @@ class ProbeRelay(TarRelay):
         raise NotImplementedError
 
     def _sight(self, flow: FlowKey, now: float) -> tar.Sight:
-        """Return the state of this server's two links for a flow, without its own traffic."""
+        """Return the server's link states for a flow; the flow's own rate counts as available."""
         self.virtual.expire(now)
         entry, step = self.flow_table.get(flow), self.flow_table.next(flow, now)
         own = (step.port, entry.rate_bps(now)) if entry and step else None

@@ -270,7 +270,7 @@ class Tar(ProbeRelay):
         return self._probe_failed(flow, own, tag, now)
 
     def _probe_failed(self, flow: FlowKey, own: SourceFlow, tag: Tag, now: float) -> list[Action]:
-        """Remove a failed probe's hops; probe again, unless the flow has a path or gives up."""
+        """Remove a failed probe's routing entry; retry, unless the flow has a path or gives up."""
         self.remove_hops(flow, tag, now)
         if own.ready and self.flow_table.next(flow, now):
             # The path in use is not known to have failed: the servers are too busy to answer

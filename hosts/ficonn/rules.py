@@ -111,8 +111,8 @@ def start(net: Nested, source: int, destination: int, by_far_side: bool, progres
 
     The last entry is that of the lowest common level of both ends (section IV.B); all are BYZERO.
     """
-    # Departs from the paper: there is always an entry for the level of the source, which may have
-    # to leave by its backup port if its level-0 link has failed.
+    # Departs from the paper: the PR field always has an entry for the source's level, as the probe
+    # may have to leave by the source's backup port if the source's level-0 link has failed.
     count = max(common_level(net.sizes, source, destination), level_of(net, source))
     if by_far_side:
         # Departs from the paper: an option. The server at the far side of the destination's backup

@@ -81,7 +81,11 @@ class Searches:
         return len(self._under_way)
 
     def begin(self, flow: FlowKey, now: float, *, urgent: bool = True) -> list[Action]:
-        """Send a flow's probe when the window allows; urgent flows skip the rate limit."""
+        """Send a flow's probe, or queue the flow until the probe window has room.
+
+        The window limits the number of flows whose probe is unanswered. Flows that are not urgent
+        first wait for the rate limit.
+        """
         if flow in self._under_way or (urgent and self._has_room):
             return self._send_probe(flow, now)
         if urgent:

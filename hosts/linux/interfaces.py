@@ -27,7 +27,8 @@ from hosts.linux.netlink import (
 
 SIOCGIFFLAGS = 0x8913
 RP_FILTER, ACCEPT_LOCAL = 8, 23  # numbers of settings of net.ipv4.conf, from linux/ip.h
-FILTER, FIRST = 1, 1 << 16  # handle and priority of a server's filter at an interface
+# tc filter of a server at an interface: handle 1; priority 1, in the upper 16 bits of tcm_info
+FILTER, FIRST = 1, 1 << 16
 
 
 class InterfaceChanges:

@@ -241,11 +241,11 @@ def load_socket_filters() -> None:
 
 
 def _packet_socket(
-    name: str, ethertype: int, wanted: tuple[ByteTest, ...], notes: bool
+    name: str, ethertype: int, wanted: tuple[ByteTest, ...], vnet_header: bool
 ) -> socket.socket:
     made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW | socket.SOCK_CLOEXEC, 0)
     made.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
-    made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(notes))
+    made.setsockopt(SOL_PACKET, PACKET_VNET_HDR, int(vnet_header))
     for option in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):
         made.setsockopt(socket.SOL_SOCKET, option, SOCKET_BUFFER_BYTES)
     if wanted:

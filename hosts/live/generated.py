@@ -13,7 +13,9 @@ from typing import NamedTuple
 from hosts.wire.header import WORD_BYTES, Form, Header
 from hosts.wire.header_layout import CHECKSUM, Field, HeaderLayout
 
-FIRST_KIND = 4  # first kind of lookup keys for declared headers; lower kinds are IP's (forward.h)
+# First kind of lookup keys of the eBPF decision tables that is for a network's own packet header
+# (`Header`); the lower kinds, in forward.h, are for IP.
+FIRST_KIND = 4
 TYPES = {8: "__u8", 16: "__be16", 32: "__be32", 64: "__be64"}
 NUMBERS = {8: "{}", 16: "bpf_ntohs({})", 32: "bpf_ntohl({})", 64: "bpf_be64_to_cpu({})"}
 

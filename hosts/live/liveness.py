@@ -177,7 +177,7 @@ class Liveness:
             self.bell, mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ, offset=mmap.PAGESIZE
         )
         for link in links:
-            self._add_link(link, from_s)
+            self._add_kernel_entry(link, from_s)
 
     def resize(self, links: Sequence[NeighbourLink], from_s: float) -> None:
         """Watch these links for heart-beats from now on; new links count as heard at `from_s`."""
@@ -189,12 +189,12 @@ class Liveness:
             self._free.add(number)
         for link in links:
             if link.step not in self._numbers:
-                self._add_link(link, from_s)
+                self._add_kernel_entry(link, from_s)
 
-    def _add_link(self, link: NeighbourLink, from_s: float) -> None:
+    def _add_kernel_entry(self, link: NeighbourLink, heard_s: float) -> None:
         number = self._numbers[link.step] = self._take_free_index(link)
         key = link.mac, link.ifindex, self._uid
-        entry = int(from_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
+        entry = int(heard_s * NS), 0, link.uid.to_bytes(4, "big"), _WELL, _WELL, 0, *key, 0
         _LINK.pack_into(self._table, number * _LINK.size, *entry)
 
     def _take_free_index(self, link: NeighbourLink) -> int:

@@ -238,7 +238,7 @@ class Nursery:
         socket.send_fds(self._channel, [json.dumps(message).encode()], descriptors)
 
     def _take_over(self, message: dict[str, Any], files: list[int]) -> None:
-        """Take over the forwarders, pacer and eBPF maps of a nursery that has ended."""
+        """Adopt forwarders, heart-beat pacer and eBPF maps of the previous nursery process."""
         self._continues = True
         ours, theirs = (socket.socket(fileno=each) for each in files[:2])
         self._pacer_ends, self._pacer_began_s = (ours, theirs), 0.0

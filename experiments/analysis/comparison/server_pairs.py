@@ -33,7 +33,7 @@ class RoutingPaths:
 
 @dataclass(frozen=True)
 class PathsBetweenServers:
-    """The paths of each routing between two servers, and the network's most disjoint paths."""
+    """Number of paths of each routing between two servers, and of the network's disjoint paths."""
 
     known: tuple[RoutingPaths, ...]
     by_link: int

@@ -119,11 +119,12 @@ def shortest_path_cases(work: Work) -> list[GradedCase]:
     """Test cases for next hops on shortest paths inside a DCell_1 with failed links."""
     dcell, draw = dcell_of(work.values["network"]), work.draw("shortest")
     return [
-        _next_hops_case(work, dcell, draw.randrange(dcell.servers), draw) for _ in range(TABLES)
+        _next_hop_table_case(work, dcell, draw.randrange(dcell.servers), draw)
+        for _ in range(TABLES)
     ]
 
 
-def _next_hops_case(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
+def _next_hop_table_case(work: Work, dcell: DCell, server: int, draw: random.Random) -> GradedCase:
     inside = dfr.members(dcell, CELL, server)
     known = advertised_links(dcell, server, NONE)
     lost = draw.sample([link for link in known if link[2] in inside and server not in link], 2)

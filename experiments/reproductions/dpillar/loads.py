@@ -69,7 +69,9 @@ PATTERNS = {"one-to-one": HALVES, "all-to-all": 0.01}
 # Section 5.5: with MP, one-to-one, about 95 % of the servers forward at most 4 flows and none more
 # than 11, in both networks; in all-to-all those of the larger network forward more.
 FEW, PAPERS_FEW_PERCENT, NEAR_PERCENT = 4, 95.0, 3.0
-PAPERS_MOST, NEAR_MOST = 11.0, 2.0  # the maximum of thousands of servers differs from draw to draw
+# maximum number of flows that a server forwards: the paper's, and the absolute tolerance, since
+# the maximum differs from draw to draw
+PAPERS_MOST, NEAR_MOST = 11.0, 2.0
 LARGEST_DRAWN = 20  # maximum flows shown; only all-to-all has servers that forward more
 ALIKE = 0.1  # relative tolerance for "no noticeable increase" of load with size
 

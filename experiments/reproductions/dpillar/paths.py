@@ -117,7 +117,7 @@ def label(spec: str) -> str:
 def runs_of(
     settings: Settings, cases: Iterable[tuple[str, int, int]], runs: int = RUNS
 ) -> list[Runs]:
-    """Return simulation runs by (network, failed servers, failed switches) of a DPillar."""
+    """Simulate each case (network, failed servers, failed switches); return a `Runs` per case."""
     return simulation_runs(
         settings, measure, cases, simulation_run_count(settings, runs, QUICK_RUNS)
     )

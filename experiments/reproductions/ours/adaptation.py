@@ -161,10 +161,10 @@ def _moving_share(runs: Runs, name: str, rounds: int, paper: float | None = None
 def _claims(runs: dict[str, Runs], rounds: int) -> list[Claim]:
     """Return the papers' claims on adaptive routing: no moves and steady throughput in the end."""
 
-    def change(run: Found) -> float:
+    def throughput_change(run: Found) -> float:
         return float(run["throughput"][-1] / run["throughput"][-1 - LAST] - 1)
 
-    what = f"{FICONN}: change of the throughput, share", f"last {LAST} rounds", change
+    what = f"{FICONN}: change of the throughput, share", f"last {LAST} rounds", throughput_change
     return [
         *(
             Claim(_moving_share(runs[name], name, rounds, 0.0), SETTLED)

@@ -105,7 +105,9 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
     """Return the one-to-many figure from runs' records and from the paths of larger networks."""
     points = []
     for (name, what), done in runs.items():
-        points.append(_point(name, what, live_experiments.without_invalid_trials(done)))
+        points.append(
+            _sender_goodput_point(name, what, live_experiments.without_invalid_trials(done))
+        )
     claims = [
         Claim(point, 0.0, at_least=True, wanted=GOAL * point.ideal)
         for point in points
@@ -126,7 +128,7 @@ def made(runs: dict[tuple[str, str], Run]) -> Made:
     )
 
 
-def _point(name: str, what: str, done: Run) -> Point:
+def _sender_goodput_point(name: str, what: str, done: Run) -> Point:
     """Return the sending server's goodput as a point, in units of a link's rate."""
     system = next(one for one in SYSTEMS if one.name == name)
     network = parse(system.network)

@@ -102,7 +102,7 @@ def _half_path(
 
 
 def _turning_edge(half: int, levels: int, edge: int, level: int) -> int:
-    """Return an edge switch to which paths turn at that level; at level 0, the same switch."""
+    """Return an edge switch to which paths from `edge` turn down at `level`; `edge` at level 0."""
     if level == 0:
         return edge
     weight = half ** (level - 1)

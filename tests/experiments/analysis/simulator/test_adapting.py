@@ -125,7 +125,7 @@ class PlainBsr(Plain):
         for number in asking:
             self.flows[number].probing = True
         for number, flow in large:
-            if self.pairs.probes_early(number, flow, self.now):
+            if self.pairs.should_probe_early(number, flow, self.now):
                 asking[number] = flow.probed_early = flow.probing = True
         self.answers = {number: self.begun(number, asking[number]) for number in sorted(asking)}
 
