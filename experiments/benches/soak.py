@@ -228,7 +228,7 @@ class Soak:
     def _memory_mib(self) -> dict[Any, float]:
         """Return the private memory of each server's forwarder in MiB, by process."""
         if not self.lab.whole:
-            parts = self.lab.ask_machines(self.lab.to_living({"ask": "memory"}))
+            parts = self.lab.ask_machines(self.lab.request_for_living_machines({"ask": "memory"}))
             return {(machine, *one): mib for machine, found in parts.items() for *one, mib in found}
         pids = [pid for pid in self.lab.forwarders.pids.values() if pid]
         return {pid: own_mib(pid) for pid in pids}

@@ -63,7 +63,7 @@ def _register_scheduler(scheduler: str, name: str) -> int:
     """Save the address of a running Dask scheduler as a cluster, if the scheduler answers."""
     from experiments.machines import cluster_registry
 
-    lock = cluster_registry.take(name)
+    lock = cluster_registry.lock_new_cluster(name)
     with ExitStack() as stack:
         stack.callback(lock.close)
         stack.callback(shutil.rmtree, cluster_registry.folder_of(name), ignore_errors=True)
@@ -82,12 +82,12 @@ def _run_cluster(hosts_file: Any, name: str) -> int:
     from experiments.machines import cluster_registry, ssh_hosts
 
     detached.end_lab_on_sigterm()
-    lock = cluster_registry.take(name)
+    lock = cluster_registry.lock_new_cluster(name)
     folder = cluster_registry.folder_of(name)
     with ExitStack() as stack:
         stack.callback(lock.close)
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        ssh_cluster = ssh_hosts.Kept(hosts_file, folder)
+        ssh_cluster = ssh_hosts.SshDaskCluster(hosts_file, folder)
         stack.callback(ssh_cluster.close)
         scheduler = ssh_cluster.start()
         machines = len(hosts_file.hosts)
@@ -120,7 +120,7 @@ def status(name: str, as_json: bool) -> None:
     from experiments.machines.dask_cluster import Cluster
     from experiments.text import columns
 
-    known = cluster_registry.about(name)
+    known = cluster_registry.stored_facts(name)
     named_cluster = cluster_registry.NamedCluster(name, partly=True)
     cluster = Cluster(named_cluster, lambda *_: None)
     try:
@@ -185,7 +185,7 @@ def down(name: str) -> None:
     """
     from experiments.machines import cluster_registry
 
-    keeper = cluster_registry.about(name)["keeper"]
+    keeper = cluster_registry.stored_facts(name)["keeper"]
     if not cluster_registry.is_up(name):
         raise PillarboxError(f"cluster {name!r} had already ended: its leftovers are removed")
     if keeper is None:

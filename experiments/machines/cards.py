@@ -25,13 +25,13 @@ _COUNTERS = struct.Struct("=8Q")  # rtnl_link_stats64: packets in and out, bytes
 FULL_BYTES = 1 << 16
 
 
-class Card(NamedTuple):
-    """Counters of a network card, and how many samples found its queue full."""
+class CardReadings(NamedTuple):
+    """Counters of a machine's network card, and the number of samples with a full queue."""
 
     sent_bytes: int
     received_bytes: int
     dropped: int  # packets dropped by the card and by its queueing disciplines
-    looks: int  # number of samples of the card's queue
+    looks: int  # number of samples of the card's queue length
     full_looks: int  # samples in which the card's queue was full
     crossed_out: int  # packets that this machine sent into tunnels
     crossed_in: int  # packets that this machine received from tunnels
@@ -67,7 +67,7 @@ class CardWatch:
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def end(self) -> Card:
+    def end(self) -> CardReadings:
         """Stop sampling a network card; return its counters since the start."""
         self._ended.set()
         self._thread.join()
@@ -75,7 +75,7 @@ class CardWatch:
         counted = _Counters(
             *(last - first for first, last in zip(self._before, after, strict=True))
         )
-        return Card(
+        return CardReadings(
             counted.sent_bytes,
             counted.received_bytes,
             counted.dropped,

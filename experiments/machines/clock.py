@@ -24,14 +24,14 @@ from hosts.linux.calls import readable
 from topos.base.errors import PillarboxError
 
 TRIPS, PATIENCE_S = 12, 0.1
-ENOUGH_S = 1e-4  # clock error in seconds that needs no further round trip
+ENOUGH_S = 1e-4  # clock error in seconds below which no further round trip is measured
 EVERY_S = 0.5  # interval of clock measurements during a trial, in seconds
 _NUMBER, _ANSWER = struct.Struct("=Q"), struct.Struct("=Qd")
 
 Now = Callable[[], float]
 
 
-class Offset(NamedTuple):
+class ClockOffset(NamedTuple):
     """Offset of a machine's CLOCK_MONOTONIC from the lab's, with its maximum error."""
 
     at_s: float  # time of the measurement in the lab's clock
@@ -82,9 +82,9 @@ class RemoteClock:
         """Set the UDP address and port at which a machine answers clock requests."""
         self._socket.connect((address, port))
 
-    def offset(self) -> Offset | None:
-        """Return a machine's clock offset by the shortest of several round trips, or None."""
-        best: Offset | None = None
+    def offset(self) -> ClockOffset | None:
+        """Return the clock offset from the shortest UDP round trip, None without an answer."""
+        best: ClockOffset | None = None
         for _ in range(TRIPS):
             found = self._round_trip()
             if found and (best is None or found.error_s < best.error_s):
@@ -93,7 +93,7 @@ class RemoteClock:
                 break
         return best
 
-    def _round_trip(self) -> Offset | None:
+    def _round_trip(self) -> ClockOffset | None:
         self._number += 1
         sent_s = self.now()
         try:
@@ -103,7 +103,7 @@ class RemoteClock:
                 if number == self._number:  # skips answers to earlier clock requests
                     back_s = self.now()
                     middle_s = (sent_s + back_s) / 2
-                    return Offset(middle_s, there_s - middle_s, (back_s - sent_s) / 2)
+                    return ClockOffset(middle_s, there_s - middle_s, (back_s - sent_s) / 2)
         # the machine does not answer, or its answer is malformed
         except (ConnectionRefusedError, struct.error):
             pass
@@ -115,7 +115,7 @@ class RemoteClock:
 
 
 class Clocks:
-    """The clocks of all machines of a lab.
+    """Measures the clock offsets of all machines of a lab, and converts times.
 
     Parameters
     ----------
@@ -126,8 +126,8 @@ class Clocks:
     def __init__(self, machines: int) -> None:
         self._machines = machines
         self.clocks: list[RemoteClock] = []
-        self._known: dict[int, Offset] = {}
-        self._offsets: list[tuple[int, Offset]] = []
+        self._known: dict[int, ClockOffset] = {}
+        self._offsets: list[tuple[int, ClockOffset]] = []
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -135,7 +135,7 @@ class Clocks:
         """Open a UDP socket at the lab's address for clock requests to each machine."""
         self.clocks = [RemoteClock(lab) for _ in range(self._machines)]
 
-    def measure(self) -> dict[int, Offset]:
+    def measure(self) -> dict[int, ClockOffset]:
         """Measure the clock offsets of all machines again; return each machine's known offset."""
         for machine, clock in enumerate(self.clocks):
             found = clock.offset()
@@ -144,16 +144,16 @@ class Clocks:
                 self._offsets.append((machine, found))
         return dict(self._known)
 
-    def there(self, machine: int, at_s: float) -> float:
+    def machine_time_s(self, machine: int, at_s: float) -> float:
         """Convert a time of the lab's clock to a machine's clock."""
         known = self._known.get(machine)
         if known is None:
             raise PillarboxError(f"the clock of machine {machine} does not answer")
         return at_s + known.ahead_s
 
-    def here(self, machine: int, at_s: float) -> float:
+    def lab_time_s(self, machine: int, at_s: float) -> float:
         """Convert a time of a machine's clock to the lab's clock."""
-        return 2 * at_s - self.there(machine, at_s)
+        return 2 * at_s - self.machine_time_s(machine, at_s)
 
     def watch(self) -> None:
         """Measure all clocks periodically from now on, without changing the offsets in use."""
@@ -170,14 +170,14 @@ class Clocks:
                 if found:
                     self._offsets.append((machine, found))
 
-    def seen(self) -> dict[int, list[Offset]]:
+    def end_watch(self) -> dict[int, list[ClockOffset]]:
         """Stop the periodic measurement; return all measured offsets of each machine's clock."""
         if self._thread:
             self._ended.set()
             self._thread.join()
             self._thread = None
             self.measure()
-        offsets: dict[int, list[Offset]] = {machine: [] for machine in range(self._machines)}
+        offsets: dict[int, list[ClockOffset]] = {machine: [] for machine in range(self._machines)}
         for machine, one in self._offsets:
             offsets[machine].append(one)
         return offsets
@@ -191,12 +191,12 @@ class Clocks:
             clock.close()
 
 
-def moved_s(offsets: Iterable[Offset]) -> float:
+def moved_s(offsets: Iterable[ClockOffset]) -> float:
     """Return the minimum drift of a clock against the lab's clock, in seconds.
 
-    >>> moved_s([Offset(0, 7.0, 0.001), Offset(1, 7.0005, 0.001)])
+    >>> moved_s([ClockOffset(0, 7.0, 0.001), ClockOffset(1, 7.0005, 0.001)])
     0.0
-    >>> round(moved_s([Offset(0, 7.0, 0.0001), Offset(1, 7.005, 0.0002)]), 6)
+    >>> round(moved_s([ClockOffset(0, 7.0, 0.0001), ClockOffset(1, 7.005, 0.0002)]), 6)
     0.0047
     """
     least, most = -math.inf, math.inf  # bounds of a clock's offset, if constant

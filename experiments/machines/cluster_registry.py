@@ -36,11 +36,13 @@ def folder_of(name: str) -> Path:
         bool(name) and all(one.isalnum() or one in "-_" for one in name),
         f"{name!r} is not a valid cluster name: use letters, digits, - and _",
     )
-    require(os.geteuid() == 0, "only root can reach a cluster: use sudo")
+    require(
+        os.geteuid() == 0, "only root can use a cluster of computers: run the command with sudo"
+    )
     return CLUSTERS / name
 
 
-def names() -> list[str]:
+def running_clusters() -> list[str]:
     """Return the names of all running clusters of computers."""
     if not CLUSTERS.is_dir():
         return []
@@ -51,7 +53,7 @@ def is_up(name: str) -> bool:
     """Return True if a cluster of computers is up; remove the folder of a dead cluster."""
     folder = folder_of(name)
     try:
-        keeper = about(name)["keeper"]
+        keeper = stored_facts(name)["keeper"]
     except PillarboxError:
         return False
     if not keeper or _is_held(folder):
@@ -60,8 +62,8 @@ def is_up(name: str) -> bool:
     return False
 
 
-def about(name: str) -> dict[str, Any]:
-    """Return the stored facts of a cluster, or raise PillarboxError if no such cluster is known."""
+def stored_facts(name: str) -> dict[str, Any]:
+    """Return a cluster's stored facts (such as its scheduler); raise PillarboxError if unknown."""
     try:
         return dict(json.loads((folder_of(name) / ABOUT).read_text()))
     except FileNotFoundError:
@@ -72,16 +74,16 @@ def about(name: str) -> dict[str, Any]:
 
 
 def write_about(name: str, **known: Any) -> None:
-    """Store facts of a cluster in addition to the facts stored before."""
+    """Add facts of a cluster, such as its scheduler's address, to the cluster's file."""
     with suppress(PillarboxError):
-        known = {**about(name), **known}
+        known = {**stored_facts(name), **known}
     folder = folder_of(name)
     new_file = folder / f"{ABOUT}.new"
     new_file.write_text(json.dumps(known))
     new_file.rename(folder / ABOUT)
 
 
-def take(name: str) -> IO[str]:
+def lock_new_cluster(name: str) -> IO[str]:
     """Create the folder of a new cluster of computers; return its lock file, locked."""
     require(
         not is_up(name),
@@ -130,7 +132,7 @@ def security_in(folder: Path) -> Any:
 
 
 def scheduler_of(name: str) -> str:
-    """Return a cluster's scheduler address; set its TLS keys as Dask's default in this process."""
+    """Return a cluster's Dask scheduler address; make its TLS keys this process's default."""
     import dask
 
     require(is_up(name), f"no cluster {name!r} is up: start it with `cluster up HOSTS.toml`")
@@ -140,11 +142,11 @@ def scheduler_of(name: str) -> str:
         own = {one: str(keys / f"tls_client_{one}.pem") for one in ("cert", "key")}
         known = {f"{tls}.client.{one}": file for one, file in own.items()}
         dask.config.set({f"{tls}.ca-file": str(keys / "tls_ca_file.pem"), **known})
-    return str(about(name)["scheduler"])
+    return str(stored_facts(name)["scheduler"])
 
 
 class NamedCluster:
-    """A running cluster, started by `cluster up` or otherwise; a `Ground`.
+    """A running cluster, started by `cluster up` or otherwise; a `MachineProvider`.
 
     Parameters
     ----------
@@ -169,7 +171,7 @@ class NamedCluster:
         partly: bool = False,
     ) -> None:
         require(is_up(name), f"no cluster {name!r} is up: start it with `cluster up HOSTS.toml`")
-        self.name, self._about = name, about(name)
+        self.name, self._about = name, stored_facts(name)
         self.lossy = tuple(self._about.get("lossy", ()))
         self._partly = partly
         self._client = self._new_client()
@@ -218,7 +220,7 @@ class NamedCluster:
             self.close()
             raise PillarboxError(
                 f"cluster {self.name!r} has workers on {len(by_host)} machines, not on "
-                f"{max(2, wanted)}: `cluster status` tells which; a lab needs 2 or more"
+                f"{max(2, wanted)}: see `cluster status`; a lab needs 2 or more"
             )
         return list(by_host.values())[:wanted]
 
@@ -234,7 +236,7 @@ class NamedCluster:
         """Return the Dask client of a cluster and the addresses of its Dask workers."""
         return self._client, self.workers
 
-    def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
+    def unused_machines(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
         """Yield Dask worker address and IP address of each machine that the lab does not use."""
         yield from ((one, host) for host, one in self._by_host().items() if host not in used)
 
@@ -252,7 +254,7 @@ class NamedCluster:
         return f"see {folder_of(self.name)} for what its worker said"
 
     def close(self) -> None:
-        """Disconnect from the cluster."""
+        """Close the connection to the cluster's Dask scheduler."""
         self._client.close(timeout=CONNECT_S)
 
 

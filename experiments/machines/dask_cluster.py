@@ -21,7 +21,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from experiments.machines.machine_provider import Ground
+from experiments.machines.machine_provider import MachineProvider
 from topos.base.errors import PillarboxError, require
 
 START_S, ANSWER_S, END_S = 120.0, 120.0, 10.0
@@ -39,14 +39,14 @@ class Cluster:
 
     Parameters
     ----------
-    ground : Ground
+    ground : MachineProvider
         Provider of the workers.
     on_news : callable
         Called with a machine and an event there, ``{"event": "lost"}`` when the machine is lost;
         calls come from a background thread, one at a time.
     """
 
-    def __init__(self, ground: Ground, on_news: News) -> None:
+    def __init__(self, ground: MachineProvider, on_news: News) -> None:
         self._ground, self._on_news = ground, on_news
         self._agents: dict[int, Any] = {}
         self._lost: set[int] = set()
@@ -83,14 +83,19 @@ class Cluster:
 
     def start(self, orders: Mapping[int, dict[str, Any]]) -> None:
         """Start the part of a lab on each machine for which there is an order."""
-        from experiments.machines.worker_agent import NEWS, Agent
+        from experiments.machines.worker_agent import NEWS, LabPartActor
 
         if NEWS not in self._topics:
             self._subscribe(NEWS, self._on_part_event)
         self._lost -= orders.keys()
         futures = {
             machine: self._client.submit(
-                Agent, order, actor=True, workers=[self._addresses[machine]], pure=False, retries=0
+                LabPartActor,
+                order,
+                actor=True,
+                workers=[self._addresses[machine]],
+                pure=False,
+                retries=0,
             )
             for machine, order in orders.items()
         }

@@ -39,7 +39,7 @@ CONFIG = {
 
 
 @cache
-def code() -> str:
+def source_hash() -> str:
     """Return a hash of Pillarbox's source code, which has to be equal on all machines of a lab."""
     found = hashlib.sha256()
     for package in PACKAGES:
@@ -63,7 +63,10 @@ def main() -> None:
     with open(0, "rb", buffering=0, closefd=False) as orders:
         line = orders.readline()
     try:
-        require(bool(line), "no order on standard input: `cluster up` starts this program")
+        require(
+            bool(line),
+            "the Dask process has no order on standard input: start it with `cluster up`",
+        )
         order = json.loads(line)
         _check(order)
         try:
@@ -79,13 +82,13 @@ def main() -> None:
 def _check(order: dict[str, Any]) -> None:
     require(
         os.geteuid() == 0,
-        "Pillarbox does not run as root there, which namespaces need: let ssh log in as root",
+        "Pillarbox needs root on each host of a cluster, for namespaces: let ssh log in as root",
     )
-    here = code()
+    here = source_hash()
     require(
         here == order["code"],
-        f"it has another version of Pillarbox ({here}, not {order['code']}): install the same on "
-        "all machines",
+        f"the host has another version of Pillarbox ({here}, not {order['code']}): install the "
+        "same version on all hosts of the cluster",
     )
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from experiments.machines.dask_process import code
+from experiments.machines.dask_process import source_hash
 from hosts.linux.calls import readable
 from topos.base.errors import require
 
@@ -52,7 +52,7 @@ def order_for(
     if role == "worker":
         given |= {**WORKER, "local_directory": str(folder)}
     keys = keys_for(security, role)
-    known = {"role": role, "code": code(), "folder": str(folder), "remove": remove}
+    known = {"role": role, "code": source_hash(), "folder": str(folder), "remove": remove}
     return {**known, "keys": keys, "options": given}
 
 
@@ -67,7 +67,7 @@ def address_in(said: bytes, last_words: Callable[[], str]) -> str:
     return str(message.get("address"))
 
 
-class Started:
+class DaskChildProcess:
     """A running scheduler or worker of Dask, in a child process.
 
     Parameters
@@ -116,9 +116,9 @@ class Started:
     def last_words(self) -> str:
         """Return the last line that a Dask process wrote to standard error."""
         lines = self._log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "it left no message"
+        return lines[-1] if lines else "the Dask process left no message"
 
-    def let_go(self) -> None:
+    def close_input(self) -> None:
         """End a Dask process by closing its standard input, without waiting."""
         assert self.process.stdin
         with suppress(BrokenPipeError):
@@ -126,7 +126,7 @@ class Started:
 
     def end(self) -> None:
         """End a Dask process and wait for its end; kill it after END_S seconds."""
-        self.let_go()
+        self.close_input()
         try:
             self.process.wait(END_S)
         except subprocess.TimeoutExpired:

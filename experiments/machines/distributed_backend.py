@@ -14,7 +14,7 @@ from experiments.trials.runs.trial_backend import TrialBackend
 from experiments.trials.trust.watch import Watch
 
 
-class MeansOverMachines(TrialBackend):
+class DistributedTrialBackend(TrialBackend):
     """Runs a trial's flows and measurements on every machine of a lab, led by this process.
 
     Parameters
@@ -33,7 +33,9 @@ class MeansOverMachines(TrialBackend):
 
     def prepare(self) -> dict[str, Any]:
         """Pin the TCP sysctls on all machines; return the lab's facts for the manifest."""
-        found = self.machines.ask_machines(self.machines.to_living({"ask": "prepare"}))
+        found = self.machines.ask_machines(
+            self.machines.request_for_living_machines({"ask": "prepare"})
+        )
         first: dict[str, Any] = found[self.machines.machine_of(0)]
         return {**first, "machines": self.machines.about()}
 

@@ -35,7 +35,7 @@ def _offset_s() -> float:
 # -- on each machine -------------------------------------------------------------------------------
 
 
-def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
+def capture_on_machine(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
     """Capture frames at ports of this machine's servers; return the file and clock offset."""
     tapped = [
         CapturePort(title, interface, part.namespace_of(server))
@@ -50,7 +50,7 @@ def captured_here(part: Lab, asked: dict[str, Any]) -> dict[str, Any]:
 # -- in the lab's process --------------------------------------------------------------------------
 
 
-def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
+def capture_on_all_machines(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, Any]:
     """Capture frames on all machines of a lab; return the merged file and its frame counts."""
     how, topology = dict(asked["how"]), lab.topology
     require(
@@ -85,7 +85,7 @@ def captured(lab: Lab, machines: Machines, asked: dict[str, Any]) -> dict[str, A
 
 def _frames(machines: Machines, machine: int, answer: dict[str, Any]) -> Iterator[CapturedFrame]:
     """Yield the frames captured on a machine, with timestamps by the lab's clock."""
-    shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.here(machine, 0.0)
+    shift_s = _offset_s() - answer["ahead_s"] + machines.clocks.lab_time_s(machine, 0.0)
     frames = Reader(BytesIO(base64.b64decode(answer["data"])))
     for one in sorted(frames, key=lambda one: one.at_ns):
         yield one._replace(at_ns=one.at_ns + round(shift_s * 1e9))

@@ -36,20 +36,20 @@ from experiments.linux import cgroups
 from experiments.machines import remote_programs
 from experiments.machines.clock import Clocks
 from experiments.machines.dask_cluster import Cluster
-from experiments.machines.dask_process import code
-from experiments.machines.distributed_backend import MeansOverMachines
-from experiments.machines.distributed_capture import captured
-from experiments.machines.half_cables import AHEAD_S, FarMeter, FarShapes
+from experiments.machines.dask_process import source_hash
+from experiments.machines.distributed_backend import DistributedTrialBackend
+from experiments.machines.distributed_capture import capture_on_all_machines
+from experiments.machines.half_cables import AHEAD_S, DistributedMeter, RemoteCableShapes
 from experiments.machines.local_machines import EmulatedMachines, OneComputer
-from experiments.machines.machine_provider import Ground
+from experiments.machines.machine_provider import MachineProvider
 from experiments.machines.placement import place
 from experiments.machines.remote_parts import (
+    DistributedFaults,
+    DistributedForwarders,
+    DistributedNet,
+    DistributedSwitches,
+    DistributedTracer,
     Entrances,
-    FarFaults,
-    FarForwarders,
-    FarNet,
-    FarSwitches,
-    FarTracer,
 )
 from experiments.machines.worker_program import command_for
 from hosts.base.failures import Failures
@@ -72,7 +72,7 @@ class LabOverMachines(Lab):
         As for `Lab`.
     machines : int
         Number of machines, as namespaces of this computer; ignored with `ground`.
-    ground : Ground, optional
+    ground : MachineProvider, optional
         Provider of the machines (default: namespaces of this computer).
     whole : bool
         Whether super-packets cross whole (default: decided by the machines' cards).
@@ -91,7 +91,7 @@ class LabOverMachines(Lab):
         machines: int,
         seed: int = 0,
         *,
-        ground: Ground | None = None,
+        ground: MachineProvider | None = None,
         whole: bool = False,
         weights: Sequence[int] = (),
     ) -> None:
@@ -106,15 +106,17 @@ class LabOverMachines(Lab):
         self._machine_of: list[int] = self._placed.machine_of.tolist()
         self.machines = machines
         self.lost: set[int] = set()
-        self._dead_before: set[int] = set()  # servers killed before their machine was lost
+        self._dead_before: set[int] = (
+            set()
+        )  # servers that the user killed before their machine was lost
         self.came_back: set[int] = set()  # machines whose Dask worker disconnected and came back
         self._cluster = Cluster(self.ground, self._on_machine_event)
         parts = self.ground.parts_folder(folder, self._cluster.name)
         self._folders = [parts.with_name(f"{parts.name}{one}") for one in range(machines)]
         self._entrances = Entrances(topology, self._folders, self._machine_of, self.reach)
         self.clocks = Clocks(machines)
-        self.means = MeansOverMachines(self, self)
-        self._far = FarForwarders(self._cluster, self._machine_of, self.clocks)
+        self.means = DistributedTrialBackend(self, self)
+        self._far = DistributedForwarders(self._cluster, self._machine_of, self.clocks)
         super().__init__(topology, settings, folder, seed)
 
     def _forwarders(self) -> Forwarders:
@@ -124,23 +126,25 @@ class LabOverMachines(Lab):
         found = super()._switches()
         require(
             found is None or isinstance(found, Routers),
-            "Open vSwitch works on one machine only: leave --plane ovs, or --machines, out",
+            "Open vSwitch works in labs on one machine only: omit --plane ovs or --machines",
         )
-        return found and FarSwitches(found, self._ask_all)
+        return found and DistributedSwitches(found, self._ask_all)
 
     def _make_tracer(self) -> PacketTracer:
         ask, forwarders = self.ask_part, self.forwarders
-        return FarTracer(self.topology, self.net, forwarders, self.dead, ask, self._ask_all)
+        return DistributedTracer(self.topology, self.net, forwarders, self.dead, ask, self._ask_all)
 
     def _ask_all(self, **request: Any) -> dict[int, Any]:
-        return self.ask_machines(self.to_living(request), least=1)
+        return self.ask_machines(self.request_for_living_machines(request), least=1)
 
     def _net(self) -> LabNet:
         usual = CableShape(self.settings.rate_mbit, self.settings.delay, self.settings.loss)
-        return cast(LabNet, FarNet(self.topology, self._machine_of, self._entrances, usual, self))
+        return cast(
+            LabNet, DistributedNet(self.topology, self._machine_of, self._entrances, usual, self)
+        )
 
     def _faults(self) -> Faults:
-        return FarFaults(self.net, self._cluster, self.clocks, self._on_late)
+        return DistributedFaults(self.net, self._cluster, self.clocks, self._on_late)
 
     # -- start and stop ----------------------------------------------------------------------------
 
@@ -155,7 +159,7 @@ class LabOverMachines(Lab):
             min(one["processors"] for one in facts), crossing
         )
         self._start_parts(range(self.machines))
-        cast(FarNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
+        cast(DistributedNet, self.net).queue_bytes = self.ask_part(0, ask="queue")
         server_names.make_known(self.topology)
         self.log("up", network=self.topology.spec, routing=self.routing, machines=self.machines)
         if crossing == SINGLE and self.relays:
@@ -218,7 +222,7 @@ class LabOverMachines(Lab):
     # -- servers and machines --------------------------------------------------------------------
 
     def namespace_of(self, server: int) -> int:
-        """Return a server's network namespace, as an open file."""
+        """Return the file descriptor of a server's network namespace."""
         return self._entrances.of(server)
 
     def reach(self, server: int) -> list[str]:
@@ -259,8 +263,8 @@ class LabOverMachines(Lab):
 
     def _start_elsewhere(self, machine: int) -> None:
         """Restart the servers of a lost machine on an unused machine."""
-        used = [self.ground.addresses[one] for one in self.living()]
-        found = next(iter(self.ground.spares(used)), None)
+        used = [self.ground.addresses[one] for one in self.living_machines()]
+        found = next(iter(self.ground.unused_machines(used)), None)
         require(
             found is not None,
             f"machine {machine} is lost, and no unused machine can replace it: let a worker join "
@@ -279,7 +283,11 @@ class LabOverMachines(Lab):
         old = self._folders[machine]
         # a new folder on the machine, without files of the lost part
         self._folders[machine] = old.with_name(f"{old.name}-")
-        self.ask_machines(self.to_living({"ask": "moved", "machine": machine, "address": address}))
+        self.ask_machines(
+            self.request_for_living_machines(
+                {"ask": "moved", "machine": machine, "address": address}
+            )
+        )
         self._start_parts([machine])
         self.lost.discard(machine)
         self.came_back.add(machine)
@@ -288,8 +296,8 @@ class LabOverMachines(Lab):
         for one in servers & self._dead_before:
             self._far.kill(one)
         self._dead_before -= servers
-        cast(FarFaults, self.faults).regain(machine)
-        cast(FarShapes, self.net.shapes).regain(machine)
+        cast(DistributedFaults, self.faults).regain(machine)
+        cast(RemoteCableShapes, self.net.shapes).regain(machine)
         self._inform_switches()
         self.log("machine replaced", machine=machine, address=address)
         self._print_event(
@@ -301,38 +309,38 @@ class LabOverMachines(Lab):
         facts = self._cluster.facts(machines)
         for machine, one in zip(machines, facts, strict=True):
             require(
-                one["code"] == code() and one["root"],
-                f"machine {machine} ({one['host']}) has another version of Pillarbox, or it is no "
-                "root there: `cluster status` tells",
+                one["code"] == source_hash() and one["root"],
+                f"machine {machine} ({one['host']}) has another version of Pillarbox, or "
+                "Pillarbox is not root on it: see `cluster status`",
             )
         return facts
 
     def resize(self, servers: int) -> None:
         """Raise PillarboxError: nodes would have to move between machines."""
         raise PillarboxError(
-            "a lab over several machines neither grows nor shrinks: start it in the other size"
+            "a lab over several machines cannot be resized: start it anew in the other size"
         )
 
     def bytes_sent(self) -> dict[str, int]:
         """Return the bytes that each port of each server has sent."""
-        found = self.ask_machines(self.to_living({"ask": "sent"}))
+        found = self.ask_machines(self.request_for_living_machines({"ask": "sent"}))
         return {port: sent for ports in found.values() for port, sent in ports.items()}
 
     def meter(self) -> Meter:
         """Return a meter of all cables and servers, on all machines."""
-        return cast(Meter, FarMeter(self.topology, self))
+        return cast(Meter, DistributedMeter(self.topology, self))
 
     def machine_of(self, node: int) -> int:
-        """Return the machine of a server or switch."""
+        """Return the number of the machine that emulates a server or switch."""
         return self._machine_of[node]
 
-    def living(self) -> list[int]:
+    def living_machines(self) -> list[int]:
         """Return the numbers of all machines that are not lost."""
         return [machine for machine in range(self.machines) if machine not in self.lost]
 
-    def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    def request_for_living_machines(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Return the same request for every machine that is not lost, by machine number."""
-        return dict.fromkeys(self.living(), request)
+        return dict.fromkeys(self.living_machines(), request)
 
     def ask_machines(
         self, requests: Mapping[int, dict[str, Any]], least: int | None = None
@@ -347,15 +355,15 @@ class LabOverMachines(Lab):
         """Return a server's routing state and counters, with times in the lab's clock."""
         state = super().state(server)
         for news in state.get("news", ()):
-            news["at_s"] = self.clocks.here(self._machine_of[server], news["at_s"])
+            news["at_s"] = self.clocks.lab_time_s(self._machine_of[server], news["at_s"])
         return state
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
         """Return the handlers of requests that only a lab over machines has."""
-        return {"capture": partial(captured, self, self)}
+        return {"capture": partial(capture_on_all_machines, self, self)}
 
     def about(self) -> dict[str, Any]:
-        """Return the manifest's entry about the machines."""
+        """Return the machines' entry in the manifest of a run, which describes their hardware."""
         return {
             "machines": self.machines,
             "servers": [len(self._servers_of(machine)) for machine in range(self.machines)],
@@ -395,7 +403,7 @@ class LabOverMachines(Lab):
         return [s for s in range(self.topology.servers) if self._machine_of[s] == machine]
 
     def machine_count_phrase(self) -> str:
-        """Return a phrase with the number of machines and crossing cables."""
+        """Return a phrase with the numbers of machines and of cables between machines."""
         cables = f"{self._crossing()} of {self.topology.cables} cables cross"
         return f"; {self.machines} machines, {cables}"
 
@@ -434,7 +442,7 @@ class LabOverMachines(Lab):
             self._dead_before |= self.dead & set(servers)
             self.dead.update(servers)
             self.log("machine lost", machine=machine, servers=[self.name(s) for s in servers])
-            cast(FarFaults, self.faults).lose(machine)
+            cast(DistributedFaults, self.faults).lose(machine)
             self._inform_switches()
             end_programs_in(self._entrances.opened(servers))
             self._entrances.close(servers)

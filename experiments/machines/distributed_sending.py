@@ -28,7 +28,7 @@ LOOK_S = 0.2  # interval between requests for flows' progress, in seconds
 
 
 class Generators:
-    """Sends flows whose ends are on several machines.
+    """Controls the traffic generators of all machines, for flows between machines.
 
     Parameters
     ----------
@@ -47,7 +47,9 @@ class Generators:
     def __init__(
         self, lab: Machines, flows: Sequence[Flow], sending: Sending, *, arrive: bool = False
     ) -> None:
-        require(bool(flows), "there is no flow to send")
+        require(
+            bool(flows), "the trial has no flows to send over the machines: order at least one flow"
+        )
         self._lab, self._flows, self._sending, self._arrive = lab, list(flows), sending, arrive
         self.interval_s = interval_length_s(len(flows), sending.interval_s)
         # numbers of the flows with an end on a machine, by machine
@@ -106,14 +108,17 @@ class Generators:
         """Start the flows on all machines at the same time, given by CLOCK_MONOTONIC."""
         self._lab.ask_machines(
             {
-                machine: {"ask": "send start", "at_s": self._lab.clocks.there(machine, at_s)}
+                machine: {
+                    "ask": "send start",
+                    "at_s": self._lab.clocks.machine_time_s(machine, at_s),
+                }
                 for machine in self._flows_on
             }
         )
         self._give_up_s = at_s + self._sending.timeout_s + ANSWER_S
 
     def finish(self) -> None:
-        """End now all flows that have a duration, on all machines."""
+        """End all flows with a duration immediately, on all machines."""
         self._lab.ask_machines(self._same_request_for_all({"ask": "send finish"}), least=0)
 
     def progress(self) -> Sequence[Progress]:
@@ -139,7 +144,10 @@ class Generators:
             least=0,  # no answer is required: an event soon reports a lost machine
         )
         for machine, seen in found.items():
-            require(not seen["gone"], f"the generator of machine {machine} ended: {seen['gone']}")
+            require(
+                not seen["gone"],
+                f"the traffic generator of machine {machine} failed: {seen['gone']}",
+            )
             for number, delivered, ended in seen["moved"]:
                 self._update(machine, number, delivered, bool(ended))
 
@@ -154,7 +162,7 @@ class Generators:
             self._progress[number] = Progress(number, delivered, ended)
 
     def _fail_flows_of(self, machine: int) -> None:
-        """Mark the flows of a lost machine as ended."""
+        """Mark all flows to or from a lost machine as failed."""
         for flow in self._flows_on.pop(machine):
             self._reasons[flow.number] = f"machine {machine} was lost"
             self._update(machine, flow.number, self._progress[flow.number].delivered_bytes, True)
@@ -191,13 +199,15 @@ class Generators:
             (self._lab.machine_of(end), flow.number) for end in (flow.source, flow.destination)
         )
         if flow.number in self._reasons or sender not in ends or receiver not in ends:
-            reason = self._reasons.get(flow.number, "a generator was stopped before its end")
+            reason = self._reasons.get(
+                flow.number, "a traffic generator was stopped before the flow ended"
+            )
             return FlowResult(flow, self.name, reason=reason)
         if sender == receiver:
             fields, intervals = ends[sender], rows[sender]
         else:
-            fields = joined(ends[sender], ends[receiver])
-            intervals = joined_rows(rows[sender], rows[receiver])
+            fields = combined_outcome(ends[sender], ends[receiver])
+            intervals = combined_samples(rows[sender], rows[receiver])
         result = FlowResult(flow, self.name, *fields)
         result.intervals = intervals
         return result
@@ -216,17 +226,17 @@ class Generators:
                 continue
 
 
-def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
-    """Return a flow's outcome, combined from those of its sender and its receiver.
+def combined_outcome(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
+    """Return a flow's outcome, combined from the reports of the flow's sender and receiver.
 
     The receiving end knows the delivered bytes and whether the flow completed. If it did not, the
     sending end may know the reason.
 
     >>> sent = ["completed", "", 0.1, None, 0, 7, 2]
-    >>> joined(sent, ["completed", "", None, 1.5, 900, 0, 0])
+    >>> combined_outcome(sent, ["completed", "", None, 1.5, 900, 0, 0])
     ['completed', '', 0.1, 1.5, 900, 7, 2]
     >>> broke = ["failed", "its connection broke: Connection reset by peer", None, None, 5, 0, 0]
-    >>> joined(["failed", "server 0.0 died", 0.1, None, 0, 1, 1], broke)
+    >>> combined_outcome(["failed", "server 0.0 died", 0.1, None, 0, 1, 1], broke)
     ['failed', 'server 0.0 died', 0.1, None, 5, 1, 1]
     """
     status, why, _, end_s, delivered, _, _ = received
@@ -236,7 +246,7 @@ def joined(sent: Sequence[Any], received: Sequence[Any]) -> list[Any]:
     return [status, reason, begin_s, end_s, delivered, retransmits, tries]
 
 
-def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:
+def combined_samples(sent: Sequence[Interval], received: Sequence[Interval]) -> list[Interval]:
     """Return a flow's samples: bytes at the receiver, with TCP's state at the sender.
 
     Both ends cut intervals at the same instants, but a late process cuts later, so each interval
@@ -244,7 +254,7 @@ def joined_rows(sent: Sequence[Interval], received: Sequence[Interval]) -> list[
 
     >>> late = [Interval(0.06, 0.1, 500), Interval(0.1, 0.2, 900)]
     >>> sent = [Interval(0.0, 0.1, 0, 1, 80, 9000), Interval(0.1, 0.21, 0, 2, 70, 8000)]
-    >>> [row[2:] for row in joined_rows(sent, late)]
+    >>> [row[2:] for row in combined_samples(sent, late)]
     [(500, 1, 80, 9000), (900, 2, 70, 8000)]
     """
     rows = list(received)

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.machines.cards import Card, CardWatch
-from experiments.machines.clock import Offset, moved_s
+from experiments.machines.cards import CardReadings, CardWatch
+from experiments.machines.clock import ClockOffset, moved_s
 from experiments.machines.trial_support import Machines
 from experiments.trials.trust.machine import Machine, between, machine
 from experiments.trials.trust.readings import DurationStatistics, MachineReadings, Readings
@@ -42,7 +42,7 @@ class PartWatch:
         return {"card": card, "readings": readings.as_json(), "links": readings.links}
 
     def close(self) -> None:
-        """Stop the watch, whether it has begun or not."""
+        """Stop the load measurement of a trial, even if it has not begun."""
         self._watch.close()
         if self._card:
             self._card.end()
@@ -76,30 +76,30 @@ class WatchOverMachines:
         """Start measuring all machines simultaneously, at a time of the lab's CLOCK_MONOTONIC."""
         self._begin_s = at_s
         self._lab.clocks.watch()
-        living = self._lab.living()
+        living = self._lab.living_machines()
         self._lab.ask_machines(
             {
-                one: {"ask": "watch begin", "at_s": self._lab.clocks.there(one, at_s)}
+                one: {"ask": "watch begin", "at_s": self._lab.clocks.machine_time_s(one, at_s)}
                 for one in living
             }
         )
         self._before = machine()
 
     def so_far(self) -> None:
-        """Do nothing: the machines' readings are transferred only at the end."""
+        """Do nothing: machines transfer their load readings only at the end of a trial."""
 
     def end(self) -> Readings:
         """Stop measuring; return the merged readings of all machines."""
         assert self._before
         found = self._ask({"ask": "watch end"})
         busy = between(self._before, machine())
-        offsets = self._lab.clocks.seen()
+        offsets = self._lab.clocks.end_watch()
         self._before = None
         seen = {number: _readings(one) for number, one in found.items()}
         machines = []
         for number in range(self._lab.machines):
             if number in seen and number not in self._lab.came_back:
-                card = Card(*found[number]["card"])
+                card = CardReadings(*found[number]["card"])
                 machines.append(_as_machine_readings(number, seen[number], card, offsets[number]))
             else:
                 machines.append(
@@ -110,10 +110,10 @@ class WatchOverMachines:
         return merged(list(seen.values()), machines, faults, busy.foreign)
 
     def close(self) -> None:
-        """Stop the watch, whether it has begun or not."""
+        """Stop the load measurement of a trial, even if it has not begun."""
         if self._before:
-            self._lab.clocks.seen()
-        for number in self._lab.living():
+            self._lab.clocks.end_watch()
+        for number in self._lab.living_machines():
             try:
                 self._lab.ask_machines({number: {"ask": "watch close"}})
             except PillarboxError:  # the machine is being lost, and its processes with it
@@ -121,7 +121,7 @@ class WatchOverMachines:
 
     def _ask(self, request: dict[str, Any]) -> dict[int, Any]:
         """Send a request to all machines; leave out a machine that is lost meanwhile."""
-        return self._lab.ask_machines(self._lab.to_living(request), least=1)
+        return self._lab.ask_machines(self._lab.request_for_living_machines(request), least=1)
 
 
 def _readings(answer: Mapping[str, Any]) -> Readings:
@@ -134,7 +134,7 @@ def _readings(answer: Mapping[str, Any]) -> Readings:
 
 
 def _as_machine_readings(
-    number: int, readings: Readings, card: Card, offsets: Sequence[Offset]
+    number: int, readings: Readings, card: CardReadings, offsets: Sequence[ClockOffset]
 ) -> MachineReadings:
     ahead = [one.ahead_s for one in offsets]
     return MachineReadings(

@@ -12,7 +12,7 @@ connect in steps, each a line of JSON in and a line out, led by `sending.Generat
 
 The process then prints the flows' outcomes, as the generator of a single machine does. The
 receiving end decides when a flow has ended and resets the connection, which informs its sender.
-`sending.joined` combines the counters of both ends.
+`distributed_sending.combined_outcome` combines the counters of both ends.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ ELSEWHERE = "its other end broke off"
 DONE = (ConnectionResetError, BrokenPipeError)
 
 
-class Lines:
+class JsonLineReader:
     """Reads lines of JSON from standard input, unbuffered so that epoll sees unread input."""
 
     def __init__(self) -> None:
         self._buffer = b""
 
     def next(self) -> dict[str, Any]:
-        """Return the next message; exit the process at end of file."""
+        """Return the next JSON message from standard input; exit the process at end of file."""
         while b"\n" not in self._buffer:
             more = os.read(0, 1 << 16)
             if not more:
@@ -70,11 +70,11 @@ else:
 class _RemoteEnds(_Base):
     """Mixin for a traffic generator with flows whose other end may be on another machine."""
 
-    lines: Lines
+    lines: JsonLineReader
     here: set[int]
 
-    def listen_to_lead(self, lines: Lines, here: set[int]) -> None:
-        """Handle messages from the lab's process, such as the end, while flows are sent."""
+    def listen_to_lead(self, lines: JsonLineReader, here: set[int]) -> None:
+        """Handle messages from the lab's process, such as `finish`, while flows are sent."""
         self.lines, self.here = lines, here
         self._by_number = {one.flow.number: one for one in self.connections}
         self._deeds[0] = self._handle_message, self.connections[0]
@@ -113,11 +113,11 @@ class _RemoteEnds(_Base):
         return "" if self._sends_to_other_machine(one) else super()._timeout_reason(one)
 
 
-class Greedy(_RemoteEnds, FlowEventLoop):
+class GreedyFlowGenerator(_RemoteEnds, FlowEventLoop):
     """Traffic generator of one machine for flows that send as fast as they can."""
 
 
-class OnTime(_RemoteEnds, OpenLoopSender):
+class ArrivingFlowGenerator(_RemoteEnds, OpenLoopSender):
     """Traffic generator of one machine for flows that arrive over time."""
 
 
@@ -129,7 +129,7 @@ def main() -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the lab's own process only
     os.nice(max(0, NICE - os.nice(0)))
-    lines = Lines()
+    lines = JsonLineReader()
     order = lines.next()
     task: GeneratorTask = order["task"]
     here = {int(server) for server in task["namespaces"]}
@@ -140,8 +140,8 @@ def main() -> None:
     deaths = ServerDeathReader(path, known_bytes, task["names"])
     if order["arrive"]:
         prioritize_process()
-    kind = OnTime if order["arrive"] else Greedy
-    loop: Greedy | OnTime = kind(connections, task, deaths)
+    kind = ArrivingFlowGenerator if order["arrive"] else GreedyFlowGenerator
+    loop: GreedyFlowGenerator | ArrivingFlowGenerator = kind(connections, task, deaths)
     loop.listen_to_lead(lines, here)
     take_role("generator", [Path(path).parent])
     gc.freeze()
@@ -158,7 +158,7 @@ def connect(
     connector: FlowConnector,
     task: GeneratorTask,
     here: set[int],
-    lines: Lines,
+    lines: JsonLineReader,
 ) -> None:
     """Connect all flows from this machine, and accept the flows to this machine."""
     ports = {int(server): port for server, port in lines.next()["ports"].items()}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from experiments.emulation.lab import Lab
 
 
-class Sender:
+class TrafficGeneratorHandle:
     """Starts and controls one machine's traffic generator process.
 
     Parameters
@@ -52,7 +52,7 @@ class Sender:
         ends = sorted({end for flow in flows for end in (flow.source, flow.destination)})
         here = set(lab.here())
         log = lab.folder / "events.jsonl"
-        # size of the log before namespaces are opened: later deaths are logged after it
+        # size of the log of server deaths before namespaces are opened: later deaths follow it
         known_bytes = log.stat().st_size
         task: GeneratorTask = {
             "flows": [list(astuple(flow)) for flow in flows],
@@ -70,7 +70,7 @@ class Sender:
         return self._answer_to(self._order)
 
     def step(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send the next step to the traffic generator's process; return its answer."""
+        """Send a step (such as connect) to the traffic generator process; return its answer."""
         return self._answer_to(request)
 
     def start(self, at_s: float) -> None:
@@ -78,10 +78,10 @@ class Sender:
         self._process.write_message({"at_s": at_s})
 
     def finish(self) -> None:
-        """End now all flows of this machine that have a duration."""
+        """End all flows of this machine that have a duration, immediately."""
         self._process.write_message({"finish": True})
 
-    def look(self, over: list[int]) -> dict[str, Any]:
+    def progress(self, over: list[int]) -> dict[str, Any]:
         """Return the progress of flows since the last call; end flows whose other end has ended."""
         if over and self._process.ended() is None:
             with suppress(PillarboxError):  # the traffic generator and all its flows have ended
@@ -100,7 +100,10 @@ class Sender:
     def results(self) -> dict[str, Any]:
         """Return the outcome of every flow's ends on this machine."""
         line, _, rows = self._process.remaining_output().partition(b"\n")
-        require(bool(line), f"a generator was stopped before its end: {last_log_line(self._log)}")
+        require(
+            bool(line),
+            f"a traffic generator was stopped before its end: {last_log_line(self._log)}",
+        )
         return {**json.loads(line), "rows": base64.b64encode(rows).decode()}
 
     def close(self) -> None:

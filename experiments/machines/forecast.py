@@ -21,7 +21,7 @@ MOST_FLOWS = 1 << 18
 SEED = 1
 
 
-class Share(NamedTuple):
+class MachineShare(NamedTuple):
     """Expected share of one machine in a distributed network's nodes and load."""
 
     servers: int
@@ -39,7 +39,7 @@ class Forecast(NamedTuple):
     flows: int
     links: float  # mean number of links per flow
     crossings: float  # mean number of links between two machines per flow
-    shares: list[Share]  # one entry per machine
+    shares: list[MachineShare]  # one entry per machine
 
 
 def forecast(topology: Topology, placed: Placement) -> Forecast:
@@ -73,7 +73,9 @@ def forecast(topology: Topology, placed: Placement) -> Forecast:
     servers = numpy.bincount(machine_of[: topology.servers], minlength=placed.machines)
     switches = numpy.bincount(machine_of[topology.servers :], minlength=placed.machines)
     columns = servers, switches, leaving, work / work.sum(), card / flows
-    shares = [Share(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
+    shares = [
+        MachineShare(*row) for row in zip(*(column.tolist() for column in columns), strict=True)
+    ]
     crossings = float(card.sum()) / 2 / flows
     crossing = int(placed.crossing.sum())
     return Forecast(topology.cables, crossing, flows, len(taken) / flows, crossings, shares)

@@ -12,7 +12,7 @@ from experiments.machines.trial_support import Machines
 from topos.base.errors import PillarboxError
 from topos.base.topology import Topology
 
-AHEAD_S = 0.02  # seconds until an action that all machines take simultaneously
+AHEAD_S = 0.02  # lead time of an action that all machines perform simultaneously, in seconds
 
 
 class HalfCable(NamedTuple):
@@ -22,7 +22,7 @@ class HalfCable(NamedTuple):
     cable: int  # index in `Topology.links`
 
 
-class FarShapes(CableShapes):
+class RemoteCableShapes(CableShapes):
     """Rates, delays and losses of cables between machines; each machine sets its own end."""
 
     def __init__(self, net: Any, usual: CableShape, machines: Machines) -> None:
@@ -31,7 +31,7 @@ class FarShapes(CableShapes):
 
     def change(self, a: str, b: str, wanted: CableShape) -> None:
         """Set rate, delay and loss at both ends of a cable; on an error restore both ends."""
-        halves, living = self._cable_halves(a, b), self._machines.living()
+        halves, living = self._cable_halves(a, b), self._machines.living_machines()
         try:
             self._shape_halves(halves, wanted, living)
         except PillarboxError:
@@ -58,12 +58,12 @@ class FarShapes(CableShapes):
         asked = {}
         for machine in {half.machine for half in halves}.intersection(machines):
             cables = [half.cable for half in halves if half.machine == machine]
-            there_s = self._machines.clocks.there(machine, at_s)
+            there_s = self._machines.clocks.machine_time_s(machine, at_s)
             asked[machine] = {"ask": "shape", "cables": cables, "shape": wanted, "at_s": there_s}
         self._machines.ask_machines(asked, least)
 
 
-class FarMeter:
+class DistributedMeter:
     """Reads byte counters of cables and servers on all machines at the same time.
 
     Counters of a lost machine keep their last value, and its queue depths are 0.
@@ -75,9 +75,11 @@ class FarMeter:
         self._received: dict[int, int] = {}
 
     def read(self) -> MeterReading:
-        """Return the counters of all directions and servers so far."""
+        """Return the byte counts so far of each direction of each cable, and of each server."""
         machines, at_s = self._machines, time.monotonic() + AHEAD_S
-        moments = {one: machines.clocks.there(one, at_s) for one in machines.living()}
+        moments = {
+            one: machines.clocks.machine_time_s(one, at_s) for one in machines.living_machines()
+        }
         asked = {one: {"ask": "count", "at_s": there_s} for one, there_s in moments.items()}
         still = {one: (sent, 0, drops) for one, (sent, _, drops) in self._directions.items()}
         received = dict(self._received)

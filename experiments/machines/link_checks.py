@@ -23,7 +23,7 @@ from experiments.emulation.underlay import TUNNEL_BYTES
 from experiments.linux.shaping import HEADER_ROOM
 from experiments.machines.cluster_registry import NamedCluster
 from experiments.machines.dask_cluster import GONE, Cluster
-from experiments.machines.dask_process import code
+from experiments.machines.dask_process import source_hash
 from experiments.machines.distributed_lab import LabOverMachines
 from hosts.live.settings import LabSettings
 from topos.base.errors import PillarboxError, require
@@ -55,7 +55,7 @@ class MachineProbe:
         return int(listener.getsockname()[1])
 
     def rate(self, address: str, port: int) -> float:
-        """Return the TCP rate to another machine's listener, in bit/s."""
+        """Measure and return the TCP rate to another machine's listener, in bit/s."""
         data = bytes(CHUNK)
         with socket.create_connection((address, port), ANSWER_S) as out:
             end = time.monotonic() + SECONDS
@@ -67,14 +67,15 @@ class MachineProbe:
     def mtu(self, address: str, most: int) -> int:
         """Return the largest packet in bytes that ping delivers unfragmented, 0 for none."""
         require(
-            shutil.which("ping") is not None, "a machine has no ping: install iputils-ping there"
+            shutil.which("ping") is not None,
+            f"{socket.gethostname()} has no program ping: install iputils-ping",
         )
-        if not _passes(address, LEAST_MTU):
+        if not _is_ping_answered(address, LEAST_MTU):
             return 0
         low, high = LEAST_MTU, most + 1
         size = most
         while high - low > 1:
-            low, high = (size, high) if _passes(address, size) else (low, size)
+            low, high = (size, high) if _is_ping_answered(address, size) else (low, size)
             size = (low + high) // 2
         return low
 
@@ -87,7 +88,7 @@ def _receive(listener: socket.socket) -> None:
         come.sendall(b"%f" % (count * 8 / (time.monotonic() - begin)))
 
 
-def _passes(address: str, size: int) -> bool:
+def _is_ping_answered(address: str, size: int) -> bool:
     whole = ["ping", "-n", "-q", "-c", "1", "-W", "1", "-M", "do", "-s", str(size - IP_ICMP_BYTES)]
     return subprocess.run([*whole, address], capture_output=True, check=False).returncode == 0
 
@@ -120,7 +121,7 @@ def _actor_result(asked: Any) -> Any:
         return asked.result(timeout=ANSWER_S)
     except GONE as error:
         raise PillarboxError(
-            f"a machine does not answer, or a firewall blocks its connection to another: {error}"
+            f"a machine of the cluster is down, or a firewall blocks TCP between machines: {error}"
         ) from None
 
 
@@ -174,7 +175,7 @@ def _lab_throughput_mbit(lab: LabOverMachines, source: int, destination: int) ->
 
 def _problems_of_machines(facts: list[dict[str, Any]]) -> Iterator[str]:
     for machine, one in enumerate(facts):
-        if one["code"] != code():
+        if one["code"] != source_hash():
             yield f"machine {machine} ({one['host']}) has another version of Pillarbox"
         if not one["root"]:
             yield f"machine {machine} ({one['host']}): its worker does not run as root"

@@ -24,7 +24,7 @@ from experiments.linux import cable_programs, link_requests, offloads
 from experiments.linux.namespaces import Namespace, fabric
 from experiments.linux.shaping import HEADER_ROOM
 from experiments.machines.dask_process import CONFIG
-from experiments.machines.dask_processes import Started, order_for
+from experiments.machines.dask_processes import DaskChildProcess, order_for
 from hosts.linux import netlink_numbers as nl
 from topos.base.errors import PillarboxError, require
 
@@ -79,7 +79,7 @@ class EmulatedMachines:
 
     @property
     def addresses(self) -> list[str]:
-        """IP addresses of the machines."""
+        """IP addresses of the emulated machines."""
         return [address_of(machine) for machine in range(len(self.namespaces))]
 
     def add(self) -> int:
@@ -121,7 +121,7 @@ class EmulatedMachines:
 
 
 class OneComputer:
-    """Machine provider whose machines are namespaces in this sandbox; a `Ground`.
+    """Machine provider whose machines are namespaces in this sandbox; a `MachineProvider`.
 
     Parameters
     ----------
@@ -141,7 +141,9 @@ class OneComputer:
         self.addresses: list[str] = []
         self.computer: EmulatedMachines | None = None
         self._scheduler: Any = None
-        self._started: list[Started] = []  # Dask workers of all machines, also of lost ones
+        self._started: list[
+            DaskChildProcess
+        ] = []  # Dask workers of all machines, also of lost ones
 
     def open(self, folder: Path, mtu: int) -> tuple[Any, list[str]]:
         """Create the emulated machines, start Dask's scheduler and a worker on each machine."""
@@ -179,7 +181,7 @@ class OneComputer:
         order = order_for("worker", here, self._folder, self._security, remove=False, **named)
         log = self._folder / f"machine{machine}.log"
         with self.computer.namespaces[machine]:
-            started = Started(command, order, log)
+            started = DaskChildProcess(command, order, log)
         self._started.append(started)
 
     def _worker_address(self, machine: int) -> str:
@@ -189,7 +191,7 @@ class OneComputer:
         except PillarboxError as error:
             raise PillarboxError(f"the worker of machine {machine} did not join: {error}") from None
 
-    def spares(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
+    def unused_machines(self, used: Collection[str]) -> Iterator[tuple[str, str]]:
         """Create another machine; yield its worker's address and its IP address."""
         assert self.computer
         machine = self.computer.add()
@@ -204,17 +206,17 @@ class OneComputer:
         """Return None: no other process connects to the workers, so that they need no TLS keys."""
         return None
 
-    def started(self, machine: int) -> Started:
+    def started(self, machine: int) -> DaskChildProcess:
         """Return the process of the Dask worker of an emulated machine."""
         assert self.computer
         return self._started[self.computer.addresses.index(self.addresses[machine])]
 
     def last_words(self, machine: int) -> str:
-        """Return the last line that a machine's worker wrote."""
+        """Return the last line that a machine's Dask worker logged."""
         return self.started(machine).last_words()
 
     def close(self) -> None:
-        """End workers and scheduler, and remove the machines."""
+        """End the Dask workers and scheduler, and remove the emulated machines."""
         for worker in self._started:
             with suppress(ProcessLookupError):
                 # the machine's namespace has no other process now

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 
-class Ground(Protocol):
+class MachineProvider(Protocol):
     """Provider of machines with a Dask worker each; `addresses` is indexed by machine number."""
 
     machines: int
@@ -26,7 +26,7 @@ class Ground(Protocol):
         """Return the Dask client and the addresses of the machines' workers."""
         ...
 
-    def spares(self, used: Collection[str]) -> Iterable[tuple[str, str]]:
+    def unused_machines(self, used: Collection[str]) -> Iterable[tuple[str, str]]:
         """Yield Dask worker address and IP address of each machine that the lab does not use."""
         ...
 

@@ -34,7 +34,7 @@ from experiments.linux import sandbox
 from experiments.linux.processes import own_mib
 from experiments.machines import remote_programs
 from experiments.machines.clock import ClockServer
-from experiments.machines.distributed_capture import captured_here
+from experiments.machines.distributed_capture import capture_on_machine
 from experiments.machines.part_trial import PartTrial
 from experiments.machines.placement import place
 from experiments.observe.switch_tracing import SwitchTracer
@@ -54,7 +54,7 @@ LONGEST_REQUEST = 1 << 26  # maximum length of a request to a part, in bytes
 Tell = Callable[[dict[str, Any]], None]
 
 
-class Part(Lab):
+class LabPart(Lab):
     """The part of a distributed lab on one machine; it acts on requests of the lab's process.
 
     Parameters
@@ -131,25 +131,27 @@ class Part(Lab):
         return {
             "forwarder": lambda asked: self._ask(**asked),
             "log": lambda asked: self._log_of(asked["server"], asked["longest"]),
-            "inform": lambda asked: self._inform(asked["nodes"], asked["links"]),
-            "follow": lambda asked: self._follow(asked["serial"], keep=asked["keep"]),
-            "switch": at_its_moment(lambda asked: self._switch(asked["cables"], up=asked["up"])),
-            "silence": at_its_moment(
+            "inform": lambda asked: self._report_failures(asked["nodes"], asked["links"]),
+            "follow": lambda asked: self._switches_passed(asked["serial"], keep=asked["keep"]),
+            "switch": at_requested_time(
+                lambda asked: self._switch(asked["cables"], up=asked["up"])
+            ),
+            "silence": at_requested_time(
                 lambda asked: self._cut_silently(asked["cables"], silent=asked["silent"])
             ),
-            "shape": at_its_moment(lambda asked: self._shape(asked["cables"], asked["shape"])),
-            "kill": at_its_moment(lambda asked: self.kill(asked["server"])),
-            "revive": at_its_moment(lambda asked: self.revive(asked["server"])),
+            "shape": at_requested_time(lambda asked: self._shape(asked["cables"], asked["shape"])),
+            "kill": at_requested_time(lambda asked: self.kill(asked["server"])),
+            "revive": at_requested_time(lambda asked: self.revive(asked["server"])),
             remote_programs.ACROSS: lambda asked: self._report(
                 {**asked, "event": remote_programs.ACROSS}
             ),
             "across ended": remote_programs.tell_end,
             "moved": lambda asked: self._part.move(asked["machine"], asked["address"]),
-            "capture": lambda asked: captured_here(self, asked),
+            "capture": lambda asked: capture_on_machine(self, asked),
             "memory": lambda _: self._memory(),
             "tallies": lambda _: self._part.packing and self._part.packing.packet_tallies(),
             "sent": lambda _: self.bytes_sent(),
-            "count": lambda asked: self._count(asked["at_s"]),
+            "count": lambda asked: self._byte_counts(asked["at_s"]),
             "clock": lambda _: self._answering.port,
             "queue": lambda _: self.net.queue_bytes,
             "echo": lambda asked: self._echo(**asked),
@@ -166,7 +168,7 @@ class Part(Lab):
         return [found[one] for one in destinations]
 
     def _open_listener(self, server: int) -> None:
-        """Open a UDP socket at a server for marked packets, which prevents ICMP errors."""
+        """Open a UDP socket at a server for marked packets, so that it sends no ICMP errors."""
         if server not in self._listeners:
             self._listeners[server] = self._tracer.listener(server)
 
@@ -175,7 +177,7 @@ class Part(Lab):
         pids = self.forwarders.pids.values() if self.forwarders else ()
         return [(pid, own_mib(pid)) for pid in pids if pid]
 
-    def _count(self, at_s: float) -> list[list[list[int]]]:
+    def _byte_counts(self, at_s: float) -> list[list[list[int]]]:
         """Return the byte counts of cables and servers at a time of this machine's clock."""
         time.sleep(max(0.0, at_s - time.monotonic()))
         counts = self._meter.read()
@@ -190,7 +192,7 @@ class Part(Lab):
                 return True
         return False
 
-    def _follow(self, serial: int, *, keep: bool) -> list[tuple[int, str]]:
+    def _switches_passed(self, serial: int, *, keep: bool) -> list[tuple[int, str]]:
         """Return the switches that a marked packet passed, with its time to live at each.
 
         Switches are observed from the first request on, until a request without `keep`.
@@ -202,7 +204,7 @@ class Part(Lab):
             self._follower = None
         return found
 
-    def _inform(self, nodes: list[int], links: list[list[int]]) -> None:
+    def _report_failures(self, nodes: list[int], links: list[list[int]]) -> None:
         """Report failures of nodes and links on all machines to this machine's routing switches."""
         if self.switches:
             failed = Failures(frozenset(nodes), frozenset(map(frozenset, links)))
@@ -237,7 +239,9 @@ class Part(Lab):
         change([tap for each in cables for tap in self.cables[each].taps])
 
 
-def at_its_moment(action: Callable[[dict[str, Any]], object]) -> Callable[[dict[str, Any]], float]:
+def at_requested_time(
+    action: Callable[[dict[str, Any]], object],
+) -> Callable[[dict[str, Any]], float]:
     """Return a request handler that acts at time ``at_s`` and returns its delay in seconds."""
 
     def run_action(asked: dict[str, Any]) -> float:
@@ -285,7 +289,7 @@ def _run(order: dict[str, Any], underlay: Underlay, answering: ClockServer) -> i
         settings["routing"] = str(folder / Path(settings["routing"]).name)
         Path(settings["routing"]).write_text(order["router"])
     try:
-        lab = Part(
+        lab = LabPart(
             topology,
             LabSettings(**settings),
             folder,

@@ -10,7 +10,7 @@ from experiments.emulation.underlay import Underlay
 from experiments.linux.namespaces import fabric
 from experiments.machines.cards import CardWatch
 from experiments.machines.distributed_watch import PartWatch
-from experiments.machines.flow_sender import Sender
+from experiments.machines.flow_sender import TrafficGeneratorHandle
 from experiments.trials.trust.watch import Watch
 from topos.base.errors import PillarboxError
 
@@ -28,7 +28,7 @@ class PartTrial:
 
     def __init__(self, part: Lab, underlay: Underlay) -> None:
         self._part, self._underlay = part, underlay
-        self._sender: Sender | None = None
+        self._sender: TrafficGeneratorHandle | None = None
         self._watch: PartWatch | None = None
 
     def requests(self) -> dict[str, Callable[[dict[str, Any]], Any]]:
@@ -39,7 +39,7 @@ class PartTrial:
             "send step": lambda asked: self._sending().step(asked["step"]),
             "send start": lambda asked: self._sending().start(asked["at_s"]),
             "send finish": lambda _: self._sending().finish(),
-            "send look": lambda asked: self._sending().look(asked["over"]),
+            "send look": lambda asked: self._sending().progress(asked["over"]),
             "send results": lambda _: self._sending().results(),
             "send close": lambda _: self._close_sender(),
             "watch": lambda asked: self._start_watch(come_and_go=asked["come_and_go"]),
@@ -62,12 +62,14 @@ class PartTrial:
 
     def _send(self, asked: dict[str, Any]) -> dict[str, Any]:
         self._close_sender()
-        self._sender = Sender(self._part, asked["flows"], asked["how"])
+        self._sender = TrafficGeneratorHandle(self._part, asked["flows"], asked["how"])
         return self._sender.listen()
 
-    def _sending(self) -> Sender:
+    def _sending(self) -> TrafficGeneratorHandle:
         if self._sender is None:
-            raise PillarboxError("no flows were sent to this part before this request")
+            raise PillarboxError(
+                "this machine has no traffic generator: the request `send` must come first"
+            )
         return self._sender
 
     def _close_sender(self) -> None:
@@ -83,7 +85,9 @@ class PartTrial:
 
     def _watching(self) -> PartWatch:
         if self._watch is None:
-            raise PillarboxError("no watch was started on this part before this request")
+            raise PillarboxError(
+                "this machine has no load measurement: the request `watch` must come first"
+            )
         return self._watch
 
     def _close_watch(self) -> None:

@@ -37,7 +37,7 @@ class Placement(NamedTuple):
     crossing: NDArray[numpy.bool_]  # True for cables between machines
 
     def nodes_on(self, machine: int) -> list[int]:
-        """Return the servers and switches of a machine, servers first."""
+        """Return the servers and switches placed on a machine, servers first."""
         return [int(node) for node in numpy.flatnonzero(self.machine_of == machine)]
 
 
@@ -82,7 +82,7 @@ def _machine_by_rank(topology: Topology, machines: int, weights: Sequence[int]) 
     """Return the machine number of each server, for servers sorted by address digits."""
     require(
         len(weights) == machines and min(weights) > 0,
-        f"{machines} machines take {machines} weights above 0, not {','.join(map(str, weights))}",
+        f"{machines} machines need {machines} weights above 0, not {','.join(map(str, weights))}",
     )
     share = Fraction(topology.servers, sum(weights))
     ends = [ceil(weight * share) for weight in accumulate(weights)]

@@ -26,7 +26,7 @@ from experiments.emulation.routers import Switches
 from experiments.linux import cgroups
 from experiments.machines.clock import Clocks
 from experiments.machines.dask_cluster import Cluster
-from experiments.machines.half_cables import AHEAD_S, FarShapes, HalfCable
+from experiments.machines.half_cables import AHEAD_S, HalfCable, RemoteCableShapes
 from experiments.machines.trial_support import Machines
 from hosts.base.failures import Failures
 from hosts.linux.calls import inside
@@ -34,14 +34,14 @@ from topos.base.errors import PillarboxError, require
 from topos.base.topology import Topology
 
 
-class FarNamespace:
+class RemoteNamespace:
     """Network and UTS namespace of a server on another emulated machine, entered by ``with``."""
 
     def __init__(self, descriptor: int, host_name: int) -> None:
         self.descriptor, self._host_name = descriptor, host_name
         self._stay: AbstractContextManager[None] | None = None
 
-    def __enter__(self) -> FarNamespace:
+    def __enter__(self) -> RemoteNamespace:
         self._stay = inside(self.descriptor, self._host_name)
         self._stay.__enter__()
         return self
@@ -110,7 +110,7 @@ class Entrances:
                     os.close(descriptor)
 
 
-class FarNode:
+class RemoteNode:
     """A server or switch of a distributed lab, as Mininet's prompt and the faults use it."""
 
     waiting = False  # attribute for Mininet's prompt: no shell runs inside the node
@@ -119,10 +119,13 @@ class FarNode:
         self.name, self._node, self._is_server = name, node, is_server
         self._entrances = entrances
 
-    def live_namespace(self) -> FarNamespace:
+    def live_namespace(self) -> RemoteNamespace:
         """Return the network namespace of a live server."""
-        require(self._is_server, f"{self.name} is a bridge on its machine: programs run on servers")
-        return FarNamespace(*self._entrances.both(self._node))
+        require(
+            self._is_server,
+            f"{self.name} is a switch of the lab, where no program can run: choose a server",
+        )
+        return RemoteNamespace(*self._entrances.both(self._node))
 
     def popen(self, command: Sequence[str], **options: Any) -> Any:
         """Start a program in the server's namespace, in a session of its own."""
@@ -146,10 +149,12 @@ class FarNode:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        raise PillarboxError(f"{self.name} is on another machine, and Mininet knows no more of it")
+        raise PillarboxError(
+            f"{self.name} is on another machine: Mininet's prompt cannot read its attribute {name}"
+        )
 
 
-class FarCable(NamedTuple):
+class DistributedCable(NamedTuple):
     """A cable whose ends may be on two machines."""
 
     intf1: Any
@@ -167,7 +172,7 @@ class FarCable(NamedTuple):
         return self.halves
 
 
-class FarNet(dict[str, FarNode]):
+class DistributedNet(dict[str, RemoteNode]):
     """All servers, switches and cables of a lab over several machines, by node name."""
 
     def __init__(
@@ -178,17 +183,17 @@ class FarNet(dict[str, FarNode]):
         usual: CableShape,
         machines: Machines,
     ) -> None:
-        self.shapes = FarShapes(self, usual, machines)
+        self.shapes = RemoteCableShapes(self, usual, machines)
         # queue limit of every port in bytes, reported by the machines
         self.queue_bytes: int | None = None
         nodes = [
-            FarNode(topology.node_name(node), node, node < topology.servers, entrances)
+            RemoteNode(topology.node_name(node), node, node < topology.servers, entrances)
             for node in range(topology.nodes)
         ]
         super().__init__({node.name: node for node in nodes})
         self.hosts, self.switches = nodes[: topology.servers], nodes[topology.servers :]
         self.links = [
-            FarCable(
+            DistributedCable(
                 SimpleNamespace(node=nodes[cable.a]),
                 SimpleNamespace(node=nodes[cable.b]),
                 frozenset(HalfCable(machine_of[end], number) for end in (cable.a, cable.b)),
@@ -196,7 +201,7 @@ class FarNet(dict[str, FarNode]):
             for number, cable in enumerate(topology.links())
         ]
 
-    def linksBetween(self, a: FarNode, b: FarNode) -> list[FarCable]:  # noqa: N802
+    def linksBetween(self, a: RemoteNode, b: RemoteNode) -> list[DistributedCable]:  # noqa: N802
         """Return the cables between two nodes."""
         return [link for link in self.links if {link.intf1.node, link.intf2.node} == {a, b}]
 
@@ -204,17 +209,17 @@ class FarNet(dict[str, FarNode]):
         """Do nothing: each machine's part of the lab bounds the size of super-packets."""
 
 
-class _FarListener:
+class _RemoteListener:
     """Listener for marked packets at a server, whose socket is on the server's machine."""
 
-    def __enter__(self) -> _FarListener:
+    def __enter__(self) -> _RemoteListener:
         return self
 
     def __exit__(self, *error: object) -> None:
         pass
 
 
-class FarTracer(PacketTracer):
+class DistributedTracer(PacketTracer):
     """Traces packets on a lab over machines: the parts send, receive and follow marked packets.
 
     `ask` sends a request to a server's part, `ask_all` to the parts of all machines.
@@ -235,7 +240,7 @@ class FarTracer(PacketTracer):
     def listener(self, server: int) -> Any:
         """Open a listener for marked packets on the machine that runs the server."""
         self._ask(server, ask="trace listen")
-        return _FarListener()
+        return _RemoteListener()
 
     def send(self, serial: int, source: int, destination: int, source_port: int) -> None:
         """Have the source's machine send a marked packet."""
@@ -280,7 +285,7 @@ class FarTracer(PacketTracer):
         """Do nothing: `_trace_switches` asks the destination's machine, which waits."""
 
 
-class FarSwitches(Switches):
+class DistributedSwitches(Switches):
     """Routing switches of all machines; `tell` sends a request to all parts."""
 
     def __init__(self, alike: Switches, tell: Callable[..., object]) -> None:
@@ -293,7 +298,7 @@ class FarSwitches(Switches):
         self._tell(ask="inform", nodes=nodes, links=links)
 
 
-class FarForwarders:
+class DistributedForwarders:
     """The forwarders of all machines, or the servers of a network whose servers do not relay."""
 
     def __init__(self, cluster: Cluster, machine_of: Sequence[int], clocks: Clocks) -> None:
@@ -314,12 +319,12 @@ class FarForwarders:
             self._act_simultaneously(server, "revive")
 
     def kill(self, server: int) -> None:
-        """End a server immediately, as a power failure would."""
+        """End a server's forwarder and programs immediately, like a power failure."""
         self._act_simultaneously(server, "kill")
 
     def last_words(self, server: int) -> str:
         """Return the last line that an ended forwarder wrote."""
-        return self.words.get(server, "it left no message")
+        return self.words.get(server, "the forwarder left no message")
 
     def last_lines(self, server: int, longest: int) -> str:
         """Return the end of a forwarder's log, at most `longest` bytes."""
@@ -328,7 +333,7 @@ class FarForwarders:
 
     def _act_simultaneously(self, server: int, deed: str) -> None:
         """Have a server's machine kill or restart the server at an agreed time."""
-        at_s = self._clocks.there(self._machine_of[server], time.monotonic() + AHEAD_S)
+        at_s = self._clocks.machine_time_s(self._machine_of[server], time.monotonic() + AHEAD_S)
         self._ask_machine_of(server, deed, at_s=at_s)
 
     def _ask_machine_of(self, server: int, request: str, **details: Any) -> Any:
@@ -336,12 +341,12 @@ class FarForwarders:
         return self._cluster.ask(machine, ask=request, server=server, **details)
 
 
-class FarFaults(Faults):
+class DistributedFaults(Faults):
     """Faults of cables whose ends may be on two machines, injected at both at an agreed instant.
 
     Parameters
     ----------
-    net : FarNet
+    net : DistributedNet
         Network with all nodes and cables.
     cluster : Cluster
         Cluster of the lab's machines.
@@ -417,7 +422,7 @@ class FarFaults(Faults):
             machine: {
                 **request,
                 "cables": numbers,
-                "at_s": self._clocks.there(machine, self._agreed_s),
+                "at_s": self._clocks.machine_time_s(machine, self._agreed_s),
             }
             for machine, numbers in cables.items()
         }

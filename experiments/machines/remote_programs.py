@@ -68,7 +68,7 @@ def tell_end(asked: dict[str, Any]) -> None:
 
 
 def run(command: list[str]) -> dict[str, Any]:
-    """Run a program to its end; return its exit code and, on failure, the end of its errors."""
+    """Run a program to its end; return exit code and, on failure, the last standard error."""
     done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,

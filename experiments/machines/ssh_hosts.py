@@ -26,7 +26,7 @@ from typing import Any
 
 from experiments.files import CHECKOUT, toml_in
 from experiments.machines.cluster_registry import write_keys
-from experiments.machines.dask_processes import Started, keys_for, order_for
+from experiments.machines.dask_processes import DaskChildProcess, keys_for, order_for
 from topos.base.errors import PillarboxError, require
 
 PORT = 8786  # TCP port of Dask's scheduler on the first host
@@ -79,9 +79,12 @@ def read(file: Path) -> Hosts:
     )
     said = toml_in(file)
     unknown = sorted(set(said) - KEYS)
-    require(not unknown, f"{file} has {', '.join(unknown)}, and may have {', '.join(sorted(KEYS))}")
+    require(
+        not unknown,
+        f"{file} has {', '.join(unknown)}, but may only have the keys {', '.join(sorted(KEYS))}",
+    )
     hosts, addresses = _strings(file, said, "hosts"), _strings(file, said, "addresses")
-    require(len(hosts) > 1, f"{file} names {len(hosts)} hosts: hosts = [...] takes 2 or more")
+    require(len(hosts) > 1, f"{file} names {len(hosts)} hosts: hosts = [...] needs 2 or more")
     require(len(set(hosts)) == len(hosts), f"{file} names a host twice")
     require(
         len(addresses) in (0, len(hosts)),
@@ -97,7 +100,7 @@ def read(file: Path) -> Hosts:
     rest = {name: said[name] for name in ("user", "key", "port", "pillarbox") if name in said}
     for name, value in rest.items():
         kind = int if name == "port" else str
-        require(isinstance(value, kind), f"{file}: {name} is no {value!r}")
+        require(isinstance(value, kind), f"{file}: {value!r} is not valid for the key {name}")
     return Hosts(hosts, addresses, **rest, weights=tuple(weights))
 
 
@@ -106,11 +109,11 @@ def _strings(file: Path, said: dict[str, Any], name: str) -> tuple[str, ...]:
     plain = isinstance(found, list) and all(isinstance(one, str) and one for one in found)
     require(plain, f'{file}: {name} is a list of text, such as ["10.0.0.2", "10.0.0.3"]')
     odd = next((one for one in found if one.startswith("-")), None)
-    require(odd is None, f"{file}: {odd!r} is no name of a host")
+    require(odd is None, f"{file}: {odd!r} is not a valid host name")
     return tuple(found)
 
 
-class Kept:
+class SshDaskCluster:
     """Dask's scheduler and workers on hosts over ssh, which run until this process ends.
 
     Parameters
@@ -123,14 +126,17 @@ class Kept:
 
     def __init__(self, hosts: Hosts, folder: Path) -> None:
         self._hosts, self._folder = hosts, folder
-        self.workers: list[Started] = []
-        self._scheduler: Started | None = None
+        self.workers: list[DaskChildProcess] = []
+        self._scheduler: DaskChildProcess | None = None
 
     def start(self) -> str:
         """Start Dask's scheduler and workers on the hosts; return the scheduler's address."""
         from distributed.security import Security
 
-        require(shutil.which("ssh") is not None, "there is no ssh here: apt install openssh-client")
+        require(
+            shutil.which("ssh") is not None,
+            "this computer has no ssh client: apt install openssh-client",
+        )
         security = Security.temporary()
         write_keys(self._folder, keys_for(security, "client"))
         addresses = self._hosts.addresses or [_address_of(host) for host in self._hosts.hosts]
@@ -146,18 +152,18 @@ class Kept:
 
     def _started(
         self, role: str, number: int, address: str, security: Any, asked: dict[str, Any]
-    ) -> Started:
+    ) -> DaskChildProcess:
         order = order_for(role, address, FOLDER / role, security, remove=True, **asked)
         command = self._hosts.ssh(self._hosts.hosts[number])
-        return Started(command, order, self._folder / f"{role}{number}.log")
+        return DaskChildProcess(command, order, self._folder / f"{role}{number}.log")
 
-    def _awaited_address(self, number: int, started: Started) -> str:
+    def _awaited_address(self, number: int, started: DaskChildProcess) -> str:
         try:
             return started.address(time.monotonic() + START_S)
         except PillarboxError as error:
             code = started.process.poll()
             if code is None:  # the Dask process has reported an error and is about to end
-                started.let_go()
+                started.close_input()
                 code = _exit_code(started)
             host = self._hosts.hosts[number]
             raise PillarboxError(why(host, self._hosts.program, code, str(error))) from None
@@ -171,12 +177,12 @@ class Kept:
         """End the Dask workers and the scheduler on all hosts."""
         started = [*self.workers, *filter(None, [self._scheduler])]
         for one in started:
-            one.let_go()
+            one.close_input()
         for one in started:
             one.end()
 
 
-def _exit_code(started: Started) -> int | None:
+def _exit_code(started: DaskChildProcess) -> int | None:
     deadline = time.monotonic() + 1.0
     while started.process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 from experiments.machines.cluster_registry import NamedCluster
 from experiments.machines.dask_cluster import GONE, Cluster
-from experiments.machines.dask_process import code
+from experiments.machines.dask_process import source_hash
 from experiments.trials.plans.trials import Trial
 from experiments.trials.runs.order import TrialMeasurements, TrialOrder
 from experiments.trials.runs.trial_process import TrialDisplay, TrialError, measure
@@ -129,11 +129,11 @@ class TrialDistributor:
         try:
             self._cluster.open(Path(), 0)
             facts = self._cluster.facts()
-            odd = [one["host"] for one in facts if one["code"] != code() or not one["root"]]
+            odd = [one["host"] for one in facts if one["code"] != source_hash() or not one["root"]]
             require(
                 not odd,
-                f"{', '.join(odd)} has another version of Pillarbox, or it is no root there: "
-                "`cluster status` tells",
+                f"{', '.join(odd)} has another version of Pillarbox, or Pillarbox is not root "
+                "there: see `cluster status`",
             )
             benches = self._cluster.actors(TrialActor)
         except BaseException:

@@ -10,24 +10,24 @@ from experiments.machines.clock import Clocks
 
 
 class Machines(Protocol):
-    """A lab's machines, numbered from 0; several are asked in parallel."""
+    """The machines that run a distributed lab, numbered from 0; requests go to them in parallel."""
 
     machines: int  # number of machines
     folder: Path
     clocks: Clocks
-    dead: set[int]  # dead servers
-    lost: set[int]  # machines that do not answer any more
+    dead: set[int]  # numbers of dead servers in the lab
+    lost: set[int]  # numbers of machines that no longer answer
     came_back: set[int]  # machines whose Dask worker disconnected and came back
 
     def machine_of(self, node: int) -> int:
-        """Return the machine of a server or switch."""
+        """Return the number of the machine that emulates a server or switch."""
         ...
 
-    def living(self) -> list[int]:
+    def living_machines(self) -> list[int]:
         """Return the numbers of all machines that are not lost."""
         ...
 
-    def to_living(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    def request_for_living_machines(self, request: dict[str, Any]) -> dict[int, dict[str, Any]]:
         """Return the same request for every machine that is not lost, by machine number."""
         ...
 
@@ -38,5 +38,5 @@ class Machines(Protocol):
         ...
 
     def about(self) -> dict[str, Any]:
-        """Return the manifest's entry about the machines."""
+        """Return the machines' entry in the manifest of a run, which describes their hardware."""
         ...

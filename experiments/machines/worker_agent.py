@@ -27,23 +27,23 @@ from experiments.emulation.tunnel_programs import missing
 from experiments.interpreter import module_command
 from experiments.linux import offloads
 from experiments.machines import worker_program
-from experiments.machines.dask_process import code
+from experiments.machines.dask_process import source_hash
 from hosts.linux.netlink import Netlink
 from topos.base.errors import PillarboxError, require
 
-NEWS = "pillarbox"  # Dask topic of events in the lab's parts, as forwarders that end
+NEWS = "pillarbox"  # Dask topic of events in the lab's parts, such as the end of a forwarder
 # environment variable with the processor count for timers, equal on all machines of a lab
 PROCESSORS = "PILLARBOX_PROCESSORS"
 
 
 def facts() -> dict[str, Any]:
-    """Return hardware, kernel, card and Pillarbox version of this worker's machine."""
+    """Return hardware, kernel, network card and Pillarbox version of this Dask worker's machine."""
     address = str(urlsplit(get_worker().address).hostname)
     card = Netlink().link_with(address)
     return {
         "host": platform.node(),
         "address": address,
-        "code": code(),
+        "code": source_hash(),
         "root": os.geteuid() == 0,
         "kernel": platform.release(),
         "processors": os.cpu_count() or 1,
@@ -55,7 +55,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-class Agent:
+class LabPartActor:
     """Dask actor on a machine's worker that owns the machine's part of the lab."""
 
     def __init__(self, order: dict[str, Any]) -> None:

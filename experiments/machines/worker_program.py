@@ -74,7 +74,7 @@ async def run(
     inputs = asyncio.create_task(_pass_input(comm, process, near))
     try:
         code = await process.wait()
-        # output of programs left in the background is still read
+        # output of programs that still run in the background is read as well
         await asyncio.wait(outputs, timeout=0.2)
         async with turn:
             with suppress(OSError):
@@ -165,7 +165,7 @@ async def _relay(order: dict[str, Any], words: list[str], *, with_terminal: bool
 
     from experiments.machines.cluster_registry import security_in
 
-    # keeps standard error for the remote program's output
+    # standard error is reserved for the remote program's output
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     security = security_in(Path(order["keys"])) if order["keys"] else None
     how = security.get_connection_args("client") if security else {}

@@ -31,14 +31,14 @@ def test_moments_are_told_by_each_machines_clock(clocks: Clocks) -> None:
     found = clocks.measure()
     assert abs(found[0].ahead_s) <= found[0].error_s
     assert abs(found[1].ahead_s - AWAY_S) <= found[1].error_s
-    assert clocks.there(1, 5.0) == 5.0 + found[1].ahead_s
-    assert clocks.here(1, clocks.there(1, 5.0)) == pytest.approx(5.0)
+    assert clocks.machine_time_s(1, 5.0) == 5.0 + found[1].ahead_s
+    assert clocks.lab_time_s(1, clocks.machine_time_s(1, 5.0)) == pytest.approx(5.0)
 
 
 def test_a_clock_that_is_pushed_has_moved(clocks: Clocks) -> None:
     clocks.watch()
     clocks.clocks[0].now = lambda: time.monotonic() + PUSH_S
-    seen = clocks.seen()
+    seen = clocks.end_watch()
     doubt_s = seen[0][0].error_s + seen[0][-1].error_s
     assert moved_s(seen[0]) == pytest.approx(PUSH_S, abs=2 * doubt_s)
     assert moved_s(seen[1]) == 0
@@ -50,4 +50,4 @@ def test_a_machine_that_does_not_answer_has_no_time() -> None:
         clocks.clocks[0].connect(HERE, 9)  # where nobody listens
         assert clocks.measure() == {}
         with pytest.raises(PillarboxError, match="clock of machine 0 does not answer"):
-            clocks.there(0, 1.0)
+            clocks.machine_time_s(0, 1.0)

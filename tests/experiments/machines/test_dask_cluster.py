@@ -129,16 +129,16 @@ def there_before(
     folder: Path, computer: EmulatedMachines
 ) -> Iterator[subprocess.CompletedProcess[str]]:
     """Let somebody's scheduler and workers run, without TLS; yield what using them said."""
-    from experiments.machines.dask_processes import Started, order_for
+    from experiments.machines.dask_processes import DaskChildProcess, order_for
     from experiments.machines.local_machines import LAB
 
     join = ["env", f"{sandbox.INSIDE}=", *code_command(EVERYTHING, "cluster", "join")]
     with ExitStack() as stack:
 
-        def started(role: str, address: str, place: Path, **options: Any) -> Started:
+        def started(role: str, address: str, place: Path, **options: Any) -> DaskChildProcess:
             place.mkdir()
             order = order_for(role, address, place, None, remove=False, **options)
-            made = Started(join, order, place / "log")
+            made = DaskChildProcess(join, order, place / "log")
             stack.callback(made.end)
             return made
 
@@ -395,11 +395,11 @@ def test_hosts_are_named_by_a_file(tmp_path: Path) -> None:
     [
         ('hosts = ["a"]', "names 1 hosts"),
         ('hosts = ["a", "a"]', "names a host twice"),
-        ('hosts = ["a", "-oProxyCommand=x"]', "is no name of a host"),
+        ('hosts = ["a", "-oProxyCommand=x"]', "is not a valid host name"),
         ('hosts = "a"', "is a list of text"),
-        ('host = ["a", "b"]', "has host, and may have"),
+        ('host = ["a", "b"]', "has host, but may only have the keys"),
         ('hosts = ["a", "b"]\naddresses = ["1.2.3.4"]', "1 addresses for 2 hosts"),
-        ('hosts = ["a", "b"]\nport = "x"', "port is no 'x'"),
+        ('hosts = ["a", "b"]\nport = "x"', "'x' is not valid for the key port"),
         ('hosts = ["a", "b"]\nweights = [2]', "weights are whole numbers above 0, one a host"),
         ('hosts = ["a", "b"]\nweights = [2, 0]', "such as \\[2, 1\\]"),
         ('hosts = ["a", ', "is not TOML"),
@@ -421,7 +421,7 @@ def test_files_that_are_refused(text: str, said: str, tmp_path: Path) -> None:
         (255, "ssh: connect to host a port 22: Connection refused", "does not answer to ssh"),
         (127, "sh: 1: exec: /p: not found", "has no Pillarbox at /p"),
         (2, "there is no command 'cluster'", "has another version of Pillarbox"),
-        (None, "it left no message", "did not join within"),
+        (None, "the Dask process left no message", "did not join within"),
         (1, "Pillarbox is no root there", "a did not join: Pillarbox is no root"),
     ],
 )

@@ -134,7 +134,7 @@ def test_crossings_are_those_of_each_path():
     ("machines", "weights", "said"),
     [
         (17, [], "too few for each of 17 machines"),
-        (2, [1], "2 machines take 2 weights above 0, not 1"),
+        (2, [1], "2 machines need 2 weights above 0, not 1"),
         (2, [0, 1], "above 0, not 0,1"),
         (2, [40, 1], "too few for each of 2 machines"),
     ],
