@@ -69,7 +69,7 @@ def test_a_file_is_a_distribution(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("", "no point"),
-        ("0 0\n10 1", "1 to 1e+15 B, not 0"),
+        ("0 0\n10 1", "1 to .* B, not 0"),
         ("10 0.5\n5 1", "neither may go down"),
         ("10 0.5\n20 0.4\n30 1", "neither may go down"),
         ("10 0.5\n20 0.9", "its last share is 0.9, not 1"),
@@ -91,7 +91,7 @@ def test_what_is_no_distribution_is_refused(tmp_path: Path, text: str, told: str
     ("name", "told"),
     [
         ("web-serach", "did you mean web-search"),
-        ("0", "1 to 1e+15 B, not 0"),
+        ("0", "1 to .* B, not 0"),
         ("nowhere/mine.cdf", "cannot be read: No such file"),
     ],
 )
